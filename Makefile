@@ -1,0 +1,50 @@
+# Every target sets up what it needs in .venv. A machine needs Python 3.11 or newer, git and gcc; nothing else.
+# A stamp file in .venv says that a step is done, so that the second run of a target starts at once.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+TORCH  ?= torch==2.13.0
+
+VENV := .venv
+BIN  := $(VENV)/bin
+PIP  := $(BIN)/python -m pip
+
+.PHONY: help test demo bench docs lint clean
+
+help:  ## Say what each target does
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+
+test: $(VENV)/.test  ## Run all tests and the doctests (under 15 minutes on 2 cores)
+	$(BIN)/python -m pytest -q
+
+demo: $(VENV)/.package  ## Train a quantized vision transformer, compare it with eager, show what it costs (under 3 minutes)
+	$(BIN)/python -m subclass_aot demo
+
+bench: $(VENV)/.package  ## Measure against torch and hand-written code; writes docs/benchmarks/
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
+
+docs: $(VENV)/.docs  ## Build the documentation into docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+lint: $(VENV)/.lint  ## Check style and types
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+
+clean:  ## Remove the virtual environment and everything generated
+	rm -rf $(VENV) build dist docs/_build demo_out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# torch comes first and alone: with anything beside it, pip may settle on another version of it.
+$(VENV)/.torch:
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install $(TORCH)
+	@touch $@
+
+# Dependency groups need pip 25.1; Python 3.11 brings an older one.
+$(VENV)/.package: $(VENV)/.torch pyproject.toml
+	$(PIP) install --upgrade "pip>=25.1"
+	$(PIP) install --editable ".[demo]"
+	@touch $@
+
+$(VENV)/.test $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.package
+	$(PIP) install --group $*
+	@touch $@

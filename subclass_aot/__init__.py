@@ -1,0 +1,32 @@
+"""Ahead-of-time compilation in which PyTorch tensor subclasses are first-class citizens."""
+
+# First, so that an unsupported torch is reported as such, and not as a missing name somewhere below.
+import subclass_aot._version_check  # noqa: F401
+
+# isort: split
+from subclass_aot.compile import aot_compile
+from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
+from subclass_aot.flatten import FlattenPlan
+from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
+from subclass_aot.tensors import Int8Weight, QuantAwareWeight, TwoTensor
+from subclass_aot.trace import trace_joint
+from subclass_aot.wrapper import Outer, WrapperTensor
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "FlattenPlan",
+    "Int8Weight",
+    "MetaTensor",
+    "Outer",
+    "QuantAwareWeight",
+    "Spec",
+    "SubclassAotError",
+    "TwoTensor",
+    "UnsupportedTorchError",
+    "WrapperTensor",
+    "aot_compile",
+    "register_meta",
+    "to_meta",
+    "trace_joint",
+]

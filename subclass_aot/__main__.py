@@ -1,0 +1,71 @@
+"""The command line: `python -m subclass_aot demo` and `python -m subclass_aot inspect MODULE:CLASS`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from subclass_aot.errors import SubclassAotError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        arguments: The words after the program's name; those of this process when left out.
+
+    Returns:
+        The exit status: 0 for success, 1 when the command failed, 2 when it was misspelt.
+    """
+    parser = argparse.ArgumentParser(prog="python -m subclass_aot", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="train a quantized ViT compiled and in eager mode, and show what it costs")
+    demo.add_argument("--out", type=Path, default=Path("demo_out"), help="folder for the plots (default: %(default)s)")
+    demo.add_argument("--epochs", type=_positive, default=20, help="passes over the digits (default: %(default)s)")
+
+    inspect = commands.add_parser("inspect", help="show the fields, layout, generated source and rules of a class")
+    inspect.add_argument("target", metavar="MODULE:CLASS", help="for example subclass_aot.tensors:TwoTensor")
+
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "demo":
+        return _demo(chosen.out, chosen.epochs)
+    return _inspect(chosen.target)
+
+
+def _demo(out: Path, epochs: int) -> int:
+    missing = [name for name in ("sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
+    if missing:
+        return _fail(f"the demo needs {' and '.join(missing)}; install with: pip install 'subclass-aot[demo]'")
+    from subclass_aot.demo import run
+
+    return run(out, epochs)
+
+
+def _inspect(target: str) -> int:
+    from subclass_aot.inspection import describe, find_class
+
+    try:
+        print(describe(find_class(target)))
+    except SubclassAotError as error:
+        return _fail(str(error))
+    return 0
+
+
+def _fail(message: str) -> int:
+    print(f"python -m subclass_aot: {message}", file=sys.stderr)
+    return 1
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Where in the user's code a thing happened."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+from types import CodeType, FrameType
+
+import optree
+import torch
+
+_LIBRARIES = tuple(os.path.dirname(module.__file__) + os.sep for module in (torch, optree) if module.__file__)
+_OWN = os.path.dirname(__file__) + os.sep
+_OWN_USERS = tuple(_OWN + room + os.sep for room in ("tensors", "demo"))
+_is_user_code: dict[CodeType, bool] = {}
+
+
+def user_frames(limit: int = 0) -> tuple[tuple[CodeType, int], ...]:
+    """The user's frames, innermost first, as (code, line); frames of torch and of this library are left out.
+
+    Args:
+        limit: How many at the most; 0 for all.
+    """
+    frames = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        mine = _is_user_code.get(code)
+        if mine is None:
+            mine = _is_user_code[code] = _belongs_to_user(code.co_filename)
+        if mine:
+            frames.append((code, frame.f_lineno))
+            if len(frames) == limit:
+                break
+        frame = frame.f_back
+    return tuple(frames)
+
+
+def user_line() -> str:
+    """The line of the user's that is running, as `file.py:12: the line`; a fixed phrase when there is none."""
+    frames = user_frames(limit=1)
+    if not frames:
+        return "(no line of yours is on the stack)"
+    code, line = frames[0]
+    return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"
+
+
+def format_frames(frames: tuple[tuple[CodeType, int], ...]) -> str:
+    """Frames as Python prints them, outermost first."""
+    text = _formatted.get(frames)
+    if text is None:
+        lines = []
+        for code, line in reversed(frames):
+            lines.append(f'  File "{code.co_filename}", line {line}, in {code.co_name}')
+            lines.append("    " + linecache.getline(code.co_filename, line).strip())
+        text = "\n".join(lines)
+        if len(_formatted) > 20_000:
+            _formatted.clear()
+        _formatted[frames] = text
+    return text
+
+
+_formatted: dict[tuple[tuple[CodeType, int], ...], str] = {}
+
+
+def _belongs_to_user(filename: str) -> bool:
+    if filename.startswith(_OWN):
+        return filename.startswith(_OWN_USERS)
+    return not (filename.startswith(_LIBRARIES) or filename.startswith("<") and "stdin" not in filename)

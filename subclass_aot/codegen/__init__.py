@@ -1,0 +1,4 @@
+"""Generated Python that people may read."""
+
+from subclass_aot.codegen.source import Source as Source
+from subclass_aot.codegen.source import identifier as identifier

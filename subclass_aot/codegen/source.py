@@ -1,0 +1,116 @@
+"""A source builder that knows nothing of what it builds, and the one `exec` of the project."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import keyword
+import linecache
+import re
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_INDENT = "    "
+_serial = itertools.count()
+
+
+class Source:
+    """The text of one function, built line by line, with the values it refers to.
+
+    Generated functions are named, carry a docstring and stand in `linecache`, so that
+    `inspect.getsource`, tracebacks and the debugger show them like written ones.
+
+    Args:
+        name: The function's name; characters that Python does not allow become `_`.
+        params: The parameter list as it stands between the parentheses.
+        doc: One line that says what the function does.
+
+    >>> source = Source("double", "x", "Twice `x`.")
+    >>> two = source.const(2, "two")
+    >>> source.line(f"return x * {two}")
+    >>> print(source)
+    def double(x):
+        \"\"\"Twice `x`.\"\"\"
+        return x * two
+    >>> source.build()(21)
+    42
+    """
+
+    def __init__(self, name: str, params: str, doc: str = "") -> None:
+        self.name = identifier(name)
+        self.globals: dict[str, Any] = {}
+        self._names_of_constants: dict[int, str] = {}
+        self._taken: set[str] = {self.name, *re.findall(r"\w+", params)}
+        self._next_suffix: dict[str, int] = {}  # so that a thousand names with one hint cost a thousand steps
+        self._depth = 1
+        self._lines = [f"def {self.name}({params}):"]
+        if doc:
+            self.line('"""' + doc.replace("\\", "\\\\").replace('"""', "'''") + '"""')
+        self._empty_length = len(self._lines) if doc else len(self._lines)
+
+    def line(self, text: str = "") -> None:
+        """Appends one line at the current indentation."""
+        self._lines.append(_INDENT * self._depth + text if text else "")
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Appends `head` and indents what is added inside the `with`."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def fresh(self, hint: str) -> str:
+        """A name that nothing in this function and no builtin has yet, close to `hint`."""
+        base = name = identifier(hint)
+        while name in self._taken or hasattr(builtins, name):
+            suffix = self._next_suffix[base] = self._next_suffix.get(base, 0) + 1
+            name = f"{base}_{suffix}"
+        self._taken.add(name)
+        return name
+
+    def const(self, value: Any, hint: str = "const") -> str:
+        """The name under which the generated function sees `value`; one name per object."""
+        if getattr(builtins, hint, self) is value:
+            return hint
+        name = self._names_of_constants.get(id(value))
+        if name is None:
+            name = self._names_of_constants[id(value)] = self.fresh(hint)
+            self.globals[name] = value  # keeps the object alive, so that its id stays its own
+        return name
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines)
+
+    def build(self) -> Callable[..., Any]:
+        """Compiles the text and returns the function.
+
+        Returns:
+            The function. Its text is in `function.__source__` and in `linecache` for as long as it lives.
+        """
+        if len(self._lines) == self._empty_length:
+            self.line("pass")
+        text = str(self)
+        filename = f"<subclass_aot generated {next(_serial)}: {self.name}>"
+        namespace = dict(self.globals)
+        namespace["__name__"] = "subclass_aot.generated"
+        exec(compile(text, filename, "exec"), namespace)
+        function: Callable[..., Any] = namespace.pop(self.name)
+        function.__source__ = text  # type: ignore[attr-defined]
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        weakref.finalize(function, linecache.cache.pop, filename, None)
+        return function
+
+
+def identifier(text: str) -> str:
+    """`text` as a Python identifier.
+
+    >>> identifier("aten.add.Tensor"), identifier("0th"), identifier("class")
+    ('aten_add_Tensor', '_0th', 'class_')
+    """
+    name = re.sub(r"\W", "_", text)
+    if not name or name[0].isdigit():
+        name = "_" + name
+    return name + "_" if keyword.iskeyword(name) else name

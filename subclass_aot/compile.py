@@ -1,0 +1,179 @@
+"""The front door: ahead-of-time compilation of functions and modules on wrapper tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import optree
+
+from subclass_aot import runtime
+from subclass_aot.errors import MutationError
+from subclass_aot.flatten import FlattenPlan
+from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
+from subclass_aot.runtime.guards import Guard
+from subclass_aot.trace import Arguments, JointSignature, flatten, trace_arguments
+
+_SHARED_AND_WRITTEN = """{paths} share storage, and the function writes into {written}.
+  The graph would read values from before the write.
+  Instead: pass tensors that do not share storage, as in x.clone()."""
+
+
+def aot_compile(
+    fn: Callable[..., Any],
+    *,
+    fw_compiler: str | Compiler = "eager",
+    bw_compiler: str | Compiler | None = None,
+    partition_fn: PartitionFn | None = None,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    cache_limit: int = 64,
+) -> CompiledFunction:
+    """Compiles a function or module ahead of time, wrapper tensors included.
+
+    The first call with a new signature traces `fn` once on tensors without data, forward and backward, and hands
+    graphs of dense tensors to the compilers. Later calls run one generated function. The signature is made of the
+    types, contexts, sizes, strides, dtypes and devices of all tensors, `requires_grad`, which tensors are the same or
+    share storage, Python values, grad and inference mode, autocast, and `training` of every module.
+
+    Args:
+        fn: A function or an `nn.Module`. Arguments may be any structure of tensors, wrappers, modules and Python
+            values; modules bring their parameters and buffers.
+        fw_compiler: `"eager"`, `"inductor"`, or a callable `(graph_module, example_inputs)` that returns a function of
+            one list of tensors, which returns a sequence. Example inputs have no data.
+        bw_compiler: The same for the backward graph; `fw_compiler` if left out.
+        partition_fn: Splits the joint graph: `(joint, joint_inputs, *, num_fwd_outputs)` to two graphs, as
+            `functorch.compile.min_cut_rematerialization_partition`. The default saves what backward reads.
+        decompositions: Operators to replace while tracing, as in AOTAutograd: operator to function.
+        cache_limit: How many signatures are kept; the one used longest ago goes first.
+
+    Returns:
+        A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.
+
+    >>> step = aot_compile(lambda x: (x * 2).sum())
+    >>> x = torch.ones(3, requires_grad=True)
+    >>> step(x).backward()
+    >>> x.grad
+    tensor([2., 2., 2.])
+    """
+    return CompiledFunction(fn, fw_compiler, bw_compiler, partition_fn, decompositions, cache_limit)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Specialization:
+    """What was compiled for one signature."""
+
+    guard: Guard
+    entry: Entry
+    graphs: Graphs
+    signature: JointSignature
+    facts: dict[str, str]
+    reason: str
+
+
+class CompiledFunction:
+    """A compiled function; made by `aot_compile`.
+
+    Attributes:
+        fn: The function or module it was made of.
+        recompiles: Why each signature after the first was compiled, in order.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        fw_compiler: str | Compiler,
+        bw_compiler: str | Compiler | None,
+        partition_fn: PartitionFn | None,
+        decompositions: Mapping[Any, Callable[..., Any]] | None,
+        cache_limit: int,
+    ) -> None:
+        self.fn = fn
+        self.recompiles: list[str] = []
+        self._forward = runtime.resolve(fw_compiler)
+        self._backward = runtime.resolve(fw_compiler if bw_compiler is None else bw_compiler)
+        self._partition_fn = partition_fn
+        self._decompositions = {**self._forward.decompositions(), **(decompositions or {})}
+        self._cache_limit = cache_limit
+        self._specializations: OrderedDict[int, Specialization] = OrderedDict()
+        self._count = 0
+        functools.update_wrapper(self, fn, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves, treespec = flatten((args, kwargs))
+        for key, specialization in self._specializations.items():
+            read = specialization.guard(leaves, treespec)
+            if read is not None:
+                break
+        else:
+            key, specialization = self._specialize(Arguments.of(self.fn, args, kwargs))
+            read = specialization.guard(leaves, treespec)
+            assert read is not None, "a new entry must fit the call it was made for"
+        if len(self._specializations) > 1:
+            self._specializations.move_to_end(key, last=False)
+        results = specialization.entry.call(*read)
+        return optree.tree_unflatten(specialization.signature.out_treespec, results)
+
+    @property
+    def source(self) -> str:
+        """The generated Python of the signature used last."""
+        if not self._specializations:
+            return "# Nothing was compiled yet: the first call compiles."
+        latest = next(iter(self._specializations.values()))
+        parts = {"guard": latest.guard.__source__, **latest.entry.sources}  # type: ignore[attr-defined]
+        return "\n\n".join(parts.values()) + "\n"
+
+    def explain(self) -> str:
+        """What was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
+        from subclass_aot.explain import explain
+
+        return explain(self.fn, list(self._specializations.values()))
+
+    def _specialize(self, arguments: Arguments) -> tuple[int, Specialization]:
+        state = runtime.global_state()
+        leaves = FlattenPlan.of(arguments.values, where="inputs").unwrap(arguments.values)
+        facts = runtime.facts(arguments, leaves, state)
+        trace = trace_arguments(self.fn, arguments, self._decompositions)
+        _refuse_shared_writes(trace.signature, leaves)
+        graphs = runtime.split(trace, self._partition_fn)
+        forward = self._forward.compile(graphs.forward, runtime.example_inputs(graphs.forward), False)
+        backward = None
+        if graphs.backward is not None:
+            backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
+        entry = runtime.make_entry(trace.signature, graphs, forward, backward)
+        guard = runtime.make_guard(arguments, trace.signature, leaves, state)
+        specialization = Specialization(guard, entry, graphs, trace.signature, facts, self._reason(facts))
+        self._count += 1
+        self._specializations[self._count] = specialization
+        self._specializations.move_to_end(self._count, last=False)
+        if len(self._specializations) > self._cache_limit:
+            self._specializations.popitem(last=True)
+        return self._count, specialization
+
+    def _reason(self, facts: dict[str, str]) -> str:
+        """Why no entry fitted: what differs from the one that is nearest."""
+        if not self._specializations:
+            return "first call"
+        nearest = min((runtime.difference(s.facts, facts) for s in self._specializations.values()), key=len)
+        reason = "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
+        self.recompiles.append(reason)
+        return reason
+
+
+def _refuse_shared_writes(signature: JointSignature, leaves: list[Any]) -> None:
+    slots = signature.index_map.slots
+    written = {*signature.written_leaves}
+    for position, _ in signature.rewritten:
+        written |= set(signature.index_map.flat_of(position))
+    for group in runtime.storage_groups(leaves):
+        hit = [s for s in group if s in written]
+        if hit:
+            names = [signature.inputs[slots[s].outer].path + "".join(slots[s].path) for s in group]
+            names_hit = [signature.inputs[slots[s].outer].path + "".join(slots[s].path) for s in hit]
+            raise MutationError(
+                _SHARED_AND_WRITTEN.format(paths=" and ".join(names), written=" and ".join(names_hit))
+            )
+
+

@@ -1,0 +1,67 @@
+"""Every error this library raises on purpose.
+
+Each one says what was wrong, where, why, and what to write instead. All derive from `SubclassAotError`;
+each also derives from the built-in error that fits, so that code which knows nothing of this library can catch it.
+"""
+
+from __future__ import annotations
+
+
+class SubclassAotError(Exception):
+    """The base of every error of this library."""
+
+
+class UnsupportedTorchError(SubclassAotError, ImportError):
+    """The installed torch is outside the supported range."""
+
+
+class DefinitionError(SubclassAotError, TypeError):
+    """A `WrapperTensor` class statement is wrong; raised when the class is defined."""
+
+
+class InnerTensorError(SubclassAotError, ValueError):
+    """A wrapper was given an inner tensor it cannot hold (one that requires grad, a missing one, not a tensor)."""
+
+
+class OperatorRuleError(SubclassAotError, NotImplementedError):
+    """An operator reached a wrapper class that has no rule for it."""
+
+
+class RuleResultError(SubclassAotError, TypeError):
+    """An operator rule returned something other than what the operator's schema promises."""
+
+
+class PlanError(SubclassAotError, TypeError):
+    """Values or leaves do not fit the flatten plan they were given to."""
+
+
+class LeafCountError(PlanError, ValueError):
+    """A flat list has more or fewer leaves than the plan."""
+
+
+class TraceError(SubclassAotError, RuntimeError):
+    """A program could not be traced."""
+
+
+class DataDependentError(TraceError):
+    """A traced program asked for a value, or for a shape that depends on values."""
+
+
+class ShapeRuleError(TraceError, NotImplementedError):
+    """An operator has no rule that tells the shape of its result."""
+
+
+class MutationError(TraceError):
+    """A traced program changes something in a way that cannot be carried into a graph."""
+
+
+class CompilerResultError(SubclassAotError, RuntimeError):
+    """A compiler backend returned something that is not what it was asked for."""
+
+
+class TangentError(SubclassAotError, TypeError):
+    """A gradient that arrived in backward is not of the kind the backward graph was traced for."""
+
+
+class UnknownClassError(SubclassAotError, LookupError):
+    """A name given on the command line is not that of a `WrapperTensor` class."""

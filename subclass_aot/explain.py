@@ -1,0 +1,66 @@
+"""The report that `explain()` prints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from subclass_aot.trace import SameAsInput, SameAsOutput, Value, ViewOfInput
+
+
+def explain(fn: Any, specializations: list[Any]) -> str:
+    """Everything worth knowing of what was compiled for `fn`, one section for each signature."""
+    name = getattr(fn, "__name__", type(fn).__name__)
+    if not specializations:
+        return f"{name}: nothing was compiled yet, the first call compiles."
+    count = len(specializations)
+    lines = [f"{name}: {count} signature{'s' if count > 1 else ''}, the one used last first"]
+    for number, specialization in enumerate(specializations, 1):
+        lines.append("")
+        lines.append(f"signature {number}: {specialization.reason}")
+        lines.extend("  " + line for line in _section(specialization))
+    return "\n".join(lines)
+
+
+def _section(specialization: Any) -> list[str]:
+    signature, graphs = specialization.signature, specialization.graphs
+    lines = ["inputs"]
+    for given in signature.inputs:
+        leaves = ", ".join(map(str, given.specs))
+        lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{' requires_grad' if given.requires_grad else ''}")
+    lines.append("outputs")
+    for i, output in enumerate(signature.outputs):
+        lines.append(f"  {i}: {_output(output, signature)}")
+    for slot in signature.written_leaves:
+        lines.append(f"written in the graph: {_leaf(signature, slot)}")
+    for position, _ in signature.rewritten:
+        lines.append(f"written after the graph, where autograd sees it: {signature.inputs[position].path}")
+    lines.append(f"forward graph: {_size(graphs.forward)}, saves {len(graphs.saved_inputs)} tensors for backward")
+    if graphs.backward is not None:
+        lines.append(f"backward graph: {_size(graphs.backward)}")
+    return lines
+
+
+def _output(output: Any, signature: Any) -> str:
+    if isinstance(output, Value):
+        return _class(output.meta) + (" requires_grad" if output.requires_grad else "")
+    if isinstance(output, SameAsInput):
+        return f"the same object as {signature.inputs[output.value].path}"
+    if isinstance(output, SameAsOutput):
+        return f"the same object as output {output.output}"
+    if isinstance(output, ViewOfInput):
+        return f"a view of {signature.inputs[output.value].path}"
+    return f"the constant {output.value!r}"
+
+
+def _leaf(signature: Any, slot: int) -> str:
+    found = signature.index_map.slots[slot]
+    return str(signature.inputs[found.outer].path) + "".join(found.path)
+
+
+def _class(meta: Any) -> str:
+    return str(meta.cls.__name__)
+
+
+def _size(graph: Any) -> str:
+    operators = sum(n.op == "call_function" for n in graph.graph.nodes)
+    return f"{operators} operators"

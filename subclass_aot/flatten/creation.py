@@ -1,0 +1,152 @@
+"""From values to the metas that say how to rebuild them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+
+from subclass_aot._torch import is_opaque_value, is_traceable_wrapper_subclass, mirrors_requires_grad
+from subclass_aot.errors import InnerTensorError, PlanError
+from subclass_aot.flatten.metas import (
+    SYMBOLIC,
+    AbsentMeta,
+    ContainerMeta,
+    InnerMeta,
+    OpaqueMeta,
+    PlainTensorMeta,
+    SubclassCreationMeta,
+    ValueMeta,
+    attribute,
+    element,
+    frozen_sizes,
+)
+
+
+def create_subclass_meta(values: Iterable[Any], *, count_symints: bool = True, where: str = "args") -> list[ValueMeta]:
+    """Describes each value: how many flat slots it takes, where they start, and how to rebuild it from them.
+
+    Args:
+        values: Dense tensors, wrapper tensors, and anything else; what is no wrapper takes one slot.
+        count_symints: Whether symbolic sizes and strides of wrappers take slots of their own (not for tangents).
+        where: What errors call the list.
+
+    Returns:
+        One meta for each value.
+
+    Raises:
+        InnerTensorError: An inner tensor requires grad, is missing, or is no tensor.
+        PlanError: A symbolic size has no slot, and no inner tensor to take it from.
+
+    >>> create_subclass_meta([torch.ones(2), 7])
+    [PlainTensorMeta(unwrapped_idx=0, cls=<class 'torch.Tensor'>, dtype=torch.float32), \
+PlainTensorMeta(unwrapped_idx=1, cls=<class 'int'>, dtype=None)]
+    """
+    walk = _Walk(count_symints)
+    return [
+        walk.wrapper(value, f"{where}[{i}]") if is_traceable_wrapper_subclass(value) else walk.plain(value)
+        for i, value in enumerate(values)
+    ]
+
+
+class _Walk:
+    """One pass over values that hands out flat slots in order. See Note [Leaf order]."""
+
+    def __init__(self, count_symints: bool) -> None:
+        self.count_symints = count_symints
+        self.next_slot = 0
+
+    def take(self) -> int:
+        self.next_slot += 1
+        return self.next_slot - 1
+
+    def plain(self, value: Any) -> PlainTensorMeta:
+        if not isinstance(value, torch.Tensor):
+            return PlainTensorMeta(self.take(), type(value))
+        # A plan made on fake tensors serves real ones: of dense classes only the two usual ones are told apart.
+        cls = torch.nn.Parameter if type(value) is torch.nn.Parameter else torch.Tensor
+        return PlainTensorMeta(self.take(), cls, value.dtype)
+
+    def wrapper(self, value: Any, where: str) -> SubclassCreationMeta:
+        start = self.next_slot
+        names, context = value.__tensor_flatten__()
+        inner = {name: _inner_value(value, name, where) for name in names}
+        attrs = {name: self.inner(part, where + attribute(name), type(value)) for name, part in inner.items()}
+        size, stride = frozen_sizes(value.size()), frozen_sizes(value.stride())
+        symbols = size.count(SYMBOLIC) + stride.count(SYMBOLIC)
+        symbols_from = None
+        if self.count_symints:
+            self.next_slot += symbols
+        elif symbols:
+            symbols_from = _giver_of_symbols(inner, len(size), where)
+        (storage_offset,) = frozen_sizes([value.storage_offset()])
+        return SubclassCreationMeta(
+            flat_tensor_start_idx=start,
+            arg_count=self.next_slot - start,
+            included_subclass_symints=self.count_symints,
+            attrs=attrs,
+            cls=type(value),
+            context=context,
+            outer_size=size,
+            outer_stride=stride,
+            storage_offset=storage_offset,
+            dtype=value.dtype,
+            device=value.device,
+            layout=value.layout,
+            symbols_from=symbols_from,
+        )
+
+    def inner(self, value: Any, where: str, owner: type) -> InnerMeta:
+        """Describes what stands in one inner attribute of a wrapper of class `owner`."""
+        if isinstance(value, torch.Tensor):
+            if value.requires_grad and not mirrors_requires_grad(owner):
+                raise InnerTensorError(INNER_REQUIRES_GRAD.format(where=where, cls=owner.__name__))
+            return self.wrapper(value, where) if is_traceable_wrapper_subclass(value) else self.plain(value)
+        if value is None:
+            return AbsentMeta()
+        if type(value) in (list, tuple, dict):
+            start = self.next_slot
+            items = {key: self.inner(part, where + element(key), owner) for key, part in _items(value)}
+            return ContainerMeta(self.next_slot - start, type(value), items)
+        if is_opaque_value(value):
+            return OpaqueMeta(self.take())
+        raise InnerTensorError(INNER_NOT_TENSOR.format(where=where, cls=owner.__name__, got=type(value).__name__))
+
+
+def _items(container: Any) -> Iterator[tuple[Any, Any]]:
+    return iter(container.items()) if type(container) is dict else enumerate(container)
+
+
+def _inner_value(value: Any, name: str, where: str) -> Any:
+    try:
+        return getattr(value, name)
+    except AttributeError:
+        raise InnerTensorError(INNER_MISSING.format(where=where, cls=type(value).__name__, name=name)) from None
+
+
+def _giver_of_symbols(inner: dict[str, Any], rank: int, where: str) -> str:
+    for name, part in inner.items():
+        if isinstance(part, torch.Tensor) and part.dim() == rank:
+            return name
+    raise PlanError(NO_SYMBOLS.format(where=where, rank=rank))
+
+
+INNER_REQUIRES_GRAD = """\
+{where}: this inner tensor of a {cls} requires grad.
+The outer tensor carries autograd; a gradient for an inner tensor would be lost without a word.
+Instead of   {cls}(inner)   with an inner tensor that requires grad
+write        {cls}(inner.detach()).requires_grad_()"""
+
+INNER_NOT_TENSOR = """\
+{where}: {cls}.__tensor_flatten__ names this attribute among its inner tensors, but it is of type {got}.
+An inner attribute is a tensor, a list, tuple or dict of tensors, `None`, or an opaque type registered with torch.
+Return anything else as part of the context, the second result of __tensor_flatten__."""
+
+INNER_MISSING = """\
+{where}: {cls}.__tensor_flatten__ names {name!r}, but this instance has no such attribute.
+Leave an absent optional tensor out of the names, or set it in the constructor."""
+
+NO_SYMBOLS = """\
+{where}: a symbolic size has no slot in the flat list (count_symints=False), and no inner tensor
+has the outer rank {rank} to take it from. Describe this value with count_symints=True."""

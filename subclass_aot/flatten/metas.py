@@ -1,0 +1,175 @@
+"""What it takes to rebuild a value from its leaves: frozen descriptions that hold no tensor and no SymInt.
+
+Note [Leaf order]
+~~~~~~~~~~~~~~~~~
+A wrapper becomes flat slots depth first, in the order of `__tensor_flatten__`; after the leaves of a wrapper come its
+symbolic sizes and then its symbolic strides. A size or stride is symbolic when it is a SymInt that stands for a number;
+the nested int of a jagged tensor stands for none and never becomes a slot. Tangents have no size and stride slots:
+their metas are made with `count_symints=False`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import torch
+
+from subclass_aot._torch import is_nested_int
+
+SYMBOLIC: Final = None
+"""Stands in `outer_size` and `outer_stride` where the number is known only at the call."""
+
+NESTED_INT: Final = -1
+"""Stands in `outer_size` and `outer_stride` for a ragged dimension; such classes ignore what is passed there."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainTensorMeta:
+    """A value that is one leaf as it is: a dense tensor, or anything that is no tensor.
+
+    Args:
+        unwrapped_idx: Its position in the flat list.
+        cls: `torch.Tensor` or `Parameter` for a dense tensor; the class of any other value.
+        dtype: Its dtype, or `None` where it is no tensor.
+    """
+
+    unwrapped_idx: int
+    cls: type = torch.Tensor
+    dtype: torch.dtype | None = None
+
+    @property
+    def arg_count(self) -> int:
+        """How many flat slots it takes: one."""
+        return 1
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether a tensor was described, and not some other value."""
+        return issubclass(self.cls, torch.Tensor)
+
+
+@dataclass(frozen=True, slots=True)
+class OpaqueMeta:
+    """An opaque value among the inner tensors of a wrapper, such as the mesh of a `DTensor`: one flat slot."""
+
+    unwrapped_idx: int
+    arg_count = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentMeta:
+    """An inner attribute that `__tensor_flatten__` names and that is `None`: no flat slot."""
+
+    arg_count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerMeta:
+    """An inner attribute that is a list, tuple or dict of tensors: the slots of its elements.
+
+    Args:
+        arg_count: How many flat slots the elements take.
+        cls: `list`, `tuple` or `dict`.
+        items: The elements by index or key, in order.
+    """
+
+    arg_count: int
+    cls: type
+    items: dict[Any, InnerMeta] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SubclassCreationMeta:
+    """How to rebuild one wrapper tensor from its flat slots. See Note [Leaf order].
+
+    `requires_grad` is not here: the caller knows where autograd stands, a description of leaves does not.
+
+    Args:
+        flat_tensor_start_idx: The position of its first slot in the flat list.
+        arg_count: How many slots it takes, those of nested wrappers and of symbolic sizes included.
+        included_subclass_symints: Whether symbolic sizes and strides have slots.
+        attrs: Its inner tensors by name, in the order of `__tensor_flatten__`.
+        cls: Its class.
+        context: The second result of `__tensor_flatten__`.
+        outer_size: Its size; `SYMBOLIC` (`None`) where only the call knows, `NESTED_INT` for a ragged dimension.
+        outer_stride: Its stride, in the same way.
+        storage_offset: Its storage offset, or `SYMBOLIC`.
+        dtype: Its dtype as seen from outside.
+        device: Its device as seen from outside.
+        layout: Its layout as seen from outside.
+        symbols_from: The inner tensor that gives symbolic sizes and strides where they have no slot.
+    """
+
+    flat_tensor_start_idx: int
+    arg_count: int
+    included_subclass_symints: bool
+    attrs: dict[str, InnerMeta] = field(hash=False)
+    cls: type[torch.Tensor]
+    context: Any = field(hash=False)
+    outer_size: tuple[int | None, ...]
+    outer_stride: tuple[int | None, ...]
+    storage_offset: int | None
+    dtype: torch.dtype
+    device: torch.device
+    layout: torch.layout
+    symbols_from: str | None = None
+
+    @property
+    def meta(self) -> Any:
+        """The context, under the name it has in AOTAutograd."""
+        return self.context
+
+    @property
+    def original_subclass_type(self) -> type[torch.Tensor]:
+        """The class, under the name it has in AOTAutograd."""
+        return self.cls
+
+    @property
+    def symbolic_sizes(self) -> tuple[int, ...]:
+        """The dimensions whose size is symbolic."""
+        return tuple(d for d, size in enumerate(self.outer_size) if size is SYMBOLIC)
+
+    @property
+    def symbolic_strides(self) -> tuple[int, ...]:
+        """The dimensions whose stride is symbolic."""
+        return tuple(d for d, stride in enumerate(self.outer_stride) if stride is SYMBOLIC)
+
+
+InnerMeta: TypeAlias = PlainTensorMeta | OpaqueMeta | AbsentMeta | ContainerMeta | SubclassCreationMeta
+"""What can stand below a wrapper."""
+
+ValueMeta: TypeAlias = PlainTensorMeta | SubclassCreationMeta
+"""What describes one value of a list."""
+
+
+def frozen_sizes(sizes: Iterable[Any]) -> tuple[int | None, ...]:
+    """Sizes or strides without SymInts.
+
+    >>> frozen_sizes(torch.Size((2, 3)))
+    (2, 3)
+    """
+    return tuple(s if type(s) is int else NESTED_INT if is_nested_int(s) else _number(s) for s in sizes)
+
+
+def _number(size: Any) -> int | None:
+    return SYMBOLIC if isinstance(size, torch.SymInt) else int(size)
+
+
+def attribute(name: str) -> str:
+    """One step of a path, for an inner tensor found by `getattr`.
+
+    >>> attribute("codes")
+    '.codes'
+    """
+    return f".{name}"
+
+
+def element(key: Any) -> str:
+    """One step of a path, for an element of a list, tuple or dict.
+
+    >>> element(0), element("k")
+    ('[0]', "['k']")
+    """
+    return f"[{key!r}]"

@@ -1,0 +1,158 @@
+"""A plan: how a list of values becomes leaves and leaves become values, compiled to two functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from subclass_aot.codegen import Source
+from subclass_aot.flatten import checks
+from subclass_aot.flatten.creation import create_subclass_meta
+from subclass_aot.flatten.emit import emit_unwrap, emit_wrap
+from subclass_aot.flatten.index_map import IndexMap, Slot, flat_starts
+from subclass_aot.flatten.metas import PlainTensorMeta, ValueMeta
+
+
+@dataclass(frozen=True)
+class FlattenPlan:
+    """How the values of one list become leaves, and leaves such values again.
+
+    A plan belongs to one tree of classes, contexts and optional inner tensors. `unwrap` checks the number of values and
+    the exact class of each wrapper, nested ones too; it does not look at contexts or at the class of an inner dense
+    tensor, which a caller that keeps plans must compare once for each kind of call. `wrap` checks the number of leaves
+    and the class and dtype of each.
+
+    Args:
+        metas: What each value is.
+        where: What errors call the list.
+
+    >>> import torch
+    >>> from torch.testing._internal.two_tensor import TwoTensor
+    >>> values = [torch.zeros(2), TwoTensor(torch.ones(2), torch.ones(2)), "a string"]
+    >>> plan = FlattenPlan.of(values)
+    >>> leaves = plan.unwrap(values)
+    >>> len(leaves), type(plan.wrap(leaves)[1]).__name__
+    (4, 'TwoTensor')
+    >>> print(plan.unwrap.__source__)
+    def unwrap(args):
+        \"\"\"The leaves of `args`.\"\"\"
+        try:
+            args_0, args_1, args_2, = args
+        except (TypeError, ValueError):
+            raise wrong_value_count(args, 3, 'args') from None
+        if args_0.__class__ is not Tensor: not_exactly_tensor(args_0, Tensor, 'args[0]')
+        if args_1.__class__ is not TwoTensor: wrong_class(args_1, TwoTensor, 'args[1]')
+        if args_2.__class__ is not str: not_exactly_tensor(args_2, str, 'args[2]')
+        return [args_0, args_1.a, args_1.b, args_2]
+    """
+
+    metas: tuple[ValueMeta, ...]
+    where: str = "args"
+
+    @classmethod
+    def of(cls, values: Iterable[Any], *, count_symints: bool = True, where: str = "args") -> FlattenPlan:
+        """The plan for values like these.
+
+        Args:
+            values: Dense tensors, wrapper tensors, and anything else, which is kept as one leaf.
+            count_symints: Whether symbolic sizes and strides of wrappers become leaves of their own.
+            where: What errors and the generated code call the list; an identifier reads best.
+
+        Raises:
+            InnerTensorError: An inner tensor requires grad, is missing, or is no tensor.
+        """
+        return cls(tuple(create_subclass_meta(values, count_symints=count_symints, where=where)), where)
+
+    @cached_property
+    def index_map(self) -> IndexMap:
+        """Which leaf belongs to which value, and what each leaf is."""
+        return IndexMap.of(self.metas)
+
+    @cached_property
+    def unwrap(self) -> Callable[[Sequence[Any]], list[Any]]:
+        """The generated function from a list of values to the list of their leaves."""
+        return unwrap_function(self.metas, self.where)
+
+    @cached_property
+    def wrap(self) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """The generated function from a list of leaves to the tuple of values."""
+        return wrap_function(self.metas, self.index_map, self.where)
+
+    @property
+    def source(self) -> str:
+        """The text of both generated functions."""
+        return f"{self.unwrap.__source__}\n\n\n{self.wrap.__source__}\n"  # type: ignore[attr-defined]
+
+
+def unwrap_function(
+    metas: Sequence[ValueMeta], where: str, *, append_symints: bool = True
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """Generates the function from values to their leaves."""
+    source = Source("unwrap", "args", f"The leaves of `{where}`.")
+    values = [source.fresh(f"args_{i}") for i in range(len(metas))]
+    _unpack(source, "args", values, checks.wrong_value_count, where)
+    leaves = []
+    for i, (meta, value) in enumerate(zip(metas, values, strict=True)):
+        leaves += emit_unwrap(source, meta, value, where=f"{where}[{i}]", append_symints=append_symints, inline=True)
+    source.line(f"return [{', '.join(leaves)}]")
+    return source.build()
+
+
+def wrap_function(
+    metas: Sequence[ValueMeta], index_map: IndexMap, where: str, *, check: bool = True, activations: int = 0
+) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    """Generates the function from leaves to values.
+
+    Args:
+        metas: The values to make.
+        index_map: The map of these metas.
+        where: What errors call the list of values.
+        check: Whether class and dtype of each leaf are checked.
+        activations: How many more leaves follow, to be returned as they are after the values.
+    """
+    source = Source("wrap", "leaves", f"`{where}`, rebuilt from their leaves.")
+    leaves = [source.fresh("_".join((f"args_{slot.outer}", *_words(slot)))) for slot in index_map.slots]
+    saved = [source.fresh(f"activation_{i}") for i in range(activations)]
+    _unpack(source, "leaves", leaves + saved, checks.wrong_leaf_count, where)
+    if check:
+        for slot, leaf in zip(index_map.slots, leaves, strict=True):
+            _check_leaf(source, slot, leaf, where)
+    starts = flat_starts(metas)
+    values = [emit_wrap(source, meta, leaves[starts[i] : starts[i + 1]]) for i, meta in enumerate(metas)]
+    source.line(f"return ({''.join(f'{value}, ' for value in values + saved)})")
+    return source.build()
+
+
+def _unpack(source: Source, packed: str, names: list[str], refuse: Any, where: str) -> None:
+    """Appends the unpacking of a list; its length is checked by unpacking, which costs nothing."""
+    with source.block("try:"):
+        source.line(f"{', '.join(names)}, = {packed}" if names else f"() = {packed}")
+    with source.block("except (TypeError, ValueError):"):
+        source.line(f"raise {source.const(refuse, refuse.__name__)}({packed}, {len(names)}, {where!r}) from None")
+
+
+def _check_leaf(source: Source, slot: Slot, leaf: str, where: str) -> None:
+    meta, name = slot.meta, slot.name(where)
+    if isinstance(meta, PlainTensorMeta):
+        cls = source.const(meta.cls, meta.cls.__name__)
+        wrong, dtype = f"type({leaf}) is not {cls}", "None"
+        if meta.dtype is not None:
+            dtype = source.const(meta.dtype, str(meta.dtype).removeprefix("torch."))
+            wrong += f" or {leaf}.dtype is not {dtype}"
+        refuse = source.const(checks.wrong_leaf, "wrong_leaf")
+        source.line(f"if {wrong}: {refuse}({leaf}, {cls}, {dtype}, {name!r})")
+    else:
+        kind = "an opaque value" if slot.kind == "opaque" else f"a {slot.kind}"
+        tensor = source.const(torch.Tensor, "Tensor")
+        refuse = source.const(checks.tensor_instead_of_value, "tensor_instead_of_value")
+        source.line(f"if isinstance({leaf}, {tensor}): {refuse}({leaf}, {kind!r}, {name!r})")
+
+
+def _words(slot: Slot) -> list[str]:
+    """What a local that holds this slot may be called by."""
+    steps = [step.strip(".[]'") for step in slot.path]
+    return steps if slot.dim is None else [*steps, slot.kind, str(slot.dim)]

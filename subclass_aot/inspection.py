@@ -1,0 +1,142 @@
+"""What a wrapper class is made of, as text: `python -m subclass_aot inspect`."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from subclass_aot.errors import UnknownClassError
+from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.wrapper.builtin import built_in
+from subclass_aot.wrapper.fields import MISSING
+
+_GENERATED = ("__new__", "__tensor_flatten__", "__tensor_unflatten__")
+
+_OTHERS = {
+    "each": "An operator without a rule runs on every inner tensor (fallback='each').",
+    "plain": "An operator without a rule runs on to_plain() (fallback='plain').",
+    "error": "An operator without a rule is an error that shows what to write (fallback='error').",
+}
+
+_LAYOUT = {
+    "tensor": "{0}",
+    "optional": "{0}, unless absent",
+    "sequence": "{0}_0, {0}_1, ...",
+    "mapping": "{0}_<key>, in the order of the keys",
+}
+
+
+def find_class(target: str) -> type[WrapperTensor]:
+    """The class that `MODULE:CLASS` names.
+
+    Args:
+        target: An importable module and, after a colon, a class in it; a nested class with dots.
+
+    Raises:
+        UnknownClassError: There is no such module or class, or it is no `WrapperTensor`.
+
+    >>> find_class("subclass_aot.tensors:TwoTensor").__name__
+    'TwoTensor'
+    """
+    module_name, _, class_name = target.partition(":")
+    if not (module_name and class_name):
+        raise UnknownClassError(
+            f"{target!r} is not of the form MODULE:CLASS, for example subclass_aot.tensors:TwoTensor"
+        )
+    try:
+        module = found = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UnknownClassError(f"cannot import the module of {target!r}: {error}") from error
+    for part in class_name.split("."):
+        if not hasattr(found, part):
+            known = ", ".join(sorted(name for name, value in vars(module).items() if _declares(value))) or "none"
+            raise UnknownClassError(f"{module_name} has no {class_name}; WrapperTensor classes there: {known}")
+        found = getattr(found, part)
+    if not _declares(found):
+        raise UnknownClassError(
+            f"{target} is no class that derives from WrapperTensor, so it declares no fields.\n"
+            "Of any other traceable wrapper, FlattenPlan.of([tensor]).source shows the layout of one tensor."
+        )
+    return found  # type: ignore[return-value]
+
+
+def _declares(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, WrapperTensor) and value is not WrapperTensor
+
+
+def describe(cls: type[WrapperTensor]) -> str:
+    """The fields, the flat layout, the operator rules and the generated source of a class.
+
+    Args:
+        cls: The class.
+
+    Returns:
+        Several lines of text.
+    """
+    sections = {
+        f"{cls.__module__}.{cls.__qualname__}": [inspect.getdoc(cls) or ""],
+        "Fields": _table(_fields(cls)),
+        "Flat layout": list(_layout(cls)),
+        "Operators": [*_table(_rules(cls)), *_wrap(_built_in(cls)), _OTHERS[cls._fallback]],
+        "Generated source": ["\n\n".join(_source(cls, name) for name in _GENERATED)],
+    }
+    return "\n\n".join("\n".join([title, "=" * len(title), *lines]) for title, lines in sections.items())
+
+
+def _fields(cls: Any) -> Iterator[tuple[str, ...]]:
+    for field in cls._fields.values():
+        default = "" if field.default is MISSING else f"= {field.default!r}"
+        yield field.name, field.kind, inspect.formatannotation(field.annotation), default
+
+
+def _layout(cls: Any) -> Iterator[str]:
+    """The groups of positions in the flat list, in order."""
+    yield from (_LAYOUT[field.kind].format(field.name) for field in cls._fields.values() if field.kind in _LAYOUT)
+    yield "(the leaves of an inner tensor stand in its place where it is a wrapper itself)"
+    yield "(outer sizes, then outer strides, those that are symbolic)"
+
+
+def _rules(cls: Any) -> list[tuple[str, ...]]:
+    """The rules of the class and its bases, nearest first, each with the place where it is written."""
+    found: dict[str, tuple[str, ...]] = {}
+    for base in cls.__mro__:
+        for operator, rule in vars(base).get("_rules", {}).items():
+            code = inspect.unwrap(rule).__code__
+            where = f"{base.__name__}, {Path(code.co_filename).name}:{code.co_firstlineno}"
+            found.setdefault(str(operator), (str(operator), where))
+    return sorted(found.values())
+
+
+def _built_in(cls: Any) -> str:
+    """The operators that have a built-in rule. All of these have been looked up when the rules were made, so `dir` knows them."""
+    if cls._fallback == "each":
+        return ""
+    packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten) if not name.startswith("__")]
+    overloads = [
+        getattr(packet, name) for packet in packets if hasattr(packet, "overloads") for name in packet.overloads()
+    ]
+    names = sorted(str(overload).removeprefix("aten.") for overload in overloads if built_in(cls, overload))
+    return f"Built in: {', '.join(names)}."
+
+
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(text, 110, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _source(cls: Any, name: str) -> str:
+    """The text of a method, generated or written by the class's author."""
+    method = inspect.unwrap(getattr(cls, name))
+    text: str = getattr(method, "__source__", "") or inspect.getsource(method)
+    return textwrap.dedent(text).strip()
+
+
+def _table(rows: Any) -> list[str]:
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

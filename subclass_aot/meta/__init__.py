@@ -1,0 +1,14 @@
+"""Tensors without data: specs, shape inference, `MetaTensor`, and the stream that every operator on leaves goes through."""
+
+from subclass_aot.meta.infer import infer as infer
+from subclass_aot.meta.infer import register_meta as register_meta
+from subclass_aot.meta.module import to_meta as to_meta
+from subclass_aot.meta.operators import Effects as Effects
+from subclass_aot.meta.operators import effects_of as effects_of
+from subclass_aot.meta.operators import pick as pick
+from subclass_aot.meta.spec import Spec as Spec
+from subclass_aot.meta.stream import MetaTensor as MetaTensor
+from subclass_aot.meta.stream import Stream as Stream
+from subclass_aot.meta.stream import blank as blank
+from subclass_aot.meta.stream import root as root
+from subclass_aot.meta.stream import run as run

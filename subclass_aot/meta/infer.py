@@ -1,0 +1,167 @@
+"""What specs an operator's results have, given its arguments: from a cache where possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import DataDependentError, ShapeRuleError
+from subclass_aot.meta.operators import effects_of
+from subclass_aot.meta.spec import Spec
+
+_META = torch.device("meta")
+
+_DATA_DEPENDENT = """{operator} asks for values, and a traced tensor has none.
+  Your line:  {line}
+  The result's {what} depends on the data, so the program cannot be traced past this point.
+  Instead: compute it outside the traced function and pass the result as an argument, or use an operator whose
+  result has a fixed shape (torch.where instead of x[mask], torch.nonzero_static instead of torch.nonzero)."""
+
+_NO_SHAPE_RULE = """{operator} has no rule that tells the shape of its result.
+  Schema:     {schema}
+  Your line:  {line}
+  Torch says: {reason}
+  Write the rule (it receives tensors without data and returns one):
+
+      @subclass_aot.register_meta(torch.ops.{path})
+      def _({parameters}):
+          return {first}.new_empty(...)  # the result's shape"""
+
+
+def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs an operator on tensors without data.
+
+    Args:
+        func: The operator overload.
+        args: Positional arguments, every tensor replaced by its `Spec`.
+        kwargs: Keyword arguments, likewise.
+
+    Returns:
+        The operator's result, every tensor replaced by its `Spec`. Written arguments that are returned appear
+        with the spec they have afterwards.
+
+    Raises:
+        DataDependentError: The result's shape, or a Python result, depends on values.
+        ShapeRuleError: Neither this library nor torch knows the shape of the result.
+    """
+    device = _result_device(args, kwargs)
+    meta_args, meta_kwargs = tree_map(_blank, (args, kwargs))
+    if meta_kwargs.get("device") is not None:
+        meta_kwargs["device"] = _META
+    elif "device" in meta_kwargs or _torch.is_factory(func):
+        meta_kwargs = {**meta_kwargs, "device": _META}
+    if isinstance(meta_kwargs.get("generator"), torch.Generator):
+        meta_kwargs["generator"] = None  # a generator of another device than meta is refused, and nothing is drawn
+    if meta_kwargs.get("pin_memory"):
+        meta_kwargs["pin_memory"] = False
+    with _torch.disable_current_modes(), torch.no_grad():
+        out = _run(func, meta_args, meta_kwargs)
+    return tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out)
+
+
+def register_meta(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declares the shape function of an operator.
+
+    Args:
+        op: An operator (`torch.ops.mylib.op`), or one overload of it.
+
+    Returns:
+        A decorator for a function that has the operator's parameters, receives tensors without data (on the device
+        `meta`) and returns tensors without data. A rule registered later replaces one registered before, and goes
+        before torch's own.
+
+    >>> @register_meta(torch.ops.aten.frexp.Tensor)
+    ... def _(x):
+    ...     return x.new_empty(x.shape), x.new_empty(x.shape, dtype=torch.int32)
+    """
+
+    def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+        overloads = [getattr(op, name) for name in op.overloads()] if hasattr(op, "overloads") else [op]
+        for overload in overloads:
+            _rules[overload] = rule
+        for forget in on_new_rule:
+            forget()
+        return rule
+
+    return register
+
+
+_rules: dict[Any, Callable[..., Any]] = {}
+on_new_rule: list[Callable[[], None]] = []
+"""Called after a rule was registered: caches of inference results forget."""
+
+
+def _run(func: Any, args: Any, kwargs: Any) -> Any:
+    """A registered rule, else torch's meta kernel, else a decomposition of torch's, else an error that says what to write."""
+    rule = _rules.get(func)
+    if rule is not None:
+        return rule(*args, **kwargs)
+    try:
+        return func(*args, **kwargs)
+    except (NotImplementedError, RuntimeError, _torch.DataDependentOutput) as error:
+        if isinstance(error, DataDependentError):
+            raise
+        if effects_of(func).data_dependent:
+            raise _data_dependent(func) from None
+        if not isinstance(error, NotImplementedError):
+            raise
+        reason = str(error).strip().splitlines()[0]
+    decomposition = _torch.decomposition_of(func)
+    if decomposition is not None:
+        return decomposition(*args, **kwargs)
+    raise _no_shape_rule(func, reason)
+
+
+def _blank(x: Any) -> Any:
+    """A meta tensor for a spec, other values as they are."""
+    if type(x) is not Spec:
+        return x
+    if x.offset == 0:
+        return torch.empty_strided(x.size, x.stride, dtype=x.dtype, device=_META)
+    return torch.empty(x.extent, dtype=x.dtype, device=_META).as_strided(x.size, x.stride, x.offset)
+
+
+def _result_device(args: Any, kwargs: Any) -> torch.device:
+    """Where the result lies: `device=` if given, else with the first tensor that is not a 0-dim CPU scalar."""
+    asked = kwargs.get("device")
+    if asked is not None:
+        return torch.device(asked)
+    scalar = None
+    for x in _specs_in((*args, *kwargs.values())):
+        if x.size or x.device.type != "cpu":
+            return x.device
+        scalar = x
+    return scalar.device if scalar is not None else torch.get_default_device()
+
+
+def _specs_in(values: Any) -> Any:
+    for x in values:
+        if type(x) is Spec:
+            yield x
+        elif type(x) in (list, tuple):
+            yield from _specs_in(x)
+
+
+def _data_dependent(func: Any) -> DataDependentError:
+    what = "shape" if torch.Tag.dynamic_output_shape in func.tags else "value"
+    return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
+
+
+def _no_shape_rule(func: Any, reason: str) -> ShapeRuleError:
+    names = [a.name for a in func._schema.arguments]
+    return ShapeRuleError(
+        _NO_SHAPE_RULE.format(
+            operator=func,
+            schema=func._schema,
+            line=user_line(),
+            reason=reason,
+            path=str(func),
+            parameters=", ".join(names),
+            first=names[0] if names else "torch",
+        )
+    )

@@ -1,0 +1,97 @@
+"""What an operator's schema says about aliasing and writing, read once per operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Effects:
+    """What an operator does to its arguments.
+
+    Attributes:
+        writes: Arguments that are written, each as (position, name).
+        returns_written: Per return, the argument it is (as `add_` returns `self`), or None.
+        returns_view_of: Per return, the argument it is a view of, or None.
+        composite: The operator is made of others and has a decomposition of its own.
+        pure: Nothing is written and nothing is aliased.
+        data_dependent: The result's shape or a Python result depends on values.
+        random: Draws from a generator.
+    """
+
+    writes: tuple[tuple[int, str], ...]
+    returns_written: tuple[tuple[int, str] | None, ...]
+    returns_view_of: tuple[tuple[int, str] | None, ...]
+    composite: bool
+    pure: bool
+    data_dependent: bool
+    random: bool
+
+    @property
+    def mutates(self) -> bool:
+        """True if an argument is written."""
+        return bool(self.writes)
+
+
+def effects_of(func: Any) -> Effects:
+    """The effects of an operator, from its schema.
+
+    >>> effects_of(torch.ops.aten.add_.Tensor).returns_written
+    ((0, 'self'),)
+    >>> effects_of(torch.ops.aten.t.default).returns_view_of
+    ((0, 'self'),)
+    """
+    found = _effects.get(func)
+    if found is None:
+        found = _effects[func] = _read_schema(func)
+    return found
+
+
+def pick(argument: tuple[int, str], args: Any, kwargs: Any) -> Any:
+    """The value an operator call gave to `argument`, or None if it was left out."""
+    position, name = argument
+    return args[position] if position < len(args) else kwargs.get(name)
+
+
+def _read_schema(func: Any) -> Effects:
+    schema = func._schema
+    written: dict[str, tuple[int, str]] = {}
+    read: dict[str, tuple[int, str]] = {}
+    writes = []
+    for i, argument in enumerate(schema.arguments):
+        info = argument.alias_info
+        if info is None:
+            continue
+        if info.is_write:
+            writes.append((i, argument.name))
+        for symbol in info.before_set:
+            (written if info.is_write else read)[symbol] = (i, argument.name)
+
+    def look_up(table: dict[str, tuple[int, str]], info: Any) -> tuple[int, str] | None:
+        if info is None:
+            return None
+        if not info.before_set and not info.is_write:  # `Tensor(a)[]`, as `unbind` has it: torch drops the symbol
+            return next(iter(table.values()), None)
+        return next((table[s] for s in info.before_set if s in table), None)
+
+    infos = [r.alias_info for r in schema.returns]
+    returns_written = tuple(look_up(written, info) for info in infos)
+    returns_view_of = tuple(look_up(read, info) for info in infos)
+    tags = set(func.tags)
+    return Effects(
+        writes=tuple(writes),
+        returns_written=returns_written,
+        returns_view_of=returns_view_of,
+        composite=_torch.has_composite_implicit_kernel(func),
+        pure=not writes and not any(returns_view_of),
+        data_dependent=bool(tags & {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}),
+        random=torch.Tag.nondeterministic_seeded in tags,
+    )
+
+
+_effects: dict[Any, Effects] = {}

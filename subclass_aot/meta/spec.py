@@ -1,0 +1,157 @@
+"""What a dense tensor looks like, without the tensor."""
+
+from __future__ import annotations
+
+import torch
+
+from subclass_aot.errors import TraceError
+
+
+class Spec:
+    """Size, stride, offset, dtype, device and layout of a dense tensor: interned and immutable.
+
+    Two equal specs are one object, so they compare and hash by identity. A spec holds no tensor.
+
+    Attributes:
+        size: Sizes, as a tuple of ints.
+        stride: Strides in elements, as long as `size`.
+        offset: Storage offset in elements.
+        dtype: Element type.
+        device: Where the data would be.
+        layout: Memory layout; dense tensors have `torch.strided`.
+
+    >>> spec = Spec.make((2, 3), (3, 1))
+    >>> spec is Spec.of(torch.zeros(2, 3)), spec.nbytes
+    (True, 24)
+    """
+
+    __slots__ = ("size", "stride", "offset", "dtype", "device", "layout", "_blank_args")
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: torch.device
+    layout: torch.layout
+
+    def __new__(cls) -> Spec:
+        raise TypeError("Spec() is not called directly: write Spec.of(tensor) or Spec.make(size, stride, ...).")
+
+    @staticmethod
+    def make(
+        size: tuple[int, ...],
+        stride: tuple[int, ...],
+        offset: int = 0,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device = torch.device("cpu"),
+        layout: torch.layout = torch.strided,
+    ) -> Spec:
+        """The one spec with these values."""
+        key = (size, stride, offset, dtype, device, layout)
+        spec = _interned.get(key)
+        if spec is None:
+            spec = object.__new__(Spec)
+            for name, value in zip(Spec.__slots__, key, strict=False):
+                object.__setattr__(spec, name, value)
+            # C++ knows the device only where this build of torch can have it: see Note [Devices without hardware].
+            native = native_device(device)
+            head = (size, stride, offset, None, dtype)
+            object.__setattr__(spec, "_blank_args", head if native == _CPU else (*head, layout, native))
+            spec = _interned.setdefault(key, spec)
+        return spec
+
+    @staticmethod
+    def of(tensor: torch.Tensor, device: torch.device | None = None) -> Spec:
+        """The spec of `tensor`, on `device` if one is given.
+
+        Raises:
+            TraceError: For sparse layouts, and for lazily conjugated or negated tensors.
+        """
+        if tensor.layout is not torch.strided:
+            raise TraceError(
+                f"A tensor of layout {tensor.layout} has no strides, so it cannot be described by a Spec. "
+                "Pass its values and indices as dense tensors, or a wrapper tensor that holds them."
+            )
+        if tensor.is_conj() or tensor.is_neg():
+            raise TraceError(
+                "A tensor with a lazy conjugate or negative bit cannot be described by a Spec: the bit is not data. "
+                "Pass tensor.resolve_conj().resolve_neg() instead."
+            )
+        return Spec.make(
+            tuple(tensor.size()),
+            tensor.stride(),
+            int(tensor.storage_offset()),
+            tensor.dtype,
+            device or tensor.device,
+            tensor.layout,
+        )
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        count = 1
+        for length in self.size:
+            count *= length
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of `numel` packed elements."""
+        return self.numel * self.dtype.itemsize
+
+    @property
+    def extent(self) -> int:
+        """Elements of storage that a tensor of this spec needs, its offset included."""
+        if self.numel == 0:
+            return 0
+        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"Spec is immutable: make another one with Spec.make(...) instead of setting {name!r}.")
+
+    def __repr__(self) -> str:
+        parts = [str(list(self.size)), str(self.dtype).removeprefix("torch."), str(self.device)]
+        if self.stride != contiguous_stride(self.size):
+            parts.append(f"stride={self.stride}")
+        if self.offset:
+            parts.append(f"offset={self.offset}")
+        return f"Spec({', '.join(parts)})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Spec.make, (self.size, self.stride, self.offset, self.dtype, self.device, self.layout)
+
+    def __copy__(self) -> Spec:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Spec:
+        return self
+
+
+# Note [Devices without hardware]
+# A tensor without data may claim any device, but autograd calls into the device's own runtime (streams, guards) and
+# kills the process where the build has none. There the C++ tensor says `meta` and only Python says `cuda:0`.
+def native_device(device: torch.device) -> torch.device:
+    """The device that the C++ side of a data-free tensor on `device` is given."""
+    if device.type in ("cpu", "meta"):
+        return device
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return device if accelerator is not None and accelerator.type == device.type else _META
+
+
+def contiguous_stride(size: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a packed, row-major tensor.
+
+    >>> contiguous_stride((2, 3, 4))
+    (12, 4, 1)
+    """
+    strides: list[int] = []
+    step = 1
+    for length in reversed(size):
+        strides.append(step)
+        step *= max(length, 1)
+    return tuple(reversed(strides))
+
+
+_CPU = torch.device("cpu")
+_META = torch.device("meta")
+_interned: dict[tuple[object, ...], Spec] = {}

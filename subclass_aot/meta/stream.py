@@ -1,0 +1,331 @@
+"""The one place that every operator on leaves goes through.
+
+`run` infers the result's specs, makes the result leaves, and keeps the leaves' aliasing right. `Stream` is the
+dispatch mode that brings operators here that no leaf carries (factories, real tensors met on the way), and that
+listeners (the graph recorder, the profiler) derive from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.meta.infer import infer, on_new_rule
+from subclass_aot.meta.operators import Effects, effects_of, pick
+from subclass_aot.meta.spec import Spec
+
+
+class MetaTensor(torch.Tensor):
+    """A tensor without data: it has a `Spec`, takes part in autograd, and costs no memory and no arithmetic.
+
+    Args:
+        tensor: Any dense tensor; its size, stride, dtype and device are taken, its data is not.
+        device: The device to claim instead of the tensor's. Hardware is not needed.
+
+    Raises:
+        TraceError: For sparse tensors and for lazily conjugated or negated ones.
+
+    >>> x = MetaTensor(torch.rand(10**10, 3, device="meta"))
+    >>> (x @ x.new_empty(3, 5)).shape
+    torch.Size([10000000000, 5])
+    """
+
+    __slots__ = ("spec", "base", "tag")
+    __torch_function__ = _torch.disabled_torch_function_impl
+
+    spec: Spec
+    base: MetaTensor | None
+    """The tensor whose storage this one shares, if it was made as a view."""
+    tag: Any
+    """Belongs to the listener."""
+
+    def __new__(cls, tensor: torch.Tensor, device: str | torch.device | None = None) -> MetaTensor:
+        return blank(Spec.of(tensor, torch.device(device) if device is not None else None))
+
+    @staticmethod
+    def like(tensor: Any, device: str | torch.device | None = None) -> Any:
+        """A data-free twin of `tensor`: same class, sizes, strides, dtype and `requires_grad`.
+
+        A wrapper tensor stays one: its inner tensors become `MetaTensor`s.
+
+        Args:
+            tensor: A dense tensor, a traceable wrapper, or a parameter of either kind.
+            device: The device to claim instead of the tensor's own.
+        """
+        return _like(tensor, torch.device(device) if device is not None else None)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not (_LEAF_TYPES.issuperset(types) or only_leaves(types)):
+            return NotImplemented
+        return run(func, args, kwargs or {})
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self.spec.device
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MetaTensor:
+        twin = blank(self.spec).requires_grad_(self.requires_grad)
+        memo[id(self)] = twin
+        return twin
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _rebuild, (self.spec, self.requires_grad)
+
+
+class Stream(_torch.DispatchMode):
+    """Brings every operator to `run`, and hears of each one.
+
+    A subclass overrides `heard` (a recorder, a profiler), `admit` (what stands for a tensor that is not a leaf) and
+    `value_of` (a number that is known although the leaf has no data).
+
+    Args:
+        decompositions: Operators to replace by a function of others, as in AOTAutograd.
+    """
+
+    def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+        super().__init__()
+        self.decompositions = decompositions or {}
+
+    def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Called after each operator, with the leaves it was given and the ones it made."""
+
+    def admit(self, tensor: torch.Tensor) -> MetaTensor:
+        """The leaf that stands for a real tensor met on the way."""
+        return MetaTensor(tensor)
+
+    def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
+        """The real tensor behind `leaf`, where it is known."""
+        return None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not (_LEAF_TYPES.issuperset(types) or only_leaves(types)):
+            return NotImplemented
+        kwargs = kwargs or {}
+        decomposition = self.decompositions.get(func) or _honest_form(func)
+        if decomposition is not None:
+            with self:
+                result = decomposition(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if effects_of(func).composite:  # autograd takes these apart; inference mode does not
+            with self:
+                return func.decompose(*args, **kwargs)
+        args = tuple([self._admitted(a) for a in args])
+        if kwargs:
+            kwargs = {name: self._admitted(a) for name, a in kwargs.items()}
+        if func is _ITEM:
+            known = self.value_of(args[0])
+            if known is not None:
+                return known.item()
+        result = run(func, args, kwargs)
+        self.heard(func, args, kwargs, result)
+        return result
+
+    def _admitted(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is MetaTensor or kind in _SCALARS:
+            return value
+        if kind is list or kind is tuple:
+            return [self._admitted(v) for v in value]
+        return self.admit(value) if isinstance(value, torch.Tensor) else value
+
+
+def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs one operator on leaves.
+
+    Args:
+        func: The operator overload.
+        args: Its arguments; tensors are `MetaTensor`s or plain ones.
+        kwargs: Its keyword arguments, likewise.
+
+    Returns:
+        What the operator returns, with `MetaTensor`s for tensors. A written argument comes back as the same object,
+        a view knows its base.
+    """
+    # A number's type matters to promotion, and 1 == 1.0 == True: types are in the key beside values.
+    key: list[Any] = [func, torch.get_default_dtype()]
+    for a in args:
+        kind = type(a)
+        if kind is MetaTensor:
+            key.append(a.spec)
+        elif kind is list or kind is tuple:
+            _list_key(a, key)
+        elif isinstance(a, torch.Tensor):
+            key.append(Spec.of(a))
+        else:
+            key.append(kind)
+            key.append(a)
+    for name in kwargs:
+        key.append(name)
+        a = kwargs[name]
+        if isinstance(a, torch.Tensor):
+            key.append(Spec.of(a) if type(a) is not MetaTensor else a.spec)
+        elif type(a) in (list, tuple):
+            _list_key(a, key)
+        else:
+            key.append(type(a))
+            key.append(a)
+    frozen = tuple(key)
+    try:
+        effects, specs = _cache[frozen]
+    except KeyError:
+        effects, specs = effects_of(func), infer(func, _specs(args), _specs(kwargs))
+        if len(_cache) > _CACHE_LIMIT:
+            _cache.clear()
+        _cache[frozen] = effects, specs
+    except TypeError:  # an argument that cannot be hashed
+        effects, specs = effects_of(func), infer(func, _specs(args), _specs(kwargs))
+    if type(specs) is Spec:
+        if effects.pure:
+            return blank(specs)
+        viewed = effects.returns_view_of[0]
+        if viewed is not None:
+            return _view(specs, pick(viewed, args, kwargs))
+    if effects.pure:
+        if type(specs) is tuple or type(specs) is list:
+            return type(specs)([blank(s) if type(s) is Spec else s for s in specs])
+        return specs
+    return _aliased(effects, specs, args, kwargs)
+
+
+def blank(spec: Spec) -> MetaTensor:
+    """A new leaf with `spec` and a storage of its own."""
+    leaf: MetaTensor = _make(MetaTensor, *spec._blank_args)
+    leaf.spec = spec
+    leaf.base = None
+    return leaf
+
+
+def root(leaf: MetaTensor) -> MetaTensor:
+    """The leaf that stands for the storage of `leaf`."""
+    return leaf if leaf.base is None else leaf.base
+
+
+def only_leaves(types: Any) -> bool:
+    """True if no argument is a wrapper or some other tensor that wants to see the operator first."""
+    for kind in types:
+        if kind in _LEAF_TYPES:
+            continue
+        if kind.__torch_dispatch__ is not _DENSE_DISPATCH:
+            return False
+        _LEAF_TYPES.add(kind)
+    return True
+
+
+def set_spec(leaf: MetaTensor, spec: Spec) -> None:
+    """Gives a leaf another spec in place, as `transpose_` and `resize_` do."""
+    _torch.set_geometry(leaf, spec.size, spec.stride, spec.offset)
+    leaf.spec = spec
+
+
+def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
+    """Makes results of which some are arguments, or views of arguments."""
+    single = type(specs) is not tuple or len(effects.returns_written) != len(specs)
+    results = []
+    for spec, written, viewed in zip(
+        (specs,) if single else specs, effects.returns_written, effects.returns_view_of, strict=True
+    ):
+        if written is not None:
+            argument = pick(written, args, kwargs)
+            if argument.spec is not spec:
+                set_spec(argument, spec)
+            results.append(argument)
+        elif viewed is not None:
+            argument = pick(viewed, args, kwargs)
+            results.append([_view(s, argument) for s in spec] if type(spec) is list else _view(spec, argument))
+        else:
+            results.append(blank(spec) if type(spec) is Spec else spec)
+    if not results:
+        return None
+    return results[0] if single else tuple(results)
+
+
+def _view(spec: Spec, of: Any) -> MetaTensor:
+    leaf = blank(spec)
+    if type(of) is MetaTensor:
+        leaf.base = of if of.base is None else of.base
+    return leaf
+
+
+def _list_key(values: Any, key: list[Any]) -> None:
+    key.append("[")
+    for v in values:
+        if type(v) is MetaTensor:
+            key.append(v.spec)
+        elif isinstance(v, torch.Tensor):
+            key.append(Spec.of(v))
+        else:
+            key.append(type(v))
+            key.append(v)
+    key.append("]")
+
+
+def _specs(values: Any) -> Any:
+    """The same structure with specs for tensors."""
+    kind = type(values)
+    if kind is MetaTensor:
+        return values.spec
+    if kind is tuple or kind is list:
+        return kind([_specs(v) for v in values])
+    if kind is dict:
+        return {k: _specs(v) for k, v in values.items()}
+    return Spec.of(values) if isinstance(values, torch.Tensor) else values
+
+
+def _honest_form(func: Any) -> Callable[..., Any] | None:
+    """Another operator for the few whose schema does not tell what they do.
+
+    `native_batch_norm` updates its running statistics without saying so; a lazy conjugation or negation is a bit
+    that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into.
+    """
+    return _HONEST_FORMS.get(func)
+
+
+def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
+    if mean is None:
+        return _aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
+    if training:
+        return _aten._native_batch_norm_legit.default(x, weight, bias, mean, var, training, momentum, eps)
+    return _aten._native_batch_norm_legit_no_training.default(x, weight, bias, mean, var, momentum, eps)
+
+
+def _rebuild(spec: Spec, requires_grad: bool) -> MetaTensor:
+    return blank(spec).requires_grad_(requires_grad)
+
+
+def _like(tensor: Any, device: torch.device | None) -> Any:
+    if _torch.is_traceable_wrapper_subclass(tensor):
+        names, context = tensor.__tensor_flatten__()
+        inner = {}
+        for name in names:
+            value = getattr(tensor, name)
+            inner[name] = _like(value, device) if isinstance(value, torch.Tensor) else value
+        twin = type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
+    else:
+        twin = blank(Spec.of(tensor.detach(), device))
+    return twin.requires_grad_(tensor.requires_grad)
+
+
+_aten = torch.ops.aten
+_ITEM = _aten._local_scalar_dense.default
+_HONEST_FORMS: dict[Any, Callable[..., Any]] = {
+    _aten.native_batch_norm.default: _batch_norm,
+    _aten._conj.default: _aten._conj_physical.default,
+    _aten._neg_view.default: _aten.neg.default,
+    _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
+}
+_make = _torch.make_wrapper_subclass
+_DENSE_DISPATCH = torch.Tensor.__torch_dispatch__
+_SCALARS = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout})
+_LEAF_TYPES: set[type] = {MetaTensor, torch.Tensor, torch.nn.Parameter}
+_CACHE_LIMIT = 200_000
+_cache: dict[tuple[Any, ...], tuple[Effects, Any]] = {}
+on_new_rule.append(_cache.clear)

@@ -1,0 +1,105 @@
+"""Compilers for dense graphs: by name, or any callable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.errors import CompilerResultError, SubclassAotError
+from subclass_aot.meta import Spec
+
+BoxedFunction = Callable[[list[Any]], Sequence[Any]]
+"""Takes its inputs as one list, which it may empty; returns its outputs in order."""
+
+Compiler = Callable[[fx.GraphModule, list[Any]], Any]
+"""`(graph_module, example_inputs)` to a boxed function, as AOTAutograd has it. Example inputs have no data."""
+
+_UNKNOWN = """There is no compiler named {name!r}.
+  Names:   {names}
+  Or pass a callable: (graph_module, example_inputs) -> function of one list of tensors."""
+
+_NOT_CALLABLE = """The {which} compiler returned {got}, which cannot be called.
+  Compiler: {compiler}
+  Instead:  return a function that takes one list of tensors and returns a sequence of tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A named compiler.
+
+    Attributes:
+        compile: `(graph_module, example_inputs, is_backward)` to a boxed function.
+        decompositions: Operators it wants taken apart while tracing.
+    """
+
+    compile: Callable[[fx.GraphModule, list[Any], bool], BoxedFunction]
+    decompositions: Callable[[], Mapping[Any, Callable[..., Any]]] = dict
+
+
+def resolve(compiler: str | Compiler) -> Backend:
+    """The backend for a name or a callable.
+
+    Raises:
+        SubclassAotError: There is no such name.
+    """
+    if isinstance(compiler, str):
+        if compiler not in BACKENDS:
+            raise SubclassAotError(_UNKNOWN.format(name=compiler, names=", ".join(sorted(BACKENDS))))
+        return BACKENDS[compiler]
+    return Backend(lambda graph, inputs, is_backward: _call(compiler, graph, inputs, is_backward))
+
+
+def example_inputs(graph: fx.GraphModule) -> list[Any]:
+    """A tensor without data for each input of a graph."""
+    return [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+
+
+def _call(compiler: Compiler, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+    compiled = compiler(graph, inputs)
+    if not callable(compiled):
+        which = "backward" if is_backward else "forward"
+        raise CompilerResultError(
+            _NOT_CALLABLE.format(which=which, got=f"a {type(compiled).__name__}", compiler=compiler)
+        )
+    return boxed(compiled)
+
+
+def boxed(compiled: Callable[..., Any]) -> BoxedFunction:
+    """`compiled` as a function of one list.
+
+    A module, a module's `forward`, and what says `_boxed_call = False` take their inputs one by one.
+    """
+    owner = compiled.__self__ if isinstance(compiled, MethodType) else compiled
+    flag = getattr(compiled, "_boxed_call", None)
+    if flag or (flag is None and not isinstance(owner, torch.nn.Module)):
+        return compiled
+    return lambda inputs: compiled(*inputs)
+
+
+def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+    """Runs the graph operator by operator."""
+    return boxed(graph)
+
+
+def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+    """Torch's own compiler. It wants fake tensors, where this library has tensors that cost nothing to make."""
+    mode = _torch.fake_mode()
+    fakes = []
+    with mode:
+        for x in inputs:
+            spec: Spec = x.spec
+            fakes.append(torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device=spec.device))
+    return _torch.compile_with_inductor(graph, fakes, mode, is_backward)
+
+
+BACKENDS: dict[str, Backend] = {
+    "eager": Backend(_eager),
+    "inductor": Backend(_inductor, _torch.inductor_decompositions),
+}
+"""Compilers by name."""

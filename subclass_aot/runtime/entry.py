@@ -1,0 +1,333 @@
+"""The generated code of one signature: from the leaves of a call to its results.
+
+Three functions are generated, each straight-line. `forward` runs the forward graph and wraps; `backward` unwraps tangents,
+runs the backward graph and wraps gradients; `call` is what a call runs once the guard has let it through. With
+gradients, `forward` and `backward` are the two halves of one `autograd.Function`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch.autograd.function import once_differentiable
+from torch.autograd.graph import increment_version
+
+from subclass_aot.codegen import Source
+from subclass_aot.errors import CompilerResultError
+from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
+from subclass_aot.meta import Spec
+from subclass_aot.runtime import tangents
+from subclass_aot.runtime.backends import BoxedFunction
+from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.trace import (
+    AliasOfLeaf,
+    Computed,
+    Constant,
+    InputLeaf,
+    JointSignature,
+    SameAsInput,
+    SameAsOutput,
+    Value,
+    ViewOfInput,
+)
+
+_WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.
+  Instead: return every output of the graph, in order, in one sequence."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """What runs for one signature.
+
+    Attributes:
+        call: `call(values, leaves)`, with the tensors of the call and their flat slots, gives the flattened results.
+        sources: The generated text, by what it does.
+    """
+
+    call: Callable[[list[Any], list[Any]], list[Any]]
+    sources: dict[str, str]
+
+
+def make_entry(
+    signature: JointSignature, graphs: Graphs, forward: BoxedFunction, backward: BoxedFunction | None
+) -> Entry:
+    """Generates the code that runs compiled graphs for one signature."""
+    return _EntryWriter(signature, graphs, forward, backward).write()
+
+
+class _EntryWriter:
+    def __init__(
+        self, signature: JointSignature, graphs: Graphs, forward: BoxedFunction, backward: BoxedFunction | None
+    ) -> None:
+        self.signature = signature
+        self.graphs = graphs
+        self.forward = forward
+        self.backward = backward
+        self.made = [value for _, value in signature.rewritten]
+        self.made += [o for o in signature.outputs if isinstance(o, Value)]
+        self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.made]
+        self.wanted = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
+        self.checked_wrappers = self._wrappers_to_check()
+
+    def write(self) -> Entry:
+        forward = self.write_forward()
+        sources = {"forward": forward.__source__}  # type: ignore[attr-defined]
+        runner: Callable[..., Any] = forward
+        if self.signature.needs_backward:
+            backward = self.write_backward()
+            sources["backward"] = backward.__source__  # type: ignore[attr-defined]
+            members = {"forward": staticmethod(forward), "backward": staticmethod(once_differentiable(backward))}
+            runner = type("Compiled", (torch.autograd.Function,), members).apply
+        call = self.write_call(runner)
+        return Entry(call, {"call": call.__source__, **sources})  # type: ignore[attr-defined]
+
+    # -- forward ---------------------------------------------------------------------------------------------------
+
+    def write_forward(self) -> Callable[..., Any]:
+        """`forward(ctx, leaves, extra, *values)`; without gradients `forward(leaves, extra)`.
+
+        Values through which no gradient goes are left in the list `extra`, where autograd does not see them.
+        """
+        signature, training = self.signature, self.signature.needs_backward
+        values = ["x" + str(i) for i in self.wanted]
+        params = ", ".join(["ctx", "leaves", "extra", *values] if training else ["leaves", "extra"])
+        source = Source("forward", params, "Runs the forward graph on leaves, and wraps what it computed.")
+        source.line(f"inputs = {self._graph_inputs()}")
+        computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
+        saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
+        self._unpack(source, computed + saved, self.forward, "forward")
+        for i, alias in enumerate(self.graphs.fresh_alias):
+            if alias:  # autograd marks the objects it is given: they must be nobody else's
+                source.line(f"{computed[i]} = {computed[i]}.detach()")
+        made = [self._wrap(source, value, computed) for value in self.made]
+        extra = [name for name, through in zip(made, self.through_autograd, strict=True) if not through]
+        if extra:
+            source.line(f"extra += [{', '.join(extra)}]")
+        if not training:
+            return source.build()
+        outputs = [name for name, through in zip(made, self.through_autograd, strict=True) if through]
+        self._save(source, computed, saved, made)
+        source.line("ctx.set_materialize_grads(False)")
+        source.line(f"return ({', '.join(outputs)},)")
+        return source.build()
+
+    def _graph_inputs(self) -> str:
+        slots = self.signature.graph_slots
+        if len(slots) == len(self.signature.index_map.slots):
+            return "list(leaves)"
+        return "[" + ", ".join(f"leaves[{i}]" for i in slots) + "]"
+
+    def _unpack(self, source: Source, names: list[str], function: BoxedFunction, which: str) -> None:
+        run = source.const(function, f"{which}_graph")
+        source.line(f"outputs = {run}(inputs)")
+        with source.block("try:"):
+            source.line(f"({''.join(n + ', ' for n in names)}) = outputs")
+        with source.block("except (TypeError, ValueError):"):
+            source.line(f"{source.const(_wrong_count, 'wrong_count')}(outputs, {len(names)}, {which!r})")
+
+    def _wrap(self, source: Source, value: Value, computed: list[str]) -> str:
+        """Appends what makes one value of its leaves; returns the name of a local that nobody else has."""
+        leaves = []
+        for leaf in value.leaves:
+            if isinstance(leaf, Computed):
+                leaves.append(computed[leaf.position])
+            elif isinstance(leaf, InputLeaf):
+                leaves.append(f"leaves[{leaf.slot}]")
+            elif isinstance(leaf, AliasOfLeaf):
+                name = source.fresh("alias")
+                make = source.const(_alias, "alias_of")
+                spec = source.const(leaf.spec, "spec")
+                source.line(f"{name} = {make}(leaves[{leaf.slot}], {spec}, {leaf.offset})")
+                leaves.append(name)
+            else:
+                leaves.append(source.const(leaf, "opaque"))
+        return emit_wrap(source, value.meta, leaves)
+
+    def _save(self, source: Source, computed: list[str], saved: list[str], made: list[str]) -> None:
+        """Appends `save_for_backward`. Beside each leaf of a wrapper stands the wrapper: see Note [Versions of wrappers]."""
+        names = []
+        for i, name in enumerate(saved):
+            from_output = self.graphs.saved_outputs[i]
+            if from_output is not None and self.graphs.saved_inputs[i] is None:
+                name = computed[from_output]  # the object that is returned, so that autograd sees it is an output
+            names.append(name)
+        for kind, position in self.checked_wrappers:
+            names.append(f"x{position}" if kind == "input" else made[position])
+        source.line(f"ctx.save_for_backward({', '.join(names)})")
+
+    def _wrappers_to_check(self) -> list[tuple[str, int]]:
+        """Wrappers whose leaves are saved: differentiable inputs and outputs.
+
+        Note [Versions of wrappers]
+        A write through a wrapper counts on the wrapper's version, not on its leaves': they are written below autograd.
+        What is saved is a leaf, so the wrapper is saved beside it, and autograd's check sees writes through either.
+        """
+        signature, graphs = self.signature, self.graphs
+        found: list[tuple[str, int]] = []
+        inputs = {
+            signature.index_map.slots[signature.graph_slots[p]].outer for p in graphs.saved_inputs if p is not None
+        }
+        for i in sorted(inputs):
+            if i in self.wanted and isinstance(signature.inputs[i].meta, SubclassCreationMeta):
+                found.append(("input", i))
+        outputs = {p for p in graphs.saved_outputs if p is not None}
+        for i, value in enumerate(self.made):
+            positions = {leaf.position for leaf in value.leaves if isinstance(leaf, Computed)}
+            if self.through_autograd[i] and isinstance(value.meta, SubclassCreationMeta) and positions & outputs:
+                found.append(("output", i))
+        return found
+
+    # -- backward --------------------------------------------------------------------------------------------------
+
+    def write_backward(self) -> Callable[..., Any]:
+        """`backward(ctx, *tangents)`."""
+        assert self.backward is not None
+        metas = self.signature.tangents
+        names = [f"tangent_{i}" for i in range(len(metas))]
+        source = Source("backward", ", ".join(["ctx", *names]), "Unwraps tangents, runs the backward graph, wraps gradients.")
+        saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
+        ignored = [source.fresh("checked") for _ in self.checked_wrappers]
+        if saved or ignored:
+            source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
+        leaves = list(saved)
+        for i, (name, (meta, specs)) in enumerate(zip(names, metas, strict=True)):
+            leaves += self._tangent(source, name, meta, specs, self._path_of_tangent(i))
+        source.line(f"inputs = [{', '.join(leaves)}]")
+        if saved:
+            source.line(f"del {', '.join(saved)}")
+        gradients = [m for m in self.signature.gradients if m is not None]
+        count = sum(_tensor_slots(m) for m in gradients)
+        outputs = [source.fresh(f"grad_{i}") for i in range(count)]
+        self._unpack(source, outputs, self.backward, "backward")
+        given = iter(outputs)
+        results = ["None", "None"]  # for `leaves` and `extra`
+        for i in self.wanted:
+            gradient = self.signature.gradients[i]
+            if gradient is None:
+                results.append("None")
+            else:
+                results.append(emit_wrap(source, gradient, [next(given) for _ in range(_tensor_slots(gradient))]))
+        source.line(f"return ({', '.join(results)},)")
+        return source.build()
+
+    def _tangent(self, source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], where: str) -> list[str]:
+        """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves."""
+        leaves = [source.fresh(f"{name}_{i}") for i in range(len(specs))]
+        constants = [source.const(s, "spec") for s in specs]
+        with source.block(f"if {name} is None:"):
+            zeros = source.const(tangents.zeros, "zeros")
+            for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
+                source.line(f"{leaf} = {zeros}({constant})" if isinstance(spec, Spec) else f"{leaf} = {constant}")
+        with source.block("else:"):
+            coerce = source.const(tangents.coerced, "coerced")
+            wrong = f"hasattr({name}, '__tensor_flatten__')"
+            m = source.const(meta, "meta")
+            if isinstance(meta, SubclassCreationMeta):
+                simple = meta.context is None and all(isinstance(x, PlainTensorMeta) for x in meta.attrs.values())
+                cls = source.const(meta.cls, meta.cls.__name__)
+                fits = source.const(tangents.fits, "fits")
+                wrong = f"type({name}) is not {cls}" if simple else f"not {fits}({name}, {m})"
+            source.line(f"if {wrong}: {name} = {coerce}({name}, {m}, {where!r})")
+            parts = emit_unwrap(source, meta, name, where=where, append_symints=False, check=False)
+            restride = source.const(tangents.restrided, "restrided")
+            for leaf, part, spec, constant in zip(leaves, parts, specs, constants, strict=True):
+                source.line(f"{leaf} = {part}")
+                if isinstance(spec, Spec):
+                    stride = source.const(spec.stride, "stride")
+                    source.line(f"if {leaf}.stride() != {stride}: {leaf} = {restride}({leaf}, {constant})")
+        return [leaf for leaf, spec in zip(leaves, specs, strict=True) if isinstance(spec, Spec)]
+
+    def _path_of_tangent(self, i: int) -> str:
+        rewritten = [p for p, value in self.signature.rewritten if value.requires_grad]
+        if i < len(rewritten):
+            return f"the new value of {self.signature.inputs[rewritten[i]].path}"
+        differentiable = [k for k, o in enumerate(self.signature.outputs) if isinstance(o, Value) and o.requires_grad]
+        return f"output {differentiable[i - len(rewritten)]}"
+
+    # -- call ------------------------------------------------------------------------------------------------------
+
+    def write_call(self, runner: Callable[..., Any]) -> Callable[[list[Any], list[Any]], list[Any]]:
+        """`call(values, leaves)`: runs forward, writes back, and puts the results together."""
+        signature = self.signature
+        source = Source("call", "values, leaves", "Runs the graph, writes back what it changed, and returns the results.")
+        values = [source.fresh(given.path) for given in signature.inputs]
+        if values:
+            source.line(f"({''.join(v + ', ' for v in values)}) = values")
+        source.line("extra = []")
+        made = [source.fresh(f"made_{i}") for i in range(len(self.made))]
+        run = source.const(runner, "run")
+        versions = self._versions_before(source, values)
+        if signature.needs_backward:
+            through = [n for n, t in zip(made, self.through_autograd, strict=True) if t]
+            arguments = "".join(f", {values[i]}" for i in self.wanted)
+            source.line(f"({', '.join(through)},) = {run}(leaves, extra{arguments})")
+        else:
+            with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
+                source.line(f"{run}(leaves, extra)")
+        extra = [n for n, t in zip(made, self.through_autograd, strict=True) if not t]
+        if extra:
+            source.line(f"({', '.join(extra)},) = extra")
+        self._count_versions(source, versions)
+        for (position, _), name in zip(signature.rewritten, made, strict=False):
+            source.line(f"{values[position]}.copy_({name})")
+        source.line(f"return [{', '.join(self._results(source, values, made[len(signature.rewritten):]))}]")
+        return source.build()
+
+    def _results(self, source: Source, values: list[str], made: list[str]) -> list[str]:
+        given = iter(made)
+        results: list[str] = []
+        for output in self.signature.outputs:
+            if isinstance(output, Value):
+                results.append(next(given))
+            elif isinstance(output, SameAsInput):
+                results.append(values[output.value])
+            elif isinstance(output, SameAsOutput):
+                results.append(results[output.output])
+            elif isinstance(output, ViewOfInput):
+                name = source.fresh("view")
+                replay = source.const(output.replay, "view_of")
+                if output.requires_grad or not self.signature.inputs[output.value].requires_grad:
+                    source.line(f"{name} = {replay}({values[output.value]})")
+                else:
+                    with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
+                        source.line(f"{name} = {replay}({values[output.value]})")
+                results.append(name)
+            else:
+                assert isinstance(output, Constant)
+                results.append(source.const(output.value, "constant"))
+        return results
+
+    def _versions_before(self, source: Source, values: list[str]) -> list[tuple[str, str]]:
+        """Inputs that the graph itself writes, with a local that holds their version."""
+        slots = self.signature.index_map.slots
+        pairs = []
+        for outer in dict.fromkeys(slots[s].outer for s in self.signature.written_leaves):
+            version = source.fresh("version")
+            source.line(f"{version} = None if {values[outer]}.is_inference() else {values[outer]}._version")
+            pairs.append((values[outer], version))
+        return pairs
+
+    def _count_versions(self, source: Source, pairs: list[tuple[str, str]]) -> None:
+        """A write by the graph counts as one, as in eager; some compilers write without counting."""
+        increment = source.const(increment_version, "increment_version")
+        for value, version in pairs:
+            source.line(f"if {version} is not None and {value}._version == {version}: {increment}({value})")
+
+
+def _tensor_slots(meta: ValueMeta) -> int:
+    return meta.arg_count
+
+
+def _alias(leaf: torch.Tensor, spec: Spec, offset: int) -> torch.Tensor:
+    """A tensor that shares the storage of `leaf`."""
+    with torch.no_grad():
+        alias = leaf.detach().as_strided(spec.size, spec.stride, leaf.storage_offset() + offset)
+    return alias.detach()
+
+
+def _wrong_count(outputs: Any, expected: int, which: str) -> NoReturn:
+    got = str(len(outputs)) if hasattr(outputs, "__len__") else f"a {type(outputs).__name__} instead of a sequence of"
+    raise CompilerResultError(_WRONG_COUNT.format(which=which, got=got, expected=expected))

@@ -1,0 +1,103 @@
+"""From a joint trace to the two graphs that are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot.errors import CompilerResultError
+from subclass_aot.trace import JointTrace, default_partition
+
+PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
+"""`(joint, joint_inputs, *, num_fwd_outputs)` to forward and backward graph, as torch's partitioners."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graphs:
+    """The graphs of one signature.
+
+    Attributes:
+        forward: Inputs: the tensor leaves. Outputs: computed leaves, then what is saved. Writes into inputs at its end.
+        backward: Inputs: what was saved, then the tangent leaves. Outputs: the gradient leaves. None without gradients.
+        saved: For each saved value: the graph input it is (its position), or None if forward computed it.
+        saved_outputs: For each saved value, the position of the computed leaf that it is, or None.
+        num_saved: How many values are saved.
+    """
+
+    forward: fx.GraphModule
+    backward: fx.GraphModule | None
+    saved_inputs: tuple[int | None, ...]
+    saved_outputs: tuple[int | None, ...]
+    fresh_alias: tuple[bool, ...]
+    """For each computed leaf, whether it is an input or another output, and must be given out as another object."""
+
+
+def split(trace: JointTrace, partition_fn: PartitionFn | None) -> Graphs:
+    """Partitions the joint graph and puts the writes into inputs at the end of forward.
+
+    Raises:
+        CompilerResultError: The partitioner returned graphs that do not fit together.
+    """
+    signature = trace.signature
+    joint = trace.graph_module
+    backward: fx.GraphModule | None
+    if signature.needs_backward:
+        inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
+        partition = partition_fn or default_partition
+        forward, backward = partition(joint, inputs, num_fwd_outputs=signature.num_forward_outputs)
+    else:
+        forward, backward = joint, None
+    return _with_writes(trace, forward, backward)
+
+
+def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphModule | None) -> Graphs:
+    signature = trace.signature
+    graph = forward.graph
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    if len(placeholders) != len(signature.graph_slots):
+        raise CompilerResultError(
+            f"The forward graph of the partitioner has {len(placeholders)} inputs, but the call has "
+            f"{len(signature.graph_slots)} leaves. A partitioner must keep every input of forward."
+        )
+    input_of = dict(zip(signature.graph_slots, placeholders, strict=True))
+    output = graph.output_node()
+    outputs: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    count = len(signature.written_leaves)
+    new_values, computed, saved = (
+        outputs[:count],
+        outputs[count : signature.num_forward_outputs],
+        outputs[signature.num_forward_outputs :],
+    )
+    written = {input_of[slot] for slot in signature.written_leaves}
+    with graph.inserting_before(output):
+        for i, node in enumerate(saved):
+            if node in written:  # backward wants it as it was
+                saved[i] = _copy_of(graph, node)
+        for slot, value in zip(signature.written_leaves, new_values, strict=True):
+            target = input_of[slot]
+            if value is not target:
+                node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+                node.meta = dict(target.meta)
+    output.args = ((*computed, *saved),)
+    forward.recompile()
+    position = {n: i for i, n in enumerate(placeholders)}
+    first = {}
+    for i, node in enumerate(computed):
+        first.setdefault(node, i)
+    return Graphs(
+        forward=forward,
+        backward=backward,
+        saved_inputs=tuple(position.get(n) for n in saved),
+        saved_outputs=tuple(first.get(n) for n in saved),
+        fresh_alias=tuple(n in position or first[n] != i for i, n in enumerate(computed)),
+    )
+
+
+def _copy_of(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+    copy.meta = dict(node.meta)
+    return copy

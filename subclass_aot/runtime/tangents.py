@@ -1,0 +1,94 @@
+"""Gradients that arrive in backward, brought into the form the graph was traced for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from subclass_aot.errors import TangentError
+from subclass_aot.flatten import SubclassCreationMeta, ValueMeta
+from subclass_aot.meta import Spec
+
+_WRONG_TANGENT = """The gradient of {where} is not of the kind the backward graph was traced for.
+  Expected: {expected}
+  Got:      {got}
+  Instead:  pass a gradient of the expected class, or give {cls} the hook
+
+      def __coerce_same_metadata_as_tangent__(self, context, expected_type=None):
+          return ...  # self as an {expected_cls} with this context, or None if that is impossible"""
+
+
+def coerced(tangent: Any, meta: ValueMeta, where: str) -> Any:
+    """The tangent as an instance of the class and with the context of `meta`.
+
+    The tangent itself is never changed.
+
+    Raises:
+        TangentError: No conversion is known.
+    """
+    if isinstance(meta, SubclassCreationMeta):
+        if fits(tangent, meta):
+            return tangent
+        converted = _by_hook(tangent, meta)
+        if converted is not None and fits(converted, meta):
+            return converted
+    elif not hasattr(tangent, "__tensor_flatten__"):
+        return tangent
+    else:
+        converted = _by_hook(tangent, None)
+        if converted is not None and not hasattr(converted, "__tensor_flatten__"):
+            return converted
+    expected = _describe(meta)
+    raise TangentError(
+        _WRONG_TANGENT.format(
+            where=where, expected=expected, got=_describe_tensor(tangent), cls=type(tangent).__name__,
+            expected_cls=expected.split()[0],
+        )
+    )
+
+
+def fits(tangent: Any, meta: SubclassCreationMeta) -> bool:
+    """True if a tangent has the class, inner names and context of `meta`, inner wrappers included."""
+    if type(tangent) is not meta.cls:
+        return False
+    names, context = tangent.__tensor_flatten__()
+    if tuple(names) != tuple(meta.attrs) or context != meta.context:
+        return False
+    return all(
+        not isinstance(inner, SubclassCreationMeta) or fits(getattr(tangent, name), inner)
+        for name, inner in meta.attrs.items()
+    )
+
+
+def restrided(leaf: torch.Tensor, spec: Spec) -> torch.Tensor:
+    """A copy of a tangent's leaf with the strides that the graph expects. The leaf itself is never changed."""
+    out = torch.empty_strided(spec.size, spec.stride, dtype=leaf.dtype, device=leaf.device)
+    return out.copy_(leaf)
+
+
+def zeros(spec: Spec) -> torch.Tensor:
+    """What stands for the gradient of an output that was not used."""
+    return torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device=spec.device).zero_()
+
+
+def _by_hook(tangent: Any, meta: SubclassCreationMeta | None) -> Any:
+    hook = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
+    if hook is None:
+        return None
+    if meta is None:
+        return hook(None, torch.Tensor)
+    return hook(meta.context) if type(tangent) is meta.cls else hook(meta.context, meta.cls)
+
+
+def _describe(meta: ValueMeta) -> str:
+    if isinstance(meta, SubclassCreationMeta):
+        return f"{meta.cls.__name__} with inner tensors {list(meta.attrs)} and context {meta.context!r}"
+    return "Tensor (dense)"
+
+
+def _describe_tensor(tensor: Any) -> str:
+    if hasattr(tensor, "__tensor_flatten__"):
+        names, context = tensor.__tensor_flatten__()
+        return f"{type(tensor).__name__} with inner tensors {list(names)} and context {context!r}"
+    return f"{type(tensor).__name__} (dense)"

@@ -1,0 +1,89 @@
+"""A frozen weight in eight bits: codes, one scale for each row, and matrix products that never build the float weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from subclass_aot.wrapper import Outer, WrapperTensor
+
+aten: Any = torch.ops.aten
+
+
+class Int8Weight(WrapperTensor, views="broadcast"):
+    """A `[M, N]` weight that stands for `(codes - zero_point) * scale`.
+
+    >>> weight = Int8Weight.from_float(torch.tensor([[1.0, -2.0], [0.5, 0.25]]))
+    >>> weight
+    Int8Weight(float32[2, 2], codes=int8[2, 2], scale=float32[2, 1])
+    >>> torch.nn.functional.linear(torch.eye(2), weight)
+    tensor([[ 1.0079,  0.5000],
+            [-2.0000,  0.2520]])
+    """
+
+    codes: torch.Tensor  # int8[M, N]
+    scale: torch.Tensor  # float[M, 1]
+    zero_point: torch.Tensor | None = None  # float[M, 1]
+
+    def outer(self) -> Outer:
+        return Outer.like(self.codes, dtype=self.scale.dtype)
+
+    def centered(self) -> torch.Tensor:
+        """`codes - zero_point` in the dtype of the scale."""
+        codes = self.codes.to(self.scale.dtype)
+        return codes if self.zero_point is None else codes - self.zero_point
+
+    def to_plain(self) -> torch.Tensor:
+        return self.centered() * self.scale
+
+    def from_plain(self, plain: torch.Tensor) -> Int8Weight:
+        """`plain` in as many scales, along the same dims, as this weight has."""
+        dims = [dim for dim in range(plain.dim()) if self.scale.shape[dim] == 1]
+        codes, scale = quantize(plain.to(self.scale.dtype), dims)
+        zero_point = None if self.zero_point is None else torch.zeros_like(self.zero_point)
+        return Int8Weight(codes, scale, zero_point)
+
+    @classmethod
+    def from_float(cls, weight: torch.Tensor) -> Int8Weight:
+        """Rounds a float weight `[M, N]` to 255 levels, symmetric about zero, for each row."""
+        return cls(*quantize(weight.detach(), [-1]))
+
+
+def quantize(weight: torch.Tensor, dims: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Codes and scale of a float tensor; the scale is shared along `dims`, and there it has size 1."""
+    magnitude = weight.abs().amax(dims, keepdim=True) if dims else weight.abs()
+    scale = magnitude.clamp(min=torch.finfo(weight.dtype).tiny * 127) / 127
+    return (weight / scale).round().to(torch.int8), scale
+
+
+@Int8Weight.implements(aten.mm.default)
+def mm(a: Any, b: Any) -> Any:
+    if isinstance(b, Int8Weight):
+        a = a.to_plain() if isinstance(a, Int8Weight) else a
+        if b.scale.shape[0] == 1:  # transposed: one scale for each column of the product
+            return (a @ b.centered()) * b.scale
+        return (a * b.scale.t()) @ b.centered() if b.scale.shape[1] == 1 else a @ b.to_plain()
+    return mm(b.t(), a.t()).t()
+
+
+@Int8Weight.implements(aten.addmm.default)
+def addmm(bias: torch.Tensor, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+    product = mm(a, b)
+    return (bias if beta == 1 else beta * bias) + (product if alpha == 1 else alpha * product)
+
+
+@Int8Weight.implements(aten.view.default)
+def view(weight: Int8Weight, size: list[int]) -> Any:
+    if len(size) != 1 or weight.dim() == 1:
+        return NotImplemented  # rows stay together, and their scales with them: the recipe for views does that
+    fields = {"scale": weight.scale, "zero_point": weight.zero_point}
+    whole = {name: field.expand(weight.shape).reshape(size) for name, field in fields.items() if field is not None}
+    return Int8Weight(weight.codes.view(size), **whole)
+
+
+@Int8Weight.implements(aten.copy_.default)
+def copy_(weight: Any, source: Any, non_blocking: bool = False) -> Any:
+    if isinstance(weight, Int8Weight) and weight.scale.shape == weight.codes.shape != (1,):
+        raise ValueError("a flattened Int8Weight has scales of its own: writing to it would not reach the weight it is a view of")
+    return NotImplemented

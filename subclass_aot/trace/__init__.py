@@ -1,0 +1,21 @@
+"""From a program to graphs of dense tensors."""
+
+from subclass_aot.trace.arguments import ArgumentPlace as ArgumentPlace
+from subclass_aot.trace.arguments import Arguments as Arguments
+from subclass_aot.trace.arguments import ModulePlace as ModulePlace
+from subclass_aot.trace.arguments import flatten as flatten
+from subclass_aot.trace.joint import Input as Input
+from subclass_aot.trace.joint import JointSignature as JointSignature
+from subclass_aot.trace.joint import JointTrace as JointTrace
+from subclass_aot.trace.joint import trace_arguments as trace_arguments
+from subclass_aot.trace.joint import trace_joint as trace_joint
+from subclass_aot.trace.outputs import AliasOfLeaf as AliasOfLeaf
+from subclass_aot.trace.outputs import Computed as Computed
+from subclass_aot.trace.outputs import Constant as Constant
+from subclass_aot.trace.outputs import InputLeaf as InputLeaf
+from subclass_aot.trace.outputs import Output as Output
+from subclass_aot.trace.outputs import SameAsInput as SameAsInput
+from subclass_aot.trace.outputs import SameAsOutput as SameAsOutput
+from subclass_aot.trace.outputs import Value as Value
+from subclass_aot.trace.outputs import ViewOfInput as ViewOfInput
+from subclass_aot.trace.partition import default_partition as default_partition

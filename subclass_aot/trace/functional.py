@@ -1,0 +1,92 @@
+"""From a graph that mutates to one that does not."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.func import functionalize
+
+from subclass_aot.meta import MetaTensor
+from subclass_aot.trace.recorder import Recorder
+
+
+@dataclass(frozen=True, slots=True)
+class Functional:
+    """A graph without mutations.
+
+    Attributes:
+        recorder: What recorded it.
+        results: For each result asked for, its node.
+        new_values: For each written input asked for, the node of its value when the forward ended.
+    """
+
+    recorder: Recorder
+    results: list[fx.Node]
+    new_values: list[fx.Node]
+
+
+def remove_mutations(recorded: Recorder, results: Sequence[fx.Node], written: Sequence[fx.Node]) -> Functional:
+    """Runs a recorded graph again under `torch.func.functionalize`, with a new recorder.
+
+    Only dense leaves take part: wrappers are gone from a recorded graph.
+
+    Args:
+        recorded: The recorder of the graph as written.
+        results: Nodes whose values are wanted at the end.
+        written: Placeholders whose values are wanted as they are at the end of the forward.
+    """
+    recorder = Recorder()
+    placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
+
+    def replay(*leaves: MetaTensor) -> list[Any]:
+        values: dict[fx.Node, Any] = dict(zip(placeholders, leaves, strict=True))
+        snapshots: list[Any] | None = None
+        for node in recorded.graph.nodes:
+            if node.op == "placeholder":
+                continue
+            phase = "backward" if node.meta["partitioner_tag"] == "is_backward" else "forward"
+            if phase == "backward" and snapshots is None:
+                snapshots = [values[n].clone() for n in written]
+                recorder.phase = "backward"
+            recorder.stack_of = lambda text=node.meta["stack_trace"]: text  # type: ignore[misc]
+            if node.op == "get_attr":
+                values[node] = recorder.constant(node.target, recorded.constants[node.target])
+            elif node.target is operator.getitem:
+                values[node] = values[node.args[0]][node.args[1]]
+            else:
+                args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+                values[node] = node.target(*args, **kwargs)
+        if snapshots is None:
+            snapshots = [values[n].clone() for n in written]
+        return [values[n] for n in results] + snapshots
+
+    with recorder:
+        leaves = []
+        for node in placeholders:
+            recorder.phase = "backward" if node.meta["partitioner_tag"] == "is_backward" else "forward"
+            leaves.append(recorder.placeholder(node.target, node.meta["spec"], node.meta["meaning"]))
+        recorder.phase = "forward"
+        with torch.no_grad():
+            out = functionalize(replay, remove="mutations")(*leaves)
+    nodes = [leaf.tag for leaf in out]
+    _drop_write_backs(recorder.graph)
+    snapshots = []
+    for node in nodes[len(results) :]:
+        snapshots.append(node.args[0])
+        if not node.users:
+            recorder.graph.erase_node(node)
+    return Functional(recorder, nodes[: len(results)], snapshots)
+
+
+def _drop_write_backs(graph: fx.Graph) -> None:
+    """Removes the `copy_` into each mutated input with which `functionalize` ends; the runtime writes back itself."""
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
+            target = node.args[0]
+            if target.op == "placeholder" and not node.users:
+                graph.erase_node(node)

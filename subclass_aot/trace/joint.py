@@ -1,0 +1,351 @@
+"""One run of a function on leaves, forward and backward: the joint graph and its frozen signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optree
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.errors import MutationError
+from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta
+from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.trace.arguments import Arguments, flatten
+from subclass_aot.trace.cleanup import drop_dead, drop_identities
+from subclass_aot.trace.functional import remove_mutations
+from subclass_aot.trace.outputs import Output, OutputReader, Value, spec_of_tangent
+from subclass_aot.trace.recorder import Recorder
+
+_RESHAPED_INPUT = """{path} has another size, stride or offset after the call than before.
+  Before: {before}
+  After:  {after}
+  A graph can write into the data of its inputs, but not change what they look like from outside.
+  Instead: return the changed tensor, as in `return x.t()`, or make the change outside the compiled function."""
+
+_REPLACED_LEAF = """{path}: the function put another tensor into this attribute.
+  An assignment happens while tracing, not in the graph, so later calls would not repeat it.
+  Instead: write into the inner tensor, as in {path}.copy_(...), or return a new wrapper."""
+
+_BACKWARD_WRITES = """{path} is written while gradients are computed.
+  Instead: write in forward, or return what is to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One tensor that a call brings.
+
+    Attributes:
+        path: Where the caller finds it, such as `args[0]` or `self.head.weight`.
+        meta: How it is made of leaves.
+        specs: The spec of each of its leaves; an opaque inner value stands for itself.
+        requires_grad: Whether autograd wants a gradient.
+        is_leaf: Whether it is a leaf of autograd's graph.
+    """
+
+    path: str
+    meta: ValueMeta
+    specs: tuple[Any, ...]
+    requires_grad: bool
+    is_leaf: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JointSignature:
+    """What the inputs and outputs of a joint graph mean. Holds no tensor.
+
+    Graph inputs are the tensor leaves of `inputs`, then those of `tangents`. Graph outputs are the new values of
+    `written_leaves`, the computed leaves of `rewritten` and `outputs`, then the leaves of `gradients`.
+
+    Attributes:
+        inputs: The tensors of the call, each once.
+        index_map: Which leaf belongs to which input.
+        graph_slots: The flat slots that are graph inputs: all but opaque inner values.
+        outputs: What each flattened result is.
+        out_treespec: The structure of the results.
+        written_leaves: Flat slots that the graph writes in place at the end of forward.
+        rewritten: Inputs whose new value autograd must see: the position in `inputs` and the new value. They are
+            written by the caller, with `copy_` through the wrapper.
+        num_forward_outputs: How many graph outputs belong to forward.
+        num_computed: How many of these are leaves of `rewritten` and `outputs`.
+        tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
+        gradients: For each input, the meta of its gradient, or None where it has none.
+    """
+
+    inputs: tuple[Input, ...]
+    index_map: IndexMap
+    graph_slots: tuple[int, ...]
+    outputs: tuple[Output, ...]
+    out_treespec: optree.PyTreeSpec
+    written_leaves: tuple[int, ...]
+    rewritten: tuple[tuple[int, Value], ...]
+    num_forward_outputs: int
+    num_computed: int
+    tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
+    gradients: tuple[ValueMeta | None, ...]
+
+    @property
+    def needs_backward(self) -> bool:
+        """True if autograd goes through at least one result."""
+        return bool(self.tangents)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JointTrace:
+    """A traced function: the joint graph of dense tensors, and what its inputs and outputs mean.
+
+    Attributes:
+        graph_module: The graph. Placeholders are named `primals_1 ...` and `tangents_1 ...`; each node has `val`, `spec`,
+            `stack_trace` and `partitioner_tag` in its `meta`, placeholders also `meaning`; the output node has the
+            `meanings` of all outputs.
+        signature: What goes in and comes out.
+    """
+
+    graph_module: fx.GraphModule
+    signature: JointSignature
+
+
+def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
+    """Traces a function or module, forward and backward, to one graph of dense tensors.
+
+    The function runs once, on tensors without data; nothing of the caller's is changed.
+
+    Args:
+        fn: A function or module.
+        *args: Its arguments: any structure of tensors, wrappers, modules and Python values.
+        **kwargs: Its keyword arguments.
+
+    Returns:
+        The joint graph and its signature.
+
+    Raises:
+        TraceError: The program cannot be traced; the message names the operator and the user's line.
+
+    >>> trace = trace_joint(lambda x: (x.sin() * 2).sum(), torch.ones(3, requires_grad=True))
+    >>> [n.name for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
+    ['primals_1', 'tangents_1']
+    """
+    return trace_arguments(fn, Arguments.of(fn, args, kwargs))
+
+
+def trace_arguments(
+    fn: Callable[..., Any],
+    arguments: Arguments,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> JointTrace:
+    """Traces `fn` on a call that was taken apart already. See `trace_joint`."""
+    inference = torch.is_inference_mode_enabled()
+    with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled() and not inference):
+        return _Trace(fn, arguments, decompositions, inference).run()
+
+
+class _Trace:
+    """The state of one run. Its methods are the steps of `run`, in order."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        arguments: Arguments,
+        decompositions: Mapping[Any, Callable[..., Any]] | None,
+        inference: bool,
+    ) -> None:
+        self.fn = fn
+        self.inference = inference
+        self.arguments = arguments
+        self.recorder = Recorder(decompositions)
+        self.plan = FlattenPlan.of(arguments.values, where="inputs")
+        self.real_leaves = self.plan.unwrap(arguments.values)
+        self.graph_slots = tuple(i for i, x in enumerate(self.real_leaves) if isinstance(x, torch.Tensor))
+        self.paths = [arguments.path_of(i) for i in range(len(arguments.values))]
+
+    def run(self) -> JointTrace:
+        with self.recorder, _torch.force_view_tracking(True):
+            self.make_inputs()
+            results = self.forward()
+            self.read_outputs(results)
+            self.backward()
+        return self.finish()
+
+    def make_inputs(self) -> None:
+        """Placeholders for leaves, and traced twins of the inputs made of them."""
+        self.leaves: list[Any] = list(self.real_leaves)
+        for number, slot in enumerate(self.graph_slots, 1):
+            real = self.real_leaves[slot]
+            spec = real.spec if isinstance(real, MetaTensor) else Spec.of(real)
+            leaf = self.recorder.placeholder(f"primals_{number}", spec, self.meaning(slot))
+            if not isinstance(real, MetaTensor):
+                self.recorder.stand_in(real, leaf)
+            self.leaves[slot] = leaf
+        self.specs = [x.spec if isinstance(x, MetaTensor) else x for x in self.leaves]
+        self.starts = list(self.plan.wrap(self.leaves))
+        self.traced = list(self.starts)
+        fresh: Sequence[Any] = ()
+        for i, real in enumerate(self.arguments.values):
+            if isinstance(real, torch.nn.Parameter):
+                self.starts[i]._is_param = True
+            if not (real.requires_grad and torch.is_grad_enabled()):
+                continue
+            self.starts[i].requires_grad_()
+            if not real.is_leaf:
+                fresh = fresh or self.plan.wrap(self.leaves)
+                self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])
+        self.gradient_functions = [t.grad_fn for t in self.traced]
+
+    def forward(self) -> list[Any]:
+        with self.arguments.replaced(self.traced) as (args, kwargs):
+            out = self.fn(*args, **kwargs)
+        results, self.out_treespec = flatten(out)
+        self.check_inputs()
+        return results
+
+    def check_inputs(self) -> None:
+        """Refuses what a graph cannot do to its inputs."""
+        after = self.plan.unwrap(self.traced)
+        for slot in self.graph_slots:
+            if after[slot] is not self.leaves[slot] and not self._is_dense(slot):
+                raise MutationError(_REPLACED_LEAF.format(path=self.meaning(slot)))
+            if self.leaves[slot].spec is not self.specs[slot]:
+                raise MutationError(
+                    _RESHAPED_INPUT.format(
+                        path=self.meaning(slot), before=self.specs[slot], after=self.leaves[slot].spec
+                    )
+                )
+
+    def read_outputs(self, results: list[Any]) -> None:
+        """Says what each result is, and which inputs were written how."""
+        reader = OutputReader(self.traced, self.leaves, self.recorder.admit, autograd_views=not self.inference)
+        written = {leaf for leaf, phases in self.recorder.written.items() if "forward" in phases}
+        self.written_leaves: list[int] = []
+        self.rewritten: list[tuple[int, Value]] = []
+        for i, traced in enumerate(self.traced):
+            slots = [s for s in self.plan.index_map.flat_of(i) if self.leaves[s] in written] if written else []
+            if not slots:
+                continue
+            if traced.grad_fn is self.gradient_functions[i]:
+                self.written_leaves += slots
+            else:
+                self.rewritten.append((i, reader.computed_value(traced, self.paths[i])))
+        self.outputs = reader.read(results)
+        self.computed = reader.computed
+        self.differentiable = [self.traced[i] for i, value in self.rewritten if value.requires_grad]
+        self.differentiable += [
+            t for t, o in zip(results, self.outputs, strict=True) if isinstance(o, Value) and o.requires_grad
+        ]
+
+    def backward(self) -> None:
+        self.tangents: list[tuple[ValueMeta, tuple[Any, ...]]] = []
+        self.gradients: list[ValueMeta | None] = [None] * len(self.starts)
+        self.gradient_leaves: list[MetaTensor] = []
+        self.gradient_meanings: list[str] = []
+        wanted = [i for i, t in enumerate(self.starts) if t.requires_grad]
+        if not self.differentiable or not wanted:
+            return
+        self.recorder.phase = "backward"
+        tangents = self.make_tangents()
+        with torch.autocast("cpu", enabled=False):
+            gradients = torch.autograd.grad(
+                self.differentiable, [self.starts[i] for i in wanted], tangents, allow_unused=True
+            )
+        for i, gradient in zip(wanted, gradients, strict=True):
+            if gradient is None:
+                continue
+            plan = FlattenPlan.of([gradient], count_symints=False, where=f"gradient of {self.paths[i]}")
+            self.gradients[i] = plan.metas[0]
+            for slot, leaf in zip(plan.index_map.slots, plan.unwrap([gradient]), strict=True):
+                if isinstance(leaf, torch.Tensor):
+                    self.gradient_leaves.append(leaf if isinstance(leaf, MetaTensor) else self.recorder.admit(leaf))
+                    self.gradient_meanings.append(f"gradient of {self.paths[i]}{''.join(slot.path)}")
+        if any("backward" in phases and leaf in self._slot_set() for leaf, phases in self.recorder.written.items()):
+            raise MutationError(_BACKWARD_WRITES.format(path="An input"))
+
+    def _slot_set(self) -> set[Any]:
+        return {x for x in self.leaves if isinstance(x, MetaTensor)}
+
+    def make_tangents(self) -> tuple[Any, ...]:
+        """Placeholders for the gradients that come in; their specs are known once the forward has run."""
+        with torch.no_grad():
+            plain = [t.detach() for t in self.differentiable]
+        plan = FlattenPlan.of(plain, count_symints=False, where="tangents")
+        leaves = plan.unwrap(plain)
+        number = 0
+        for position, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor):
+                number += 1
+                spec = spec_of_tangent(leaf.spec if isinstance(leaf, MetaTensor) else Spec.of(leaf))
+                meaning = "tangent of " + plan.index_map.slots[position].name("outputs")
+                leaves[position] = self.recorder.placeholder(f"tangents_{number}", spec, meaning)
+        for i, meta in enumerate(plan.metas):
+            specs = tuple(_spec_or_value(leaves[s]) for s in plan.index_map.flat_of(i))
+            self.tangents.append((meta, specs))
+        return plan.wrap(leaves)
+
+    def finish(self) -> JointTrace:
+        results = [leaf.tag for leaf in (*self.computed, *self.gradient_leaves)]
+        recorder, new_values = self.recorder, []
+        if recorder.written:
+            written = [self.leaves[s].tag for s in self.written_leaves]
+            functional = remove_mutations(recorder, results, written)
+            recorder, results, new_values = functional.recorder, functional.results, functional.new_values
+        nodes = new_values + results
+        output = recorder.graph.output(tuple(nodes))
+        drop_identities(recorder.graph)
+        drop_dead(recorder.graph)
+        num_forward = len(new_values) + len(self.computed)
+        output.meta["meanings"] = (
+            tuple(f"new value of {self.meaning(s)}" for s in self.written_leaves)
+            + tuple(f"output leaf {i}" for i in range(len(self.computed)))
+            + tuple(self.gradient_meanings)
+        )
+        output.meta["gradients"] = set(output.args[0][num_forward:])
+        holder = torch.nn.Module()
+        for name, tensor in recorder.constants.items():
+            holder.register_buffer(name, tensor, persistent=False)
+        return JointTrace(_torch.make_graph_module(holder, recorder.graph, "Joint"), self.signature(num_forward))
+
+    def signature(self, num_forward: int) -> JointSignature:
+        inputs = []
+        for i, real in enumerate(self.arguments.values):
+            specs = tuple(self.specs[s] for s in self.plan.index_map.flat_of(i))
+            inputs.append(
+                Input(self.paths[i], self.plan.metas[i], specs, self.starts[i].requires_grad, real.is_leaf)
+            )
+        return JointSignature(
+            inputs=tuple(inputs),
+            index_map=self.plan.index_map,
+            graph_slots=self.graph_slots,
+            outputs=self.outputs,
+            out_treespec=self.out_treespec,
+            written_leaves=tuple(self.written_leaves),
+            rewritten=tuple(self.rewritten),
+            num_forward_outputs=num_forward,
+            num_computed=len(self.computed),
+            tangents=tuple(self.tangents),
+            gradients=tuple(self.gradients),
+        )
+
+    def meaning(self, slot: int) -> str:
+        """What a flat slot of the inputs is, as `self.head.weight.codes`."""
+        found = self.plan.index_map.slots[slot]
+        return self.paths[found.outer] + "".join(found.path)
+
+    def _is_dense(self, slot: int) -> bool:
+        return not self.plan.index_map.slots[slot].path
+
+
+class _NonLeaf(torch.autograd.Function):
+    """Makes a traced input a non-leaf of autograd's graph, as the caller's is: in-place operators are allowed on it."""
+
+    @staticmethod
+    def forward(ctx: Any, start: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:
+        return box[0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+
+def _spec_or_value(leaf: Any) -> Any:
+    return leaf.spec if isinstance(leaf, MetaTensor) else leaf

@@ -1,0 +1,216 @@
+"""The listener that writes what it hears into a graph."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot._stack import format_frames, user_frames, user_line
+from subclass_aot.codegen import identifier
+from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.meta import MetaTensor, Spec, Stream, blank, effects_of, pick, root
+
+Phase = Literal["forward", "backward"]
+
+_CONSTANT_REQUIRES_GRAD = """A tensor that requires grad is used by the traced function without being an argument of it.
+  Your line:  {line}
+  The tensor: {kind} of shape {shape}
+  It would become a constant of the graph, and its gradient would be lost.
+  Instead: pass it as an argument, compile the module that owns it, or use tensor.detach() if no gradient is wanted."""
+
+_CONSTANT_WRITTEN = """The traced function writes into a tensor that is not an argument of it.
+  Operator:   {operator}
+  Your line:  {line}
+  The tensor: {shape}
+  A graph can write into its inputs only, so this write would be lost.
+  Instead: pass the tensor as an argument, or register it as a buffer of the module that is compiled."""
+
+_FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
+  Operator:   {operator}
+  Your line:  {line}
+  Was it kept from an earlier trace (in an attribute, a global, a cache)? Pass it as an argument instead."""
+
+
+class Recorder(Stream):
+    """Records the operators on leaves as an `fx.Graph`, as written: with mutations, views and duplicates.
+
+    Each leaf's `tag` is its node. Nodes carry in `meta`: `val` (a tensor without data), `spec`, `stack_trace` (the
+    user's lines; for backward those of the forward operator) and `partitioner_tag` (forward or backward).
+
+    Attributes:
+        graph: The graph so far.
+        phase: What is recorded now.
+        constants: Real tensors met on the way, by attribute name.
+        written: Leaves whose storage was written, each with the phases it was written in.
+    """
+
+    def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+        super().__init__(decompositions)
+        self.graph = fx.Graph()
+        self.phase: Phase = "forward"
+        self.constants: dict[str, torch.Tensor] = {}
+        self.written: dict[MetaTensor, set[Phase]] = {}
+        self.stack_of: Callable[[], str] = self._stack_from_python
+        self._constant_leaves: dict[int, MetaTensor] = {}
+        self._literals: dict[fx.Node, torch.Tensor] = {}
+        self._last_placeholder: fx.Node | None = None
+        self._stacks: dict[int, tuple[Any, ...]] = {}
+
+    def placeholder(self, name: str, spec: Spec, meaning: str = "") -> MetaTensor:
+        """A new graph input."""
+        anchor = self._last_placeholder
+        with self.graph.inserting_after(anchor) if anchor is not None else self.graph.inserting_before():
+            node = self.graph.create_node("placeholder", name)
+        self._last_placeholder = node
+        node.meta["meaning"] = meaning
+        return self._leaf(spec, node)
+
+    def stand_in(self, tensor: torch.Tensor, leaf: MetaTensor) -> None:
+        """From now on `leaf` stands for the real `tensor` wherever the program meets it."""
+        self._constant_leaves[id(tensor)] = leaf
+
+    def admit(self, tensor: torch.Tensor) -> MetaTensor:
+        leaf = self._constant_leaves.get(id(tensor))
+        if leaf is not None:
+            return leaf
+        if tensor.requires_grad and torch.is_grad_enabled():
+            kind = "an nn.Parameter" if isinstance(tensor, torch.nn.Parameter) else "a tensor"
+            raise TraceError(
+                _CONSTANT_REQUIRES_GRAD.format(line=user_line(), kind=kind, shape=list(tensor.shape))
+            )
+        tensor = tensor.detach()
+        return self.constant(f"_constant{len(self.constants)}", tensor, key=tensor)
+
+    def constant(self, name: str, tensor: torch.Tensor, key: torch.Tensor | None = None) -> MetaTensor:
+        """A graph attribute that holds a real tensor."""
+        self.constants[name] = tensor  # keeps it alive, so that its id stays its own
+        leaf = self._leaf(Spec.of(tensor), self.graph.create_node("get_attr", name))
+        self._constant_leaves[id(tensor if key is None else key)] = leaf
+        return leaf
+
+    def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
+        node = leaf.tag
+        if node.op == "get_attr":
+            return self.constants[node.target]
+        return self._literals.get(node)
+
+    def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        effects = effects_of(func)
+        try:
+            node_args = tuple([self._node_of(a) for a in args])
+            node_kwargs = {name: self._node_of(a) for name, a in kwargs.items()} if kwargs else {}
+        except (AttributeError, LookupError):
+            raise TraceError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
+        node = self.graph.create_node("call_function", func, node_args, node_kwargs, name=_name_of(func))
+        self._describe(node)
+        if effects.writes:
+            for written in effects.writes:
+                self._note_write(func, pick(written, args, kwargs))
+        if type(result) is MetaTensor:
+            node.meta["spec"] = result.spec
+            node.meta["val"] = val_of(result.spec)
+            if not effects.writes or effects.returns_written[0] is None:
+                result.tag = node
+        elif result is not None:
+            self._multiple(node, result, effects.returns_written)
+        if func is _LITERAL:
+            known = self.value_of(args[0])
+            if known is not None:
+                self._literals[node] = known
+
+    def _multiple(self, node: fx.Node, result: Any, written: Any) -> None:
+        """One `getitem` node for each tensor of a tuple or list."""
+        values = []
+        for i, part in enumerate(result if type(result) in (tuple, list) else ()):
+            if type(part) is list:  # a list of tensors among several results
+                item = self._item(node, i)
+                self._multiple(item, part, ())
+                values.append(item.meta["val"])
+            elif type(part) is MetaTensor:
+                values.append(val_of(part.spec))
+                if i < len(written) and written[i] is not None:
+                    continue
+                item = self._item(node, i)
+                item.meta["spec"] = part.spec
+                item.meta["val"] = values[-1]
+                part.tag = item
+            else:
+                values.append(part)
+        node.meta["val"] = tuple(values) if type(result) in (tuple, list) else result
+
+    def _item(self, node: fx.Node, i: int) -> fx.Node:
+        item = self.graph.create_node("call_function", operator.getitem, (node, i), {}, name="getitem")
+        item.meta["partitioner_tag"] = node.meta["partitioner_tag"]
+        item.meta["stack_trace"] = node.meta["stack_trace"]
+        return item
+
+    def _leaf(self, spec: Spec, node: fx.Node) -> MetaTensor:
+        leaf = blank(spec)
+        leaf.tag = node
+        node.meta["spec"] = spec
+        node.meta["val"] = val_of(spec)
+        self._describe(node)
+        return leaf
+
+    def _describe(self, node: fx.Node) -> None:
+        node.meta["partitioner_tag"] = _TAGS[self.phase]
+        node.meta["stack_trace"] = self.stack_of()
+
+    def _stack_from_python(self) -> str:
+        """The user's lines; in backward, those of the forward operator that this gradient belongs to."""
+        if self.phase == "backward":
+            sequence = _torch.sequence_number_of_current_gradient()
+            return format_frames(self._stacks.get(sequence, ()))
+        frames = user_frames()
+        self._stacks.setdefault(_torch.last_sequence_number(), frames)
+        return format_frames(frames)
+
+    def _node_of(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is MetaTensor:
+            node = value.tag
+            if node.graph is not self.graph:
+                raise LookupError
+            return node
+        if kind is list or kind is tuple:
+            return [self._node_of(v) for v in value]
+        return value
+
+    def _note_write(self, func: Any, target: Any) -> None:
+        if target is None:
+            return
+        for leaf in target if type(target) in (list, tuple) else (target,):
+            owner = root(leaf)
+            self._literals.pop(owner.tag, None)
+            if owner.tag.op == "get_attr":
+                raise MutationError(
+                    _CONSTANT_WRITTEN.format(operator=func, line=user_line(), shape=repr(owner.spec))
+                )
+            self.written.setdefault(owner, set()).add(self.phase)
+
+
+def val_of(spec: Spec) -> MetaTensor:
+    """The tensor without data that stands for `spec` in `node.meta["val"]`: one per spec."""
+    val = _vals.get(spec)
+    if val is None:
+        val = _vals[spec] = blank(spec)
+    return val
+
+
+def _name_of(func: Any) -> str:
+    """A node name for an operator, `add` for `aten.add.Tensor`, as it stands in printed graphs."""
+    name = _names.get(func)
+    if name is None:
+        name = _names[func] = identifier(func._schema.name.split("::")[-1])
+    return name
+
+
+_LITERAL = torch.ops.aten.lift_fresh_copy.default
+_TAGS = {"forward": "is_forward", "backward": "is_backward"}
+_vals: dict[Spec, MetaTensor] = {}
+_names: dict[Any, str] = {}

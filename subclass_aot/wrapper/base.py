@@ -1,0 +1,159 @@
+"""`WrapperTensor`: a tensor made of other tensors, of which the author declares the fields and writes only the mathematics."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.wrapper import rules, serialize
+from subclass_aot.wrapper.declare import declare
+from subclass_aot.wrapper.describe import describe, stable_hash
+from subclass_aot.wrapper.dispatch import dispatch
+from subclass_aot.wrapper.outer import Outer
+
+
+@dataclass_transform(eq_default=False)
+class WrapperTensor(torch.Tensor):
+    """Base of tensor classes whose fields are declared by annotation.
+
+    `name: torch.Tensor` is an inner tensor, `torch.Tensor | None = None` an optional one, `list[torch.Tensor]` and
+    `dict[str, torch.Tensor]` are several; a field of any other type is context, an immutable and hashable value. Fields are the
+    parameters of the constructor, in order. A class may define
+
+    - `outer(self) -> Outer`: what the tensor looks like from outside; default: like its first inner tensor. It is called before
+      the tensor exists, with the fields as attributes;
+    - `to_plain(self)`: the dense tensor it stands for; operators without a rule then run on that;
+    - `from_plain(self, plain)`: another of the class, like `self`, with the values of `plain`; then `copy_` and in-place operators
+      without a rule work too;
+    - `accepts`: other wrapper classes that its rules take as arguments.
+
+    Args:
+        fallback: "each": every operator runs on every inner tensor. "plain": an operator without rule runs on `to_plain()` (the
+            default where that is defined). "error": an operator without rule is an error (the default elsewhere). Inherited.
+        views: "broadcast": view operators act on every field, along the dims in which it is not broadcast. A dict gives the fields
+            that are the same for every view: `{"table": "keep"}`. Inherited.
+
+    >>> class Pair(WrapperTensor, fallback="each"):
+    ...     left: torch.Tensor
+    ...     right: torch.Tensor
+    >>> pair = Pair(torch.zeros(2), torch.ones(2)) + 1
+    >>> pair
+    Pair(float32[2], left=float32[2], right=float32[2])
+    >>> pair.right
+    tensor([2., 2.])
+    """
+
+    accepts: ClassVar[tuple[type, ...]] = ()
+
+    _fields: ClassVar[dict[str, Any]] = {}
+    _fallback: ClassVar[str] = "error"
+    _views: ClassVar[Mapping[str, str] | None] = None
+    _handlers: ClassVar[dict[Any, Callable[..., Any]]] = {}
+
+    _attribute_names: ClassVar[tuple[str, ...]] = ()
+
+    __torch_function__ = _torch.disabled_torch_function_impl
+    __torch_dispatch__ = classmethod(dispatch)  # type: ignore[assignment]
+
+    if TYPE_CHECKING:  # what a subclass may define, and what it is given
+
+        def outer(self) -> Outer:  # type: ignore[override]
+            """What the tensor looks like from outside."""
+
+        def __tensor_flatten__(self) -> tuple[list[str], Any]:
+            """The names of the inner tensors and the context."""
+
+
+    def __init_subclass__(
+        cls,
+        *,
+        fallback: Literal["each", "plain", "error"] | None = None,
+        views: Literal["broadcast"] | Mapping[str, Literal["broadcast", "keep"]] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        frame: Any = sys._getframe(1)
+        while frame.f_code.co_name == "__init_subclass__":
+            frame = frame.f_back
+        declare(cls, fallback, views, frame.f_locals)
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError("WrapperTensor is a base class: declare a subclass with at least one tensor field")
+
+    @classmethod
+    def implements(cls, *operators: Any) -> Callable[[rules.RuleT], rules.RuleT]:
+        """Makes the decorated function the rule of this class (and of its subclasses) for operators.
+
+        Args:
+            operators: Overloads such as `torch.ops.aten.mm.default`, or packets such as `torch.ops.aten.mm` for all overloads.
+
+        Returns:
+            A decorator. The rule is called with the operator's arguments, as the operator would be, and must return what the
+            schema promises: `self` itself for an in-place operator, the `out` tensor for `out=`, a tensor of its class for a view;
+            or NotImplemented, where what would serve the operator without this rule should.
+        """
+
+        def register(rule: rules.RuleT) -> rules.RuleT:
+            rules.register(cls, operators, rule)
+            return rule
+
+        return register
+
+    def __wrapper_state__(self) -> dict[str, Any]:
+        """What the instance holds besides inner tensors, by attribute."""
+        return {name: getattr(self, name) for name in self._attribute_names}
+
+    @classmethod
+    def _field_of(cls, name: str) -> str:
+        """The field to which the inner tensor `name` belongs."""
+        if name in cls._fields:
+            return name
+        return next(field for field in cls._fields if name.startswith(field + "_"))
+
+    def __repr__(self, **_: Any) -> str:
+        return describe(self)
+
+    def _stable_hash_for_caching(self) -> str:
+        return stable_hash(self)
+
+    def __coerce_tangent_metadata__(self) -> Any:
+        return self
+
+    def __coerce_same_metadata_as_tangent__(self, context: Any, expected_type: type | None = None) -> Any:
+        if expected_type is None or expected_type is type(self):
+            return self if self.__tensor_flatten__()[1] == context else None
+        if expected_type is torch.Tensor and hasattr(self, "to_plain"):
+            return self.to_plain()
+        return None
+
+    @property  # type: ignore[override]
+    def data(self) -> Any:
+        """This tensor without its autograd history. Assigning replaces the inner tensors too."""
+        return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if type(value) is not type(self):
+            raise TypeError(f"the data of a {type(self).__name__} cannot be replaced by a {type(value).__name__}: "
+                            f"its inner tensors would stay as they were. Give a {type(self).__name__}")  # fmt: skip
+        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        for name in (*self.__tensor_flatten__()[0], *self._attribute_names):
+            del self.__dict__[name]
+        self.__dict__.update({name: getattr(value, name) for name in value.__tensor_flatten__()[0]})
+        self.__dict__.update(value.__wrapper_state__())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return serialize.reduce(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return serialize.deepcopy(self, memo)
+
+    def share_memory_(self) -> Any:
+        """Moves every inner tensor to shared memory; the wrapper itself has no storage to move."""
+        for name in self.__tensor_flatten__()[0]:
+            getattr(self, name).share_memory_()
+        return self

@@ -1,0 +1,156 @@
+"""The rules every wrapper class has: what keeps a tensor's meaning, moves it, or makes room for it, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.wrapper import errors, views
+from subclass_aot.wrapper.construct import assemble
+from subclass_aot.wrapper.each import each_handler
+
+aten = torch.ops.aten
+Handler = Callable[..., Any]
+
+_FIELD_BY_FIELD = {
+    aten.detach.default,
+    aten.alias.default,
+    aten.lift_fresh.default,
+    aten.clone.default,
+    aten._pin_memory.default,
+    aten.is_pinned.default,
+    aten.record_stream.default,
+}
+"""Operators that mean the same on every field whatever the class means by its fields."""
+
+_LIKE = {aten._to_copy.default, aten.zeros_like.default, aten.empty_like.default}
+_NEW = {aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.default}
+
+
+def built_in(cls: Any, func: Any) -> Handler | None:
+    """The built-in rule of `cls` for `func`, or None."""
+    if func in _FIELD_BY_FIELD:
+        return each_handler(cls, func)
+    if func is aten.copy_.default:
+        return lambda *args, **kwargs: _copy(cls, func, *args, **kwargs)
+    if func in _LIKE:
+        return lambda *args, **kwargs: _like(cls, func, *args, **kwargs)
+    if func in _NEW:
+        return lambda *args, **kwargs: _new(cls, func, *args, **kwargs)
+    if func in views.RULES or func in views.IN_PLACE:
+        return lambda *args, **kwargs: _view(cls, func, *args, **kwargs)
+    return None
+
+
+def rebuild(proto: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    """A wrapper of the class and context of `proto` that holds `tensors`."""
+    names, context = proto.__tensor_flatten__()
+    return assemble(type(proto), {**tensors, **proto.__wrapper_state__()}) if names else None
+
+
+def inner_tensors(wrapper: Any) -> dict[str, torch.Tensor]:
+    """The inner tensors by name, in flatten order."""
+    return {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
+
+
+def _like(cls: Any, func: Any, self: Any, **kwargs: Any) -> Any:
+    """Another dtype is for the fields that have the outer dtype; everything else is for all fields."""
+    wanted = kwargs.get("dtype")
+    tensors = {}
+    for name, tensor in inner_tensors(self).items():
+        own = {**kwargs, "dtype": wanted if tensor.dtype == self.dtype else None}
+        tensors[name] = func(tensor, **own)
+    result = rebuild(self, tensors)
+    if wanted is not None and result.dtype != wanted:
+        why = f"{wanted} was asked for; no field has the outer dtype {self.dtype}, so a converted {cls.__name__} would still say {result.dtype}"
+        raise errors.no_rule(cls, func, (self,), kwargs, why)
+    return result
+
+
+def _new(cls: Any, func: Any, self: Any, size: Any, *args: Any, **kwargs: Any) -> Any:
+    """A field that is broadcast along a dim stays so; a new size of another rank is anyone's guess."""
+    tensors = {}
+    wanted = kwargs.get("dtype")
+    same = list(size) == list(self.shape)
+    for name, tensor in inner_tensors(self).items():
+        if not same and (len(size) != self.dim() or tensor.dim() != self.dim() or not _lines_up(tensor, self)):
+            why = f"{name} has size {list(tensor.shape)} in a tensor of {list(self.shape)}; what it has in one of {list(size)} is unknown"
+            raise errors.no_rule(cls, func, (self, size, *args), kwargs, why)
+        own_size = tensor.shape if same else [1 if t == 1 != o else n for t, o, n in zip(tensor.shape, self.shape, size, strict=True)]
+        own = {**kwargs, "dtype": wanted if tensor.dtype == self.dtype else None}
+        tensors[name] = (aten.new_zeros if func is aten.new_zeros.default else aten.new_empty).default(tensor, own_size, **own)
+    return rebuild(self, tensors)
+
+
+def _lines_up(tensor: torch.Tensor, outer: torch.Tensor) -> bool:
+    return all(mine in (1, theirs) for mine, theirs in zip(tensor.shape, outer.shape, strict=True))
+
+
+def _copy(cls: Any, func: Any, self: Any, source: Any, non_blocking: bool = False) -> Any:
+    """Same class: field by field. Dense into wrapper: through `from_plain`. Wrapper into dense: through `to_plain`."""
+    if not isinstance(self, cls):
+        if not hasattr(source, "to_plain"):
+            raise errors.no_rule(cls, func, (self, source), {}, f"{cls.__name__} has no to_plain method")
+        return self.copy_(source.to_plain(), non_blocking)
+    if isinstance(source, cls) and source.__tensor_flatten__() == self.__tensor_flatten__():
+        new = source
+    elif hasattr(self, "from_plain"):
+        plain = source.to_plain() if isinstance(source, cls) else source
+        new = self.from_plain(plain.expand(self.shape))
+    else:
+        why = f"{cls.__name__} has no method from_plain(self, plain) that says how a dense tensor becomes one like self"
+        raise errors.no_rule(cls, func, (self, source), {}, why)
+    values = inner_tensors(new)
+    targets = inner_tensors(self)
+    for name, target in targets.items():
+        if name not in values or values[name].shape != target.shape:
+            why = f"the new value of {name} does not fit: {list(getattr(values.get(name), 'shape', ()))} into {list(target.shape)}"
+            raise errors.no_rule(cls, func, (self, source), {}, why)
+    for name, target in targets.items():
+        target.copy_(values[name], non_blocking)
+    return self
+
+
+def _view(cls: Any, func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """A view through the class's `views=` recipe; without one only a view that changes nothing."""
+    view = views.IN_PLACE.get(func, func)
+    tensors = inner_tensors(self)
+    try:
+        if _changes_nothing(view, self, args, kwargs):
+            parts: dict[str, Any] = {name: aten.alias.default(tensor) for name, tensor in tensors.items()}
+        elif cls._views is None:
+            raise views.CannotFollow(f"{cls.__name__} declares no views=\"broadcast\", and a view of a dense copy would not alias it")
+        else:
+            parts = {}
+            for name, tensor in tensors.items():
+                how = cls._views.get(cls._field_of(name), "broadcast")
+                parts[name] = views.view_field(view, how, self.shape, tensor, args, kwargs)
+    except views.CannotFollow as error:
+        raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
+    if view is not func:
+        _torch.apply_to_outer(func, (self, *args), kwargs)
+        for name, part in parts.items():
+            setattr(self, name, part)
+        return self
+    if isinstance(next(iter(parts.values())), list):
+        each = [dict(zip(parts, group, strict=True)) for group in zip(*parts.values(), strict=True)]
+        return [_aliased(rebuild(self, tensors), self) for tensors in each]
+    return _aliased(rebuild(self, parts), self)
+
+
+def _aliased(view: Any, base: Any) -> Any:
+    _torch.alias_outer_storage(view, base)
+    return view
+
+
+def _changes_nothing(func: Any, self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if func in (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.expand.default):
+        return list(args[0]) == list(self.shape)
+    if func is aten.as_strided.default:
+        offset = args[2] if len(args) > 2 else kwargs.get("storage_offset")
+        same = list(args[0]) == list(self.shape) and list(args[1]) == list(self.stride())
+        return same and offset in (None, self.storage_offset())
+    return False

@@ -1,0 +1,90 @@
+"""An author's rule, held to what the operator's schema promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.codegen import Source
+from subclass_aot.wrapper.errors import wrong_result
+from subclass_aot.wrapper.schema import Facts, facts_of
+
+
+def checked(cls: Any, func: Any, rule: Callable[..., Any], otherwise: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    """`rule` with a check of its result, generated for the schema; a view also comes to share its base's outer storage.
+
+    Args:
+        cls: The class for which the rule was found.
+        func: The operator.
+        rule: The author's function.
+        otherwise: Finds what serves the operator when the rule returns NotImplemented.
+
+    Returns:
+        A function that is called as the operator is.
+    """
+    if not _torch.is_overload(func):
+        return lambda *args, **kwargs: _or_else(rule(*args, **kwargs), otherwise, args, kwargs)
+    facts = facts_of(func)
+    source = Source(f"{cls.__name__}_{func}", "*args, **kwargs", f"The rule of {cls.__name__} for {func}, and a check of its result.")
+    source.line(f"out = {source.const(rule, 'rule')}(*args, **kwargs)")
+    with source.block("if out is NotImplemented:"):
+        source.line(f"return {source.const(otherwise, 'otherwise')}()(*args, **kwargs)")
+    names = {key: source.const(value, key) for key, value in {
+        "wrong_result": wrong_result, "Class": cls, "func": func, "Tensor": torch.Tensor, "rule": rule, "facts": facts,
+    }.items()}  # fmt: skip
+
+    def refuse(condition: str, expected: str) -> None:
+        with source.block(f"if {condition}:"):
+            source.line(f"raise {names['wrong_result']}({names['Class']}, {names['func']}, {names['rule']}, {expected!r}, out)")
+
+    if facts.returned:
+        _check_returned(source, facts, refuse)
+    elif facts.viewed:
+        _check_view(source, facts, cls, refuse)
+    elif facts.returns == ("tensor",):
+        refuse(f"type(out) is not {names['Tensor']} and not isinstance(out, {names['Tensor']})", "a tensor")
+    elif len(facts.returns) > 1:
+        refuse(f"type(out) not in (tuple, list) or len(out) != {len(facts.returns)}", f"a tuple of {len(facts.returns)}")
+    elif facts.returns == ("list",):
+        refuse("type(out) not in (tuple, list)", "a list of tensors")
+    elif not facts.returns:
+        refuse("out is not None", "None")
+    source.line("return out")
+    return source.build()
+
+
+def _or_else(out: Any, otherwise: Callable[[], Callable[..., Any]], args: Any, kwargs: Any) -> Any:
+    return otherwise()(*args, **kwargs) if out is NotImplemented else out
+
+
+def _argument(source: Source, facts: Facts, name: str, hint: str) -> str:
+    position = facts.names.index(name)
+    variable = source.fresh(hint)
+    source.line(f"{variable} = args[{position}] if len(args) > {position} else kwargs[{name!r}]")
+    return variable
+
+
+def _check_returned(source: Source, facts: Facts, refuse: Callable[[str, str], None]) -> None:
+    arguments = [_argument(source, facts, name, "written") for name in facts.returned]
+    if len(arguments) == 1:
+        refuse(f"out is not {arguments[0]}", f"`{facts.returned[0]}` itself, the tensor that it writes to")
+        return
+    refuse(f"type(out) not in (tuple, list) or len(out) != {len(arguments)}", f"a tuple of {len(arguments)}")
+    for position, (argument, name) in enumerate(zip(arguments, facts.returned, strict=True)):
+        refuse(f"out[{position}] is not {argument}", f"`{name}` itself at position {position}, a tensor that it writes to")
+
+
+def _check_view(source: Source, facts: Facts, cls: Any, refuse: Callable[[str, str], None]) -> None:
+    base = _argument(source, facts, facts.viewed, "base")
+    alias = source.const(_torch.alias_outer_storage, "alias_outer_storage")
+    what = f"a view of the {cls.__name__} `{facts.viewed}`: a tensor of its class that shares its inner storage"
+    if facts.returns == ("list",):
+        refuse(f"type(out) not in (tuple, list) or not all(type(view) is type({base}) for view in out)", f"a list, each {what}")
+        with source.block("for view in out:"):
+            source.line(f"{alias}(view, {base})")
+    else:
+        refuse(f"type(out) is not type({base})", what)
+        source.line(f"{alias}(out, {base})")

@@ -1,0 +1,263 @@
+"""Making wrappers: the generated constructor, flatten and unflatten, and what they are built from.
+
+Note [What an instance holds]
+    An inner tensor stands in the instance's `__dict__` under its field's name; an absent optional one does not stand there
+    (the class attribute None shows through). The tensors of a list or dict field stand there one by one, as `parts_0` or
+    `parts_key`, beside `_parts_layout`, their number or their keys; `parts` itself is a property. Context values stand there
+    under their names. Nothing else is needed to make an instance, so `__dict__` without the inner tensors is a function of the
+    context alone, and that function is `__wrapper_attributes__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.codegen import Source
+from subclass_aot.errors import DefinitionError, InnerTensorError
+from subclass_aot.wrapper.fields import MISSING, Field
+from subclass_aot.wrapper.outer import Outer, outer_of, outer_rule
+
+make: Any = _torch.make_wrapper_subclass
+
+
+def is_static(cls: Any) -> bool:
+    """Whether every instance of the class has the same inner tensor names."""
+    return all(field.kind in ("tensor", "context") for field in cls._fields.values())
+
+
+def assemble(cls: Any, state: Mapping[str, Any], size: Any = None, stride: Any = None) -> Any:
+    """Makes an instance that holds `state`; nothing is checked.
+
+    Args:
+        cls: The wrapper class.
+        state: The new `__dict__`. See Note [What an instance holds].
+        size: Outer size, where another one than the outer rule's is asked for.
+        stride: Outer stride, likewise.
+
+    Returns:
+        The instance.
+    """
+    outer = outer_of(cls, state)
+    if size is None:
+        size = outer.size
+        stride = outer.stride if stride is None else stride
+    elif stride is None:
+        stride = Outer.like(torch.empty(tuple(size), device="meta")).stride
+    result = make(cls, size, stride, outer.storage_offset, None, outer.dtype, outer.layout, outer.device)
+    result.__dict__.update(state)
+    return result
+
+
+def emit_wrap(
+    source: Source, cls: Any, inner: Mapping[str, str], context: Mapping[str, str], size: str = "", stride: str = ""
+) -> str:
+    """Writes straight-line code that makes an instance of exactly `cls`.
+
+    Args:
+        source: The function that is being written.
+        cls: The wrapper class.
+        inner: For each inner name, in order, the expression of its tensor. Each is evaluated more than once: give variables.
+        context: For each other attribute, its expression.
+        size: The expression of the outer size, where it is not the outer rule's.
+        stride: The expression of the outer stride, likewise.
+
+    Returns:
+        The variable that holds the instance.
+    """
+    result, klass = source.fresh("result"), source.const(cls, cls.__name__)
+    maker = source.const(make, "make")
+    state = {**inner, **context}
+    if outer_rule(cls) is None:
+        like = next(iter(inner.values()))
+        size, stride = size or f"{like}.shape", stride or f"{like}.stride()"
+        metadata = f"{size}, {stride}, {like}.storage_offset(), None, {like}.dtype, {like}.layout, {like}.device"
+        source.line(f"{result} = {maker}({klass}, {metadata})")
+    else:
+        held, outer = source.fresh("state"), source.fresh("outer")
+        source.line(f"{held} = {{{', '.join(f'{name!r}: {value}' for name, value in state.items())}}}")
+        source.line(f"{outer} = {source.const(outer_of, 'outer_of')}({klass}, {held})")
+        size, stride = size or f"{outer}.size", stride or f"{outer}.stride"
+        metadata = f"{size}, {stride}, {outer}.storage_offset, None, {outer}.dtype, {outer}.layout, {outer}.device"
+        source.line(f"{result} = {maker}({klass}, {metadata})")
+    for name, value in state.items():
+        source.line(f"{result}.{name} = {value}")
+    return result
+
+
+def constructor(cls: Any) -> Callable[..., Any]:
+    """Generates `__new__` with the fields as parameters."""
+    params = ["cls"]
+    source_defaults: dict[str, Any] = {}
+    for field in cls._fields.values():
+        if field.default is MISSING:
+            params.append(field.name)
+        else:
+            default = f"_default_{field.name}"
+            source_defaults[default] = field.default
+            params.append(f"{field.name}={default}")
+    source = Source("__new__", ", ".join(params), f"Makes a {cls.__name__} of these inner tensors and context values.")
+    source.globals.update(source_defaults)
+    source.line("state = {}")
+    for field in cls._fields.values():
+        hold = source.const(_HOLD[field.kind], f"hold_{field.kind}")
+        source.line(f"{hold}(cls, state, {source.const(field, 'field_' + field.name)}, {field.name})")
+    source.line(f"return {source.const(assemble, 'assemble')}(cls, state)")
+    new = source.build()
+    new.__qualname__ = f"{cls.__qualname__}.__new__"
+    new.__module__ = cls.__module__
+    return new
+
+
+def _hold_tensor(cls: Any, state: dict[str, Any], field: Field, value: Any, name: str = "") -> None:
+    name = name or field.name
+    if not isinstance(value, torch.Tensor):
+        raise InnerTensorError(f"{cls.__name__}.{name} must be a tensor, not {type(value).__name__}: {value!r}")
+    if value.requires_grad:
+        raise InnerTensorError(
+            f"{cls.__name__}.{name} requires grad. Gradients belong to the outer tensor: autograd sees the wrapper and never "
+            f"looks inside.\n    {cls.__name__}(...{name}={name}.detach()...).requires_grad_()"
+        )
+    if value.is_conj() or value.is_neg():
+        bit = "conjugate" if value.is_conj() else "negative"
+        raise InnerTensorError(
+            f"{cls.__name__}.{name} has its {bit} bit set, which the wrapper could not show.\n"
+            f"    {name}.resolve_conj().resolve_neg()"
+        )
+    state[name] = value
+
+
+def _hold_optional(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+    if value is not None:
+        _hold_tensor(cls, state, field, value)
+
+
+def _hold_sequence(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+    if not isinstance(value, Sequence):
+        raise InnerTensorError(f"{cls.__name__}.{field.name} must be a list or tuple of tensors, not {type(value).__name__}")
+    for i, element in enumerate(value):
+        _hold_tensor(cls, state, field, element, f"{field.name}_{i}")
+    state[field.layout_attribute] = len(value)
+
+
+def _hold_mapping(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.isidentifier() for key in value):
+        raise InnerTensorError(f"{cls.__name__}.{field.name} must be a dict of tensors whose keys are identifiers, not {value!r:.200}")
+    for key, element in value.items():
+        _hold_tensor(cls, state, field, element, f"{field.name}_{key}")
+    state[field.layout_attribute] = tuple(value)
+
+
+def _hold_context(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+    if isinstance(value, torch.Tensor):
+        raise InnerTensorError(
+            f"{cls.__name__}.{field.name} is context and was given a tensor; annotate the field with torch.Tensor to hold one"
+        )
+    try:
+        hash(value)
+    except TypeError as error:
+        raise InnerTensorError(
+            f"{cls.__name__}.{field.name} is context and was given {value!r:.200}, which cannot be hashed: compiled programs are "
+            "found by the hash of their context. Give a tuple, a frozenset or a frozen dataclass"
+        ) from error
+    state[field.name] = value
+
+
+_HOLD = {
+    "tensor": _hold_tensor,
+    "optional": _hold_optional,
+    "sequence": _hold_sequence,
+    "mapping": _hold_mapping,
+    "context": _hold_context,
+}
+
+
+def flattener(cls: Any) -> Callable[..., Any]:
+    """Generates `__tensor_flatten__`: the names present, and a hashable context (None when there is nothing in it)."""
+    source = Source("__tensor_flatten__", "self", "The names of the inner tensors and the context.")
+    fields = cls._fields.values()
+    context = []
+    if is_static(cls):
+        source.line(f"names = {[field.name for field in fields if field.kind == 'tensor']}")
+    else:
+        source.line("state = self.__dict__")
+        source.line("names = []")
+    for field in fields:
+        if field.kind == "context":
+            context.append(f"self.{field.name}")
+        elif field.kind == "tensor" and not is_static(cls):
+            source.line(f"names.append({field.name!r})")
+        elif field.kind == "optional":
+            present = source.fresh(f"has_{field.name}")
+            source.line(f"{present} = state.get({field.name!r}) is not None")
+            with source.block(f"if {present}:"):
+                source.line(f"names.append({field.name!r})")
+            context.append(present)
+        elif field.kind in ("sequence", "mapping"):
+            layout = f"self.{field.layout_attribute}"
+            elements = f"range({layout})" if field.kind == "sequence" else layout
+            source.line(f'names += [f"{field.name}_{{element}}" for element in {elements}]')
+            context.append(layout)
+    source.line(f"return names, ({', '.join(context)},)" if context else "return names, None")
+    return source.build()
+
+
+def attributes(cls: Any) -> Callable[..., Any]:
+    """Generates `__wrapper_attributes__`: what an instance holds besides its inner tensors, from the context alone."""
+    source = Source("__wrapper_attributes__", "cls, names, context", "The attributes that are not tensors, for this context.")
+    values = []
+    position = 0
+    for field in cls._fields.values():
+        if field.kind == "context":
+            values.append(f"{field.name!r}: context[{position}]")
+        elif field.kind in ("sequence", "mapping"):
+            values.append(f"{field.layout_attribute!r}: context[{position}]")
+        position += field.kind != "tensor"
+    source.line(f"return {{{', '.join(values)}}}")
+    return source.build()
+
+
+def unflattener(cls: Any) -> Callable[..., Any]:
+    """Generates `__tensor_unflatten__`; it honours the outer size and stride asked for and checks and copies nothing."""
+    params = "cls, inner, context, outer_size=None, outer_stride=None"
+    source = Source("__tensor_unflatten__", params, f"A {cls.__name__} that holds the tensors of `inner`.")
+    if not is_static(cls):
+        source.line("state = {**inner, **cls.__wrapper_attributes__(tuple(inner), context)}")
+        source.line(f"return {source.const(assemble, 'assemble')}(cls, state, outer_size, outer_stride)")
+        return source.build()
+    inner, context = {}, {}
+    for field in cls._fields.values():
+        if field.kind == "tensor":
+            inner[field.name] = source.fresh(field.name)
+            source.line(f"{inner[field.name]} = inner[{field.name!r}]")
+        else:
+            context[field.name] = f"context[{len(context)}]"
+    with source.block("if outer_size is None or outer_stride is None:"):
+        values = ", ".join(f"{name!r}: {value}" for name, value in {**inner, **context}.items())
+        source.line(f"return {source.const(assemble, 'assemble')}(cls, {{{values}}}, outer_size, outer_stride)")
+    source.line(f"return {emit_wrap(source, cls, inner, context, 'outer_size', 'outer_stride')}")
+    return source.build()
+
+
+def element_property(field: Field) -> property:
+    """The property under which an instance shows the tensors of a list field (a tuple) or a dict field (a read-only view)."""
+    prefix, layout = field.name + "_", field.layout_attribute
+
+    def sequence(self: Any) -> tuple[torch.Tensor, ...]:
+        return tuple(getattr(self, f"{prefix}{i}") for i in range(getattr(self, layout)))
+
+    def mapping(self: Any) -> Mapping[str, torch.Tensor]:
+        return MappingProxyType({key: getattr(self, prefix + key) for key in getattr(self, layout)})
+
+    return property(sequence if field.kind == "sequence" else mapping, doc=f"The inner tensors of `{field.name}`.")
+
+
+def check_outer_rule(cls: type, text: str) -> None:
+    """Raises where a class's `outer` is not a method."""
+    rule = outer_rule(cls)
+    if rule is not None and not callable(rule):
+        raise DefinitionError(text.format(cls=cls.__name__, value=rule))

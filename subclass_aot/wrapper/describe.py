@@ -1,0 +1,66 @@
+"""A wrapper as text: its `repr`, and a hash that is the same in every process."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+
+
+def describe(wrapper: Any) -> str:
+    """The `repr` of a wrapper: metadata only, so that it is cheap and safe on fake and meta inner tensors too.
+
+    Args:
+        wrapper: The wrapper.
+
+    Returns:
+        Its class, outer metadata, fields and context.
+    """
+    parts = [_metadata(wrapper)]
+    for name in wrapper.__tensor_flatten__()[0]:
+        inner = getattr(wrapper, name)
+        parts.append(f"{name}={repr(inner) if hasattr(type(inner), '__wrapper_state__') else _metadata(inner)}")
+    parts += [f"{name}={value!r}" for name, value in wrapper.__wrapper_state__().items() if name in wrapper._fields]
+    if wrapper.grad_fn is not None:
+        parts.append(f"grad_fn=<{wrapper.grad_fn.name()}>")
+    elif wrapper.requires_grad:
+        parts.append("requires_grad=True")
+    return f"{type(wrapper).__name__}({', '.join(parts)})"
+
+
+def _metadata(tensor: torch.Tensor) -> str:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    place = "" if tensor.device.type == "cpu" else f" {tensor.device}"
+    return f"{dtype}[{', '.join(map(str, tensor.shape))}]{place}"
+
+
+def stable_hash(wrapper: Any) -> str:
+    """A hash of everything about a wrapper that a compiled program depends on; equal in every process."""
+    return hashlib.sha256(_stable(wrapper).encode()).hexdigest()
+
+
+def _stable(value: Any) -> str:
+    """A text that is the same for equal values in every process, unlike `hash` and some `repr`s."""
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, torch.Tensor):
+        outer = (tuple(value.shape), value.stride(), value.storage_offset(), value.dtype, value.device, value.requires_grad)
+        text = f"{kind}{outer}"
+        if hasattr(value, "__tensor_flatten__"):
+            names, context = value.__tensor_flatten__()
+            text += f"{_stable(context)}{[(name, _stable(getattr(value, name))) for name in names]}"
+        return text
+    if isinstance(value, tuple):
+        return f"{kind}({', '.join(map(_stable, value))})"
+    if isinstance(value, frozenset):
+        return f"{kind}({', '.join(sorted(map(_stable, value)))})"
+    if isinstance(value, Enum):
+        return f"{kind}.{value.name}"
+    if is_dataclass(value) and not isinstance(value, type):
+        return f"{kind}({', '.join(f'{f.name}={_stable(getattr(value, f.name))}' for f in fields(value))})"
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)):
+        return f"{kind}:{value!r}"
+    return f"{kind}:{pickle.dumps(value).hex()}"

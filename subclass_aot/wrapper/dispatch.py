@@ -1,0 +1,96 @@
+"""From an operator that reached a wrapper class to the function that serves it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+
+from subclass_aot import _torch
+from subclass_aot.wrapper import errors, rules
+from subclass_aot.wrapper.builtin import built_in
+from subclass_aot.wrapper.check import checked
+from subclass_aot.wrapper.each import each_handler
+from subclass_aot.wrapper.plain import plain_handler
+
+Handler = Callable[..., Any]
+
+
+def handler_for(cls: Any, func: Any) -> Handler:
+    """Finds what serves the operator `func` on wrappers of `cls`, and keeps it until a rule is added.
+
+    The first of these that applies:
+
+    1. A rule that the author gave with `implements`: the class's own, then those of its bases along the MRO. One that returns
+       NotImplemented passes the operator on to the next. What it returns is checked against the schema.
+    2. A composite operator is taken apart into what it is made of, and those arrive here one by one. (Autograd has usually done
+       that before; in inference mode, and below another wrapper, it has not. So a program meets the same rules either way.)
+    3. For a class with `fallback="each"`: the operator on every inner tensor.
+    4. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `zeros_like`, `empty_like`, `new_zeros`, ... and the
+       views, in the way that `views=` declares for each field.
+    5. For a class with `to_plain` (unless it says `fallback="error"`): the operator on what the wrappers stand for.
+    6. An `OperatorRuleError`, with a stub to paste.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+
+    Returns:
+        A function that is called as the operator is.
+    """
+    handler = cls.__dict__["_handlers"][func] = _find(cls, func)
+    return handler
+
+
+def _find(cls: Any, func: Any) -> Handler:
+    handler = functools.cache(lambda: _without_rules(cls, func))
+    for rule in reversed(rules.along_mro(cls, func)):
+        handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
+    return handler()
+
+
+def _without_rules(cls: Any, func: Any) -> Handler:
+    if _torch.is_overload(func) and _torch.can_decompose(func):
+        return func.decompose  # type: ignore[no-any-return]
+    if cls._fallback == "each":
+        return each_handler(cls, func)
+    if _torch.is_overload(func):
+        handler = built_in(cls, func)
+        if handler is not None:
+            return handler
+    if cls._fallback == "plain":
+        return plain_handler(cls, func)
+    return lambda *args, **kwargs: _refuse(cls, func, args, kwargs)
+
+
+def _refuse(cls: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    raise errors.no_rule(cls, func, args, kwargs)
+
+
+def knows(cls: Any, types: tuple[type, ...]) -> bool:
+    """Whether `cls` may serve an operator on arguments of these types.
+
+    It may not where one of them is another wrapper class that is neither related nor in `cls.accepts`: then that class is asked.
+    Subclasses that stand for one tensor (fake, functional, meta tensors, parameters) are never in the way.
+    """
+    if types in cls.__dict__["_known"]:
+        return True
+    for other in types:
+        if hasattr(other, "__tensor_flatten__") and not issubclass(other, (cls, *cls.accepts)) and not issubclass(cls, other):
+            return False
+    cls.__dict__["_known"].add(types)
+    return True
+
+
+def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """The body of `__torch_dispatch__`."""
+    if len(types) > 1 and not knows(cls, types):
+        return NotImplemented
+    try:
+        handler = cls._handlers[func]
+    except KeyError:
+        handler = handler_for(cls, func)
+    return handler(*args, **kwargs) if kwargs else handler(*args)
+
+

@@ -1,0 +1,96 @@
+"""What a wrapper looks like from outside, and the rule that says so."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from subclass_aot.errors import DefinitionError
+from subclass_aot.wrapper import messages
+
+
+class Outer(NamedTuple):
+    """The metadata that operators see on a wrapper.
+
+    Args:
+        size: The sizes.
+        stride: The strides; None for contiguous.
+        dtype: The element type.
+        device: The device.
+        layout: The layout.
+        storage_offset: The offset, in elements.
+
+    >>> Outer.like(torch.zeros(2, 3, dtype=torch.int8), dtype=torch.float32).dtype
+    torch.float32
+    """
+
+    size: Sequence[int]
+    stride: Sequence[int] | None
+    dtype: torch.dtype
+    device: torch.device
+    layout: torch.layout = torch.strided
+    storage_offset: int = 0
+
+    @classmethod
+    def like(cls, tensor: torch.Tensor, **overrides: Any) -> Outer:
+        """The metadata of `tensor`, with some of it replaced.
+
+        Args:
+            tensor: Where everything is taken from that is not overridden.
+            overrides: New values by name. A new `size` without `stride` is contiguous, at offset 0.
+
+        Returns:
+            The outer metadata.
+        """
+        if "size" in overrides:
+            overrides = {"stride": None, "storage_offset": 0, **overrides}
+        outer = cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.layout, tensor.storage_offset())
+        return outer._replace(**overrides) if overrides else outer
+
+
+def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:
+    """Evaluates the outer rule of a wrapper class before the tensor exists.
+
+    Args:
+        cls: The wrapper class.
+        state: What the instance's `__dict__` will hold.
+
+    Returns:
+        What the class's `outer` method says; without one, the metadata of the first inner tensor.
+    """
+    rule = outer_rule(cls)
+    if rule is None:
+        return Outer.like(next(value for value in state.values() if isinstance(value, torch.Tensor)))
+    fields = stand_in(cls)()
+    fields.__dict__.update(state)
+    outer = rule(fields)
+    if type(outer) is not Outer:
+        raise DefinitionError(messages.OUTER_RESULT.format(cls=cls.__name__, value=outer))
+    if outer.stride is None:  # torch takes an offset only together with strides
+        outer = outer._replace(stride=torch.empty(tuple(outer.size), device="meta").stride())
+    return outer
+
+
+def outer_rule(cls: type) -> Any:
+    """The `outer` that the class or a base of its own defines, or None; `torch.Tensor.outer` (a product) is not it."""
+    for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]:
+        if "outer" in vars(base):
+            return vars(base)["outer"]
+    return None
+
+
+@functools.cache
+def stand_in(cls: type) -> type:
+    """A class of plain objects with the names that the wrapper class and its own bases define.
+
+    `outer` needs `self` before there is a tensor. The stand-in says that its class is the wrapper's,
+    so that `super().outer()` works in a rule.
+    """
+    namespace: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[: cls.__mro__.index(torch.Tensor)]):
+        namespace.update((name, value) for name, value in vars(base).items() if not name.startswith("__"))
+    namespace["__class__"] = property(lambda self: cls)
+    return type(f"{cls.__name__}Fields", (), namespace)

@@ -1,0 +1,71 @@
+"""The recipe "plain": an operator without a rule runs on what the wrappers stand for, the results of `to_plain()`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.wrapper import errors
+from subclass_aot.wrapper.schema import facts_of
+
+
+def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
+    """The operator `func` on dense copies of the wrappers among its arguments.
+
+    A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`; a view is refused,
+    since a view of a copy would not alias its base.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+
+    Returns:
+        A function that is called as the operator is.
+    """
+    if not _torch.is_overload(func):
+        return lambda *args, **kwargs: func(*_plain(args), **_plain(kwargs))
+    facts = facts_of(func)
+
+    def handler(*args: Any, **kwargs: Any) -> Any:
+        bound = facts.bind(args, kwargs)
+        if _is_wrapper(bound.get(facts.viewed)):
+            why = "it is a view, and a view of the dense copy that to_plain() makes would not alias its base"
+            raise errors.no_rule(cls, func, args, kwargs, why)
+        written = {name: bound[name] for name in facts.written if _is_wrapper(bound.get(name))}
+        if facts.changes_outer and written:
+            raise errors.no_rule(cls, func, args, kwargs, "it changes the sizes or strides of the tensor it is given")
+        if any(_holds_wrapper(bound.get(name)) and name not in written for name in facts.written):
+            raise errors.no_rule(cls, func, args, kwargs, "it writes to a list of wrappers")
+        for name, wrapper in written.items():
+            if not hasattr(wrapper, "from_plain"):
+                why = f"it writes to `{name}`, and {type(wrapper).__name__} has no method from_plain(self, plain) to take the new value"
+                raise errors.no_rule(cls, func, args, kwargs, why)
+        if not written:
+            return func(*_plain(args), **_plain(kwargs))
+        dense = {name: _plain(value) for name, value in bound.items()}
+        func(**dense)
+        for name, wrapper in written.items():
+            wrapper.copy_(dense[name])
+        returned = tuple(bound[name] for name in facts.returned)
+        return returned[0] if len(returned) == 1 else returned or None
+
+    return handler
+
+
+def _is_wrapper(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and hasattr(value, "__wrapper_state__") and hasattr(value, "to_plain")
+
+
+def _holds_wrapper(value: Any) -> bool:
+    return isinstance(value, list | tuple) and any(map(_holds_wrapper, value)) or _is_wrapper(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    if isinstance(value, dict):
+        return {key: _plain(element) for key, element in value.items()}
+    return value.to_plain() if _is_wrapper(value) else value

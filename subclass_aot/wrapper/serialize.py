@@ -1,0 +1,135 @@
+"""Copying and saving: what `copy`, `pickle`, `torch.save` and `torch.load` do with a wrapper."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import torch
+
+from subclass_aot.errors import InnerTensorError
+from subclass_aot.wrapper.fields import MISSING
+
+
+def reduce(wrapper: Any) -> tuple[Any, ...]:
+    """What pickle and `copy.copy` store: everything by name, so that a class may gain fields with a default later."""
+    inner = {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
+    attributes = wrapper.__wrapper_state__()
+    others = {name: value for name, value in vars(wrapper).items() if name not in inner and name not in attributes}
+    size, stride = tuple(wrapper.shape), tuple(wrapper.stride())
+    return rebuild_wrapper, (type(wrapper), inner, attributes, others, size, stride, wrapper.requires_grad)
+
+
+def rebuild_wrapper(
+    cls: Any,
+    inner: dict[str, torch.Tensor],
+    attributes: dict[str, Any],
+    others: dict[str, Any],
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    requires_grad: bool,
+) -> Any:
+    """The inverse of `reduce`.
+
+    Args:
+        cls: The wrapper class.
+        inner: Inner tensors by name.
+        attributes: Context values and layouts by attribute.
+        others: What else the instance's `__dict__` held.
+        size: Outer size.
+        stride: Outer stride.
+        requires_grad: Whether it requires grad.
+
+    Returns:
+        The wrapper.
+
+    Raises:
+        InnerTensorError: The class has lost or gained fields that it cannot do without.
+    """
+    attributes = {**_defaults(cls, inner, attributes), **attributes}
+    unknown = (set(inner) | set(attributes)) - set(_names_now(cls, attributes))
+    if unknown:
+        raise InnerTensorError(f"this saved {cls.__name__} holds {sorted(unknown)}, which the class does not declare (any more)")
+    wrapper = cls.__tensor_unflatten__(_in_order(cls, inner, attributes), context_of(cls, inner, attributes), size, stride)
+    wrapper.__dict__.update(others)
+    return wrapper.requires_grad_() if requires_grad else wrapper
+
+
+def context_of(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+    """The context as `__tensor_flatten__` would give it for an instance with these contents."""
+    context = []
+    for field in cls._fields.values():
+        if field.kind == "optional":
+            context.append(field.name in inner)
+        elif field.kind != "tensor":
+            context.append(attributes[field.name if field.kind == "context" else field.layout_attribute])
+    return tuple(context) or None
+
+
+def _names_now(cls: Any, attributes: Mapping[str, Any]) -> list[str]:
+    names = list(attributes) if not cls._attribute_names else list(cls._attribute_names)
+    for field in cls._fields.values():
+        if field.kind == "sequence":
+            names += [f"{field.name}_{i}" for i in range(attributes[field.layout_attribute])]
+        elif field.kind == "mapping":
+            names += [f"{field.name}_{key}" for key in attributes[field.layout_attribute]]
+        elif field.kind != "context":
+            names.append(field.name)
+    return names
+
+
+def _in_order(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: inner[name] for name in _names_now(cls, attributes) if name in inner}
+
+
+def _defaults(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Values for fields that the file was written without."""
+    defaults: dict[str, Any] = {}
+    for field in cls._fields.values():
+        if field.kind == "sequence":
+            defaults[field.layout_attribute] = 0
+        elif field.kind == "mapping":
+            defaults[field.layout_attribute] = ()
+        elif field.kind == "context" and field.default is not MISSING:
+            defaults[field.name] = field.default
+        elif (field.kind == "tensor" and field.name not in inner) or (field.kind == "context" and field.name not in attributes):
+            raise InnerTensorError(
+                f"this saved {cls.__name__} has no {field.name}: it was written before the class had that field. Give the field a "
+                f"default ({'torch.Tensor | None = None' if field.kind == 'tensor' else 'a value'}), so that old files can be read"
+            )
+    return defaults
+
+
+def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
+    """`copy.deepcopy`: inner tensors that are shared stay shared, through `memo`.
+
+    Raises:
+        RuntimeError: The wrapper was computed from tensors that require grad; as for every tensor of torch.
+    """
+    if id(wrapper) in memo:
+        return memo[id(wrapper)]
+    if not wrapper.is_leaf:
+        raise RuntimeError(
+            f"only leaves can be deep-copied: this {type(wrapper).__name__} was computed by {wrapper.grad_fn.name()}. "
+            "Copy wrapper.detach(), or clone it to keep the graph"
+        )
+    names, context = wrapper.__tensor_flatten__()
+    inner = {name: copy.deepcopy(getattr(wrapper, name), memo) for name in names}
+    attributes = wrapper.__wrapper_state__()
+    with torch.no_grad():
+        new = type(wrapper).__tensor_unflatten__(inner, copy.deepcopy(context, memo), wrapper.shape, wrapper.stride())
+    memo[id(wrapper)] = new
+    others = {name: value for name, value in vars(wrapper).items() if name not in inner and name not in attributes}
+    new.__dict__.update(copy.deepcopy(others, memo))
+    new.requires_grad_(wrapper.requires_grad)
+    if wrapper.grad is not None:
+        new.grad = copy.deepcopy(wrapper.grad, memo)
+    return new
+
+
+def allow_loading(cls: Any) -> None:
+    """Lets `torch.load(weights_only=True)` make instances of `cls`, and of the enums in its context."""
+    enums = [f.annotation for f in cls._fields.values() if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)]
+    torch.serialization.add_safe_globals([cls, rebuild_wrapper, *enums])

@@ -1,0 +1,177 @@
+"""The recipe for views: what a view of the wrapper is on one field.
+
+A field under "broadcast" lines up with the outer tensor as operands of an arithmetic operator do: along each dim it has the outer
+size, or size 1. Where it has size 1 it stays. A field under "keep" is the same for every view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+
+aten = torch.ops.aten
+Size = Sequence[int]
+ViewRule = Callable[..., Any]
+
+
+class CannotFollow(Exception):
+    """A field that cannot be viewed as the outer tensor is; the message says why."""
+
+
+def _dim(outer: Size, dim: int) -> int:
+    return dim + len(outer) if dim < 0 else dim
+
+
+def _stays(outer: Size, field: torch.Tensor, dim: int) -> bool:
+    """Whether the field is broadcast along `dim`."""
+    return field.shape[dim] == 1 and outer[dim] != 1
+
+
+def _directly(func: Any) -> ViewRule:
+    return lambda outer, field, *args, **kwargs: func(field, *args, **kwargs)
+
+
+def _squeeze(outer: Size, field: torch.Tensor, dims: Any = None) -> torch.Tensor:
+    dims = range(len(outer)) if dims is None else [dims] if isinstance(dims, int) else dims
+    return aten.squeeze.dims(field, [dim for dim in dims if outer[dim] == 1])
+
+
+def _select(outer: Size, field: torch.Tensor, dim: int, index: int) -> torch.Tensor:
+    dim = _dim(outer, dim)
+    return aten.select.int(field, dim, 0 if _stays(outer, field, dim) else index)
+
+
+def _slice(outer: Size, field: torch.Tensor, dim: int = 0, *bounds: Any, **kwargs: Any) -> torch.Tensor:
+    dim = _dim(outer, dim)
+    return aten.alias.default(field) if _stays(outer, field, dim) else aten.slice.Tensor(field, dim, *bounds, **kwargs)
+
+
+def _expand(outer: Size, field: torch.Tensor, size: Size, **kwargs: Any) -> torch.Tensor:
+    return aten.view.default(field, [1] * (len(size) - field.dim()) + list(field.shape))
+
+
+def _split(func: Any) -> ViewRule:
+    def rule(outer: Size, field: torch.Tensor, sizes: Any, dim: int = 0) -> list[torch.Tensor]:
+        dim = _dim(outer, dim)
+        if not _stays(outer, field, dim):
+            return list(func(field, sizes, dim))
+        count = len(sizes) if not isinstance(sizes, int) else max(1, -(-outer[dim] // sizes))
+        return [aten.alias.default(field) for _ in range(count)]
+
+    return rule
+
+
+def _unbind(outer: Size, field: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
+    return [_select(outer, field, dim, i) for i in range(outer[_dim(outer, dim)])]
+
+
+def _view(outer: Size, field: torch.Tensor, size: Size, *_: Any) -> torch.Tensor:
+    return aten.view.default(field, _new_sizes(outer, field.shape, list(size)))
+
+
+def _as_strided(outer: Size, field: torch.Tensor, *_: Any) -> torch.Tensor:
+    raise CannotFollow("as_strided speaks of positions in a storage, which a wrapper does not have")
+
+
+def _new_sizes(outer: Size, field: Size, new: list[int]) -> list[int]:
+    """The sizes of a field after its outer tensor is viewed from `outer` as `new`.
+
+    Both lists of dims are cut into the smallest groups of equal product. A field that is whole in a group follows;
+    one that has only ones there has only ones afterwards.
+    """
+    if -1 in new:
+        total, known = 1, 1
+        for size in outer:
+            total *= size
+        for size in new:
+            known *= size if size != -1 else 1
+        new[new.index(-1)] = total // known if known else 0
+    if 0 in outer or list(outer) == list(field):
+        if list(outer) != list(field) and 0 in outer:
+            raise CannotFollow("the tensor is empty and the field is not")
+        return new
+    sizes: list[int] = []
+    i = j = 0
+    while i < len(outer) or j < len(new):
+        start, left, right, group = i, 1, 1, [0, 0]
+        group_start = j
+        if i < len(outer):
+            left, i = outer[i], i + 1
+        if j < len(new):
+            right, j = new[j], j + 1
+        while left != right:
+            if left < right:
+                left, i = left * outer[i], i + 1
+            else:
+                right, j = right * new[j], j + 1
+        del group
+        sizes += _group(outer[start:i], field[start:i], new[group_start:j])
+    return sizes
+
+
+def _group(outer: Size, field: Size, new: list[int]) -> list[int]:
+    if list(outer) == list(field):
+        return new
+    if all(size == 1 for size in field):
+        return [1] * len(new)
+    raise CannotFollow(f"dims {list(outer)} become {new}, and a field has {list(field)} there: neither whole nor broadcast")
+
+
+RULES: dict[Any, ViewRule] = {
+    **{op: _directly(op) for op in (aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default)},
+    aten.squeeze.default: _squeeze,
+    aten.squeeze.dim: _squeeze,
+    aten.squeeze.dims: _squeeze,
+    aten.select.int: _select,
+    aten.slice.Tensor: _slice,
+    aten.expand.default: _expand,
+    aten.split.Tensor: _split(aten.split.Tensor),
+    aten.split_with_sizes.default: _split(aten.split_with_sizes.default),
+    aten.unbind.int: _unbind,
+    aten.view.default: _view,
+    aten._unsafe_view.default: _view,
+    aten._reshape_alias.default: _view,
+    aten.as_strided.default: _as_strided,
+}
+"""For each view operator, the field's part: called with the outer size, the field, and the operator's further arguments."""
+
+IN_PLACE: dict[Any, Any] = {
+    aten.t_.default: aten.t.default,
+    aten.transpose_.default: aten.transpose.int,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.dims: aten.squeeze.dims,
+}
+"""For each operator that makes a tensor a view of itself, the view operator."""
+
+
+def view_field(func: Any, how: str, outer: Size, field: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The view `func(outer, *args, **kwargs)` on one inner tensor.
+
+    Args:
+        func: A key of `RULES`.
+        how: "broadcast" or "keep".
+        outer: The outer size before.
+        field: The inner tensor.
+        args: The operator's arguments after the first.
+        kwargs: Its keyword arguments.
+
+    Returns:
+        The inner tensor of the view, or one for each.
+
+    Raises:
+        CannotFollow: The field has no such view.
+    """
+    if how == "keep" or field.dim() == 0:
+        if _torch.schema_of(func).returns[0].type.kind() == "ListType":
+            probe = RULES[func](outer, field.new_empty(()).expand(outer), *args, **kwargs)
+            return [aten.alias.default(field) for _ in probe]
+        return aten.alias.default(field)
+    for _ in range(len(outer) - field.dim()):
+        field = aten.unsqueeze.default(field, 0)
+    return RULES[func](outer, field, *args, **kwargs)

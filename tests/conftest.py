@@ -1,0 +1,22 @@
+"""What every test starts from: one thread, one seed, and the same random programs on every run."""
+
+from __future__ import annotations
+
+import os
+
+import hypothesis
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+# "default" draws the same examples each time, so that a failure is a change of ours. "explore" looks for new ones:
+# HYPOTHESIS_PROFILE=explore make test
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)

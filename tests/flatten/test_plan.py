@@ -1,0 +1,135 @@
+"""Plans: round trips, and what a plan says about values and leaves that do not fit."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor
+
+from subclass_aot.errors import InnerTensorError, LeafCountError, PlanError
+from subclass_aot.flatten import FlattenPlan
+
+
+class OtherTwo(TwoTensor):
+    """Another class with the same inner names."""
+
+
+def two(value: float = 1.0, dtype: torch.dtype = torch.float32) -> TwoTensor:
+    return TwoTensor(torch.full((2,), value, dtype=dtype), torch.full((2,), -value, dtype=dtype))
+
+
+VALUES = (torch.ones(3), TwoTensor(two(1), two(2)), "text", None, two(3, torch.float64))
+
+
+def test_round_trip_keeps_every_leaf() -> None:
+    plan = FlattenPlan.of(VALUES)
+    leaves = plan.unwrap(VALUES)
+    assert len(leaves) == len(plan.index_map.slots) == 9
+    values = plan.wrap(leaves)
+    assert [type(value) for value in values] == [type(value) for value in VALUES]
+    assert all(x is y for x, y in zip(plan.unwrap(values), leaves, strict=True))
+
+
+@pytest.mark.parametrize("sequence", [list, tuple, iter])
+def test_any_sequence_will_do(sequence: Callable[[Any], Any]) -> None:
+    plan = FlattenPlan.of(sequence(VALUES))
+    assert len(plan.wrap(sequence(plan.unwrap(sequence(VALUES))))) == len(VALUES)
+
+
+def test_no_values() -> None:
+    plan = FlattenPlan.of([])
+    assert (plan.unwrap([]), plan.wrap([])) == ([], ())
+
+
+def test_the_source_is_that_of_the_functions() -> None:
+    plan = FlattenPlan.of(VALUES, where="inputs")
+    assert plan.source == f"{inspect.getsource(plan.unwrap)}\n\n\n{inspect.getsource(plan.wrap)}\n"
+    assert "'inputs[1].a'" in plan.source
+
+
+@pytest.mark.parametrize("count", [1, 10, 3000])
+def test_many_values(count: int) -> None:
+    values = [two() for _ in range(count)]
+    plan = FlattenPlan.of(values)
+    leaves = plan.unwrap(values)
+    assert leaves[-1] is values[-1].b
+    assert plan.wrap(leaves)[-1].b is values[-1].b
+
+
+def test_a_plan_serves_other_sizes_of_leaf_and_dense_classes() -> None:
+    plan = FlattenPlan.of([torch.ones(2), torch.nn.Parameter(torch.ones(2)), 3])
+    values = [torch.nn.Parameter(torch.ones(4)), torch.ones(4), "no tensor"]
+    assert plan.unwrap(values) == values
+
+
+def swap(position: int, value: object) -> list[object]:
+    return [value if i == position else old for i, old in enumerate(VALUES)]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (VALUES[:-1], r"^args: planned for 5 values, got 4\.\nMake a plan for each list of values\.$"),
+        ((*VALUES, 1), r"^args: planned for 5 values, got 6\."),
+        (5, r"^args: planned for 5 values, got an object of type int\."),
+        (swap(1, torch.ones(2)), r"^args\[1\]: planned as TwoTensor, got Tensor\.\nA plan is made for one tree of"),
+        (swap(1, OtherTwo(two(), two())), r"^args\[1\]: planned as TwoTensor, got OtherTwo\."),
+        (swap(1, TwoTensor(two(), torch.ones(2))), None),
+        (swap(1, TwoTensor(two(), OtherTwo(two().a, two().a))), r"^args\[1\]\.b: planned as TwoTensor, got OtherTwo\."),
+        (swap(0, two()), r"^args\[0\]: planned as Tensor, got TwoTensor\."),
+        (swap(0, None), r"^args\[0\]: planned as Tensor, got NoneType\."),
+        (swap(2, torch.ones(2)), r"^args\[2\]: planned as str, got Tensor\."),
+        (swap(3, two()), r"^args\[3\]: planned as NoneType, got TwoTensor\."),
+    ],
+)
+def test_values_that_do_not_fit(values: Any, message: str | None) -> None:
+    plan = FlattenPlan.of(VALUES)
+    with pytest.raises(PlanError, match=message or r"^args\[1\]\.b: planned as TwoTensor, got Tensor\."):
+        plan.unwrap(values)
+
+
+def test_classes_of_one_name_are_told_apart() -> None:
+    impostor = type("TwoTensor", (TwoTensor,), {})
+    with pytest.raises(PlanError, match=r"planned as TwoTensor, got .*test_plan\.TwoTensor\."):
+        FlattenPlan.of([two()]).unwrap([impostor(torch.ones(2), torch.ones(2))])
+
+
+@pytest.mark.parametrize("count", [0, 8, 10])
+def test_another_number_of_leaves(count: int) -> None:
+    with pytest.raises(LeafCountError, match=rf"^args: planned for 9 leaves, got {count}\.\nGive every leaf"):
+        FlattenPlan.of(VALUES).wrap([torch.ones(2)] * count)
+
+
+@pytest.mark.parametrize(
+    ("position", "leaf", "message"),
+    [
+        (2, 3, r"^args\[1\]\.a\.b: planned as Tensor, got int\."),
+        (2, None, r"^args\[1\]\.a\.b: planned as Tensor, got NoneType\."),
+        (2, two(), r"^args\[1\]\.a\.b: planned as Tensor, got TwoTensor\."),
+        (0, two(), r"^args\[0\]: planned as Tensor, got TwoTensor\."),
+        (5, torch.ones(2), r"^args\[2\]: planned as str, got Tensor\."),
+        (7, torch.ones(2), r"^args\[4\]\.a: planned as a leaf of torch\.float64, got torch\.float32\.\nAre the leaves"),
+    ],
+)
+def test_leaves_that_do_not_fit(position: int, leaf: object, message: str) -> None:
+    plan = FlattenPlan.of(VALUES)
+    leaves = plan.unwrap(VALUES)
+    leaves[position] = leaf
+    with pytest.raises(PlanError, match=message):
+        plan.wrap(leaves)
+
+
+def test_an_error_has_no_second_error_behind_it() -> None:
+    with pytest.raises(PlanError) as caught:
+        FlattenPlan.of(VALUES).unwrap([])
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
+def test_an_inner_tensor_that_requires_grad() -> None:
+    inner = torch.ones(2, requires_grad=True)
+    with pytest.raises(InnerTensorError, match=r"^values\[0\]\.a: this inner tensor of a TwoTensor requires grad"):
+        FlattenPlan.of([TwoTensor(inner, inner)], where="values")

@@ -1,0 +1,30 @@
+"""The Python in the documentation runs: the blocks of a page, one after another, as one program."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PROGRAMS = {
+    page.stem: "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
+    for page in sorted(DOCS.glob("*.md"))
+}
+
+
+@pytest.mark.parametrize("page", [page for page, program in PROGRAMS.items() if program])
+def test_python_of_page_runs(page: str, tmp_path: Path) -> None:
+    program = tmp_path / f"{page}.py"
+    program.write_text(PROGRAMS[page])
+    done = subprocess.run([sys.executable, "-W", "error", str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    toctree = re.search(r"```\{toctree\}\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)
+    assert toctree
+    assert {page.stem for page in DOCS.glob("*.md")} == {"index", *re.findall(r"^(\w+)$", toctree[1], re.MULTILINE)}

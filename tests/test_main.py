@@ -1,0 +1,58 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from subclass_aot.__main__ import main
+
+
+def test_inspect_shows_fields_layout_rules_and_source(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "subclass_aot.tensors:Int8Weight"]) == 0
+    shown = capsys.readouterr().out
+    for expected in ("Fields", "codes", "Flat layout", "Operators", "aten.mm.default", "def __tensor_flatten__(self):"):
+        assert expected in shown
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("subclass_aot.tensors", "not of the form MODULE:CLASS"),
+        (":TwoTensor", "not of the form MODULE:CLASS"),
+        ("no_such_module:A", "cannot import the module of 'no_such_module:A'"),
+        ("subclass_aot.tensors:NoSuch", "subclass_aot.tensors has no NoSuch; WrapperTensor classes there: Int8Weight"),
+        ("torch:Tensor", "no class that derives from WrapperTensor"),
+        ("subclass_aot:aot_compile", "no class that derives from WrapperTensor"),
+    ],
+)
+def test_inspect_says_what_is_wrong(target: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", target]) == 1
+    shown = capsys.readouterr()
+    assert message in shown.err and not shown.out
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["train"], ["inspect"], ["demo", "--epochs", "0"], ["demo", "--epochs", "x"]]
+)
+def test_misspelt_command_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert "usage: python -m subclass_aot" in capsys.readouterr().err
+
+
+def test_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    assert main(["demo"]) == 1
+    assert "the demo needs sklearn; install with: pip install 'subclass-aot[demo]'" in capsys.readouterr().err
+
+
+def test_runs_as_a_module(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "subclass_aot", "inspect", "subclass_aot.tensors:TwoTensor"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "TwoTensor" in done.stdout

@@ -1,0 +1,105 @@
+"""The project itself: what its files promise to a newcomer holds."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import subclass_aot
+from subclass_aot import _version_check
+from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+PACKAGE_FILES = sorted((ROOT / "subclass_aot").rglob("*.py"))
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.13.0+cpu", "2.13.1", "2.13.0a0+git123"])
+def test_supported_torch_passes(version: str) -> None:
+    _version_check.check_torch(version)
+
+
+@pytest.mark.parametrize("version", ["2.12.1", "2.14.0", "2.14.0a0", "3.13.0", "1.13.0", "unknown"])
+def test_unsupported_torch_is_refused(version: str) -> None:
+    with pytest.raises(UnsupportedTorchError) as caught:
+        _version_check.check_torch(version)
+    assert f"supports torch >=2.13,<2.14, and torch {version} is installed" in str(caught.value)
+    assert 'pip install "torch>=2.13,<2.14"' in str(caught.value)
+    assert isinstance(caught.value, (SubclassAotError, ImportError))
+
+
+def test_import_checks_torch_first() -> None:
+    """An unsupported torch is the first thing that an import reports."""
+    program = "import torch; torch.__version__ = '2.9.0'; import subclass_aot"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 1
+    assert "UnsupportedTorchError: subclass_aot supports torch >=2.13,<2.14" in done.stderr
+    assert torch.__version__ != "2.9.0"
+
+
+def test_torch_range_is_stated_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lowest, below = (".".join(map(str, numbers)) for numbers in (_version_check.LOWEST, _version_check.BELOW))
+    assert f"torch>={lowest},<{below}" in project["dependencies"]
+
+
+def test_public_names_exist_and_say_what_they_are() -> None:
+    for name in subclass_aot.__all__:
+        thing = getattr(subclass_aot, name)
+        assert thing.__doc__, f"subclass_aot.{name} has no docstring"
+
+
+@pytest.mark.parametrize("path", PACKAGE_FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_private_names_of_torch_stand_in_one_file(path: Path) -> None:
+    if path.name == "_torch.py":
+        return
+    private = [name for name in _names_of_torch(ast.parse(path.read_text())) if re.search(r"\._[a-zA-Z]", name)]
+    assert not private, "private names of torch belong in subclass_aot/_torch.py, each with its reason"
+
+
+def _names_of_torch(tree: ast.Module) -> Iterator[str]:
+    """Every dotted name below `torch` that a module imports or reads."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [ast.unparse(node)]
+        else:
+            continue
+        yield from (name for name in names if name.startswith("torch."))
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_readme_example_is_short() -> None:
+    lines = [line for line in _blocks("python")[0].splitlines() if line.strip()]
+    assert len(lines) <= 25
+
+
+@pytest.mark.parametrize("number", range(len(_blocks("python"))))
+def test_readme_python_runs_as_written(number: int, tmp_path: Path) -> None:
+    """Each block is a program of its own; the `text` block after the first shows what it prints."""
+    program = tmp_path / "example.py"
+    program.write_text(_blocks("python")[number])
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if number == 0:
+        assert done.stdout.strip() == _blocks("text")[0].strip()
+
+
+def test_readme_commands_are_targets_of_the_makefile() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = set(re.findall(r"\bmake ([a-z]+)\b", "\n".join(_blocks("sh"))))
+    assert {"demo", "test", "bench", "docs", "lint"} <= commands <= targets
