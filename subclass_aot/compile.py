@@ -11,16 +11,10 @@ from typing import Any
 import optree
 
 from subclass_aot import runtime
-from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.guards import Guard
 from subclass_aot.trace import Arguments, JointSignature, flatten, trace_arguments
-
-_SHARED_AND_WRITTEN = """{paths} share storage, and the function writes into {written}.
-  The graph would read values from before the write.
-  Instead: pass tensors that do not share storage, as in x.clone()."""
-
 
 def aot_compile(
     fn: Callable[..., Any],
@@ -136,7 +130,6 @@ class CompiledFunction:
         leaves = FlattenPlan.of(arguments.values, where="inputs").unwrap(arguments.values)
         facts = runtime.facts(arguments, leaves, state)
         trace = trace_arguments(self.fn, arguments, self._decompositions)
-        _refuse_shared_writes(trace.signature, leaves)
         graphs = runtime.split(trace, self._partition_fn)
         forward = self._forward.compile(graphs.forward, runtime.example_inputs(graphs.forward), False)
         backward = None
@@ -160,20 +153,3 @@ class CompiledFunction:
         reason = "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
         self.recompiles.append(reason)
         return reason
-
-
-def _refuse_shared_writes(signature: JointSignature, leaves: list[Any]) -> None:
-    slots = signature.index_map.slots
-    written = {*signature.written_leaves}
-    for position, _ in signature.rewritten:
-        written |= set(signature.index_map.flat_of(position))
-    for group in runtime.storage_groups(leaves):
-        hit = [s for s in group if s in written]
-        if hit:
-            names = [signature.inputs[slots[s].outer].path + "".join(slots[s].path) for s in group]
-            names_hit = [signature.inputs[slots[s].outer].path + "".join(slots[s].path) for s in hit]
-            raise MutationError(
-                _SHARED_AND_WRITTEN.format(paths=" and ".join(names), written=" and ".join(names_hit))
-            )
-
-

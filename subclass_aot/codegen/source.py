@@ -110,7 +110,7 @@ def identifier(text: str) -> str:
     >>> identifier("aten.add.Tensor"), identifier("0th"), identifier("class")
     ('aten_add_Tensor', '_0th', 'class_')
     """
-    name = re.sub(r"\W", "_", text)
+    name = re.sub(r"\W+", "_", re.sub(r"^\W+|\W+$", "", text))
     if not name or name[0].isdigit():
         name = "_" + name
     return name + "_" if keyword.iskeyword(name) else name

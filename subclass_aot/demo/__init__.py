@@ -1,5 +1,5 @@
 """The demo: a quantized vision transformer trained through `aot_compile`, equal to eager, and what that costs."""
 
-from subclass_aot.demo.run import run as run
+from subclass_aot.demo.stages import run as run
 
 __all__ = ["run"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -50,7 +51,7 @@ def trace_vit(vit: nn.Module, images: Tensor) -> tuple[TraceCost, TraceCost]:
 def _aot_function_trace(program: Callable[..., Any], *args: Any) -> TraceCost:
     from functorch.compile import aot_function, default_partition, nop
 
-    costs = []
+    costs: list[TraceCost] = []
 
     def partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         costs.append(TraceCost(_milliseconds_since(start), len(joint.graph.nodes)))
@@ -77,7 +78,8 @@ def call_cost(count: int, repeats: int = 100) -> CallCost:
         repeats: How many calls the median is taken of; the ways of calling take turns.
 
     Returns:
-        The cost; `"dense"` is the same work on the inner tensors, without any wrapper.
+        The cost. `"dense"` is the same work on the inner tensors, without any wrapper. `"aot_function"` is called as it
+        is: it does not look whether its arguments are still those it was compiled for.
     """
     from functorch.compile import aot_function, make_boxed_func
 
@@ -125,14 +127,20 @@ def meta_vit(batch: int, repeats: int = 3) -> tuple[float, float]:
 
 
 def _medians_us(ways: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """The median microseconds of each callable, called in turns, after one call each that is not counted."""
+    """The median microseconds of each callable, called in turns without cycle collection, after one call each."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for run in range(repeats + 1):
-        for name, call in ways.items():
-            start = time.perf_counter()
-            call()
-            if run:
-                seconds[name].append(time.perf_counter() - start)
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        for run in range(repeats + 1):
+            for name, call in ways.items():
+                start = time.perf_counter()
+                call()
+                if run:
+                    seconds[name].append(time.perf_counter() - start)
+    finally:
+        if collects:
+            gc.enable()
     return {name: statistics.median(taken) * 1e6 for name, taken in seconds.items()}
 
 

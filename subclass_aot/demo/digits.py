@@ -39,17 +39,16 @@ class Digits:
 
 
 def quantized_vit() -> ViT:
-    """A transformer for digits. In each layer two weights are frozen in eight bits, and two are trained to be rounded to eight.
+    """A transformer for digits; in each layer two weights are frozen in eight bits, and two are trained for eight bits.
 
     Embeddings, norms, biases and the head are dense, and trained.
     """
     vit = ViT(image=8, patch=2, channels=1, layers=3, width=48, heads=4, hidden=96, classes=10)
     for block in vit.layers:
         assert isinstance(block, Block)
-        grow, shrink = block.mlp[0], block.mlp[2]
-        for linear in (block.self_attention.out_proj, grow):
+        for linear in (block.self_attention.out_proj, block.grow):
             linear.weight = nn.Parameter(Int8Weight.from_float(linear.weight), requires_grad=False)
-        for linear in (block.self_attention.in_proj, shrink):
+        for linear in (block.self_attention.in_proj, block.shrink):
             linear.weight = nn.Parameter(QuantAwareWeight(linear.weight.detach()))
     return vit
 
@@ -58,7 +57,7 @@ def describe_weights(model: nn.Module) -> str:
     """How many parameters of which class a model has.
 
     >>> describe_weights(quantized_vit())
-    '6 Int8Weight, 6 QuantAwareWeight, 31 dense'
+    '6 QuantAwareWeight, 6 Int8Weight, 32 dense'
     """
     kinds = Counter(type(p).__name__ for p in model.parameters())
     kinds["dense"] = kinds.pop("Parameter")

@@ -78,7 +78,7 @@ class RichScreen:
 
     def stage(self, title: str) -> None:
         """Says what happens now."""
-        self._console.print(title, style="bold")
+        self._console.print(title, style="bold", highlight=False)
 
     def track(self, items: Iterable[T], *, total: int, title: str) -> Iterator[T]:
         """Passes `items` through and shows how far it is."""

@@ -38,12 +38,14 @@ class Block(nn.Module):
         self.ln_1 = nn.LayerNorm(width, eps=1e-6)
         self.self_attention = SelfAttention(width, heads)
         self.ln_2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+        self.grow = nn.Linear(width, hidden)
+        self.shrink = nn.Linear(hidden, width)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.self_attention(self.ln_1(x))
-        x = x + self.mlp(self.ln_2(x))
-        return x
+        hidden = F.gelu(self.grow(self.ln_2(x)))
+        out: Tensor = x + self.shrink(hidden)
+        return out
 
 
 class ViT(nn.Module):

@@ -190,10 +190,11 @@ def _construction(
     source: Source, meta: SubclassCreationMeta, cls: str, size: list[str], stride: list[str], inner: dict[str, str]
 ) -> str:
     """The call that makes the bare outer tensor; stride and offset are left out where torch would choose the same."""
-    stride_argument = "None" if _is_contiguous(meta) else _tuple(stride)
     offset = "None" if meta.storage_offset == 0 else str(meta.storage_offset)
     if meta.storage_offset is SYMBOLIC:
         offset = f"{next(iter(inner.values()))}.storage_offset()"
+    # Torch takes an offset only together with strides.
+    stride_argument = "None" if offset == "None" and _is_contiguous(meta) else _tuple(stride)
     make = source.const(make_wrapper_subclass, "make_wrapper_subclass")
     dtype = source.const(meta.dtype, str(meta.dtype).removeprefix("torch."))
     layout = source.const(meta.layout, str(meta.layout).removeprefix("torch."))

@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.runtime.guards import storage_groups
-from subclass_aot.trace import Arguments
+from subclass_aot.trace import Arguments, storage_groups
 
 _MODES = ("grad mode", "inference mode", "default dtype", "deterministic algorithms", "autocast on cpu", "autocast")
 

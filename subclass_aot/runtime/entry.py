@@ -32,6 +32,7 @@ from subclass_aot.trace import (
     SameAsOutput,
     Value,
     ViewOfInput,
+    flat_base,
 )
 
 _WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.
@@ -95,7 +96,7 @@ class _EntryWriter:
         values = ["x" + str(i) for i in self.wanted]
         params = ", ".join(["ctx", "leaves", "extra", *values] if training else ["leaves", "extra"])
         source = Source("forward", params, "Runs the forward graph on leaves, and wraps what it computed.")
-        source.line(f"inputs = {self._graph_inputs()}")
+        source.line(f"inputs = {self._graph_inputs(source)}")
         computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
         saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
         self._unpack(source, computed + saved, self.forward, "forward")
@@ -114,11 +115,13 @@ class _EntryWriter:
         source.line(f"return ({', '.join(outputs)},)")
         return source.build()
 
-    def _graph_inputs(self) -> str:
-        slots = self.signature.graph_slots
-        if len(slots) == len(self.signature.index_map.slots):
+    def _graph_inputs(self, source: Source) -> str:
+        slots, bases = self.signature.graph_slots, self.signature.bases
+        if len(slots) == len(self.signature.index_map.slots) and not bases:
             return "list(leaves)"
-        return "[" + ", ".join(f"leaves[{i}]" for i in slots) + "]"
+        inputs = [f"leaves[{i}]" for i in slots]
+        inputs += [f"{source.const(flat_base, 'flat_base')}(leaves[{base.slots[0]}])" for base in bases]
+        return f"[{', '.join(inputs)}]"
 
     def _unpack(self, source: Source, names: list[str], function: BoxedFunction, which: str) -> None:
         run = source.const(function, f"{which}_graph")
@@ -168,7 +171,9 @@ class _EntryWriter:
         signature, graphs = self.signature, self.graphs
         found: list[tuple[str, int]] = []
         inputs = {
-            signature.index_map.slots[signature.graph_slots[p]].outer for p in graphs.saved_inputs if p is not None
+            signature.index_map.slots[signature.graph_slots[p]].outer
+            for p in graphs.saved_inputs
+            if p is not None and p < len(signature.graph_slots)
         }
         for i in sorted(inputs):
             if i in self.wanted and isinstance(signature.inputs[i].meta, SubclassCreationMeta):
@@ -282,6 +287,8 @@ class _EntryWriter:
         for output in self.signature.outputs:
             if isinstance(output, Value):
                 results.append(next(given))
+                if output.starts_grad:
+                    source.line(f"{results[-1]}.requires_grad_()")
             elif isinstance(output, SameAsInput):
                 results.append(values[output.value])
             elif isinstance(output, SameAsOutput):
@@ -302,9 +309,8 @@ class _EntryWriter:
 
     def _versions_before(self, source: Source, values: list[str]) -> list[tuple[str, str]]:
         """Inputs that the graph itself writes, with a local that holds their version."""
-        slots = self.signature.index_map.slots
         pairs = []
-        for outer in dict.fromkeys(slots[s].outer for s in self.signature.written_leaves):
+        for outer in self.signature.mutated_inputs:
             version = source.fresh("version")
             source.line(f"{version} = None if {values[outer]}.is_inference() else {values[outer]}._version")
             pairs.append((values[outer], version))

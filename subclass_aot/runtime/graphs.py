@@ -58,27 +58,27 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
     signature = trace.signature
     graph = forward.graph
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-    if len(placeholders) != len(signature.graph_slots):
+    leaf_count = len(signature.graph_slots)
+    if len(placeholders) != leaf_count + len(signature.bases):
         raise CompilerResultError(
             f"The forward graph of the partitioner has {len(placeholders)} inputs, but the call has "
-            f"{len(signature.graph_slots)} leaves. A partitioner must keep every input of forward."
+            f"{leaf_count + len(signature.bases)} leaves. A partitioner must keep every input of forward."
         )
-    input_of = dict(zip(signature.graph_slots, placeholders, strict=True))
+    input_of = dict(zip(signature.graph_slots, placeholders, strict=False))
+    targets = [input_of[slot] for slot in signature.written_leaves] + placeholders[leaf_count:]
     output = graph.output_node()
     outputs: list[Any] = list(output.args[0])  # type: ignore[arg-type]
-    count = len(signature.written_leaves)
+    count = len(targets)
     new_values, computed, saved = (
         outputs[:count],
         outputs[count : signature.num_forward_outputs],
         outputs[signature.num_forward_outputs :],
     )
-    written = {input_of[slot] for slot in signature.written_leaves}
     with graph.inserting_before(output):
         for i, node in enumerate(saved):
-            if node in written:  # backward wants it as it was
+            if node in targets:  # backward wants it as it was
                 saved[i] = _copy_of(graph, node)
-        for slot, value in zip(signature.written_leaves, new_values, strict=True):
-            target = input_of[slot]
+        for target, value in zip(targets, new_values, strict=True):
             if value is not target:
                 node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
                 node.meta = dict(target.meta)

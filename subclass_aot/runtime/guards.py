@@ -10,8 +10,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import AbsentMeta, ContainerMeta, PlainTensorMeta, SubclassCreationMeta
-from subclass_aot.meta import MetaTensor
-from subclass_aot.trace import ArgumentPlace, Arguments, JointSignature, ModulePlace
+from subclass_aot.trace import ArgumentPlace, Arguments, JointSignature, ModulePlace, has_storage, storage_groups
 
 Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
 """`guard(argument_leaves, treespec)` gives the tensors of the call and their flat slots, or None where the entry does not fit."""
@@ -29,25 +28,6 @@ def global_state() -> tuple[Any, ...]:
         on = torch.is_autocast_enabled(device)
         state.append(torch.get_autocast_dtype(device) if on else None)
     return tuple(state)
-
-
-def storage_groups(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
-    """Flat slots that share a storage, each group of two or more."""
-    groups: dict[int, list[int]] = {}
-    for i, leaf in enumerate(leaves):
-        if has_storage(leaf):
-            groups.setdefault(leaf.untyped_storage().data_ptr(), []).append(i)
-    return [tuple(g) for g in groups.values() if len(g) > 1]
-
-
-def has_storage(leaf: Any) -> bool:
-    """True if a leaf has memory that another tensor may share."""
-    return (
-        isinstance(leaf, torch.Tensor)
-        and not isinstance(leaf, MetaTensor)
-        and leaf.layout is torch.strided
-        and leaf.untyped_storage().data_ptr() != 0
-    )
 
 
 def make_guard(arguments: Arguments, signature: JointSignature, leaves: Sequence[Any], state: tuple[Any, ...]) -> Guard:
@@ -86,7 +66,7 @@ class _GuardWriter:
             self.wrapper(name, value, meta)
         self.specs()
         self.autograd_leaves()
-        if self.signature.written_leaves or self.signature.rewritten:
+        if self.signature.mutated_inputs or self.signature.rewritten:
             self.storages()
         self.source.line(f"return [{', '.join(self.outer)}], [{', '.join(self.inner)}]")
         return self.source.build()
@@ -191,9 +171,17 @@ class _GuardWriter:
 
     def specs(self) -> None:
         """Class, dtype, device, size, stride, requires_grad and dispatch keys of every tensor, in one call."""
-        if self.checked:
-            check = _torch.tensor_check([value for _, value in self.checked])
-            self.refuse_if(f"not {self.source.const(check, 'same_specs')}({', '.join(n for n, _ in self.checked)})")
+        first: dict[int, str] = {}
+        once = []
+        for name, value in self.checked:  # the check refuses to be given a tensor twice
+            if id(value) in first:
+                self.refuse_if(f"{name} is not {first[id(value)]}")
+            else:
+                first[id(value)] = name
+                once.append((name, value))
+        if once:
+            check = _torch.tensor_check([value for _, value in once])
+            self.refuse_if(f"not {self.source.const(check, 'same_specs')}({', '.join(n for n, _ in once)})")
 
     def autograd_leaves(self) -> None:
         """In-place writes mean another thing on a leaf than on a non-leaf."""
@@ -210,6 +198,10 @@ class _GuardWriter:
             first = f"{self.inner[group[0]]}.untyped_storage().data_ptr()"
             for other in group[1:]:
                 self.refuse_if(f"{self.inner[other]}.untyped_storage().data_ptr() != {first}")
+            for slot in group:  # how they overlap is part of the graph
+                leaf = self.leaves[slot]
+                self.refuse_if(f"{self.inner[slot]}.storage_offset() != {leaf.storage_offset()}")
+            self.refuse_if(f"{first.removesuffix('data_ptr()')}nbytes() != {self.leaves[group[0]].untyped_storage().nbytes()}")
         alone = [i for i in slots if i not in together] + [group[0] for group in groups]
         if len(alone) > 1:
             pointers = ", ".join(f"{self.inner[i]}.untyped_storage().data_ptr()" for i in alone)

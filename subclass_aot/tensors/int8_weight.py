@@ -1,4 +1,4 @@
-"""A frozen weight in eight bits: codes, one scale for each row, and matrix products that never build the float weight."""
+"""A frozen weight in eight bits: codes, a scale for each row, and products that never build the float weight."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Int8Weight(WrapperTensor, views="broadcast"):
     scale: torch.Tensor  # float[M, 1]
     zero_point: torch.Tensor | None = None  # float[M, 1]
 
-    def outer(self) -> Outer:
+    def outer(self) -> Outer:  # type: ignore[override]
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def centered(self) -> torch.Tensor:
@@ -85,5 +85,7 @@ def view(weight: Int8Weight, size: list[int]) -> Any:
 @Int8Weight.implements(aten.copy_.default)
 def copy_(weight: Any, source: Any, non_blocking: bool = False) -> Any:
     if isinstance(weight, Int8Weight) and weight.scale.shape == weight.codes.shape != (1,):
-        raise ValueError("a flattened Int8Weight has scales of its own: writing to it would not reach the weight it is a view of")
+        raise ValueError(
+            "a flattened Int8Weight has scales of its own: writing to it would not reach the weight it is a view of"
+        )
     return NotImplemented

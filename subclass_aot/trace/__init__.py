@@ -19,3 +19,7 @@ from subclass_aot.trace.outputs import SameAsOutput as SameAsOutput
 from subclass_aot.trace.outputs import Value as Value
 from subclass_aot.trace.outputs import ViewOfInput as ViewOfInput
 from subclass_aot.trace.partition import default_partition as default_partition
+from subclass_aot.trace.sharing import Base as Base
+from subclass_aot.trace.sharing import flat_base as flat_base
+from subclass_aot.trace.sharing import has_storage as has_storage
+from subclass_aot.trace.sharing import storage_groups as storage_groups

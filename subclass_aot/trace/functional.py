@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.func import functionalize
 
 from subclass_aot.meta import MetaTensor
 from subclass_aot.trace.recorder import Recorder
+from subclass_aot.trace.sharing import Base
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,13 @@ class Functional:
     new_values: list[fx.Node]
 
 
-def remove_mutations(recorded: Recorder, results: Sequence[fx.Node], written: Sequence[fx.Node]) -> Functional:
+def remove_mutations(
+    recorded: Recorder,
+    results: Sequence[fx.Node],
+    written: Sequence[fx.Node],
+    bases: Sequence[Base] = (),
+    node_of_slot: Mapping[int, fx.Node] | None = None,
+) -> Functional:
     """Runs a recorded graph again under `torch.func.functionalize`, with a new recorder.
 
     Only dense leaves take part: wrappers are gone from a recorded graph.
@@ -39,19 +46,28 @@ def remove_mutations(recorded: Recorder, results: Sequence[fx.Node], written: Se
         recorded: The recorder of the graph as written.
         results: Nodes whose values are wanted at the end.
         written: Placeholders whose values are wanted as they are at the end of the forward.
+        bases: Storages that stand for several placeholders. See Note [Shared storage].
+        node_of_slot: The placeholders of the flat slots of `bases`.
     """
     recorder = Recorder()
     placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
 
     def replay(*leaves: MetaTensor) -> list[Any]:
-        values: dict[fx.Node, Any] = dict(zip(placeholders, leaves, strict=True))
+        values: dict[fx.Node, Any] = dict(zip(placeholders, leaves, strict=False))
+        storages = leaves[len(placeholders) :]
+        for base, storage in zip(bases, storages, strict=True):
+            for slot in base.slots:
+                node = (node_of_slot or {})[slot]
+                spec = node.meta["spec"]
+                values[node] = storage.as_strided(spec.size, spec.stride, spec.offset)
+        end_values = [values[n] for n in written] + list(storages)
         snapshots: list[Any] | None = None
         for node in recorded.graph.nodes:
             if node.op == "placeholder":
                 continue
             phase = "backward" if node.meta["partitioner_tag"] == "is_backward" else "forward"
             if phase == "backward" and snapshots is None:
-                snapshots = [values[n].clone() for n in written]
+                snapshots = [x.clone() for x in end_values]
                 recorder.phase = "backward"
             recorder.stack_of = lambda text=node.meta["stack_trace"]: text  # type: ignore[misc]
             if node.op == "get_attr":
@@ -62,15 +78,21 @@ def remove_mutations(recorded: Recorder, results: Sequence[fx.Node], written: Se
                 args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
                 values[node] = node.target(*args, **kwargs)
         if snapshots is None:
-            snapshots = [values[n].clone() for n in written]
+            snapshots = [x.clone() for x in end_values]
         return [values[n] for n in results] + snapshots
 
     with recorder:
         leaves = []
         for node in placeholders:
-            recorder.phase = "backward" if node.meta["partitioner_tag"] == "is_backward" else "forward"
+            recorder.phase = "backward" if is_tangent(node) else "forward"
             leaves.append(recorder.placeholder(node.target, node.meta["spec"], node.meta["meaning"]))
         recorder.phase = "forward"
+        first_tangent = next((leaf.tag for leaf in leaves if is_tangent(leaf.tag)), None)
+        for number, base in enumerate(bases, 1):
+            leaf = recorder.placeholder(f"primals_base_{number}", base.spec, "a storage that several leaves share")
+            if first_tangent is not None:
+                first_tangent.prepend(leaf.tag)
+            leaves.append(leaf)
         with torch.no_grad():
             out = functionalize(replay, remove="mutations")(*leaves)
     nodes = [leaf.tag for leaf in out]
@@ -81,6 +103,11 @@ def remove_mutations(recorded: Recorder, results: Sequence[fx.Node], written: Se
         if not node.users:
             recorder.graph.erase_node(node)
     return Functional(recorder, nodes[: len(results)], snapshots)
+
+
+def is_tangent(node: fx.Node) -> bool:
+    """True for a graph input that is a gradient."""
+    return bool(node.meta["partitioner_tag"] == "is_backward")
 
 
 def _drop_write_backs(graph: fx.Graph) -> None:

@@ -13,12 +13,13 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta
-from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.meta import MetaTensor, Spec, blank
 from subclass_aot.trace.arguments import Arguments, flatten
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
 from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.outputs import Output, OutputReader, Value, spec_of_tangent
 from subclass_aot.trace.recorder import Recorder
+from subclass_aot.trace.sharing import Base, bases_of
 
 _RESHAPED_INPUT = """{path} has another size, stride or offset after the call than before.
   Before: {before}
@@ -29,6 +30,10 @@ _RESHAPED_INPUT = """{path} has another size, stride or offset after the call th
 _REPLACED_LEAF = """{path}: the function put another tensor into this attribute.
   An assignment happens while tracing, not in the graph, so later calls would not repeat it.
   Instead: write into the inner tensor, as in {path}.copy_(...), or return a new wrapper."""
+
+_SHARED_GRADIENT = """{paths} overlap in memory, and a write that autograd must see goes into one of them.
+  The gradient of the others would not follow the write.
+  Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
 
 _BACKWARD_WRITES = """{path} is written while gradients are computed.
   Instead: write in forward, or return what is to be written."""
@@ -67,6 +72,9 @@ class JointSignature:
         outputs: What each flattened result is.
         out_treespec: The structure of the results.
         written_leaves: Flat slots that the graph writes in place at the end of forward.
+        bases: Storages that several leaves share and the graph writes: graph inputs of their own, after the leaves,
+            with new values of their own, after those of `written_leaves`.
+        mutated_inputs: Inputs that the graph writes through `written_leaves` and `bases`, as positions in `inputs`.
         rewritten: Inputs whose new value autograd must see: the position in `inputs` and the new value. They are
             written by the caller, with `copy_` through the wrapper.
         num_forward_outputs: How many graph outputs belong to forward.
@@ -81,6 +89,8 @@ class JointSignature:
     outputs: tuple[Output, ...]
     out_treespec: optree.PyTreeSpec
     written_leaves: tuple[int, ...]
+    bases: tuple[Base, ...]
+    mutated_inputs: tuple[int, ...]
     rewritten: tuple[tuple[int, Value], ...]
     num_forward_outputs: int
     num_computed: int
@@ -190,7 +200,7 @@ class _Trace:
                 continue
             self.starts[i].requires_grad_()
             if not real.is_leaf:
-                fresh = fresh or self.plan.wrap(self.leaves)
+                fresh = fresh or self.plan.wrap([_twin(x) if self._is_dense(s) else x for s, x in enumerate(self.leaves)])
                 self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])
         self.gradient_functions = [t.grad_fn for t in self.traced]
 
@@ -207,11 +217,9 @@ class _Trace:
         for slot in self.graph_slots:
             if after[slot] is not self.leaves[slot] and not self._is_dense(slot):
                 raise MutationError(_REPLACED_LEAF.format(path=self.meaning(slot)))
-            if self.leaves[slot].spec is not self.specs[slot]:
+            if after[slot].spec is not self.specs[slot]:
                 raise MutationError(
-                    _RESHAPED_INPUT.format(
-                        path=self.meaning(slot), before=self.specs[slot], after=self.leaves[slot].spec
-                    )
+                    _RESHAPED_INPUT.format(path=self.meaning(slot), before=self.specs[slot], after=after[slot].spec)
                 )
 
     def read_outputs(self, results: list[Any]) -> None:
@@ -228,12 +236,27 @@ class _Trace:
                 self.written_leaves += slots
             else:
                 self.rewritten.append((i, reader.computed_value(traced, self.paths[i])))
+        self.find_bases()
         self.outputs = reader.read(results)
         self.computed = reader.computed
         self.differentiable = [self.traced[i] for i, value in self.rewritten if value.requires_grad]
         self.differentiable += [
             t for t, o in zip(results, self.outputs, strict=True) if isinstance(o, Value) and o.requires_grad
         ]
+
+    def find_bases(self) -> None:
+        """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
+        flat_of = self.plan.index_map.flat_of
+        slots = self.plan.index_map.slots
+        self.mutated_inputs = dict.fromkeys(slots[s].outer for s in self.written_leaves)
+        through_autograd = {s for i, _ in self.rewritten for s in flat_of(i)}
+        written = {*self.written_leaves, *through_autograd}
+        self.bases = bases_of(self.real_leaves, written, self.meaning) if written else []
+        based = {s for base in self.bases for s in base.slots}
+        if based & through_autograd:
+            paths = [self.meaning(s) for base in self.bases for s in base.slots if based & through_autograd]
+            raise MutationError(_SHARED_GRADIENT.format(paths=" and ".join(paths)))
+        self.written_leaves = [s for s in self.written_leaves if s not in based]
 
     def backward(self) -> None:
         self.tangents: list[tuple[ValueMeta, tuple[Any, ...]]] = []
@@ -287,7 +310,8 @@ class _Trace:
         recorder, new_values = self.recorder, []
         if recorder.written:
             written = [self.leaves[s].tag for s in self.written_leaves]
-            functional = remove_mutations(recorder, results, written)
+            slots = {s: self.leaves[s].tag for base in self.bases for s in base.slots}
+            functional = remove_mutations(recorder, results, written, self.bases, slots)
             recorder, results, new_values = functional.recorder, functional.results, functional.new_values
         nodes = new_values + results
         output = recorder.graph.output(tuple(nodes))
@@ -296,6 +320,7 @@ class _Trace:
         num_forward = len(new_values) + len(self.computed)
         output.meta["meanings"] = (
             tuple(f"new value of {self.meaning(s)}" for s in self.written_leaves)
+            + tuple("new value of the storage of " + " and ".join(map(self.meaning, b.slots)) for b in self.bases)
             + tuple(f"output leaf {i}" for i in range(len(self.computed)))
             + tuple(self.gradient_meanings)
         )
@@ -319,6 +344,8 @@ class _Trace:
             outputs=self.outputs,
             out_treespec=self.out_treespec,
             written_leaves=tuple(self.written_leaves),
+            bases=tuple(self.bases),
+            mutated_inputs=tuple(self.mutated_inputs),
             rewritten=tuple(self.rewritten),
             num_forward_outputs=num_forward,
             num_computed=len(self.computed),
@@ -345,6 +372,15 @@ class _NonLeaf(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
+
+
+def _twin(leaf: Any) -> Any:
+    """Another leaf for the same graph input."""
+    if not isinstance(leaf, MetaTensor):
+        return leaf
+    twin = blank(leaf.spec)
+    twin.base, twin.tag = leaf, leaf.tag
+    return twin
 
 
 def _spec_or_value(leaf: Any) -> Any:

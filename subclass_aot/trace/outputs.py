@@ -46,11 +46,13 @@ class Value:
         meta: How to wrap it.
         leaves: Where each of its flat slots comes from; a value that is no tensor stands for itself.
         requires_grad: Whether autograd goes through it.
+        starts_grad: Whether it requires grad and has no history: a leaf of autograd's that the function made.
     """
 
     meta: ValueMeta
     leaves: tuple[Any, ...]
     requires_grad: bool
+    starts_grad: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +142,9 @@ class OutputReader:
         leaves = plan.unwrap([result])
         if not any(isinstance(leaf, MetaTensor) for leaf in leaves):
             return Constant(result)
+        through = result.grad_fn is not None
         sources = tuple(self._leaf(leaf, result.requires_grad) for leaf in leaves)
-        return Value(plan.metas[0], sources, result.requires_grad)
+        return Value(plan.metas[0], sources, through, result.requires_grad and not through)
 
     def _leaf(self, leaf: Any, requires_grad: bool) -> Any:
         if not isinstance(leaf, torch.Tensor):

@@ -1,4 +1,4 @@
-"""`WrapperTensor`: a tensor made of other tensors, of which the author declares the fields and writes only the mathematics."""
+"""`WrapperTensor`: a tensor made of others, of which the author declares the fields and writes only the mathematics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from subclass_aot.wrapper import rules, serialize
 from subclass_aot.wrapper.declare import declare
 from subclass_aot.wrapper.describe import describe, stable_hash
 from subclass_aot.wrapper.dispatch import dispatch
-from subclass_aot.wrapper.outer import Outer
 
 
 @dataclass_transform(eq_default=False)
@@ -21,21 +20,22 @@ class WrapperTensor(torch.Tensor):
     """Base of tensor classes whose fields are declared by annotation.
 
     `name: torch.Tensor` is an inner tensor, `torch.Tensor | None = None` an optional one, `list[torch.Tensor]` and
-    `dict[str, torch.Tensor]` are several; a field of any other type is context, an immutable and hashable value. Fields are the
-    parameters of the constructor, in order. A class may define
+    `dict[str, torch.Tensor]` are several; a field of any other type is context, an immutable and hashable value.
+    Fields are the parameters of the constructor, in order. A class may define
 
-    - `outer(self) -> Outer`: what the tensor looks like from outside; default: like its first inner tensor. It is called before
-      the tensor exists, with the fields as attributes;
+    - `outer(self) -> Outer`: what the tensor looks like from outside; default: like its first inner tensor. It is
+      called before the tensor exists, with the fields as attributes. (It takes the place of `torch.Tensor.outer`.)
     - `to_plain(self)`: the dense tensor it stands for; operators without a rule then run on that;
-    - `from_plain(self, plain)`: another of the class, like `self`, with the values of `plain`; then `copy_` and in-place operators
-      without a rule work too;
+    - `from_plain(self, plain)`: another of the class, like `self`, with the values of `plain`; then `copy_` and
+      in-place operators without a rule work too;
     - `accepts`: other wrapper classes that its rules take as arguments.
 
     Args:
-        fallback: "each": every operator runs on every inner tensor. "plain": an operator without rule runs on `to_plain()` (the
-            default where that is defined). "error": an operator without rule is an error (the default elsewhere). Inherited.
-        views: "broadcast": view operators act on every field, along the dims in which it is not broadcast. A dict gives the fields
-            that are the same for every view: `{"table": "keep"}`. Inherited.
+        fallback: "each": every operator runs on every inner tensor. "plain": an operator without rule runs on
+            `to_plain()` (the default where that is defined). "error": an operator without rule is an error (the
+            default elsewhere). Inherited.
+        views: "broadcast": view operators act on every field, along the dims in which it is not broadcast. A dict
+            gives the fields that are the same for every view: `{"table": "keep"}`. Inherited.
 
     >>> class Pair(WrapperTensor, fallback="each"):
     ...     left: torch.Tensor
@@ -59,14 +59,10 @@ class WrapperTensor(torch.Tensor):
     __torch_function__ = _torch.disabled_torch_function_impl
     __torch_dispatch__ = classmethod(dispatch)  # type: ignore[assignment]
 
-    if TYPE_CHECKING:  # what a subclass may define, and what it is given
-
-        def outer(self) -> Outer:  # type: ignore[override]
-            """What the tensor looks like from outside."""
+    if TYPE_CHECKING:  # generated for every subclass
 
         def __tensor_flatten__(self) -> tuple[list[str], Any]:
             """The names of the inner tensors and the context."""
-
 
     def __init_subclass__(
         cls,
@@ -89,12 +85,13 @@ class WrapperTensor(torch.Tensor):
         """Makes the decorated function the rule of this class (and of its subclasses) for operators.
 
         Args:
-            operators: Overloads such as `torch.ops.aten.mm.default`, or packets such as `torch.ops.aten.mm` for all overloads.
+            operators: Overloads such as `torch.ops.aten.mm.default`, or packets such as `torch.ops.aten.mm` for all
+            overloads.
 
         Returns:
-            A decorator. The rule is called with the operator's arguments, as the operator would be, and must return what the
-            schema promises: `self` itself for an in-place operator, the `out` tensor for `out=`, a tensor of its class for a view;
-            or NotImplemented, where what would serve the operator without this rule should.
+            A decorator. The rule is called with the operator's arguments, as the operator would be, and must return
+            what the schema promises: `self` itself for an in-place operator, the `out` tensor for `out=`, a tensor of
+            its class for a view; or NotImplemented, where what would serve the operator without this rule should.
         """
 
         def register(rule: rules.RuleT) -> rules.RuleT:
@@ -114,7 +111,7 @@ class WrapperTensor(torch.Tensor):
             return name
         return next(field for field in cls._fields if name.startswith(field + "_"))
 
-    def __repr__(self, **_: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return describe(self)
 
     def _stable_hash_for_caching(self) -> str:
@@ -130,7 +127,7 @@ class WrapperTensor(torch.Tensor):
             return self.to_plain()
         return None
 
-    @property  # type: ignore[override]
+    @property
     def data(self) -> Any:
         """This tensor without its autograd history. Assigning replaces the inner tensors too."""
         return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
@@ -138,8 +135,10 @@ class WrapperTensor(torch.Tensor):
     @data.setter
     def data(self, value: Any) -> None:
         if type(value) is not type(self):
-            raise TypeError(f"the data of a {type(self).__name__} cannot be replaced by a {type(value).__name__}: "
-                            f"its inner tensors would stay as they were. Give a {type(self).__name__}")  # fmt: skip
+            raise TypeError(
+                f"the data of a {type(self).__name__} cannot be replaced by a {type(value).__name__}: its inner tensors "
+                f"would stay as they were. Give a {type(self).__name__}"
+            )
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         for name in (*self.__tensor_flatten__()[0], *self._attribute_names):
             del self.__dict__[name]

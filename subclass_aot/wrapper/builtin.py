@@ -12,7 +12,7 @@ from subclass_aot.wrapper import errors, views
 from subclass_aot.wrapper.construct import assemble
 from subclass_aot.wrapper.each import each_handler
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 Handler = Callable[..., Any]
 
 _FIELD_BY_FIELD = {
@@ -58,31 +58,41 @@ def inner_tensors(wrapper: Any) -> dict[str, torch.Tensor]:
 
 def _like(cls: Any, func: Any, self: Any, **kwargs: Any) -> Any:
     """Another dtype is for the fields that have the outer dtype; everything else is for all fields."""
-    wanted = kwargs.get("dtype")
+    wanted = kwargs.get("dtype") or self.dtype
+    if wanted.is_floating_point != self.dtype.is_floating_point or wanted.is_complex != self.dtype.is_complex:
+        if not hasattr(self, "to_plain"):  # what the fields mean together does not survive such a conversion
+            raise errors.no_rule(cls, func, (self,), kwargs, f"{self.dtype} to {wanted} needs a to_plain method")
+        return func(self.to_plain(), **kwargs)
     tensors = {}
     for name, tensor in inner_tensors(self).items():
-        own = {**kwargs, "dtype": wanted if tensor.dtype == self.dtype else None}
-        tensors[name] = func(tensor, **own)
+        tensors[name] = func(tensor, **{**kwargs, "dtype": wanted if tensor.dtype == self.dtype else None})
     result = rebuild(self, tensors)
-    if wanted is not None and result.dtype != wanted:
-        why = f"{wanted} was asked for; no field has the outer dtype {self.dtype}, so a converted {cls.__name__} would still say {result.dtype}"
+    if result.dtype != wanted:
+        why = f"no field has the outer dtype {self.dtype}, so none can be converted to {wanted}"
         raise errors.no_rule(cls, func, (self,), kwargs, why)
     return result
 
 
-def _new(cls: Any, func: Any, self: Any, size: Any, *args: Any, **kwargs: Any) -> Any:
-    """A field that is broadcast along a dim stays so; a new size of another rank is anyone's guess."""
+def _new(cls: Any, func: Any, self: Any, size: Any, stride: Any = None, **kwargs: Any) -> Any:
+    """A field that is broadcast along a dim stays so; what it has in a tensor of another rank is anyone's guess."""
+    new = aten.new_zeros if func is aten.new_zeros.default else aten.new_empty
+    wanted = kwargs.get("dtype") or self.dtype
     tensors = {}
-    wanted = kwargs.get("dtype")
-    same = list(size) == list(self.shape)
     for name, tensor in inner_tensors(self).items():
-        if not same and (len(size) != self.dim() or tensor.dim() != self.dim() or not _lines_up(tensor, self)):
-            why = f"{name} has size {list(tensor.shape)} in a tensor of {list(self.shape)}; what it has in one of {list(size)} is unknown"
-            raise errors.no_rule(cls, func, (self, size, *args), kwargs, why)
-        own_size = tensor.shape if same else [1 if t == 1 != o else n for t, o, n in zip(tensor.shape, self.shape, size, strict=True)]
-        own = {**kwargs, "dtype": wanted if tensor.dtype == self.dtype else None}
-        tensors[name] = (aten.new_zeros if func is aten.new_zeros.default else aten.new_empty).default(tensor, own_size, **own)
-    return rebuild(self, tensors)
+        if len(size) != self.dim() or tensor.dim() != self.dim() or not _lines_up(tensor, self):
+            why = (
+                f"of {name}{list(tensor.shape)} in a tensor of {list(self.shape)}, it cannot tell what it is in {size}"
+            )
+            raise errors.no_rule(cls, func, (self, size), kwargs, why)
+        sizes = zip(tensor.shape, self.shape, size, strict=True)
+        own_size = [1 if inner == 1 != outer else wanted_size for inner, outer, wanted_size in sizes]
+        dtype = wanted if tensor.dtype == self.dtype else tensor.dtype
+        tensors[name] = new.default(tensor, own_size, **{**kwargs, "dtype": dtype})
+    result = rebuild(self, tensors)
+    if result.dtype != wanted or (stride is not None and list(result.stride()) != list(stride)):
+        why = f"a {cls.__name__} of {size} would have {result.dtype} and strides {result.stride()}, not {wanted}, {stride}"
+        raise errors.no_rule(cls, func, (self, size), kwargs, why)
+    return result
 
 
 def _lines_up(tensor: torch.Tensor, outer: torch.Tensor) -> bool:
@@ -103,15 +113,17 @@ def _copy(cls: Any, func: Any, self: Any, source: Any, non_blocking: bool = Fals
     else:
         why = f"{cls.__name__} has no method from_plain(self, plain) that says how a dense tensor becomes one like self"
         raise errors.no_rule(cls, func, (self, source), {}, why)
-    values = inner_tensors(new)
-    targets = inner_tensors(self)
-    for name, target in targets.items():
-        if name not in values or values[name].shape != target.shape:
-            why = f"the new value of {name} does not fit: {list(getattr(values.get(name), 'shape', ()))} into {list(target.shape)}"
-            raise errors.no_rule(cls, func, (self, source), {}, why)
+    values, targets = inner_tensors(new), inner_tensors(self)
+    if _shapes(values) != _shapes(targets):
+        why = f"the new inner tensors {_shapes(values)} do not fit into {_shapes(targets)}"
+        raise errors.no_rule(cls, func, (self, source), {}, why)
     for name, target in targets.items():
         target.copy_(values[name], non_blocking)
     return self
+
+
+def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, list[int]]:
+    return {name: list(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _view(cls: Any, func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -122,7 +134,9 @@ def _view(cls: Any, func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         if _changes_nothing(view, self, args, kwargs):
             parts: dict[str, Any] = {name: aten.alias.default(tensor) for name, tensor in tensors.items()}
         elif cls._views is None:
-            raise views.CannotFollow(f"{cls.__name__} declares no views=\"broadcast\", and a view of a dense copy would not alias it")
+            raise views.CannotFollow(
+                f'{cls.__name__} declares no views="broadcast", and a view of a dense copy would not alias it'
+            )
         else:
             parts = {}
             for name, tensor in tensors.items():

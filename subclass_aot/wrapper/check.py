@@ -13,7 +13,9 @@ from subclass_aot.wrapper.errors import wrong_result
 from subclass_aot.wrapper.schema import Facts, facts_of
 
 
-def checked(cls: Any, func: Any, rule: Callable[..., Any], otherwise: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+def checked(
+    cls: Any, func: Any, rule: Callable[..., Any], otherwise: Callable[[], Callable[..., Any]]
+) -> Callable[..., Any]:
     """`rule` with a check of its result, generated for the schema; a view also comes to share its base's outer storage.
 
     Args:
@@ -28,7 +30,11 @@ def checked(cls: Any, func: Any, rule: Callable[..., Any], otherwise: Callable[[
     if not _torch.is_overload(func):
         return lambda *args, **kwargs: _or_else(rule(*args, **kwargs), otherwise, args, kwargs)
     facts = facts_of(func)
-    source = Source(f"{cls.__name__}_{func}", "*args, **kwargs", f"The rule of {cls.__name__} for {func}, and a check of its result.")
+    source = Source(
+        f"{cls.__name__}_{func}",
+        "*args, **kwargs",
+        f"The rule of {cls.__name__} for {func}, and a check of its result.",
+    )
     source.line(f"out = {source.const(rule, 'rule')}(*args, **kwargs)")
     with source.block("if out is NotImplemented:"):
         source.line(f"return {source.const(otherwise, 'otherwise')}()(*args, **kwargs)")
@@ -38,7 +44,9 @@ def checked(cls: Any, func: Any, rule: Callable[..., Any], otherwise: Callable[[
 
     def refuse(condition: str, expected: str) -> None:
         with source.block(f"if {condition}:"):
-            source.line(f"raise {names['wrong_result']}({names['Class']}, {names['func']}, {names['rule']}, {expected!r}, out)")
+            source.line(
+                f"raise {names['wrong_result']}({names['Class']}, {names['func']}, {names['rule']}, {expected!r}, out)"
+            )
 
     if facts.returned:
         _check_returned(source, facts, refuse)
@@ -47,7 +55,9 @@ def checked(cls: Any, func: Any, rule: Callable[..., Any], otherwise: Callable[[
     elif facts.returns == ("tensor",):
         refuse(f"type(out) is not {names['Tensor']} and not isinstance(out, {names['Tensor']})", "a tensor")
     elif len(facts.returns) > 1:
-        refuse(f"type(out) not in (tuple, list) or len(out) != {len(facts.returns)}", f"a tuple of {len(facts.returns)}")
+        refuse(
+            f"type(out) not in (tuple, list) or len(out) != {len(facts.returns)}", f"a tuple of {len(facts.returns)}"
+        )
     elif facts.returns == ("list",):
         refuse("type(out) not in (tuple, list)", "a list of tensors")
     elif not facts.returns:
@@ -74,7 +84,9 @@ def _check_returned(source: Source, facts: Facts, refuse: Callable[[str, str], N
         return
     refuse(f"type(out) not in (tuple, list) or len(out) != {len(arguments)}", f"a tuple of {len(arguments)}")
     for position, (argument, name) in enumerate(zip(arguments, facts.returned, strict=True)):
-        refuse(f"out[{position}] is not {argument}", f"`{name}` itself at position {position}, a tensor that it writes to")
+        refuse(
+            f"out[{position}] is not {argument}", f"`{name}` itself at position {position}, a tensor that it writes to"
+        )
 
 
 def _check_view(source: Source, facts: Facts, cls: Any, refuse: Callable[[str, str], None]) -> None:
@@ -82,7 +94,10 @@ def _check_view(source: Source, facts: Facts, cls: Any, refuse: Callable[[str, s
     alias = source.const(_torch.alias_outer_storage, "alias_outer_storage")
     what = f"a view of the {cls.__name__} `{facts.viewed}`: a tensor of its class that shares its inner storage"
     if facts.returns == ("list",):
-        refuse(f"type(out) not in (tuple, list) or not all(type(view) is type({base}) for view in out)", f"a list, each {what}")
+        refuse(
+            f"type(out) not in (tuple, list) or not all(type(view) is type({base}) for view in out)",
+            f"a list, each {what}",
+        )
         with source.block("for view in out:"):
             source.line(f"{alias}(view, {base})")
     else:

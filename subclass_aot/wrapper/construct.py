@@ -1,11 +1,11 @@
 """Making wrappers: the generated constructor, flatten and unflatten, and what they are built from.
 
 Note [What an instance holds]
-    An inner tensor stands in the instance's `__dict__` under its field's name; an absent optional one does not stand there
-    (the class attribute None shows through). The tensors of a list or dict field stand there one by one, as `parts_0` or
-    `parts_key`, beside `_parts_layout`, their number or their keys; `parts` itself is a property. Context values stand there
-    under their names. Nothing else is needed to make an instance, so `__dict__` without the inner tensors is a function of the
-    context alone, and that function is `__wrapper_attributes__`.
+    An inner tensor stands in the instance's `__dict__` under its field's name; an absent optional one does not stand
+    there (the class attribute None shows through). The tensors of a list or dict field stand there one by one, as
+    `parts_0` or `parts_key`, beside `_parts_layout`, their number or their keys; `parts` itself is a property.
+    Context values stand there under their names. Nothing else is needed to make an instance, so `__dict__` without
+    the inner tensors is a function of the context alone, and that function is `__wrapper_attributes__`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
-from subclass_aot.errors import DefinitionError, InnerTensorError
+from subclass_aot.errors import InnerTensorError
 from subclass_aot.wrapper.fields import MISSING, Field
-from subclass_aot.wrapper.outer import Outer, outer_of, outer_rule
+from subclass_aot.wrapper.outer import outer_of, outer_rule
 
 make: Any = _torch.make_wrapper_subclass
 
@@ -46,9 +46,8 @@ def assemble(cls: Any, state: Mapping[str, Any], size: Any = None, stride: Any =
     if size is None:
         size = outer.size
         stride = outer.stride if stride is None else stride
-    elif stride is None:
-        stride = Outer.like(torch.empty(tuple(size), device="meta")).stride
-    result = make(cls, size, stride, outer.storage_offset, None, outer.dtype, outer.layout, outer.device)
+    offset = None if stride is None else outer.storage_offset  # torch takes an offset only together with strides
+    result = make(cls, size, stride, offset, None, outer.dtype, outer.layout, outer.device)
     result.__dict__.update(state)
     return result
 
@@ -61,7 +60,7 @@ def emit_wrap(
     Args:
         source: The function that is being written.
         cls: The wrapper class.
-        inner: For each inner name, in order, the expression of its tensor. Each is evaluated more than once: give variables.
+        inner: For each inner name, in order, the variable that holds its tensor.
         context: For each other attribute, its expression.
         size: The expression of the outer size, where it is not the outer rule's.
         stride: The expression of the outer stride, likewise.
@@ -119,8 +118,8 @@ def _hold_tensor(cls: Any, state: dict[str, Any], field: Field, value: Any, name
         raise InnerTensorError(f"{cls.__name__}.{name} must be a tensor, not {type(value).__name__}: {value!r}")
     if value.requires_grad:
         raise InnerTensorError(
-            f"{cls.__name__}.{name} requires grad. Gradients belong to the outer tensor: autograd sees the wrapper and never "
-            f"looks inside.\n    {cls.__name__}(...{name}={name}.detach()...).requires_grad_()"
+            f"{cls.__name__}.{name} requires grad. Gradients belong to the outer tensor: autograd sees the wrapper and "
+            f"never looks inside.\n    {cls.__name__}(..., {name}={name}.detach()).requires_grad_()"
         )
     if value.is_conj() or value.is_neg():
         bit = "conjugate" if value.is_conj() else "negative"
@@ -138,7 +137,9 @@ def _hold_optional(cls: Any, state: dict[str, Any], field: Field, value: Any) ->
 
 def _hold_sequence(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
     if not isinstance(value, Sequence):
-        raise InnerTensorError(f"{cls.__name__}.{field.name} must be a list or tuple of tensors, not {type(value).__name__}")
+        raise InnerTensorError(
+            f"{cls.__name__}.{field.name} must be a list or tuple of tensors, not {type(value).__name__}"
+        )
     for i, element in enumerate(value):
         _hold_tensor(cls, state, field, element, f"{field.name}_{i}")
     state[field.layout_attribute] = len(value)
@@ -146,7 +147,9 @@ def _hold_sequence(cls: Any, state: dict[str, Any], field: Field, value: Any) ->
 
 def _hold_mapping(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.isidentifier() for key in value):
-        raise InnerTensorError(f"{cls.__name__}.{field.name} must be a dict of tensors whose keys are identifiers, not {value!r:.200}")
+        raise InnerTensorError(
+            f"{cls.__name__}.{field.name} must be a dict of tensors whose keys are identifiers, not {value!r:.200}"
+        )
     for key, element in value.items():
         _hold_tensor(cls, state, field, element, f"{field.name}_{key}")
     state[field.layout_attribute] = tuple(value)
@@ -155,14 +158,15 @@ def _hold_mapping(cls: Any, state: dict[str, Any], field: Field, value: Any) -> 
 def _hold_context(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
     if isinstance(value, torch.Tensor):
         raise InnerTensorError(
-            f"{cls.__name__}.{field.name} is context and was given a tensor; annotate the field with torch.Tensor to hold one"
+            f"{cls.__name__}.{field.name} is context and was given a tensor; "
+            "annotate the field with torch.Tensor to hold one"
         )
     try:
         hash(value)
     except TypeError as error:
         raise InnerTensorError(
-            f"{cls.__name__}.{field.name} is context and was given {value!r:.200}, which cannot be hashed: compiled programs are "
-            "found by the hash of their context. Give a tuple, a frozenset or a frozen dataclass"
+            f"{cls.__name__}.{field.name} is context and was given {value!r:.200}, which cannot be hashed: compiled "
+            "programs are found by the hash of their context. Give a tuple, a frozenset or a frozen dataclass"
         ) from error
     state[field.name] = value
 
@@ -208,7 +212,9 @@ def flattener(cls: Any) -> Callable[..., Any]:
 
 def attributes(cls: Any) -> Callable[..., Any]:
     """Generates `__wrapper_attributes__`: what an instance holds besides its inner tensors, from the context alone."""
-    source = Source("__wrapper_attributes__", "cls, names, context", "The attributes that are not tensors, for this context.")
+    source = Source(
+        "__wrapper_attributes__", "cls, names, context", "The attributes that are not tensors, for this context."
+    )
     values = []
     position = 0
     for field in cls._fields.values():
@@ -222,14 +228,15 @@ def attributes(cls: Any) -> Callable[..., Any]:
 
 
 def unflattener(cls: Any) -> Callable[..., Any]:
-    """Generates `__tensor_unflatten__`; it honours the outer size and stride asked for and checks and copies nothing."""
+    """Generates `__tensor_unflatten__`: it honours the outer size and stride asked for, checks and copies nothing."""
     params = "cls, inner, context, outer_size=None, outer_stride=None"
     source = Source("__tensor_unflatten__", params, f"A {cls.__name__} that holds the tensors of `inner`.")
     if not is_static(cls):
         source.line("state = {**inner, **cls.__wrapper_attributes__(tuple(inner), context)}")
         source.line(f"return {source.const(assemble, 'assemble')}(cls, state, outer_size, outer_stride)")
         return source.build()
-    inner, context = {}, {}
+    inner: dict[str, str] = {}
+    context: dict[str, str] = {}
     for field in cls._fields.values():
         if field.kind == "tensor":
             inner[field.name] = source.fresh(field.name)
@@ -244,7 +251,7 @@ def unflattener(cls: Any) -> Callable[..., Any]:
 
 
 def element_property(field: Field) -> property:
-    """The property under which an instance shows the tensors of a list field (a tuple) or a dict field (a read-only view)."""
+    """The property that shows the tensors of a list field (as a tuple) or a dict field (as a read-only mapping)."""
     prefix, layout = field.name + "_", field.layout_attribute
 
     def sequence(self: Any) -> tuple[torch.Tensor, ...]:
@@ -254,10 +261,3 @@ def element_property(field: Field) -> property:
         return MappingProxyType({key: getattr(self, prefix + key) for key in getattr(self, layout)})
 
     return property(sequence if field.kind == "sequence" else mapping, doc=f"The inner tensors of `{field.name}`.")
-
-
-def check_outer_rule(cls: type, text: str) -> None:
-    """Raises where a class's `outer` is not a method."""
-    rule = outer_rule(cls)
-    if rule is not None and not callable(rule):
-        raise DefinitionError(text.format(cls=cls.__name__, value=rule))

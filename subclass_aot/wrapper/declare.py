@@ -1,4 +1,4 @@
-"""What happens when a wrapper class is defined: its declarations are read, checked, and turned into generated methods."""
+"""What happens when a wrapper class is defined: declarations are read, checked, and turned into generated methods."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper import construct, messages
 from subclass_aot.wrapper.fields import Field, read_fields
+from subclass_aot.wrapper.outer import outer_rule, stand_in
 from subclass_aot.wrapper.serialize import allow_loading
 
 _AUTHORS = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__")
@@ -37,7 +38,9 @@ def declare(cls: Any, fallback: Any, views: Any, caller_locals: Mapping[str, Any
     cls._fields = read_fields(cls, inherited, caller_locals)
     cls._handlers, cls._rules, cls._known = {}, {}, set()
     _check_recipes(cls, fallback, views)
-    construct.check_outer_rule(cls, messages.OUTER_NOT_CALLABLE)
+    rule = outer_rule(cls)
+    if rule is not None and not callable(rule):
+        raise DefinitionError(messages.OUTER_NOT_CALLABLE.format(cls=cls.__name__, value=rule))
     for field in cls._fields.values():
         if field.kind in ("sequence", "mapping"):
             setattr(cls, field.name, construct.element_property(field))
@@ -48,6 +51,7 @@ def declare(cls: Any, fallback: Any, views: Any, caller_locals: Mapping[str, Any
         for field in cls._fields.values()
         if field.kind in ("context", "sequence", "mapping")
     )
+    cls._stand_in = stand_in(cls)
     _generate(cls, written)
     allow_loading(cls)
 

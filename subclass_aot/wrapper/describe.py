@@ -47,7 +47,14 @@ def _stable(value: Any) -> str:
     """A text that is the same for equal values in every process, unlike `hash` and some `repr`s."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, torch.Tensor):
-        outer = (tuple(value.shape), value.stride(), value.storage_offset(), value.dtype, value.device, value.requires_grad)
+        outer = (
+            tuple(value.shape),
+            value.stride(),
+            value.storage_offset(),
+            value.dtype,
+            value.device,
+            value.requires_grad,
+        )
         text = f"{kind}{outer}"
         if hasattr(value, "__tensor_flatten__"):
             names, context = value.__tensor_flatten__()
@@ -61,6 +68,8 @@ def _stable(value: Any) -> str:
         return f"{kind}.{value.name}"
     if is_dataclass(value) and not isinstance(value, type):
         return f"{kind}({', '.join(f'{f.name}={_stable(getattr(value, f.name))}' for f in fields(value))})"
-    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)):
+    if value is None or isinstance(
+        value, (bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)
+    ):
         return f"{kind}:{value!r}"
     return f"{kind}:{pickle.dumps(value).hex()}"

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-
 from subclass_aot import _torch
 from subclass_aot.wrapper import errors, rules
 from subclass_aot.wrapper.builtin import built_in
@@ -22,13 +21,14 @@ def handler_for(cls: Any, func: Any) -> Handler:
 
     The first of these that applies:
 
-    1. A rule that the author gave with `implements`: the class's own, then those of its bases along the MRO. One that returns
-       NotImplemented passes the operator on to the next. What it returns is checked against the schema.
-    2. A composite operator is taken apart into what it is made of, and those arrive here one by one. (Autograd has usually done
-       that before; in inference mode, and below another wrapper, it has not. So a program meets the same rules either way.)
+    1. A rule that the author gave with `implements`: the class's own, then those of its bases along the MRO. One that
+       returns NotImplemented passes the operator on to the next. What it returns is checked against the schema.
+    2. A composite operator is taken apart into what it is made of, and those arrive here one by one. (Autograd has
+       usually done that before; in inference mode, and below another wrapper, it has not. So a program meets the same
+       rules either way.)
     3. For a class with `fallback="each"`: the operator on every inner tensor.
-    4. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `zeros_like`, `empty_like`, `new_zeros`, ... and the
-       views, in the way that `views=` declares for each field.
+    4. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `zeros_like`, `empty_like`, `new_zeros`,
+       ... and the views, in the way that `views=` declares for each field.
     5. For a class with `to_plain` (unless it says `fallback="error"`): the operator on what the wrappers stand for.
     6. An `OperatorRuleError`, with a stub to paste.
 
@@ -71,13 +71,18 @@ def _refuse(cls: Any, func: Any, args: Any, kwargs: Any) -> Any:
 def knows(cls: Any, types: tuple[type, ...]) -> bool:
     """Whether `cls` may serve an operator on arguments of these types.
 
-    It may not where one of them is another wrapper class that is neither related nor in `cls.accepts`: then that class is asked.
-    Subclasses that stand for one tensor (fake, functional, meta tensors, parameters) are never in the way.
+    It may not where one of them is another wrapper class that is neither related nor in `cls.accepts`: then that
+    class is asked. Subclasses that stand for one tensor (fake, functional, meta tensors, parameters) are never in the
+    way.
     """
     if types in cls.__dict__["_known"]:
         return True
     for other in types:
-        if hasattr(other, "__tensor_flatten__") and not issubclass(other, (cls, *cls.accepts)) and not issubclass(cls, other):
+        if (
+            hasattr(other, "__tensor_flatten__")
+            and not issubclass(other, (cls, *cls.accepts))
+            and not issubclass(cls, other)
+        ):
             return False
     cls.__dict__["_known"].add(types)
     return True
@@ -92,5 +97,3 @@ def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
     except KeyError:
         handler = handler_for(cls, func)
     return handler(*args, **kwargs) if kwargs else handler(*args)
-
-

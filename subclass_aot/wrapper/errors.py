@@ -1,4 +1,4 @@
-"""The errors of operator dispatch: which operator, on which classes, at which line of the user's, why, and what to write."""
+"""The errors of operator dispatch: which operator, on what, at which line of the user's, why, and what to write."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def writes_to_dense(cls: Any, func: Any, name: str) -> OperatorRuleError:
     return OperatorRuleError(
         f"{func} writes to (or views) `{name}`, a dense tensor, and reads a {cls.__name__}.\n"
         f"  at:  {users_line()}\n"
-        f"  why: the recipe \"each\" has one result for every inner tensor, and a dense tensor can hold only one.\n"
+        f'  why: the recipe "each" has one result for every inner tensor, and a dense tensor can hold only one.\n'
         f"Use the operator that makes a new tensor, or write a rule:\n\n{stub(cls, func)}"
     )
 
@@ -85,7 +85,7 @@ def contexts_differ(cls: Any, func: Any, name: str, first: Any, other: Any) -> O
     return OperatorRuleError(
         f"{func} on two {cls.__name__} with different context: {name} is {first!r} and {other!r}.\n"
         f"  at:  {users_line()}\n"
-        f"  why: the recipe \"each\" cannot know which of them the result has.\n"
+        f'  why: the recipe "each" cannot know which of them the result has.\n'
         f"Write a rule:\n\n{stub(cls, func)}"
     )
 
@@ -95,7 +95,7 @@ def layouts_differ(cls: Any, func: Any, first: list[str], other: list[str]) -> O
     return OperatorRuleError(
         f"{func} on two {cls.__name__} that hold different inner tensors: {first} and {other}.\n"
         f"  at:  {users_line()}\n"
-        f"  why: the recipe \"each\" pairs inner tensors by name.\n"
+        f'  why: the recipe "each" pairs inner tensors by name.\n'
         f"Write a rule:\n\n{stub(cls, func)}"
     )
 

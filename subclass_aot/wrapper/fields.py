@@ -71,7 +71,7 @@ def read_fields(cls: type, inherited: Mapping[str, Field], caller_locals: Mappin
     fields = dict(inherited)
     for name, annotation in inspect.get_annotations(cls).items():
         annotation = _evaluate(cls, name, annotation, caller_locals)
-        if typing.get_origin(annotation) is typing.ClassVar or annotation is typing.ClassVar:
+        if typing.ClassVar in (annotation, typing.get_origin(annotation)):
             continue
         fields[name] = _field(cls, name, annotation, cls.__dict__.get(name, MISSING), name in inherited)
     _check_together(cls, fields)
@@ -87,7 +87,9 @@ def _evaluate(cls: type, name: str, annotation: Any, caller_locals: Mapping[str,
         return eval(annotation, dict(module), dict(caller_locals))
     except Exception as error:
         if "Tensor" in annotation or "ClassVar" in annotation:
-            raise DefinitionError(messages.UNREADABLE.format(cls=cls.__name__, name=name, annotation=annotation, error=error)) from error
+            raise DefinitionError(
+                messages.UNREADABLE.format(cls=cls.__name__, name=name, annotation=annotation, error=error)
+            ) from error
         return object  # a name that exists only for type checkers: whatever it is, it is not a tensor
 
 
@@ -126,7 +128,9 @@ def _kind(cls: type, name: str, annotation: Any) -> Kind:
     elif origin in _MAPPINGS and args[0] is str and _is_tensor(args[1]):
         return "mapping"
     if _mentions_tensor(annotation):
-        raise DefinitionError(messages.TENSOR_IN_CONTEXT.format(cls=cls.__name__, name=name, annotation=_text(annotation)))
+        raise DefinitionError(
+            messages.TENSOR_IN_CONTEXT.format(cls=cls.__name__, name=name, annotation=_text(annotation))
+        )
     if (origin or annotation) in _MUTABLE:
         raise DefinitionError(messages.MUTABLE_CONTEXT.format(cls=cls.__name__, name=name, value=_text(annotation)))
     return "context"
@@ -146,13 +150,17 @@ def _text(annotation: Any) -> str:
 
 def _check_context_default(cls: type, name: str, default: Any) -> None:
     if isinstance(default, torch.Tensor):
-        raise DefinitionError(messages.TENSOR_IN_CONTEXT.format(cls=cls.__name__, name=name, annotation="a tensor as default"))
+        raise DefinitionError(
+            messages.TENSOR_IN_CONTEXT.format(cls=cls.__name__, name=name, annotation="a tensor as default")
+        )
     if isinstance(default, _MUTABLE):
         raise DefinitionError(messages.MUTABLE_CONTEXT.format(cls=cls.__name__, name=name, value=repr(default)))
     try:
         hash(default)
     except TypeError as error:
-        raise DefinitionError(messages.UNHASHABLE_CONTEXT.format(cls=cls.__name__, name=name, value=repr(default))) from error
+        raise DefinitionError(
+            messages.UNHASHABLE_CONTEXT.format(cls=cls.__name__, name=name, value=repr(default))
+        ) from error
 
 
 def _check_together(cls: type, fields: Mapping[str, Field]) -> None:

@@ -23,7 +23,7 @@ TENSOR_DEFAULT = """{cls}.{name}: a tensor field cannot have a tensor (or any va
     {name}: torch.Tensor | None = None           # right: absent unless given
     {name}: torch.Tensor                         # right: always given
 
-A default is made once, when the class is defined: every instance would share its storage, and a trace could not see it."""
+A default is made once, when the class is defined: all instances would share its storage, unseen by a trace."""
 
 TENSOR_IN_CONTEXT = """{cls}.{name}: a tensor inside the context ({annotation}).
 
@@ -33,14 +33,14 @@ TENSOR_IN_CONTEXT = """{cls}.{name}: a tensor inside the context ({annotation}).
     {name}: list[torch.Tensor]                   # right: several, in order (tuple[torch.Tensor, ...] too)
     {name}: dict[str, torch.Tensor]              # right: several, by name
 
-Context is compared with == and hashed when a compiled program is looked up; a tensor there would be traced as a constant."""
+Context is compared and hashed when a compiled program is looked up; a tensor there would be traced as a constant."""
 
 MUTABLE_CONTEXT = """{cls}.{name}: a context value that can be changed in place ({value}).
 
     {name}: list[int] = [1, 2]                   # wrong
     {name}: tuple[int, ...] = (1, 2)             # right; frozenset for set, a frozen dataclass for dict
 
-A compiled program is chosen by its context; if that changed in place, the program for the old value would be used in silence."""
+A compiled program is chosen by its context; if that changed in place, the one for the old value would be used."""
 
 UNHASHABLE_CONTEXT = """{cls}.{name}: a context value that cannot be hashed ({value}).
 
@@ -93,14 +93,14 @@ Size, stride, dtype, device, layout and offset are all needed to make the tensor
 
 UNKNOWN_FALLBACK = """{cls}: unknown recipe fallback={value!r}.
 
-    class {cls}(WrapperTensor, fallback="each"):     # every operator on every inner tensor
-    class {cls}(WrapperTensor, fallback="plain"):    # an operator without rule runs on to_plain() (the default where that is defined)
-    class {cls}(WrapperTensor, fallback="error"):    # an operator without rule is an error (the default elsewhere)"""
+    fallback="each"     # every operator runs on every inner tensor
+    fallback="plain"    # an operator without rule runs on to_plain() (the default where that is defined)
+    fallback="error"    # an operator without rule is an error (the default elsewhere)"""
 
 UNKNOWN_VIEWS = """{cls}: unknown recipe views={value!r}.
 
-    class {cls}(WrapperTensor, views="broadcast"):         # every field is viewed with the outer tensor; dims of size 1 stay
-    class {cls}(WrapperTensor, views={{"table": "keep"}}):   # as above, but this field is the same for every view
+    views="broadcast"           # every field is viewed with the outer tensor; dims of size 1 stay
+    views={{"table": "keep"}}     # as above, but this field is the same for every view
 
 The keys are names of tensor fields."""
 

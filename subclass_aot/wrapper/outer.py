@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ class Outer(NamedTuple):
 
     Args:
         size: The sizes.
-        stride: The strides; None for contiguous.
+        stride: The strides; None for contiguous, at offset 0.
         dtype: The element type.
         device: The device.
         layout: The layout.
@@ -32,7 +31,7 @@ class Outer(NamedTuple):
     dtype: torch.dtype
     device: torch.device
     layout: torch.layout = torch.strided
-    storage_offset: int = 0
+    storage_offset: int | torch.SymInt | None = 0
 
     @classmethod
     def like(cls, tensor: torch.Tensor, **overrides: Any) -> Outer:
@@ -40,13 +39,13 @@ class Outer(NamedTuple):
 
         Args:
             tensor: Where everything is taken from that is not overridden.
-            overrides: New values by name. A new `size` without `stride` is contiguous, at offset 0.
+            overrides: New values by name. A new `size` without `stride` is contiguous.
 
         Returns:
             The outer metadata.
         """
         if "size" in overrides:
-            overrides = {"stride": None, "storage_offset": 0, **overrides}
+            overrides = {"stride": None, **overrides}
         outer = cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.layout, tensor.storage_offset())
         return outer._replace(**overrides) if overrides else outer
 
@@ -64,14 +63,12 @@ def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:
     rule = outer_rule(cls)
     if rule is None:
         return Outer.like(next(value for value in state.values() if isinstance(value, torch.Tensor)))
-    fields = stand_in(cls)()
+    fields = cls._stand_in()  # type: ignore[attr-defined]
     fields.__dict__.update(state)
     outer = rule(fields)
     if type(outer) is not Outer:
         raise DefinitionError(messages.OUTER_RESULT.format(cls=cls.__name__, value=outer))
-    if outer.stride is None:  # torch takes an offset only together with strides
-        outer = outer._replace(stride=torch.empty(tuple(outer.size), device="meta").stride())
-    return outer
+    return outer if outer.stride is not None else outer._replace(storage_offset=None)
 
 
 def outer_rule(cls: type) -> Any:
@@ -82,7 +79,6 @@ def outer_rule(cls: type) -> Any:
     return None
 
 
-@functools.cache
 def stand_in(cls: type) -> type:
     """A class of plain objects with the names that the wrapper class and its own bases define.
 

@@ -15,8 +15,8 @@ from subclass_aot.wrapper.schema import facts_of
 def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
     """The operator `func` on dense copies of the wrappers among its arguments.
 
-    A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`; a view is refused,
-    since a view of a copy would not alias its base.
+    A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`; a view is
+    refused, since a view of a copy would not alias its base.
 
     Args:
         cls: The wrapper class.
@@ -41,7 +41,7 @@ def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
             raise errors.no_rule(cls, func, args, kwargs, "it writes to a list of wrappers")
         for name, wrapper in written.items():
             if not hasattr(wrapper, "from_plain"):
-                why = f"it writes to `{name}`, and {type(wrapper).__name__} has no method from_plain(self, plain) to take the new value"
+                why = f"it writes to `{name}`, and {type(wrapper).__name__} has no from_plain to take the new value"
                 raise errors.no_rule(cls, func, args, kwargs, why)
         if not written:
             return func(*_plain(args), **_plain(kwargs))

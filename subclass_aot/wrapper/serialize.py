@@ -51,8 +51,12 @@ def rebuild_wrapper(
     attributes = {**_defaults(cls, inner, attributes), **attributes}
     unknown = (set(inner) | set(attributes)) - set(_names_now(cls, attributes))
     if unknown:
-        raise InnerTensorError(f"this saved {cls.__name__} holds {sorted(unknown)}, which the class does not declare (any more)")
-    wrapper = cls.__tensor_unflatten__(_in_order(cls, inner, attributes), context_of(cls, inner, attributes), size, stride)
+        raise InnerTensorError(
+            f"this saved {cls.__name__} holds {sorted(unknown)}, which the class does not declare (any more)"
+        )
+    wrapper = cls.__tensor_unflatten__(
+        _in_order(cls, inner, attributes), context_of(cls, inner, attributes), size, stride
+    )
     wrapper.__dict__.update(others)
     return wrapper.requires_grad_() if requires_grad else wrapper
 
@@ -94,10 +98,13 @@ def _defaults(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any])
             defaults[field.layout_attribute] = ()
         elif field.kind == "context" and field.default is not MISSING:
             defaults[field.name] = field.default
-        elif (field.kind == "tensor" and field.name not in inner) or (field.kind == "context" and field.name not in attributes):
+        elif (field.kind == "tensor" and field.name not in inner) or (
+            field.kind == "context" and field.name not in attributes
+        ):
             raise InnerTensorError(
-                f"this saved {cls.__name__} has no {field.name}: it was written before the class had that field. Give the field a "
-                f"default ({'torch.Tensor | None = None' if field.kind == 'tensor' else 'a value'}), so that old files can be read"
+                f"this saved {cls.__name__} has no {field.name}: it was written before the class had that field. Give the "
+                f"field a default ({'torch.Tensor | None = None' if field.kind == 'tensor' else 'a value'}), "
+                "so that old files can be read"
             )
     return defaults
 
@@ -131,5 +138,7 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
 
 def allow_loading(cls: Any) -> None:
     """Lets `torch.load(weights_only=True)` make instances of `cls`, and of the enums in its context."""
-    enums = [f.annotation for f in cls._fields.values() if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)]
+    enums = [
+        f.annotation for f in cls._fields.values() if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)
+    ]
     torch.serialization.add_safe_globals([cls, rebuild_wrapper, *enums])

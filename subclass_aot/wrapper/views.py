@@ -1,7 +1,7 @@
 """The recipe for views: what a view of the wrapper is on one field.
 
-A field under "broadcast" lines up with the outer tensor as operands of an arithmetic operator do: along each dim it has the outer
-size, or size 1. Where it has size 1 it stays. A field under "keep" is the same for every view.
+A field under "broadcast" lines up with the outer tensor as operands of an arithmetic operator do: along each dim it
+has the outer size, or size 1. Where it has size 1 it stays. A field under "keep" is the same for every view.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 from subclass_aot import _torch
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 Size = Sequence[int]
 ViewRule = Callable[..., Any]
 
@@ -35,22 +35,22 @@ def _directly(func: Any) -> ViewRule:
     return lambda outer, field, *args, **kwargs: func(field, *args, **kwargs)
 
 
-def _squeeze(outer: Size, field: torch.Tensor, dims: Any = None) -> torch.Tensor:
+def _squeeze(outer: Size, field: torch.Tensor, dims: Any = None) -> Any:
     dims = range(len(outer)) if dims is None else [dims] if isinstance(dims, int) else dims
     return aten.squeeze.dims(field, [dim for dim in dims if outer[dim] == 1])
 
 
-def _select(outer: Size, field: torch.Tensor, dim: int, index: int) -> torch.Tensor:
+def _select(outer: Size, field: torch.Tensor, dim: int, index: int) -> Any:
     dim = _dim(outer, dim)
     return aten.select.int(field, dim, 0 if _stays(outer, field, dim) else index)
 
 
-def _slice(outer: Size, field: torch.Tensor, dim: int = 0, *bounds: Any, **kwargs: Any) -> torch.Tensor:
+def _slice(outer: Size, field: torch.Tensor, dim: int = 0, *bounds: Any, **kwargs: Any) -> Any:
     dim = _dim(outer, dim)
     return aten.alias.default(field) if _stays(outer, field, dim) else aten.slice.Tensor(field, dim, *bounds, **kwargs)
 
 
-def _expand(outer: Size, field: torch.Tensor, size: Size, **kwargs: Any) -> torch.Tensor:
+def _expand(outer: Size, field: torch.Tensor, size: Size, **kwargs: Any) -> Any:
     return aten.view.default(field, [1] * (len(size) - field.dim()) + list(field.shape))
 
 
@@ -69,11 +69,11 @@ def _unbind(outer: Size, field: torch.Tensor, dim: int = 0) -> list[torch.Tensor
     return [_select(outer, field, dim, i) for i in range(outer[_dim(outer, dim)])]
 
 
-def _view(outer: Size, field: torch.Tensor, size: Size, *_: Any) -> torch.Tensor:
+def _view(outer: Size, field: torch.Tensor, size: Size, *_: Any) -> Any:
     return aten.view.default(field, _new_sizes(outer, field.shape, list(size)))
 
 
-def _as_strided(outer: Size, field: torch.Tensor, *_: Any) -> torch.Tensor:
+def _as_strided(outer: Size, field: torch.Tensor, *_: Any) -> Any:
     raise CannotFollow("as_strided speaks of positions in a storage, which a wrapper does not have")
 
 
@@ -90,15 +90,14 @@ def _new_sizes(outer: Size, field: Size, new: list[int]) -> list[int]:
         for size in new:
             known *= size if size != -1 else 1
         new[new.index(-1)] = total // known if known else 0
-    if 0 in outer or list(outer) == list(field):
-        if list(outer) != list(field) and 0 in outer:
-            raise CannotFollow("the tensor is empty and the field is not")
+    if list(outer) == list(field):
         return new
+    if 0 in outer:
+        raise CannotFollow("the tensor is empty and the field is not")
     sizes: list[int] = []
     i = j = 0
     while i < len(outer) or j < len(new):
-        start, left, right, group = i, 1, 1, [0, 0]
-        group_start = j
+        old_start, new_start, left, right = i, j, 1, 1
         if i < len(outer):
             left, i = outer[i], i + 1
         if j < len(new):
@@ -108,8 +107,7 @@ def _new_sizes(outer: Size, field: Size, new: list[int]) -> list[int]:
                 left, i = left * outer[i], i + 1
             else:
                 right, j = right * new[j], j + 1
-        del group
-        sizes += _group(outer[start:i], field[start:i], new[group_start:j])
+        sizes += _group(outer[old_start:i], field[old_start:i], new[new_start:j])
     return sizes
 
 
@@ -118,7 +116,9 @@ def _group(outer: Size, field: Size, new: list[int]) -> list[int]:
         return new
     if all(size == 1 for size in field):
         return [1] * len(new)
-    raise CannotFollow(f"dims {list(outer)} become {new}, and a field has {list(field)} there: neither whole nor broadcast")
+    raise CannotFollow(
+        f"dims {list(outer)} become {new}, and a field has {list(field)} there: neither whole nor broadcast"
+    )
 
 
 RULES: dict[Any, ViewRule] = {
@@ -137,7 +137,7 @@ RULES: dict[Any, ViewRule] = {
     aten._reshape_alias.default: _view,
     aten.as_strided.default: _as_strided,
 }
-"""For each view operator, the field's part: called with the outer size, the field, and the operator's further arguments."""
+"""For each view operator, the field's part; called with the outer size, the field, and the further arguments."""
 
 IN_PLACE: dict[Any, Any] = {
     aten.t_.default: aten.t.default,
@@ -150,7 +150,7 @@ IN_PLACE: dict[Any, Any] = {
 """For each operator that makes a tensor a view of itself, the view operator."""
 
 
-def view_field(func: Any, how: str, outer: Size, field: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def view_field(func: Any, how: str, outer: Size, field: torch.Tensor, args: Any, kwargs: Any) -> Any:
     """The view `func(outer, *args, **kwargs)` on one inner tensor.
 
     Args:

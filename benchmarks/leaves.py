@@ -1,0 +1,99 @@
+"""Taking wrappers apart and putting them together: generated code of this library, of torch, torch's loop, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+import subclass_aot as sa
+from benchmarks import by_hand, torch_side
+from benchmarks.measure import Budget, Comparison, Side, compare
+from benchmarks.row import Result, Target
+
+COUNTS = (1, 10, 100, 1000)
+DEPTHS = (1, 2, 3)
+
+_LOOP, _GENERATED, _HAND = "torch's loop", "torch's generated code", "hand-written"
+_OURS = "subclass_aot.TwoTensor"
+_THEIRS = "torch's TwoTensor"
+UNWRAP_FLOOR = Target.within(1.3, "unwrap against hand-written code")
+UNWRAP_LOOP = Target.faster(8, "unwrap against torch's loop")
+WRAP_GENERATED = Target.faster(3, "wrap of our TwoTensor against torch's generated code on torch's TwoTensor")
+
+
+def run(budget: Budget, counts: tuple[int, ...] = COUNTS, depths: tuple[int, ...] = DEPTHS) -> Iterator[Result]:
+    """Measures unwrap, wrap, and one after the other, for each count and depth."""
+    for depth in depths:
+        for count in counts:
+            both = [_Class(_OURS, sa.TwoTensor, count, depth), _Class(_THEIRS, torch_side.TwoTensor, count, depth)]
+            for subject in ("unwrap", "wrap", "unwrap + wrap"):
+                sides = {name: side for cls in both for name, side in cls.sides(subject).items()}
+                yield from _results(subject, f"{count} wrappers, depth {depth}", compare(sides, budget))
+
+
+def _results(subject: str, case: str, times: Comparison) -> Iterator[Result]:
+    """Each class against the same class the other ways; our class against torch's generated code on torch's class too."""
+    for cls in (_OURS, _THEIRS):
+        against: dict[str, Target | None] = {
+            f"{_LOOP}, {cls}": UNWRAP_LOOP if subject == "unwrap" else None,
+            f"{_GENERATED}, {cls}": None,
+            f"{_HAND}, {cls}": UNWRAP_FLOOR if subject == "unwrap" else None,
+        }
+        if cls == _OURS and subject != "unwrap":
+            against[f"{_GENERATED}, {_THEIRS}"] = WRAP_GENERATED if subject == "wrap" else None
+        yield Result(subject, f"{case}, {cls}", times, f"plan, {cls}", against)
+
+
+class _Class:
+    """The ways to take apart and rebuild `count` trees of one class."""
+
+    def __init__(self, name: str, cls: type, count: int, depth: int) -> None:
+        self.name = name
+        self.values = [tree(cls, depth) for _ in range(count)]
+        self.plan = sa.FlattenPlan.of(self.values)
+        self.leaves = self.plan.unwrap(self.values)
+        metas = torch_side.metas_of(self.values)
+        by_constructor = cls is not sa.TwoTensor
+        self.ways: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+            "plan": (self.plan.unwrap, self.plan.wrap),
+            _LOOP: (torch_side.unwrap_in_a_loop(metas), torch_side.wrap_in_a_loop(metas)),
+            _GENERATED: (torch_side.unwrap_generated(metas), torch_side.wrap_generated(metas)),
+            _HAND: (
+                by_hand.unwrap(count, depth),
+                by_hand.wrap(cls, count, depth, by_constructor=by_constructor),
+            ),
+        }
+        self.round_trip = torch_side.unwrap_and_wrap_generated(metas)
+
+    def sides(self, subject: str) -> dict[str, Side]:
+        """The sides of one comparison."""
+        sides = {}
+        for way, (unwrap, wrap) in self.ways.items():
+            if subject == "unwrap":
+                side = Side(unwrap, (self.values,))
+            elif subject == "wrap":
+                side = Side(wrap, (self.leaves,))
+            elif way == _GENERATED:
+                side = Side(_copy_then(self.round_trip), (self.values,))
+            else:
+                side = Side(_in_sequence(unwrap, wrap), (self.values,))
+            sides[f"{way}, {self.name}"] = side
+        return sides
+
+
+def tree(cls: Any, depth: int) -> torch.Tensor:
+    """A tree of two-tensors over leaves of `float32[4, 4]`."""
+    if depth == 0:
+        return torch.randn(by_hand.SIZE)
+    return cls(tree(cls, depth - 1), tree(cls, depth - 1))
+
+
+def _in_sequence(unwrap: Callable[[Any], Any], wrap: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda values: wrap(unwrap(list(values)))
+
+
+def _copy_then(round_trip: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Torch's wrapper empties its list of arguments, so it needs a new one each time; all ways get one."""
+    return lambda values: round_trip(list(values))

@@ -1,0 +1,35 @@
+"""Where the numbers come from."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+
+import subclass_aot
+
+
+def describe() -> dict[str, object]:
+    """The machine and the versions, for the JSON file and the line above the table."""
+    return {
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "optree": version("optree"),
+        "subclass_aot": subclass_aot.__version__,
+    }
+
+
+def _processor() -> str:
+    """The processor's name where the system tells it (Linux), else its kind."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

@@ -1,0 +1,45 @@
+"""A model without data, forward and backward, on a batch that no machine could hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import subclass_aot as sa
+from benchmarks.measure import Budget, Side, compare
+from benchmarks.row import Result, Target
+from subclass_aot.demo.vit import ViT
+
+META = Target.faster(8, 'MetaTensor ViT-B/16, batch 10^10, against device="meta"')
+BATCH = 10**10
+
+
+def run(budget: Budget, layers: int = 12) -> Iterator[Result]:
+    """Measures ViT-B/16 at batch 10^10; the first run of each side is not counted."""
+    with torch.device("meta"):
+        plain, images = ViT(layers=layers), torch.empty(BATCH, 3, 224, 224)
+    fake_mode = FakeTensorMode()
+    with fake_mode:
+        fake, fake_images = ViT(layers=layers), torch.empty(BATCH, 3, 224, 224)
+    sides = {
+        "MetaTensor": Side(_train, (sa.to_meta(plain), sa.MetaTensor(images))),
+        'device="meta"': Side(_train, (plain, images)),
+        "FakeTensorMode": Side(_train_within, (fake_mode, fake, fake_images)),
+    }
+    case = f"ViT-B/16, batch 10^10{'' if layers == 12 else f', {layers} layers'}"
+    against = {'device="meta"': META if layers == 12 else None, "FakeTensorMode": None}
+    yield Result("forward + backward, no data", case, compare(sides, budget), "MetaTensor", against)
+
+
+def _train(model: nn.Module, images: Tensor) -> None:
+    model.zero_grad()
+    model(images).sum().backward()
+
+
+def _train_within(mode: Any, model: nn.Module, images: Tensor) -> None:
+    with mode:
+        _train(model, images)

@@ -1,0 +1,94 @@
+"""How two tensors differ, wrapper trees looked at down to their leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+
+
+def dense_leaves(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The dense tensors that `tensor` is made of; itself, if it is no wrapper."""
+    if not _torch.is_traceable_wrapper_subclass(tensor):
+        return [tensor]
+    names, _ = tensor.__tensor_flatten__()
+    return [leaf for name in names for leaf in dense_leaves(getattr(tensor, name))]
+
+
+def rebuilt(tensor: Any, leaf: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A wrapper of the same class and context whose leaves are `leaf(old leaf)`.
+
+    The strides outside are those of the first inner tensor if that had those of the wrapper before.
+    """
+    if not _torch.is_traceable_wrapper_subclass(tensor):
+        return leaf(tensor.detach())
+    names, context = tensor.__tensor_flatten__()
+    inner = {name: rebuilt(getattr(tensor, name), leaf) for name in names}
+    first, old = inner[names[0]], getattr(tensor, names[0])
+    stride = first.stride() if old.shape == tensor.shape and old.stride() == tensor.stride() else tensor.stride()
+    return type(tensor).__tensor_unflatten__(inner, context, tensor.size(), stride)
+
+
+def sharing(tensors: Sequence[Any]) -> list[tuple[int, ...]]:
+    """For each tensor, which storages it has, numbered by first appearance: equal lists mean equal aliasing.
+
+    >>> x = torch.ones(2)
+    >>> sharing([x, x.clone(), x[1:]])
+    [(0,), (1,), (0,)]
+    """
+    numbers: dict[int, int] = {}
+    found = []
+    for tensor in tensors:
+        pointers = [t.untyped_storage().data_ptr() for t in dense_leaves(tensor) if t.numel()]
+        found.append(tuple(numbers.setdefault(p, len(numbers)) for p in pointers))
+    return found
+
+
+def difference(expected: Any, got: Any, strides: bool = True) -> str:
+    """How `got` differs from `expected`: class, context, metadata and values of every tensor in the tree.
+
+    Args:
+        expected: A tensor or any Python value.
+        got: What should be equal to it.
+        strides: Whether strides must be equal too.
+
+    Returns:
+        One line, empty if there is no difference.
+
+    >>> difference(torch.ones(2), torch.zeros(2))
+    'values tensor([1., 1.]) expected, tensor([0., 0.]) got'
+    """
+    if type(expected) is not type(got):
+        return f"{type(expected).__name__} expected, {type(got).__name__} got"
+    if not isinstance(expected, torch.Tensor):
+        return "" if expected == got else f"{expected!r} expected, {got!r} got"
+    facts = ["shape", "dtype", "device", "layout", "requires_grad"]
+    if expected._base is None:  # a view made under `no_grad` of one that was not says contradictory things
+        facts.append("is_leaf")
+    for fact in facts:
+        a, b = getattr(expected, fact), getattr(got, fact)
+        if a != b:
+            return f"{fact} {a} expected, {b} got"
+    if strides and _meaningful_strides(expected) != _meaningful_strides(got):
+        return f"stride {expected.stride()} expected, {got.stride()} got"
+    if not _torch.is_traceable_wrapper_subclass(expected):
+        same = torch.allclose(expected, got, rtol=1e-5, atol=1e-6, equal_nan=True)
+        return "" if same else f"values {expected} expected, {got} got"
+    (names, context), (got_names, got_context) = expected.__tensor_flatten__(), got.__tensor_flatten__()
+    if (list(names), context) != (list(got_names), got_context):
+        return f"{list(names)}, {context} expected, {list(got_names)}, {got_context} got"
+    for name in names:
+        found = difference(getattr(expected, name), getattr(got, name), strides)
+        if found:
+            return f".{name}: {found}"
+    return ""
+
+
+def _meaningful_strides(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Strides of the dims along which there is something to step to."""
+    if not tensor.numel():
+        return ()
+    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)

@@ -1,0 +1,248 @@
+"""Random programs on wrapper trees: operators, views, writes, `no_grad` blocks, and results that alias.
+
+A program is drawn by running it, so that most of its statements make sense, and prints as Python.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from subclass_aot.codegen import Source
+from subclass_aot.testing.compare import dense_leaves
+from subclass_aot.testing.trees import Tree, trees
+
+EXPRESSIONS = (
+    "{0} * 2", "{0} * {1}", "{0} + {1}", "{0} - {1}", "{0} @ {1}", "{0}.sin()", "{0}.exp()", "{0}.tanh()", "{0}.sum()",
+    "{0}.sum(0)", "{0}.mean(-1, keepdim=True)", "torch.where({0} > 1, {0}, {1})", "torch.cat([{0}, {1}])",
+    "torch.stack([{0}, {1}])", "{0}.softmax(-1)", "{0}.clone()", "{0}.contiguous()", "{0} > 1", "{0}.relu()",
+    "torch.ones_like({0}) * {0}", "torch.nn.functional.linear({0}, {1})", "{0} * torch.arange(1, 1 + {0}.shape[-1])",
+)  # fmt: skip
+"""What computes a value."""
+
+VIEWS = (
+    "{0}.t()", "{0}.transpose(0, -1)", "{0}.view(-1)", "{0}.reshape(-1)", "{0}.unsqueeze(0)", "{0}.squeeze(0)", "{0}[0]",
+    "{0}[..., 1:]", "{0}[1:]", "{0}.expand(2, *{0}.shape)", "{0}.detach()", "{0}.view_as({0})", "{0}.unbind()[-1]",
+    "{0}.split(1)[0]", "{0}.chunk(2, -1)[-1]", "{0}.diagonal()", "{0}.movedim(0, -1)",
+)  # fmt: skip
+"""What computes nothing."""
+
+WRITES = (
+    "{0}.mul_(2)", "{0}.add_({1})", "{0}.mul_({1})", "{0}.copy_({1})", "{0}.zero_()", "{0}.sin_()", "{0}[0] = 1.5",
+    "{0}[0].mul_(3)", "{0}.t().add_(1)", "{0}[1:].copy_({1}[1:])", "{0}.view(-1)[0] = 0.25", "{0}.fill_(0.5)",
+    "{0}.requires_grad_()", "torch.sin({1}, out={0})", "{0}.clamp_(0.1, 0.9)",
+)  # fmt: skip
+"""What changes a tensor."""
+
+INNER = ("a", "b", "value", "extra", "codes", "scale", "parts[0]")
+"""Attributes of the classes of `trees` under which inner tensors are."""
+
+Mode = str
+
+
+@dataclass(frozen=True)
+class Argument:
+    """A recipe for an argument.
+
+    Attributes:
+        tree: Its class.
+        size: Its size.
+        dtype: Its dtype.
+        layout: "packed", "transposed", or "offset" into a larger storage.
+        grad: "none", "leaf", "computed" (a non-leaf), "view" (a view of a non-leaf).
+        alias: "" or what it is of argument `of`: "same" object, its "inner" tensor, or "base" (shares its storage).
+        of: An earlier argument.
+    """
+
+    tree: Tree
+    size: tuple[int, ...]
+    dtype: torch.dtype = torch.float64
+    layout: str = "packed"
+    grad: str = "none"
+    alias: str = ""
+    of: int = 0
+
+    def make(self, generator: torch.Generator) -> tuple[Any, list[Any]]:
+        """A new tensor, and the tensors behind it: where gradients arrive, and its base."""
+        tensor = self.tree.make(self.size, lambda size: self._dense(size, generator))
+        if self.grad == "none":
+            return tensor, []
+        root = tensor.requires_grad_()
+        if self.grad == "leaf":
+            return root, [root]
+        computed = root.clone()
+        return (computed, [root]) if self.grad == "computed" else (computed.view_as(computed), [root, computed])
+
+    def _dense(self, size: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+        shape = tuple(reversed(size)) if self.layout == "transposed" else size
+        if self.layout == "offset":
+            shape = (2, *size)
+        value = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.5
+        value = value.to(self.dtype) if self.dtype.is_floating_point else (value * 3).to(self.dtype)
+        if self.layout == "transposed":
+            return value.permute(tuple(reversed(range(value.dim()))))
+        return value[1] if self.layout == "offset" else value
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A function, and recipes for its arguments.
+
+    Attributes:
+        arguments: Recipes for the arguments `x0`, `x1`, ...
+        statements: Its lines, each with whether it stands in a `no_grad` block.
+        results: The names or expressions it returns.
+        mode: "grad", "no_grad" or "inference": the mode in which it is called.
+        used: Which of the results that require grad take part in backward, in turn.
+        tangents: "random", or "expanded" as those that `sum` sends back.
+    """
+
+    arguments: tuple[Argument, ...]
+    statements: tuple[tuple[str, bool], ...]
+    results: tuple[str, ...]
+    mode: Mode = "grad"
+    used: tuple[bool, ...] = (True,)
+    tangents: str = "random"
+
+    @functools.cached_property
+    def function(self) -> Callable[..., Any]:
+        """The function; its text is `function.__source__`."""
+        source = Source("program", ", ".join(f"x{i}" for i in range(len(self.arguments))))
+        source.globals["torch"] = torch
+        for text, no_grad in self.statements:
+            if no_grad:
+                with source.block("with torch.no_grad():"):
+                    source.line(text)
+            else:
+                source.line(text)
+        source.line(f"return {', '.join(self.results)}")
+        return source.build()
+
+    def make_arguments(self, seed: int) -> tuple[list[Any], list[Any]]:
+        """New arguments with the values of `seed`, and the tensors behind them."""
+        generator = torch.Generator().manual_seed(seed)
+        tensors: list[Any] = []
+        behind: list[Any] = []
+        for argument in self.arguments:
+            tensor, roots = argument.make(generator)
+            if argument.alias:
+                tensor, roots = _alias_of(tensors[argument.of], argument.alias), []
+            tensors.append(tensor)
+            behind += roots
+        return tensors, behind
+
+    def __repr__(self) -> str:
+        lines = [f"x{i} = {argument}" for i, argument in enumerate(self.arguments)]
+        text: str = self.function.__source__  # type: ignore[attr-defined]
+        return "\n".join([*lines, f"mode={self.mode} used={self.used} tangents={self.tangents}", text])
+
+
+def mode_of(program: Program) -> Any:
+    """The context manager in which `program` is called."""
+    if program.mode == "inference":
+        return torch.inference_mode()
+    return torch.set_grad_enabled(program.mode == "grad")
+
+
+def _alias_of(tensor: Any, alias: str) -> Any:
+    if alias == "same":
+        return tensor
+    if alias == "inner":
+        return dense_leaves(tensor)[0].detach()
+    return tensor.detach().view(-1)[1:] if type(tensor) is torch.Tensor else tensor.detach()
+
+
+@st.composite
+def arguments(draw: st.DrawFn, earlier: int = 0, aliases: bool = True) -> Argument:
+    """Recipes of one argument, the one after `earlier` others."""
+    alias = draw(st.sampled_from(["", "", "", "", "", "same", "inner", "base"])) if aliases and earlier else ""
+    if alias:
+        return Argument(Tree("dense"), (1,), alias=alias, of=draw(st.integers(0, earlier - 1)))
+    dtype = draw(st.sampled_from([torch.float64] * 5 + [torch.float32, torch.int64]))
+    size = draw(st.sampled_from([(2, 3), (2, 3), (2, 2), (3, 3), (3,), ()]))
+    layout = draw(st.sampled_from(["packed", "packed", "packed", "transposed", "offset"]))
+    kinds = ["none", "none", "leaf", "leaf", "computed", "view"] if dtype.is_floating_point else ["none"]
+    return Argument(draw(trees()), size, dtype, layout, draw(st.sampled_from(kinds)))
+
+
+@st.composite
+def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> Program:
+    """Programs that mostly run without an error.
+
+    Args:
+        draw: Hypothesis gives it.
+        max_statements: The length of the longest.
+        aliases: Whether arguments may share tensors.
+    """
+    given: list[Argument] = []
+    for i in range(draw(st.integers(1, 3))):
+        given.append(draw(arguments(i, aliases)))
+    mode = draw(st.sampled_from(["grad"] * 6 + ["no_grad", "inference"]))
+    empty = Program(tuple(given), (), ("None",), mode)
+    statements: list[tuple[str, bool]] = []
+    keep_errors = draw(st.integers(0, 9)) == 0
+    tensors, _ = empty.make_arguments(0)
+    values: dict[str, Any] = {f"x{i}": tensor for i, tensor in enumerate(tensors)}
+    with mode_of(empty):
+        for _ in range(draw(st.integers(0, max_statements))):
+            text, no_grad = draw(_statements(list(values))), draw(st.integers(0, 4)) == 0
+            try:
+                _run(text, no_grad, values)
+            except Exception:
+                if not keep_errors:
+                    continue
+                statements.append((text, no_grad))
+                break
+            statements.append((text, no_grad))
+    results = draw(st.lists(_results(values), min_size=1, max_size=4))
+    used = draw(st.lists(st.booleans(), min_size=1, max_size=4))
+    return Program(
+        tuple(given), tuple(statements), tuple(results), mode, tuple(used), draw(st.sampled_from(["random", "expanded"]))
+    )
+
+
+@st.composite
+def _statements(draw: st.DrawFn, names: list[str]) -> str:
+    kind = draw(st.sampled_from([EXPRESSIONS, VIEWS, VIEWS, WRITES, WRITES]))
+    template = draw(st.sampled_from(kind))
+    recent = [*names, *names[-2:]]
+    operands = [draw(st.sampled_from(recent)), draw(st.sampled_from(recent))]
+    text = template.format(*operands)
+    return text if kind is WRITES else f"v{len(names)} = {text}"
+
+
+def _run(text: str, no_grad: bool, values: dict[str, Any]) -> None:
+    target = text.split(" = ")[0]
+    new = target if target.isidentifier() else ""
+    step = _step(text, tuple(values), new)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not no_grad):
+        result = step(*values.values())
+    if new:
+        values[new] = result
+
+
+@functools.lru_cache(maxsize=10_000)
+def _step(text: str, names: tuple[str, ...], new: str) -> Callable[..., Any]:
+    source = Source("step", ", ".join(names))
+    source.globals["torch"] = torch
+    source.line(text)
+    if new:
+        source.line(f"return {new}")
+    return source.build()
+
+
+def _results(values: dict[str, Any]) -> st.SearchStrategy[str]:
+    """Names, later ones more often; inner tensors; views of them."""
+    names = list(values)
+    found = [*names, *names[-3:], *names[-1:] * 2]
+    for name in names:
+        for attribute in INNER:
+            if hasattr(values[name], attribute.split("[")[0]) and getattr(values[name], attribute.split("[")[0]) is not None:
+                found.append(f"{name}.{attribute}")
+    found += [f"{name}.view_as({name})" for name in names[:1]]
+    return st.sampled_from(found)

@@ -1,0 +1,108 @@
+"""Random wrapper trees: classes that cover what a wrapper may be, and recipes that make tensors of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+
+from subclass_aot.tensors import TwoTensor
+from subclass_aot.wrapper import WrapperTensor
+
+
+class Tagged(WrapperTensor, fallback="each"):
+    """Has an optional inner tensor and a context."""
+
+    value: torch.Tensor
+    extra: torch.Tensor | None = None
+    tag: int = 0
+
+
+class Scaled(WrapperTensor, views="broadcast"):
+    """Stands for `codes * scale`; its inner tensors have different sizes, and most operators give a dense tensor."""
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes * self.scale
+
+    def from_plain(self, plain: torch.Tensor) -> Scaled:
+        return Scaled(plain / self.scale, self.scale)
+
+
+class Parts(WrapperTensor, fallback="each"):
+    """Has a list of inner tensors."""
+
+    parts: list[torch.Tensor]
+
+
+Fill = Callable[[tuple[int, ...]], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A recipe for tensors of one class.
+
+    Attributes:
+        kind: A key of `KINDS`, or "dense".
+        inner: Recipes of the inner tensors.
+        tag: The context, where the class has one.
+    """
+
+    kind: str
+    inner: tuple[Tree, ...] = ()
+    tag: int = 0
+
+    def make(self, size: tuple[int, ...], fill: Fill) -> Any:
+        """A tensor of `size`; `fill` makes its leaves."""
+        if self.kind == "dense":
+            return fill(size)
+        return KINDS[self.kind](self, size, fill)
+
+    def __repr__(self) -> str:
+        inside = [repr(tree) for tree in self.inner] + ([str(self.tag)] if self.tag else [])
+        return f"{self.kind}({', '.join(inside)})" if inside else self.kind
+
+
+def _two(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:
+    return TwoTensor(*[inner.make(size, fill) for inner in tree.inner])
+
+
+def _tagged(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:
+    return Tagged(*[inner.make(size, fill) for inner in tree.inner], tag=tree.tag)
+
+
+def _scaled(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:
+    return Scaled(fill(size), fill((*size[:-1], 1) if size else ()))
+
+
+def _parts(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:
+    return Parts([inner.make(size, fill) for inner in tree.inner])
+
+
+KINDS: dict[str, Callable[[Tree, tuple[int, ...], Fill], Any]] = {
+    "TwoTensor": _two,
+    "Tagged": _tagged,
+    "Scaled": _scaled,
+    "Parts": _parts,
+}
+"""What makes a tensor of each kind of tree; tests may add classes of their own."""
+
+_INNER_COUNT = {"Tagged": (1, 2), "Scaled": (0, 0), "Parts": (1, 3)}
+
+
+@st.composite
+def trees(draw: st.DrawFn, depth: int = 2) -> Tree:
+    """Recipes of up to `depth` wrappers inside each other; a third of them are dense."""
+    kind = draw(st.sampled_from(["dense", "dense", "TwoTensor", *sorted(KINDS)])) if depth else "dense"
+    if kind == "dense":
+        return Tree(kind)
+    count = draw(st.integers(*_INNER_COUNT.get(kind, (2, 2))))
+    first = draw(trees(depth - 1)) if count and draw(st.integers(0, 3)) == 0 else Tree("dense")
+    same = draw(st.booleans())
+    inner = [first, *([first] if same else [Tree("dense")]) * (count - 1)][:count]
+    return Tree(kind, tuple(inner), draw(st.integers(0, 1)) if kind == "Tagged" else 0)

@@ -1,0 +1,104 @@
+"""Leaves that share memory.
+
+Note [Shared storage]
+~~~~~~~~~~~~~~~~~~~~~
+A graph reads its inputs as if each had memory of its own. That is right as long as nothing is written. Where a leaf is
+written and another leaf overlaps it, both become views of one more graph input, the base: a flat tensor over the whole
+storage. Writes then reach every view by functionalization, and one `copy_` into the base writes all of them back.
+What wraps the leaves does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from subclass_aot.errors import MutationError
+from subclass_aot.meta import MetaTensor, Spec
+
+_DTYPES_DIFFER = """{paths} share storage, have different dtypes, and the function writes into one of them.
+  A graph cannot write through one dtype and read through another.
+  Instead: pass tensors that do not share storage, as in x.clone()."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """One storage that several leaves are views of.
+
+    Attributes:
+        slots: The flat slots of the leaves.
+        spec: The flat tensor over the whole storage.
+    """
+
+    slots: tuple[int, ...]
+    spec: Spec
+
+
+def has_storage(leaf: Any) -> bool:
+    """True if a leaf has memory that another tensor may share."""
+    return (
+        isinstance(leaf, torch.Tensor)
+        and not isinstance(leaf, MetaTensor)
+        and leaf.layout is torch.strided
+        and leaf.untyped_storage().data_ptr() != 0
+    )
+
+
+def storage_groups(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Flat slots that share a storage, each group of two or more."""
+    groups: dict[int, list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        if has_storage(leaf):
+            groups.setdefault(leaf.untyped_storage().data_ptr(), []).append(i)
+    return [tuple(g) for g in groups.values() if len(g) > 1]
+
+
+def bases_of(leaves: Sequence[Any], written: set[int], path_of: Any) -> list[Base]:
+    """The bases that a graph needs which writes the flat slots `written`.
+
+    Leaves of one storage that lie apart stay apart.
+
+    Raises:
+        MutationError: Overlapping leaves have different dtypes.
+    """
+    bases = []
+    for group in storage_groups(leaves):
+        for cluster in _overlapping(leaves, group):
+            if not written.intersection(cluster):
+                continue
+            if len({leaves[s].dtype for s in cluster}) > 1:
+                raise MutationError(_DTYPES_DIFFER.format(paths=" and ".join(map(path_of, cluster))))
+            leaf = leaves[cluster[0]]
+            length = leaf.untyped_storage().nbytes() // leaf.element_size()
+            bases.append(Base(cluster, Spec.make((length,), (1,), 0, leaf.dtype, leaf.device)))
+    return bases
+
+
+def flat_base(leaf: torch.Tensor) -> torch.Tensor:
+    """A one-dimensional tensor over the whole storage of `leaf`."""
+    storage = leaf.untyped_storage()
+    flat = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+    return flat.set_(storage, 0, (storage.nbytes() // leaf.element_size(),), (1,))
+
+
+def _overlapping(leaves: Sequence[Any], group: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Splits a group where its leaves use disjoint ranges of the storage. Ranges in bytes, first to last."""
+    ranges = sorted((*_byte_range(leaves[s]), s) for s in group)
+    clusters: list[list[int]] = []
+    end = -1
+    for first, last, slot in ranges:
+        if last <= first:
+            continue
+        if first >= end or not clusters:
+            clusters.append([])
+        clusters[-1].append(slot)
+        end = max(end, last)
+    return [tuple(sorted(c)) for c in clusters if len(c) > 1]
+
+
+def _byte_range(leaf: torch.Tensor) -> tuple[int, int]:
+    spec = Spec.of(leaf.detach())
+    return spec.offset * spec.dtype.itemsize, spec.extent * spec.dtype.itemsize

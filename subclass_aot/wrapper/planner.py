@@ -1,0 +1,217 @@
+"""Writes the straight-line function that runs one operator on every inner tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.codegen.source import Source, identifier
+from subclass_aot.wrapper import errors
+from subclass_aot.wrapper.construct import emit_wrap
+from subclass_aot.wrapper.outer import outer_rule
+from subclass_aot.wrapper.schema import Facts
+
+Plan = Callable[..., Any]
+aten: Any = torch.ops.aten
+
+
+def related(cls: Any, kind: Any) -> bool:
+    """Whether wrappers of the type `kind` are taken apart beside those of `cls`; anything else is passed on whole."""
+    return kind is cls or (hasattr(kind, "__wrapper_state__") and (issubclass(kind, cls) or issubclass(cls, kind)))
+
+
+class Planner:
+    """One operator on one combination of argument kinds.
+
+    Args:
+        cls: The wrapper class, and that of the results.
+        func: The operator.
+        facts: What its schema promises.
+        args: Arguments of the kinds in question.
+        kwargs: Likewise.
+
+    Raises:
+        OperatorRuleError: The wrappers among the arguments hold different inner tensors.
+    """
+
+    def __init__(self, cls: Any, func: Any, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.cls, self.func, self.facts = cls, func, facts
+        self.bound = facts.bind(args, kwargs)
+        self.positional = list(self.bound)[: len(args)]
+        self.keywords = list(kwargs)
+        self.wrappers = {name: found for name, value in self.bound.items() if (found := self._wrappers_in(name, value))}
+        layouts = [wrapper.__tensor_flatten__()[0] for found in self.wrappers.values() for wrapper in found]
+        self.names: list[str] = layouts[0]
+        for names in layouts:
+            if names != self.names:
+                raise errors.layouts_differ(cls, func, self.names, names)
+        params = [*map(identifier, self.positional), *self.keywords]
+        doc = f"{func} on each inner tensor of {cls.__name__}."
+        self.source = Source(f"{cls.__name__}_{func}", ", ".join(params), doc)
+
+    def plan(self) -> Plan:
+        """The function, called as the operator is.
+
+        Raises:
+            OperatorRuleError: It would write different values to one dense tensor.
+        """
+        if name := self.writes_to_dense():
+            raise errors.writes_to_dense(self.cls, self.func, name)
+        self._compare_contexts()
+        results = [self._call(name) for name in self.names]
+        self._return(results)
+        return self.source.build()
+
+    def writes_to_dense(self) -> str:
+        """The dense argument that would receive another value from every inner tensor, or ""; one value it can take."""
+        for name in self.facts.written | {self.facts.viewed}:
+            if len(self.names) > 1 and len(self._tensors_in(name)) > len(self.wrappers.get(name, ())):
+                return name
+        return ""
+
+    def _tensors_in(self, name: str) -> list[Any]:
+        value = self.bound.get(name)
+        if name in self.facts.lists and value is not None:
+            return list(value)
+        return [value] if isinstance(value, torch.Tensor) else []
+
+    def _wrappers_in(self, name: str, value: Any) -> list[Any]:
+        return [tensor for tensor in self._tensors_in(name) if related(self.cls, type(tensor))]
+
+    def _all_wrappers(self, name: str) -> bool:
+        return len(self.wrappers[name]) == len(self._tensors_in(name))
+
+    def _is_wrapper(self, element: str) -> str:
+        """The expression for whether an element of a mixed list is taken apart."""
+        kinds = frozenset(type(wrapper) for found in self.wrappers.values() for wrapper in found)
+        return f"type({element}) in {self.source.const(kinds, 'kinds') if len(kinds) > 1 else self._kinds(kinds)}"
+
+    def _kinds(self, kinds: frozenset[type]) -> str:
+        (kind,) = kinds
+        return f"({self.source.const(kind, kind.__name__)},)"
+
+    def _proto(self) -> str:
+        """The expression of a wrapper of `cls` itself, whose context the results get."""
+        for name, found in self.wrappers.items():
+            if name not in self.facts.lists:
+                if type(found[0]) is self.cls:
+                    return identifier(name)
+            elif all(type(wrapper) is self.cls for wrapper in found) and self._all_wrappers(name):
+                return f"{identifier(name)}[0]"
+        name = next(
+            name for name, found in self.wrappers.items() if any(type(wrapper) is self.cls for wrapper in found)
+        )
+        return f"next(t for t in {identifier(name)} if type(t) is {self.source.const(self.cls, self.cls.__name__)})"
+
+    def _compare_contexts(self) -> None:
+        """Writes the comparison of the wrappers' context with that of the result."""
+        proto = self._proto()
+        differ = self.source.const(errors.contexts_differ, "contexts_differ")
+        raising = f"{differ}({self.source.const(self.cls, self.cls.__name__)}, {self.source.const(self.func, 'func')}"
+        context = [field.name for field in self.cls._fields.values() if field.kind == "context"]
+        for name, found in self.wrappers.items():
+            for attribute in context:
+                if not all(attribute in type(wrapper)._fields for wrapper in found):
+                    continue
+                element = "element" if name in self.facts.lists else identifier(name)
+                check = f"if {element}.{attribute} != {proto}.{attribute}:"
+                error = f"raise {raising}, {attribute!r}, {proto}.{attribute}, {element}.{attribute})"
+                if element == proto:
+                    continue
+                if name not in self.facts.lists:
+                    with self.source.block(check):
+                        self.source.line(error)
+                    continue
+                mixed = "" if self._all_wrappers(name) else f" if {self._is_wrapper('t')}"
+                with self.source.block(f"for element in [t for t in {identifier(name)}{mixed}]:"):
+                    with self.source.block(check):
+                        self.source.line(error)
+
+    def _call(self, inner: str) -> str:
+        """Writes the operator on the inner tensors called `inner` and returns the variable with its result."""
+        variable = self.source.fresh(inner)
+        if self.func is aten.detach.default:  # the method does what the overload does, in a third of the time
+            self.source.line(f"{variable} = self.{inner}.detach()")
+            return variable
+        arguments = [self._argument(name, inner) for name in self.positional]
+        arguments += [f"{name}={self._argument(name, inner)}" for name in self.keywords]
+        call = self.source.const(_torch.call_of(self.func), "op")
+        self.source.line(f"{variable} = {call}({', '.join(arguments)})")
+        return variable
+
+    def _argument(self, name: str, inner: str) -> str:
+        if name not in self.wrappers:
+            return identifier(name)
+        if name not in self.facts.lists:
+            # A conjugate view of the wrapper is one inside, and does not show outside: nobody resolved it before.
+            resolve = ".resolve_conj()" if self.func is aten.view_as_real.default else ""
+            return f"{identifier(name)}.{inner}{resolve}"
+        if self._all_wrappers(name):
+            return f"[t.{inner} for t in {identifier(name)}]"
+        return f"[t.{inner} if {self._is_wrapper('t')} else t for t in {identifier(name)}]"
+
+    def _return(self, results: list[str]) -> None:
+        facts, line = self.facts, self.source.line
+        if facts.changes_outer:
+            self._change_outer()
+        if facts.returned:
+            for name in facts.returned:
+                if name in self.keywords and name in self.wrappers and outer_rule(self.cls) is None:
+                    self._follow_resize(name)
+            line(f"return {', '.join(map(identifier, facts.returned))}")
+        elif len(facts.returns) == 1:
+            line(f"return {self._output(facts.returns[0], results)}")
+        elif facts.returns:
+            outputs = []
+            for position, kind in enumerate(facts.returns):
+                parts = [self.source.fresh(f"{variable}_{position}") for variable in results]
+                for part, variable in zip(parts, results, strict=True):
+                    line(f"{part} = {variable}[{position}]")
+                outputs.append(self._output(kind, parts, optional=kind == "tensor"))
+            line(f"return {', '.join(outputs)}")
+
+    def _change_outer(self) -> None:
+        """Writes what lets `t_`, `resize_` and the like change the wrapper's own sizes and strides too."""
+        change = self.source.const(_torch.apply_to_outer, "apply_to_outer")
+        positional = "".join(f"{identifier(name)}, " for name in self.positional)
+        keywords = ", ".join(f"{name!r}: {name}" for name in self.keywords)
+        self.source.line(f"{change}({self.source.const(self.func, 'func')}, ({positional}), {{{keywords}}})")
+
+    def _follow_resize(self, name: str) -> None:
+        """Writes what keeps the outer size right where `out=` was of another size, and so the inner tensors were resized."""
+        change = self.source.const(_torch.apply_to_outer, "apply_to_outer")
+        resize = self.source.const(aten.resize_.default, "resize_")
+        size = f"{name}.{self.names[0]}.shape"
+        with self.source.block(f"if {name}.shape != {size}:"):
+            self.source.line(f"{change}({resize}, ({name}, {size}), {{}})")
+
+    def _output(self, kind: str, results: list[str], optional: bool = False) -> str:
+        """Writes what makes one output of its inner results; returns its expression."""
+        if kind == "other":
+            return results[0]
+        if kind == "tensor" and not optional:
+            return self._wrap(results)
+        output = self.source.fresh("output")
+        if kind == "tensor":
+            self.source.line(f"{output} = None")
+            with self.source.block(f"if {results[0]} is not None:"):
+                self.source.line(f"{output} = {self._wrap(results)}")
+            return output
+        elements = [self.source.fresh("element") for _ in results]
+        self.source.line(f"{output} = []")
+        with self.source.block(f"for {', '.join(elements)}, in zip({', '.join(results)}):"):
+            self.source.line(f"{output}.append({self._wrap(elements)})")
+        return output
+
+    def _wrap(self, results: list[str]) -> str:
+        proto = self._proto()
+        context = {attribute: f"{proto}.{attribute}" for attribute in self.cls._attribute_names}
+        wrapped = emit_wrap(self.source, self.cls, dict(zip(self.names, results, strict=True)), context)
+        if self.facts.viewed:  # of one inner tensor the base may be dense; it has a storage of its own then
+            alias = self.source.const(_torch.alias_outer_storage, "alias_outer_storage")
+            if self.facts.viewed in self.wrappers:
+                self.source.line(f"{alias}({wrapped}, {identifier(self.facts.viewed)})")
+        return wrapped

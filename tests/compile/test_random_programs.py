@@ -1,0 +1,138 @@
+"""Random programs on random wrapper trees: `aot_compile` against eager.
+
+The default is a fixed set of examples. `SUBCLASS_AOT_EXAMPLES=5000` with `HYPOTHESIS_PROFILE=explore` looks for new ones.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from torch.testing._internal.two_tensor import TwoTensor as TorchTwoTensor
+
+from subclass_aot import aot_compile
+from subclass_aot.testing import difference, rebuilt, sharing, trees
+from subclass_aot.testing.programs import Program, mode_of, programs
+
+EXAMPLES = int(os.environ.get("SUBCLASS_AOT_EXAMPLES", "300"))
+
+
+def _torch_two(tree: trees.Tree, size: tuple[int, ...], fill: trees.Fill) -> Any:
+    return TorchTwoTensor(*[inner.make(size, fill) for inner in tree.inner])
+
+
+trees.KINDS["TorchTwoTensor"] = _torch_two
+
+
+@dataclass
+class Run:
+    """What one call did."""
+
+    arguments: list[Any]
+    behind: list[Any]
+    before: list[Any]
+    error: Exception | None = None
+    results: list[Any] = field(default_factory=list)
+    versions: list[bool] = field(default_factory=list)
+    backward_error: Exception | None = None
+    partial: bool = False
+
+
+def run(program: Program, function: Any, seed: int) -> Run:
+    """Calls `function` on the program's arguments, and backward through the results that it uses."""
+    arguments, behind = program.make_arguments(seed)
+    done = Run(arguments, behind, [rebuilt(x, torch.clone) for x in arguments])
+    versions = [x._version for x in arguments]
+    try:
+        with mode_of(program):
+            done.results = [_readable(x) for x in _as_tuple(function(*arguments))]
+    except Exception as error:
+        done.error = error
+        return done
+    done.versions = [x._version != v for x, v in zip(arguments, versions, strict=True)]
+    ends = [x for x in done.results if isinstance(x, torch.Tensor) and x.requires_grad]
+    ends += [x for x in arguments if x.requires_grad and not x.is_leaf]
+    used = [x for i, x in enumerate(ends) if program.used[i % len(program.used)]]
+    done.partial = len(used) < len(ends)
+    generator = torch.Generator().manual_seed(seed + 1)
+    tangents = [tangent_of(x, program.tangents, generator) for x in used]
+    try:
+        if used:
+            torch.autograd.backward(used, tangents)
+    except Exception as error:
+        done.backward_error = error
+    return done
+
+
+def _readable(value: Any) -> Any:
+    """A word for views of which eager refuses to tell anything, since another view of their base was written."""
+    try:
+        value.grad_fn  # noqa: B018
+    except RuntimeError:
+        return "a view that was invalidated"
+    return value
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def tangent_of(tensor: Any, kind: str, generator: torch.Generator) -> Any:
+    if kind == "expanded":
+        return rebuilt(tensor, lambda leaf: torch.full((), 0.7, dtype=leaf.dtype).expand(leaf.shape))
+    return rebuilt(tensor, lambda leaf: torch.rand(leaf.shape, generator=generator, dtype=leaf.dtype))
+
+
+def check(expected: Run, got: Run) -> None:
+    if expected.error is not None or got.error is not None:
+        if expected.error is None:
+            assert got.error is not None
+            raise got.error
+        assert got.error is not None, f"eager raises {expected.error!r}, the compiled call does not"
+        for i, (x, y) in enumerate(zip(got.before, got.arguments, strict=True)):
+            assert not (d := difference(x, rebuilt(y, torch.clone))), f"x{i} changed although the call failed: {d}"
+        return
+    for name, a, b in (
+        *((f"result {i}", a, b) for i, (a, b) in enumerate(zip(expected.results, got.results, strict=True))),
+        *((f"x{i}", a, b) for i, (a, b) in enumerate(zip(expected.arguments, got.arguments, strict=True))),
+        *((f"behind {i}", a, b) for i, (a, b) in enumerate(zip(expected.behind, got.behind, strict=True))),
+    ):
+        found = difference(a, b)
+        assert not found, f"{name}: {found}"
+    both = [(r, [*r.arguments, *(x for x in r.results if isinstance(x, torch.Tensor))]) for r in (expected, got)]
+    assert sharing(both[0][1]) == sharing(both[1][1]), "aliasing"
+    same_objects = [[next(i for i, y in enumerate(all_) if y is x) for x in all_] for _, all_ in both]
+    assert same_objects[0] == same_objects[1], "identity"
+    assert expected.versions == got.versions, "version counters"
+    if expected.backward_error is not None or got.backward_error is not None:
+        if expected.backward_error is None:
+            assert got.backward_error is not None
+            raise got.backward_error
+        assert got.backward_error is not None, f"eager's backward raises {expected.backward_error!r}"
+        return
+    for i, (x, y) in enumerate(zip(expected.behind, got.behind, strict=True)):
+        if not x.is_leaf:
+            continue
+        if x.grad is None and y.grad is not None and expected.partial:
+            assert all(not leaf.any() for leaf in _leaves(y.grad)), f"gradient {i} should be nothing"
+        else:
+            found = difference(x.grad, y.grad, strides=False)
+            assert not found, f"gradient {i}: {found}"
+
+
+def _leaves(tensor: Any) -> list[torch.Tensor]:
+    from subclass_aot.testing import dense_leaves
+
+    return dense_leaves(tensor)
+
+
+@given(programs())
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+def test_random_programs(program: Program) -> None:
+    compiled = aot_compile(program.function)
+    for seed in (1, 2):
+        check(run(program, program.function, seed), run(program, compiled, seed))
+    assert not compiled.recompiles

@@ -1,0 +1,25 @@
+"""The demo as a whole, on so little training that its accuracy is missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from subclass_aot.demo import report, run
+
+
+def test_run_reports_equality_plots_and_the_failed_requirement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("subclass_aot.demo.stages.screen", report.PlainScreen)
+    assert run(tmp_path / "plots", epochs=1) == 1
+    table = capsys.readouterr().out.partition("subclass_aot demo\n")[2].splitlines()
+    verdicts = {line.split("  ")[1]: line.split()[-1] for line in table if line.split()[-1] in ("ok", "FAILED")}
+    assert verdicts == {
+        "digits, 14 steps: loss": "ok",
+        "digits, 14 steps: parameters": "ok",
+        "digits: held-out accuracy": "FAILED",
+    }
+    for plot in ("losses.png", "call_overhead.png"):
+        assert (tmp_path / "plots" / plot).stat().st_size > 10_000
