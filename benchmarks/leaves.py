@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import subclass_aot as sa
 from benchmarks import by_hand, torch_side
@@ -54,7 +55,8 @@ class _Class:
         self.values = [tree(cls, depth) for _ in range(count)]
         self.plan = sa.FlattenPlan.of(self.values)
         self.leaves = self.plan.unwrap(self.values)
-        metas = torch_side.metas_of(self.values)
+        with FakeTensorMode():
+            metas = torch_side.metas_of([tree(cls, depth) for _ in range(count)])
         by_constructor = cls is not sa.TwoTensor
         self.ways: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
             "plan": (self.plan.unwrap, self.plan.wrap),

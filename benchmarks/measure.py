@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import time
 import timeit
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class Side:
         """A timer of one call. (The standard library's: torch's `Timer` warms up before each block, twice as long as
         one call, which would take most of the time where a call takes seconds.)"""
         names = {f"argument_{i}": argument for i, argument in enumerate(self.arguments)}
-        return timeit.Timer(f"function({', '.join(names)})", globals={"function": self.function, **names})
+        return timeit.Timer(f"function({', '.join(names)})", timer=time.process_time, globals={"function": self.function, **names})
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,15 @@ Metas = list[Any]
 
 
 def metas_of(values: Sequence[Any]) -> Metas:
-    """Torch's description of values, as AOTAutograd has it when a compiled function runs."""
+    """Torch's description of values, as AOTAutograd has it when a compiled function runs.
+
+    Args:
+        values: Wrappers of fake tensors: torch takes no others, since its description holds on to them while it traces.
+    """
     metas: Metas = subclass_utils.create_subclass_meta(list(values))
     for meta in metas:
-        _forget_tensors(meta)
-    return metas
-
-
-def _forget_tensors(meta: Any) -> None:
-    if hasattr(meta, "make_runtime_safe"):
         meta.make_runtime_safe()
-        for inner in meta.attrs.values():
-            _forget_tensors(inner)
+    return metas
 
 
 def unwrap_in_a_loop(metas: Metas) -> Callable[[Any], Any]:

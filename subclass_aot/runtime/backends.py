@@ -83,8 +83,8 @@ def boxed(compiled: Callable[..., Any]) -> BoxedFunction:
 
 
 def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-    """Runs the graph operator by operator."""
-    return boxed(graph)
+    """Runs the graph operator by operator; its `forward` as it is, since a graph has no hooks for a module's call to run."""
+    return boxed(graph.forward)
 
 
 def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:

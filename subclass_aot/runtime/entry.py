@@ -270,7 +270,10 @@ class _EntryWriter:
             arguments = "".join(f", {values[i]}" for i in self.wanted)
             source.line(f"({', '.join(through)},) = {run}(leaves, extra{arguments})")
         else:
-            with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
+            if self.wanted:  # a result without gradients, of leaves that have some
+                with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
+                    source.line(f"{run}(leaves, extra)")
+            else:
                 source.line(f"{run}(leaves, extra)")
         extra = [n for n, t in zip(made, self.through_autograd, strict=True) if not t]
         if extra:

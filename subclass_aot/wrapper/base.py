@@ -136,8 +136,8 @@ class WrapperTensor(torch.Tensor):
     def data(self, value: Any) -> None:
         if type(value) is not type(self):
             raise TypeError(
-                f"the data of a {type(self).__name__} cannot be replaced by a {type(value).__name__}: its inner tensors "
-                f"would stay as they were. Give a {type(self).__name__}"
+                f"the data of a {type(self).__name__} cannot be replaced by a {type(value).__name__}: its inner "
+                f"tensors would stay as they were. Give a {type(self).__name__}"
             )
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         for name in (*self.__tensor_flatten__()[0], *self._attribute_names):

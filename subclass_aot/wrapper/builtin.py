@@ -90,7 +90,7 @@ def _new(cls: Any, func: Any, self: Any, size: Any, stride: Any = None, **kwargs
         tensors[name] = new.default(tensor, own_size, **{**kwargs, "dtype": dtype})
     result = rebuild(self, tensors)
     if result.dtype != wanted or (stride is not None and list(result.stride()) != list(stride)):
-        why = f"a {cls.__name__} of {size} would have {result.dtype} and strides {result.stride()}, not {wanted}, {stride}"
+        why = f"of size {size} it would have {result.dtype} and strides {result.stride()}, not {wanted} and {stride}"
         raise errors.no_rule(cls, func, (self, size), kwargs, why)
     return result
 

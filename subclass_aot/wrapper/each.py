@@ -79,7 +79,7 @@ def _mixed(cls: Any, bound: dict[str, Any], facts: Facts) -> bool:
 
 
 def _grouped(cls: Any, func: Any, facts: Facts, bound: dict[str, Any]) -> Any:
-    """An operator on lists, position by position: apart on the positions without wrapper and on those of each layout."""
+    """An operator on lists: run apart on the positions without wrapper and on those with wrappers of each layout."""
     length = len(next(bound[name] for name in facts.names if name in facts.lists and bound.get(name)))
     lists = {name: v for name, v in bound.items() if isinstance(v, list | tuple) and len(v) == length}
     groups: dict[Any, list[int]] = {}

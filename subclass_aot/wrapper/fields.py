@@ -86,7 +86,7 @@ def _evaluate(cls: type, name: str, annotation: Any, caller_locals: Mapping[str,
     try:
         return eval(annotation, dict(module), dict(caller_locals))
     except Exception as error:
-        if "Tensor" in annotation or "ClassVar" in annotation:
+        if any(word in annotation for word in ("Tensor", "torch", "ClassVar")):
             raise DefinitionError(
                 messages.UNREADABLE.format(cls=cls.__name__, name=name, annotation=annotation, error=error)
             ) from error

@@ -43,6 +43,7 @@ class Planner:
         self.positional = list(self.bound)[: len(args)]
         self.keywords = list(kwargs)
         self.wrappers = {name: found for name, value in self.bound.items() if (found := self._wrappers_in(name, value))}
+        self.kinds = {type(wrapper) for found in self.wrappers.values() for wrapper in found}
         layouts = [wrapper.__tensor_flatten__()[0] for found in self.wrappers.values() for wrapper in found]
         self.names: list[str] = layouts[0]
         for names in layouts:
@@ -86,12 +87,7 @@ class Planner:
 
     def _is_wrapper(self, element: str) -> str:
         """The expression for whether an element of a mixed list is taken apart."""
-        kinds = frozenset(type(wrapper) for found in self.wrappers.values() for wrapper in found)
-        return f"type({element}) in {self.source.const(kinds, 'kinds') if len(kinds) > 1 else self._kinds(kinds)}"
-
-    def _kinds(self, kinds: frozenset[type]) -> str:
-        (kind,) = kinds
-        return f"({self.source.const(kind, kind.__name__)},)"
+        return f"type({element}) in {self.source.const(self.kinds, 'kinds')}"
 
     def _proto(self) -> str:
         """The expression of a wrapper of `cls` itself, whose context the results get."""
@@ -181,7 +177,7 @@ class Planner:
         self.source.line(f"{change}({self.source.const(self.func, 'func')}, ({positional}), {{{keywords}}})")
 
     def _follow_resize(self, name: str) -> None:
-        """Writes what keeps the outer size right where `out=` was of another size, and so the inner tensors were resized."""
+        """Writes what keeps the outer size right where `out=` had another size and its inner tensors were resized."""
         change = self.source.const(_torch.apply_to_outer, "apply_to_outer")
         resize = self.source.const(aten.resize_.default, "resize_")
         size = f"{name}.{self.names[0]}.shape"

@@ -102,8 +102,8 @@ def _defaults(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any])
             field.kind == "context" and field.name not in attributes
         ):
             raise InnerTensorError(
-                f"this saved {cls.__name__} has no {field.name}: it was written before the class had that field. Give the "
-                f"field a default ({'torch.Tensor | None = None' if field.kind == 'tensor' else 'a value'}), "
+                f"this saved {cls.__name__} has no {field.name}: it was written before the class had that field. Give "
+                f"the field a default ({'torch.Tensor | None = None' if field.kind == 'tensor' else 'a value'}), "
                 "so that old files can be read"
             )
     return defaults
