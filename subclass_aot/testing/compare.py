@@ -65,9 +65,9 @@ def difference(expected: Any, got: Any, strides: bool = True) -> str:
         return f"{type(expected).__name__} expected, {type(got).__name__} got"
     if not isinstance(expected, torch.Tensor):
         return "" if expected == got else f"{expected!r} expected, {got!r} got"
-    facts = ["shape", "dtype", "device", "layout", "requires_grad"]
-    if expected._base is None:  # a view made under `no_grad` of one that was not says contradictory things
-        facts.append("is_leaf")
+    facts = ["shape", "dtype", "device", "layout"]
+    if expected._base is None or expected.grad_fn is not None:  # a view of a view under `no_grad` contradicts itself
+        facts += ["requires_grad", "is_leaf"]
     for fact in facts:
         a, b = getattr(expected, fact), getattr(got, fact)
         if a != b:

@@ -22,6 +22,7 @@ EXPRESSIONS = (
     "{0}.sum(0)", "{0}.mean(-1, keepdim=True)", "torch.where({0} > 1, {0}, {1})", "torch.cat([{0}, {1}])",
     "torch.stack([{0}, {1}])", "{0}.softmax(-1)", "{0}.clone()", "{0}.contiguous()", "{0} > 1", "{0}.relu()",
     "torch.ones_like({0}) * {0}", "torch.nn.functional.linear({0}, {1})", "{0} * torch.arange(1, 1 + {0}.shape[-1])",
+    "{0}.detach().requires_grad_()",
 )  # fmt: skip
 """What computes a value."""
 
@@ -35,7 +36,7 @@ VIEWS = (
 WRITES = (
     "{0}.mul_(2)", "{0}.add_({1})", "{0}.mul_({1})", "{0}.copy_({1})", "{0}.zero_()", "{0}.sin_()", "{0}[0] = 1.5",
     "{0}[0].mul_(3)", "{0}.t().add_(1)", "{0}[1:].copy_({1}[1:])", "{0}.view(-1)[0] = 0.25", "{0}.fill_(0.5)",
-    "{0}.requires_grad_()", "torch.sin({1}, out={0})", "{0}.clamp_(0.1, 0.9)",
+    "torch.sin({1}, out={0})", "{0}.clamp_(0.1, 0.9)",
 )  # fmt: skip
 """What changes a tensor."""
 
@@ -154,7 +155,7 @@ def _alias_of(tensor: Any, alias: str) -> Any:
         return tensor
     if alias == "inner":
         return dense_leaves(tensor)[0].detach()
-    return tensor.detach().view(-1)[1:] if type(tensor) is torch.Tensor else tensor.detach()
+    return tensor.detach()[1:] if type(tensor) is torch.Tensor and tensor.dim() else tensor.detach()
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -148,8 +149,12 @@ def trace_arguments(
 ) -> JointTrace:
     """Traces `fn` on a call that was taken apart already. See `trace_joint`."""
     inference = torch.is_inference_mode_enabled()
-    with torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled() and not inference):
+    with _one_at_a_time, torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled() and not inference):
         return _Trace(fn, arguments, decompositions, inference).run()
+
+
+_one_at_a_time = threading.RLock()
+"""Modules have other tensors for parameters while they are traced; two traces of one module must not meet."""
 
 
 class _Trace:

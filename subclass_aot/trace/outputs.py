@@ -142,7 +142,7 @@ class OutputReader:
         leaves = plan.unwrap([result])
         if not any(isinstance(leaf, MetaTensor) for leaf in leaves):
             return Constant(result)
-        through = result.grad_fn is not None
+        through = _has_history(result)
         sources = tuple(self._leaf(leaf, result.requires_grad) for leaf in leaves)
         return Value(plan.metas[0], sources, through, result.requires_grad and not through)
 
@@ -175,7 +175,12 @@ class OutputReader:
                 f"A result is a view of an input, and the view cannot be made again from another tensor: {error}\n"
                 "Return a copy instead, as in result.clone()."
             ) from error
-        return ViewOfInput(value, _torch.view_function(clean), result.requires_grad)
+        return ViewOfInput(value, _torch.view_function(clean), _has_history(result))
+
+
+def _has_history(result: torch.Tensor) -> bool:
+    """True if autograd goes through a result. A view of a view made under `no_grad` requires grad and has no history."""
+    return result.requires_grad and result.grad_fn is not None
 
 
 def spec_of_tangent(spec: Spec) -> Spec:

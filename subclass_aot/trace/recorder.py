@@ -56,7 +56,7 @@ class Recorder(Stream):
         self.constants: dict[str, torch.Tensor] = {}
         self.written: dict[MetaTensor, set[Phase]] = {}
         self.stack_of: Callable[[], str] = self._stack_from_python
-        self._constant_leaves: dict[int, MetaTensor] = {}
+        self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._literals: dict[fx.Node, torch.Tensor] = {}
         self._last_placeholder: fx.Node | None = None
         self._stacks: dict[int, tuple[Any, ...]] = {}
@@ -72,26 +72,25 @@ class Recorder(Stream):
 
     def stand_in(self, tensor: torch.Tensor, leaf: MetaTensor) -> None:
         """From now on `leaf` stands for the real `tensor` wherever the program meets it."""
-        self._constant_leaves[id(tensor)] = leaf
+        self._stand_ins[id(tensor)] = tensor, leaf  # the tensor is kept alive, so that its id stays its own
 
     def admit(self, tensor: torch.Tensor) -> MetaTensor:
-        leaf = self._constant_leaves.get(id(tensor))
-        if leaf is not None:
-            return leaf
         if tensor.requires_grad and torch.is_grad_enabled():
             kind = "an nn.Parameter" if isinstance(tensor, torch.nn.Parameter) else "a tensor"
             raise TraceError(
                 _CONSTANT_REQUIRES_GRAD.format(line=user_line(), kind=kind, shape=list(tensor.shape))
             )
-        tensor = tensor.detach()
-        return self.constant(f"_constant{len(self.constants)}", tensor, key=tensor)
-
-    def constant(self, name: str, tensor: torch.Tensor, key: torch.Tensor | None = None) -> MetaTensor:
-        """A graph attribute that holds a real tensor."""
-        self.constants[name] = tensor  # keeps it alive, so that its id stays its own
-        leaf = self._leaf(Spec.of(tensor), self.graph.create_node("get_attr", name))
-        self._constant_leaves[id(tensor if key is None else key)] = leaf
+        known = self._stand_ins.get(id(tensor))
+        if known is not None:
+            return known[1]
+        leaf = self.constant(f"_constant{len(self.constants)}", tensor.detach())
+        self.stand_in(tensor, leaf)
         return leaf
+
+    def constant(self, name: str, tensor: torch.Tensor) -> MetaTensor:
+        """A graph attribute that holds a real tensor."""
+        self.constants[name] = tensor
+        return self._leaf(Spec.of(tensor), self.graph.create_node("get_attr", name))
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         node = leaf.tag

@@ -1,0 +1,316 @@
+"""The recipe "each" against the operator on each inner tensor, with no wrapper in sight."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from subclass_aot.errors import OperatorRuleError
+from subclass_aot.wrapper import Outer, WrapperTensor
+
+aten = torch.ops.aten
+
+
+class Pair(WrapperTensor, fallback="each"):
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+class Many(WrapperTensor, fallback="each"):
+    members: list[torch.Tensor]
+    mask: torch.Tensor | None = None
+    label: str = ""
+
+
+def pair(*size: int, seed: int = 0) -> Pair:
+    generator = torch.Generator().manual_seed(seed)
+    return Pair(torch.randn(size, generator=generator), torch.randn(size, generator=generator))
+
+
+def assert_pair(actual: Any, left: torch.Tensor, right: torch.Tensor) -> None:
+    assert type(actual) is Pair
+    for mine, theirs in ((actual.left, left), (actual.right, right)):
+        torch.testing.assert_close(mine, theirs, equal_nan=True)
+    assert (actual.shape, actual.stride(), actual.storage_offset(), actual.dtype) == (
+        left.shape,
+        left.stride(),
+        left.storage_offset(),
+        left.dtype,
+    )
+
+
+CALLS: dict[str, Any] = {
+    "two wrappers": lambda x, y: x + y,
+    "keyword": lambda x, y: torch.add(x, y, alpha=3),
+    "dense operand": lambda x, y: x * torch.ones(3, 4),
+    "dense first": lambda x, y: torch.ones(3, 4) - x,
+    "scalar": lambda x, y: x + 2.5,
+    "reflected": lambda x, y: 1 / x,
+    "0-dim": lambda x, y: x * torch.tensor(2.0, dtype=torch.float64),
+    "compare": lambda x, y: x > y,
+    "list": lambda x, y: torch.cat([x, y]),
+    "mixed list": lambda x, y: torch.stack([x, torch.zeros(3, 4), y]),
+    "optional in list": lambda x, y: x[torch.tensor([0, 2])],
+    "where": lambda x, y: torch.where(x > 0, x, y),
+    "reduce": lambda x, y: x.sum(0, keepdim=True),
+    "matmul": lambda x, y: x @ y.t(),
+    "dtype": lambda x, y: x.to(torch.float64),
+    "view": lambda x, y: x.view(2, 6),
+    "slice": lambda x, y: x[1:, ::2],
+    "transpose": lambda x, y: x.t(),
+    "broadcast": lambda x, y: x.expand(2, 3, 4),
+    "softmax": lambda x, y: x.softmax(-1),
+    "like": lambda x, y: torch.full_like(x, 3),
+    "new": lambda x, y: x.new_zeros(2, 2),
+    "clone": lambda x, y: x.clone(memory_format=torch.contiguous_format),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_one_output(call: Any) -> None:
+    x, y = pair(3, 4), pair(3, 4, seed=1)
+    assert_pair(call(x, y), call(x.left, y.left), call(x.right, y.right))
+    assert_pair(call(x, y), call(x.left, y.left), call(x.right, y.right))  # by the kept plan
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda x: x.max(0), lambda x: x.unbind(), lambda x: x.split(2, 1), lambda x: torch.linalg.qr(x), lambda x: x.aminmax()],
+)
+def test_several_outputs(call: Any) -> None:
+    x = pair(3, 4)
+    for actual, left, right in zip(call(x), call(x.left), call(x.right), strict=True):
+        assert_pair(actual, left, right)
+
+
+def test_outputs_that_are_not_tensors_come_from_the_first() -> None:
+    x = Pair(torch.tensor(3.0), torch.tensor(4.0))
+    assert x.item() == 3.0
+    assert torch.equal(x, x)
+
+
+def test_absent_outputs_stay_absent() -> None:
+    x = pair(2, 3)
+    grads = aten.native_layer_norm_backward(x, x, [3], x.sum(1, True), x.sum(1, True), None, None, [True, False, False])
+    assert type(grads[0]) is Pair and grads[1:] == (None, None)
+
+
+def test_in_place_returns_the_same_object_and_writes_inside() -> None:
+    x, y = pair(3, 4), pair(3, 4, seed=1)
+    left, expected = x.left, x.left + y.left
+    assert x.add_(y) is x
+    assert x.left is left
+    torch.testing.assert_close(left, expected)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.t_(),
+        lambda x: x.transpose_(0, 1),
+        lambda x: x.unsqueeze_(1),
+        lambda x: x.squeeze_(),
+        lambda x: x.squeeze_(1),
+        lambda x: x.swapaxes_(0, 1),
+        lambda x: x.resize_(2, 2),
+        lambda x: x.resize_(5, 7),
+        lambda x: x.as_strided_((2,), (2,), 1),
+        lambda x: x.set_(torch.zeros(7)),
+        lambda x: x.resize_as_(torch.zeros(2, 1)),
+    ],
+)
+def test_operators_that_change_sizes_change_the_outer_ones_too(change: Any) -> None:
+    x = Pair(torch.zeros(3, 1, 4)[:, 0], torch.ones(3, 4))
+    reference = x.left.clone()
+    assert change(x) is x
+    change(reference)
+    assert (x.shape, x.stride()) == (reference.shape, reference.stride())
+    assert x.left.shape == x.right.shape == x.shape
+    assert (x + 1).shape == x.shape
+
+
+def test_set_to_another_wrapper() -> None:
+    x, y = pair(3, 4), pair(5)
+    x.set_(y)
+    assert x.shape == (5,) and x.right.data_ptr() == y.right.data_ptr()
+
+
+def test_out() -> None:
+    x, y, out = pair(3, 4), pair(3, 4, seed=1), pair(3, 4, seed=2)
+    left = out.left
+    assert torch.add(x, y, out=out) is out
+    assert out.left is left
+    assert_pair(out, x.left + y.left, x.right + y.right)
+    empty = Pair(torch.zeros(0), torch.zeros(0))
+    torch.mul(x, y, out=empty)
+    assert_pair(empty, x.left * y.left, x.right * y.right)
+    values, indices = pair(0), Pair(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
+    returned = torch.max(x, 0, out=(values, indices))
+    assert returned[0] is values and returned[1] is indices
+    assert_pair(indices, x.left.max(0).indices, x.right.max(0).indices)
+
+
+def test_a_write_through_a_view_reaches_the_base() -> None:
+    x = pair(3, 4)
+    x.t()[1].fill_(7)
+    assert (x.left[:, 1] == 7).all() and (x.right[:, 1] == 7).all()
+
+
+@pytest.mark.parametrize("view", [lambda x: x.detach(), lambda x: x.t(), lambda x: x.unbind()[1], lambda x: x.view(12)])
+def test_views_share_the_outer_storage(view: Any) -> None:
+    x = pair(3, 4)
+    assert view(x).untyped_storage()._cdata == x.untyped_storage()._cdata
+    assert (x + 1).untyped_storage()._cdata != x.untyped_storage()._cdata
+
+
+def test_random_operators_draw_for_each_inner_tensor_in_turn() -> None:
+    x = pair(3, 4)
+    torch.manual_seed(0)
+    drawn = torch.rand_like(x)
+    torch.manual_seed(0)
+    assert_pair(drawn, torch.rand(3, 4), torch.rand(3, 4))
+    torch.manual_seed(0)
+    x.random_(3, 9)
+    torch.manual_seed(0)
+    assert_pair(x, torch.empty(3, 4).random_(3, 9), torch.empty(3, 4).random_(3, 9))
+
+
+def test_lists_with_dense_tensors_among_the_written() -> None:
+    x, y, dense, other = pair(3), pair(3, seed=1), torch.ones(3), torch.full((3,), 2.0)
+    expected = x.left + 3 * y.left
+    torch._foreach_add_([dense, x], [other, y], alpha=3)
+    torch.testing.assert_close(x.left, expected)
+    assert dense.tolist() == [7.0] * 3
+    results = torch._foreach_mul([dense, x, dense], 2)
+    assert [type(result) for result in results] == [torch.Tensor, Pair, torch.Tensor]
+    torch.testing.assert_close(results[1].right, 2 * x.right)
+
+
+def test_lists_with_wrappers_of_several_layouts() -> None:
+    one, two = Many([torch.ones(2)]), Many([torch.ones(2), torch.ones(2)], label="two")
+    results = torch._foreach_add([one, torch.ones(2), two], 1)
+    assert [type(result) for result in results] == [Many, torch.Tensor, Many]
+    assert [len(results[0].members), len(results[2].members), results[2].label] == [1, 2, "two"]
+
+
+def test_a_dense_tensor_cannot_take_several_values() -> None:
+    with pytest.raises(OperatorRuleError, match=r"writes to \(or views\) `self`, a dense tensor, and reads a Pair") as error:
+        torch.zeros(3, 4).add_(pair(3, 4))
+    assert "test_each.py" in str(error.value) and "@Pair.implements(torch.ops.aten.add_.Tensor)" in str(error.value)
+    dense = torch.zeros(3)
+    with pytest.raises(OperatorRuleError):
+        torch._foreach_add_([dense], [pair(3)])
+    with pytest.raises(OperatorRuleError):
+        torch.add(pair(3), 1, out=dense)
+    assert dense.tolist() == [0, 0, 0]
+
+
+def test_a_dense_tensor_can_take_the_only_one() -> None:
+    class Alone(WrapperTensor, fallback="each"):
+        only: torch.Tensor
+
+    dense = torch.zeros(3)
+    assert dense.add_(Alone(torch.ones(3))) is dense
+    assert dense.tolist() == [1, 1, 1]
+
+
+def test_optional_and_list_fields() -> None:
+    many = Many([torch.ones(2), torch.zeros(2)], mask=torch.ones(2), label="w")
+    result = (many + many) * 2
+    assert [member.tolist() for member in result.members] == [[4, 4], [0, 0]]
+    assert result.mask.tolist() == [4, 4] and result.label == "w"
+    assert (Many([torch.ones(2)]) + 1).mask is None
+    assert torch.cat([many, many]).shape == (4,)
+    with pytest.raises(OperatorRuleError, match=r"hold different inner tensors: \['members_0'\] and \['members_0', 'mask'\]"):
+        Many([torch.ones(2)]) + Many([torch.ones(2)], torch.ones(2))
+
+
+def test_wrappers_with_different_context() -> None:
+    one, two = Many([torch.ones(2)], label="one"), Many([torch.ones(2)], label="two")
+    with pytest.raises(OperatorRuleError, match="different context: label is 'one' and 'two'"):
+        one + two
+    with pytest.raises(OperatorRuleError, match="different context: label is 'one' and 'two'"):
+        torch.cat([one, torch.ones(2), two])
+    assert (one + Many([torch.ones(2)], label="one")).label == "one"
+
+
+def test_relatives_meet_in_the_most_derived_class() -> None:
+    class Labelled(Pair):
+        label: str = "none"
+
+    base, derived = pair(3), Labelled(torch.ones(3), torch.ones(3), "x")
+    for result in (base + derived, derived + base, torch.cat([base, derived])[:3], torch.cat([derived, base])[:3]):
+        assert type(result) is Labelled and result.label == "x"
+
+
+def test_outer_rule_of_the_result() -> None:
+    class Half(WrapperTensor, fallback="each"):
+        payload: torch.Tensor
+
+        def outer(self) -> Outer:
+            return Outer.like(self.payload, dtype=torch.float16)
+
+    result = Half(torch.zeros(2, 3)).t()
+    assert (result.dtype, result.shape, result.payload.dtype) == (torch.float16, (3, 2), torch.float32)
+
+
+def test_nested_wrappers() -> None:
+    inner = pair(3, 4)
+    nested = Pair(inner, torch.zeros(3, 4))
+    result = (nested + inner.left).t().sum(0)
+    assert_pair(result.left, (inner.left * 2).t().sum(0), (inner.right + inner.left).t().sum(0))
+    assert result.right.shape == (3,)
+
+
+def test_complex_views() -> None:
+    x = Pair(torch.randn(3, dtype=torch.complex64), torch.randn(3, dtype=torch.complex64))
+    assert_pair(x.conj().real, x.left.real, x.right.real)
+    assert_pair(torch.view_as_real(x.conj() * 1), torch.view_as_real(x.left.conj() * 1), torch.view_as_real(x.right.conj() * 1))
+
+
+def test_the_plan_is_readable() -> None:
+    x = pair(3)
+    x + x
+    x.detach()
+    source = inspect.getsource(Pair._handlers[aten.detach.default])
+    assert "left = self.left.detach()" in source
+    assert "alias_outer_storage(result, self)" in source
+
+
+STEPS: list[Any] = [
+    lambda x: x + 1,
+    lambda x: x * x,
+    lambda x: x.sin(),
+    lambda x: x.mul_(2),
+    lambda x: x[0:1].add_(1) if x.dim() else x.add_(1),
+    lambda x: x.transpose(0, -1) if x.dim() else x,
+    lambda x: x.unsqueeze(0),
+    lambda x: x.reshape(-1),
+    lambda x: x.t_() if x.dim() == 2 else x,
+    lambda x: x.flip(0) if x.dim() else x,
+    lambda x: torch.cat([x, x]) if x.dim() else x,
+    lambda x: x.unbind()[0] if x.dim() > 1 else x,
+    lambda x: x.sum(-1) if x.dim() > 1 else x,
+    lambda x: torch.clamp(x, min=-2, max=2),
+    lambda x: x.clone(),
+    lambda x: torch.exp(-x.abs(), out=torch.empty_like(x)),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(range(len(STEPS))), max_size=8), st.integers(1, 4), st.integers(1, 3), st.booleans())
+def test_random_programs(steps: list[int], rows: int, columns: int, inference: bool) -> None:
+    base = pair(rows, columns)
+    x, left, right = base, base.left.clone(), base.right.clone()
+    first_left, first_right = left, right
+    with torch.inference_mode(inference):
+        for step in steps:
+            x, left, right = STEPS[step](x), STEPS[step](left), STEPS[step](right)
+            assert_pair(x, left, right)
+    torch.testing.assert_close(base.left.reshape(-1), first_left.reshape(-1))
+    torch.testing.assert_close(base.right.reshape(-1), first_right.reshape(-1))
