@@ -14,17 +14,22 @@ SIZE, STRIDE = (4, 4), (4, 1)
 Flat = Callable[[Any], Any]
 
 
-def unwrap(count: int, depth: int) -> Flat:
-    """Straight-line reads of the leaves of `count` trees of two-tensors, without a check.
+def unwrap(count: int, depth: int, check: type | None = None) -> Flat:
+    """Straight-line reads of the leaves of `count` trees of two-tensors.
 
-    >>> print(_unwrap_text(1, 2))
+    Args:
+        count: How many.
+        depth: How many wrappers lie above a leaf.
+        check: The class that each wrapper must be of; nothing is checked without it.
+
+    >>> print(_unwrap_text(1, 2, False))
     def unwrap(values):
         t0, = values
         t0a = t0.a
         t0b = t0.b
         return [t0a.a, t0a.b, t0b.a, t0b.b]
     """
-    return _function(_unwrap_text(count, depth), "unwrap", {})
+    return _function(_unwrap_text(count, depth, check is not None), "unwrap", {"TwoTensor": check})
 
 
 def wrap(cls: type, count: int, depth: int, *, by_constructor: bool) -> Flat:
@@ -46,11 +51,14 @@ def _function(text: str, name: str, constants: dict[str, Any]) -> Flat:
     return namespace[name]
 
 
-def _unwrap_text(count: int, depth: int) -> str:
+def _unwrap_text(count: int, depth: int, check: bool) -> str:
     trees = [f"t{i}" for i in range(count)]
     lines = ["def unwrap(values):", f"    {', '.join(trees)}, = values"]
-    for tree in trees:
-        lines += [f"    {path} = {path[:-1]}.{path[-1]}" for d in range(1, depth) for path in _paths(tree, d)]
+    for above, path in ((d, path) for tree in trees for d in range(depth) for path in _paths(tree, d)):
+        if above:
+            lines.append(f"    {path} = {path[:-1]}.{path[-1]}")
+        if check:
+            lines.append(f"    if {path}.__class__ is not TwoTensor: raise TypeError('{path}')")
     leaves = [f"{path[:-1]}.{path[-1]}" for tree in trees for path in _paths(tree, depth)]
     return "\n".join([*lines, f"    return [{', '.join(leaves)}]"])
 

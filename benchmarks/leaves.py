@@ -16,7 +16,8 @@ from benchmarks.row import Result, Target
 COUNTS = (1, 10, 100, 1000)
 DEPTHS = (1, 2, 3)
 
-_LOOP, _GENERATED, _HAND = "torch's loop", "torch's generated code", "hand-written"
+_LOOP, _GENERATED = "torch's loop", "torch's generated code"
+_HAND, _CHECKED = "hand-written", "hand-written, with class checks"
 _OURS = "subclass_aot.TwoTensor"
 _THEIRS = "torch's TwoTensor"
 UNWRAP_FLOOR = Target.within(1.3, "unwrap against hand-written code")
@@ -35,16 +36,16 @@ def run(budget: Budget, counts: tuple[int, ...] = COUNTS, depths: tuple[int, ...
 
 
 def _results(subject: str, case: str, times: Comparison) -> Iterator[Result]:
-    """Each class against the same class the other ways; our class against torch's generated code on torch's class too."""
+    """Each class against itself the other ways; our class also against torch's generated code on torch's class."""
     for cls in (_OURS, _THEIRS):
-        against: dict[str, Target | None] = {
-            f"{_LOOP}, {cls}": UNWRAP_LOOP if subject == "unwrap" else None,
-            f"{_GENERATED}, {cls}": None,
-            f"{_HAND}, {cls}": UNWRAP_FLOOR if subject == "unwrap" else None,
-        }
+        targets: dict[str, Target | None] = {_LOOP: None, _GENERATED: None, _HAND: None}
+        if subject == "unwrap":
+            targets |= {_LOOP: UNWRAP_LOOP, _HAND: UNWRAP_FLOOR, _CHECKED: None}
+        against = {_on(way, cls): target for way, target in targets.items()}
+        names = {_on(way, cls): way for way in targets}
         if cls == _OURS and subject != "unwrap":
-            against[f"{_GENERATED}, {_THEIRS}"] = WRAP_GENERATED if subject == "wrap" else None
-        yield Result(subject, f"{case}, {cls}", times, f"plan, {cls}", against)
+            against[_on(_GENERATED, _THEIRS)] = WRAP_GENERATED if subject == "wrap" else None
+        yield Result(subject, f"{case}, {cls}", times, _on("plan", cls), against, names)
 
 
 class _Class:
@@ -67,6 +68,7 @@ class _Class:
                 by_hand.wrap(cls, count, depth, by_constructor=by_constructor),
             ),
         }
+        self.unwrap_checked = by_hand.unwrap(count, depth, check=cls)
         self.round_trip = torch_side.unwrap_and_wrap_generated(metas)
 
     def sides(self, subject: str) -> dict[str, Side]:
@@ -81,7 +83,9 @@ class _Class:
                 side = Side(_copy_then(self.round_trip), (self.values,))
             else:
                 side = Side(_in_sequence(unwrap, wrap), (self.values,))
-            sides[f"{way}, {self.name}"] = side
+            sides[_on(way, self.name)] = side
+        if subject == "unwrap":
+            sides[_on(_CHECKED, self.name)] = Side(self.unwrap_checked, (self.values,))
         return sides
 
 
@@ -90,6 +94,10 @@ def tree(cls: Any, depth: int) -> torch.Tensor:
     if depth == 0:
         return torch.randn(by_hand.SIZE)
     return cls(tree(cls, depth - 1), tree(cls, depth - 1))
+
+
+def _on(way: str, cls: str) -> str:
+    return f"{way} on {cls}"
 
 
 def _in_sequence(unwrap: Callable[[Any], Any], wrap: Callable[[Any], Any]) -> Callable[[Any], Any]:

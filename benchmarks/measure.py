@@ -45,10 +45,14 @@ class Side:
     units: int = 1
 
     def timer(self) -> timeit.Timer:
-        """A timer of one call. (The standard library's: torch's `Timer` warms up before each block, twice as long as
-        one call, which would take most of the time where a call takes seconds.)"""
+        """A timer of one call.
+
+        It is the standard library's: torch's `Timer` makes two calls more before every block, which would take most
+        of the time where a call takes seconds, and it cannot read the processor's clock.
+        """
         names = {f"argument_{i}": argument for i, argument in enumerate(self.arguments)}
-        return timeit.Timer(f"function({', '.join(names)})", timer=time.process_time, globals={"function": self.function, **names})
+        known = {"function": self.function, **names}
+        return timeit.Timer(f"function({', '.join(names)})", timer=time.process_time, globals=known)
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,8 @@ def compare(sides: Mapping[str, Side], budget: Budget) -> Comparison:
     """Times all sides in turns.
 
     In each round every side runs one block of calls, long enough for the clock; the next round begins with the next
-    side. The garbage collector is off inside a block. The first call of each side is not counted.
+    side. The garbage collector is off inside a block. The first calls of each side are not counted. Time is processor
+    time of this process, so that other programs on the machine change it little.
 
     Args:
         sides: What to time, by name.
@@ -112,8 +117,16 @@ def compare(sides: Mapping[str, Side], budget: Budget) -> Comparison:
 
 
 def _calls_per_block(timer: timeit.Timer, budget: Budget) -> int:
-    timer.timeit(1)
+    """Warms up, then finds out how many calls fill a block."""
+    first_us = timer.timeit(1) * 1e6
+    timer.timeit(_WARM_UP if first_us < _SLOW_US else 1)
     calls = 1
     while (taken_us := timer.timeit(calls) * 1e6) < budget.block_us / 2:
         calls *= 2
     return max(1, round(calls * budget.block_us / taken_us))
+
+
+_WARM_UP = 20
+"""Calls after which CPython has specialized the instructions of a function."""
+_SLOW_US = 20_000.0
+"""A call that takes longer is warmed up only once."""

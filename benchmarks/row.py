@@ -69,17 +69,19 @@ class Result:
         comparison: The raw times of every side.
         ours: The side that is this library.
         against: The other sides that get a row, each with its target.
+        names: How the table calls a side, where not by its name in the comparison.
     """
 
     subject: str
     case: str
     comparison: Comparison
     ours: str
-    against: Mapping[str, Target | None] = field(default_factory=dict)
+    against: Mapping[str, Target | None]
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> Iterator[Row]:
         """One row for each of the other sides."""
-        for other, target in self.against.items():
-            times = self.comparison
-            ratio = times.ratio(self.ours, other)
-            yield Row(self.subject, self.case, other, times.median_us(self.ours), times.median_us(other), ratio, target)
+        times, ours_us = self.comparison, self.comparison.median_us(self.ours)
+        for side, target in self.against.items():
+            name, ratio = self.names.get(side, side), times.ratio(self.ours, side)
+            yield Row(self.subject, self.case, name, ours_us, times.median_us(side), ratio, target)

@@ -59,6 +59,10 @@ class CompilerResultError(SubclassAotError, RuntimeError):
     """A compiler backend returned something that is not what it was asked for."""
 
 
+class DoubleBackwardError(SubclassAotError, RuntimeError):
+    """The result of a compiled backward was differentiated again."""
+
+
 class TangentError(SubclassAotError, TypeError):
     """A gradient that arrived in backward is not of the kind the backward graph was traced for."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from subclass_aot.trace import SameAsInput, SameAsOutput, Value, ViewOfInput
+from subclass_aot.trace import SameAsInput, SameAsOutput, Value, ViewOfBase, ViewOfInput
 
 
 def explain(fn: Any, specializations: list[Any]) -> str:
@@ -49,6 +49,8 @@ def _output(output: Any, signature: Any) -> str:
         return f"the same object as output {output.output}"
     if isinstance(output, ViewOfInput):
         return f"a view of {signature.inputs[output.value].path}"
+    if isinstance(output, ViewOfBase):
+        return f"a view of {'a tensor that several outputs share' if output.output is None else f'output {output.output}'}"
     return f"the constant {output.value!r}"
 
 

@@ -96,7 +96,8 @@ def test_readme_python_runs_as_written(number: int, tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     if number == 0:
-        assert done.stdout.startswith(_blocks("text")[0].rstrip())
+        shown = _blocks("text")[0].rstrip()
+        assert done.stdout.startswith(shown), f"the README shows other code than it prints now:\n{done.stdout}"
 
 
 def test_readme_commands_are_targets_of_the_makefile() -> None:

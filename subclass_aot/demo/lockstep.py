@@ -38,14 +38,13 @@ class Record:
 
     @property
     def loss_difference(self) -> float:
-        """The largest difference between the two losses of a step."""
-        pairs = zip(self.eager_losses, self.compiled_losses, strict=True)
-        return max(abs(eager - compiled) for eager, compiled in pairs)
+        """The largest difference between the two losses of a step; NaN if any is."""
+        return float((torch.tensor(self.eager_losses) - torch.tensor(self.compiled_losses)).abs().max())
 
     @property
     def parameter_difference(self) -> float:
-        """The largest difference between two numbers of the parameters after a step."""
-        return max(self.parameter_differences)
+        """The largest difference between two numbers of the parameters after a step; NaN if any is."""
+        return float(torch.tensor(self.parameter_differences).max())
 
 
 class Lockstep:
@@ -83,7 +82,9 @@ class Lockstep:
         """The largest difference between two leaves that should be equal."""
         eager, compiled = (self._plan.unwrap(list(twin.parameters())) for twin in (self.eager, self.compiled))
         with torch.no_grad():
-            return max(float((a.double() - b.double()).abs().max()) for a, b in zip(eager, compiled, strict=True))
+            return float(
+                torch.stack([(a.double() - b).abs().max() for a, b in zip(eager, compiled, strict=True)]).max()
+            )
 
 
 def _forward_backward(

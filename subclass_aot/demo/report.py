@@ -88,11 +88,12 @@ class RichScreen:
 
     def table(self, title: str, rows: Sequence[Row]) -> None:
         """Shows the rows as a table."""
+        from rich.box import SIMPLE
         from rich.table import Table
 
-        table = Table(title=title)
+        table = Table(title=title, box=SIMPLE)
         for head in ("", "subclass_aot", "beside", ""):
-            table.add_column(head)
+            table.add_column(head, no_wrap=head != "beside")
         colour = {None: "", True: "green", False: "bold red"}
         for row in rows:
             table.add_row(row.what, row.ours, row.beside, row.verdict, style=colour[row.passed])

@@ -106,6 +106,11 @@ class Spec:
             return 0
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
 
+    @property
+    def overlaps_itself(self) -> bool:
+        """True if several elements are one place in memory, as in an expanded tensor."""
+        return any(length > 1 and step == 0 for length, step in zip(self.size, self.stride, strict=True))
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Spec is immutable: make another one with Spec.make(...) instead of setting {name!r}.")
 

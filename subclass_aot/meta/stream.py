@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from subclass_aot import _torch
 from subclass_aot.meta.infer import infer, on_new_rule
@@ -115,19 +116,33 @@ class Stream(_torch.DispatchMode):
                 result = decomposition(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if effects_of(func).composite:  # autograd takes these apart; inference mode does not
+        effects = effects_of(func)
+        if effects.composite:  # autograd takes these apart; inference mode does not
             with self:
                 return func.decompose(*args, **kwargs)
         args = tuple([self._admitted(a) for a in args])
         if kwargs:
             kwargs = {name: self._admitted(a) for name, a in kwargs.items()}
-        if func is _ITEM:
-            known = self.value_of(args[0])
+        if effects.data_dependent:
+            known = self._known(func, args, kwargs)
             if known is not None:
-                return known.item()
+                return known
         result = run(func, args, kwargs)
         self.heard(func, args, kwargs, result)
         return result
+
+    def _known(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator that asks for values, if those of all its tensors are known."""
+        leaves, structure = tree_flatten((args, kwargs))
+        for i, leaf in enumerate(leaves):
+            if type(leaf) is MetaTensor:
+                leaves[i] = self.value_of(leaf)
+                if leaves[i] is None:
+                    return None
+        args, kwargs = tree_unflatten(leaves, structure)
+        with _torch.disable_current_modes(), torch.no_grad():
+            result = func(*args, **kwargs)
+        return tree_map_only(torch.Tensor, self.admit, result)
 
     def _admitted(self, value: Any) -> Any:
         kind = type(value)
@@ -315,7 +330,6 @@ def _like(tensor: Any, device: torch.device | None) -> Any:
 
 
 _aten = torch.ops.aten
-_ITEM = _aten._local_scalar_dense.default
 _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
     _aten.native_batch_norm.default: _batch_norm,
     _aten._conj.default: _aten._conj_physical.default,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.autograd.graph import increment_version
 
 from subclass_aot.codegen import Source
@@ -22,6 +21,7 @@ from subclass_aot.meta import Spec
 from subclass_aot.runtime import tangents
 from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.runtime.once import once_differentiable
 from subclass_aot.trace import (
     AliasOfLeaf,
     Computed,
@@ -31,6 +31,7 @@ from subclass_aot.trace import (
     SameAsInput,
     SameAsOutput,
     Value,
+    ViewOfBase,
     ViewOfInput,
     flat_base,
 )
@@ -69,6 +70,7 @@ class _EntryWriter:
         self.backward = backward
         self.made = [value for _, value in signature.rewritten]
         self.made += [o for o in signature.outputs if isinstance(o, Value)]
+        self.made += signature.hidden
         self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.made]
         self.wanted = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
         self.checked_wrappers = self._wrappers_to_check()
@@ -88,13 +90,13 @@ class _EntryWriter:
     # -- forward ---------------------------------------------------------------------------------------------------
 
     def write_forward(self) -> Callable[..., Any]:
-        """`forward(ctx, leaves, extra, *values)`; without gradients `forward(leaves, extra)`.
+        """`forward(ctx, leaves, extra, checked, *values)`; without gradients `forward(leaves, extra)`.
 
         Values through which no gradient goes are left in the list `extra`, where autograd does not see them.
         """
         signature, training = self.signature, self.signature.needs_backward
         values = ["x" + str(i) for i in self.wanted]
-        params = ", ".join(["ctx", "leaves", "extra", *values] if training else ["leaves", "extra"])
+        params = ", ".join(["ctx", "leaves", "extra", "checked", *values] if training else ["leaves", "extra"])
         source = Source("forward", params, "Runs the forward graph on leaves, and wraps what it computed.")
         source.line(f"inputs = {self._graph_inputs(source)}")
         computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
@@ -158,11 +160,20 @@ class _EntryWriter:
                 name = computed[from_output]  # the object that is returned, so that autograd sees it is an output
             names.append(name)
         for kind, position in self.checked_wrappers:
-            names.append(f"x{position}" if kind == "input" else made[position])
+            if kind == "output":
+                names.append(made[position])
+            elif position in self.wanted:
+                names.append(f"x{position}")
+        if self._checked_beside():
+            names.append("*checked")
         source.line(f"ctx.save_for_backward({', '.join(names)})")
 
+    def _checked_beside(self) -> list[int]:
+        """Inputs that are checked though autograd is not given them."""
+        return [p for kind, p in self.checked_wrappers if kind == "input" and p not in self.wanted]
+
     def _wrappers_to_check(self) -> list[tuple[str, int]]:
-        """Wrappers whose leaves are saved: differentiable inputs and outputs.
+        """Wrappers whose leaves are saved: inputs, and outputs through which gradients go.
 
         Note [Versions of wrappers]
         A write through a wrapper counts on the wrapper's version, not on its leaves': they are written below autograd.
@@ -176,7 +187,7 @@ class _EntryWriter:
             if p is not None and p < len(signature.graph_slots)
         }
         for i in sorted(inputs):
-            if i in self.wanted and isinstance(signature.inputs[i].meta, SubclassCreationMeta):
+            if isinstance(signature.inputs[i].meta, SubclassCreationMeta):
                 found.append(("input", i))
         outputs = {p for p in graphs.saved_outputs if p is not None}
         for i, value in enumerate(self.made):
@@ -208,7 +219,7 @@ class _EntryWriter:
         outputs = [source.fresh(f"grad_{i}") for i in range(count)]
         self._unpack(source, outputs, self.backward, "backward")
         given = iter(outputs)
-        results = ["None", "None"]  # for `leaves` and `extra`
+        results = ["None", "None", "None"]  # for `leaves`, `extra` and `checked`
         for i in self.wanted:
             gradient = self.signature.gradients[i]
             if gradient is None:
@@ -250,7 +261,9 @@ class _EntryWriter:
         if i < len(rewritten):
             return f"the new value of {self.signature.inputs[rewritten[i]].path}"
         differentiable = [k for k, o in enumerate(self.signature.outputs) if isinstance(o, Value) and o.requires_grad]
-        return f"output {differentiable[i - len(rewritten)]}"
+        if i - len(rewritten) < len(differentiable):
+            return f"output {differentiable[i - len(rewritten)]}"
+        return "the tensor that several outputs are views of"
 
     # -- call ------------------------------------------------------------------------------------------------------
 
@@ -268,7 +281,8 @@ class _EntryWriter:
         if signature.needs_backward:
             through = [n for n, t in zip(made, self.through_autograd, strict=True) if t]
             arguments = "".join(f", {values[i]}" for i in self.wanted)
-            source.line(f"({', '.join(through)},) = {run}(leaves, extra{arguments})")
+            beside = ", ".join(values[i] for i in self._checked_beside())
+            source.line(f"({', '.join(through)},) = {run}(leaves, extra, [{beside}]{arguments})")
         else:
             if self.wanted:  # a result without gradients, of leaves that have some
                 with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
@@ -285,11 +299,13 @@ class _EntryWriter:
         return source.build()
 
     def _results(self, source: Source, values: list[str], made: list[str]) -> list[str]:
-        given = iter(made)
+        own = [i for i, o in enumerate(self.signature.outputs) if isinstance(o, Value)]
+        name_of = dict(zip(own, made, strict=False))
+        hidden = made[len(own) :]
         results: list[str] = []
-        for output in self.signature.outputs:
+        for i, output in enumerate(self.signature.outputs):
             if isinstance(output, Value):
-                results.append(next(given))
+                results.append(name_of[i])
                 if output.starts_grad:
                     source.line(f"{results[-1]}.requires_grad_()")
             elif isinstance(output, SameAsInput):
@@ -297,14 +313,11 @@ class _EntryWriter:
             elif isinstance(output, SameAsOutput):
                 results.append(results[output.output])
             elif isinstance(output, ViewOfInput):
-                name = source.fresh("view")
-                replay = source.const(output.replay, "view_of")
-                if output.requires_grad or not self.signature.inputs[output.value].requires_grad:
-                    source.line(f"{name} = {replay}({values[output.value]})")
-                else:
-                    with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
-                        source.line(f"{name} = {replay}({values[output.value]})")
-                results.append(name)
+                grad = output.requires_grad or not self.signature.inputs[output.value].requires_grad
+                results.append(_emit_view(source, output.replay, values[output.value], grad))
+            elif isinstance(output, ViewOfBase):
+                base = hidden[output.hidden] if output.output is None else name_of[output.output]
+                results.append(_emit_view(source, output.replay, base, output.requires_grad))
             else:
                 assert isinstance(output, Constant)
                 results.append(source.const(output.value, "constant"))
@@ -324,6 +337,18 @@ class _EntryWriter:
         increment = source.const(increment_version, "increment_version")
         for value, version in pairs:
             source.line(f"if {version} is not None and {value}._version == {version}: {increment}({value})")
+
+
+def _emit_view(source: Source, replay: Callable[..., Any], base: str, grad: bool) -> str:
+    """Appends a view of the local `base`, made as the program made it; returns the name of its local."""
+    name = source.fresh("view")
+    call = f"{name} = {source.const(replay, 'view_of')}({base})"
+    if grad:
+        source.line(call)
+    else:
+        with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
+            source.line(call)
+    return name
 
 
 def _tensor_slots(meta: ValueMeta) -> int:

@@ -66,7 +66,7 @@ class _GuardWriter:
             self.wrapper(name, value, meta)
         self.specs()
         self.autograd_leaves()
-        if self.signature.mutated_inputs or self.signature.rewritten:
+        if self.signature.writes:
             self.storages()
         self.source.line(f"return [{', '.join(self.outer)}], [{', '.join(self.inner)}]")
         return self.source.build()

@@ -66,7 +66,7 @@ def difference(expected: Any, got: Any, strides: bool = True) -> str:
     if not isinstance(expected, torch.Tensor):
         return "" if expected == got else f"{expected!r} expected, {got!r} got"
     facts = ["shape", "dtype", "device", "layout"]
-    if expected._base is None or expected.grad_fn is not None:  # a view of a view under `no_grad` contradicts itself
+    if not cut_off(expected):
         facts += ["requires_grad", "is_leaf"]
     for fact in facts:
         a, b = getattr(expected, fact), getattr(got, fact)
@@ -85,6 +85,16 @@ def difference(expected: Any, got: Any, strides: bool = True) -> str:
         if found:
             return f".{name}: {found}"
     return ""
+
+
+def cut_off(tensor: torch.Tensor) -> bool:
+    """True for a view of a view that was made under `no_grad`: it says that it requires grad, and leads nowhere."""
+    if tensor._base is None or not tensor.requires_grad:
+        return False
+    node = tensor.grad_fn
+    while node is not None and len(node.next_functions) == 1:
+        node = node.next_functions[0][0]
+    return node is None
 
 
 def _meaningful_strides(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from subclass_aot.trace.outputs import Output as Output
 from subclass_aot.trace.outputs import SameAsInput as SameAsInput
 from subclass_aot.trace.outputs import SameAsOutput as SameAsOutput
 from subclass_aot.trace.outputs import Value as Value
+from subclass_aot.trace.outputs import ViewOfBase as ViewOfBase
 from subclass_aot.trace.outputs import ViewOfInput as ViewOfInput
 from subclass_aot.trace.partition import default_partition as default_partition
 from subclass_aot.trace.sharing import Base as Base

@@ -32,6 +32,10 @@ _REPLACED_LEAF = """{path}: the function put another tensor into this attribute.
   An assignment happens while tracing, not in the graph, so later calls would not repeat it.
   Instead: write into the inner tensor, as in {path}.copy_(...), or return a new wrapper."""
 
+_SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to {value}.
+  That happens while tracing, not in the graph, so later calls would not repeat it.
+  Instead: call {path}.requires_grad_({value}) before the compiled function."""
+
 _SHARED_GRADIENT = """{paths} overlap in memory, and a write that autograd must see goes into one of them.
   The gradient of the others would not follow the write.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
@@ -64,13 +68,14 @@ class JointSignature:
     """What the inputs and outputs of a joint graph mean. Holds no tensor.
 
     Graph inputs are the tensor leaves of `inputs`, then those of `tangents`. Graph outputs are the new values of
-    `written_leaves`, the computed leaves of `rewritten` and `outputs`, then the leaves of `gradients`.
+    `written_leaves`, the computed leaves of `rewritten`, `outputs` and `hidden`, then the leaves of `gradients`.
 
     Attributes:
         inputs: The tensors of the call, each once.
         index_map: Which leaf belongs to which input.
         graph_slots: The flat slots that are graph inputs: all but opaque inner values.
         outputs: What each flattened result is.
+        hidden: Tensors that are no results, and of which several results are views.
         out_treespec: The structure of the results.
         written_leaves: Flat slots that the graph writes in place at the end of forward.
         bases: Storages that several leaves share and the graph writes: graph inputs of their own, after the leaves,
@@ -88,6 +93,7 @@ class JointSignature:
     index_map: IndexMap
     graph_slots: tuple[int, ...]
     outputs: tuple[Output, ...]
+    hidden: tuple[Value, ...]
     out_treespec: optree.PyTreeSpec
     written_leaves: tuple[int, ...]
     bases: tuple[Base, ...]
@@ -97,6 +103,11 @@ class JointSignature:
     num_computed: int
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
     gradients: tuple[ValueMeta | None, ...]
+
+    @property
+    def writes(self) -> bool:
+        """True if a call changes one of its inputs."""
+        return bool(self.written_leaves or self.bases or self.rewritten)
 
     @property
     def needs_backward(self) -> bool:
@@ -148,8 +159,8 @@ def trace_arguments(
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
 ) -> JointTrace:
     """Traces `fn` on a call that was taken apart already. See `trace_joint`."""
-    inference = torch.is_inference_mode_enabled()
-    with _one_at_a_time, torch.inference_mode(False), torch.set_grad_enabled(torch.is_grad_enabled() and not inference):
+    inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    with _one_at_a_time, torch.inference_mode(False), torch.set_grad_enabled(grad):  # the former turns gradients on
         return _Trace(fn, arguments, decompositions, inference).run()
 
 
@@ -208,6 +219,8 @@ class _Trace:
                 fresh = fresh or self.plan.wrap([_twin(x) if self._is_dense(s) else x for s, x in enumerate(self.leaves)])
                 self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])
         self.gradient_functions = [t.grad_fn for t in self.traced]
+        self.requires_grad = [t.requires_grad for t in self.traced]
+        self.versions = [t._version for t in self.traced]
 
     def forward(self) -> list[Any]:
         with self.arguments.replaced(self.traced) as (args, kwargs):
@@ -218,6 +231,9 @@ class _Trace:
 
     def check_inputs(self) -> None:
         """Refuses what a graph cannot do to its inputs."""
+        for path, before, traced in zip(self.paths, self.requires_grad, self.traced, strict=True):
+            if traced.requires_grad != before and traced.is_leaf:
+                raise MutationError(_SWITCHED_GRAD.format(path=path, value=traced.requires_grad))
         after = self.plan.unwrap(self.traced)
         for slot in self.graph_slots:
             if after[slot] is not self.leaves[slot] and not self._is_dense(slot):
@@ -248,20 +264,36 @@ class _Trace:
         self.differentiable += [
             t for t, o in zip(results, self.outputs, strict=True) if isinstance(o, Value) and o.requires_grad
         ]
+        self.hidden = tuple(value for _, value in reader.hidden)
+        self.differentiable += [t for t, value in reader.hidden if value.requires_grad]
 
     def find_bases(self) -> None:
         """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
         flat_of = self.plan.index_map.flat_of
         slots = self.plan.index_map.slots
-        self.mutated_inputs = dict.fromkeys(slots[s].outer for s in self.written_leaves)
+        self.mutated_inputs = [
+            i
+            for i in dict.fromkeys(slots[s].outer for s in self.written_leaves)
+            if self.traced[i]._version != self.versions[i]  # not if only an inner tensor was written, by its own name
+        ]
         through_autograd = {s for i, _ in self.rewritten for s in flat_of(i)}
         written = {*self.written_leaves, *through_autograd}
         self.bases = bases_of(self.real_leaves, written, self.meaning) if written else []
         based = {s for base in self.bases for s in base.slots}
-        if based & through_autograd:
-            paths = [self.meaning(s) for base in self.bases for s in base.slots if based & through_autograd]
-            raise MutationError(_SHARED_GRADIENT.format(paths=" and ".join(paths)))
+        for base in self.bases:
+            owners = {slots[s].outer for s in base.slots}
+            self.refuse_shared_history([i for i, _ in self.rewritten if i in owners], owners)
         self.written_leaves = [s for s in self.written_leaves if s not in based]
+
+    def refuse_shared_history(self, rewritten: list[int], owners: set[int]) -> None:
+        """Views of one tensor have one history, and a traced write changes that of the view it was made through only."""
+        values = self.arguments.values
+        for i in rewritten:
+            base = _view_base(values[i])
+            connected = [j for j in owners if j != i and values[j].requires_grad and _view_base(values[j]) is base]
+            if connected:
+                paths = " and ".join(self.paths[j] for j in (i, *connected))
+                raise MutationError(_SHARED_GRADIENT.format(paths=paths))
 
     def backward(self) -> None:
         self.tangents: list[tuple[ValueMeta, tuple[Any, ...]]] = []
@@ -347,6 +379,7 @@ class _Trace:
             index_map=self.plan.index_map,
             graph_slots=self.graph_slots,
             outputs=self.outputs,
+            hidden=self.hidden,
             out_treespec=self.out_treespec,
             written_leaves=tuple(self.written_leaves),
             bases=tuple(self.bases),
@@ -377,6 +410,11 @@ class _NonLeaf(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
+
+
+def _view_base(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor whose history a write into `tensor` changes."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def _twin(leaf: Any) -> Any:

@@ -78,6 +78,21 @@ class ViewOfInput:
     requires_grad: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewOfBase:
+    """A view of what several results share; `replay(base)` makes it.
+
+    Attributes:
+        output: The result that is the base, or None.
+        hidden: Where `output` is None, the position of the base among `OutputReader.hidden`.
+    """
+
+    output: int | None
+    hidden: int
+    replay: Callable[[torch.Tensor], torch.Tensor]
+    requires_grad: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Constant:
     """A Python value, or a real tensor that did not depend on the inputs."""
@@ -85,7 +100,7 @@ class Constant:
     value: Any
 
 
-Output = Value | SameAsInput | SameAsOutput | ViewOfInput | Constant
+Output = Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant
 
 
 class OutputReader:
@@ -112,9 +127,15 @@ class OutputReader:
         self.slot_of = {leaf: i for i, leaf in enumerate(leaves) if isinstance(leaf, MetaTensor)}
         self.admit = admit
         self.computed: list[MetaTensor] = []
+        self.hidden: list[tuple[torch.Tensor, Value]] = []
 
     def read(self, results: Sequence[Any]) -> tuple[Output, ...]:
-        """What each of the flattened results is; computed leaves are collected in `computed`."""
+        """What each of the flattened results is.
+
+        Computed leaves are collected in `computed`. Where several results are views of one tensor that is not among
+        them, that tensor is collected in `hidden`: autograd must know that they share it.
+        """
+        shared = self._shared_bases(results)
         seen: dict[int, int] = {}
         outputs: list[Output] = []
         for i, result in enumerate(results):
@@ -126,8 +147,33 @@ class OutputReader:
                 outputs.append(SameAsOutput(seen[id(result)]))
             else:
                 seen[id(result)] = i
-                outputs.append(self._tensor(result, f"output {i}"))
+                base = shared.get(id(result._base)) if result._base is not None else None
+                outputs.append(self._tensor(result, f"output {i}") if base is None else self._view_of(result, base))
         return tuple(outputs)
+
+    def _shared_bases(self, results: Sequence[Any]) -> dict[int, tuple[int | None, torch.Tensor]]:
+        """Tensors, other than inputs, of which results are views that must share it: by id, with their own place."""
+        unique = {id(r): (i, r) for i, r in reversed(list(enumerate(results))) if isinstance(r, torch.Tensor)}
+        views: dict[int, list[torch.Tensor]] = {}
+        for key, (_, result) in unique.items():
+            base = result._base
+            if self.autograd_views and key not in self.inputs and base is not None and id(base) not in self.inputs:
+                views.setdefault(id(base), []).append(base)
+        return {
+            key: (unique[key][0] if key in unique else None, bases[0])
+            for key, bases in views.items()
+            if len(bases) > 1 or key in unique
+        }
+
+    def _view_of(self, result: torch.Tensor, base: tuple[int | None, torch.Tensor]) -> ViewOfBase:
+        output, tensor = base
+        hidden = -1
+        if output is None:
+            known = [i for i, (t, _) in enumerate(self.hidden) if t is tensor]
+            hidden = known[0] if known else len(self.hidden)
+            if not known:
+                self.hidden.append((tensor, self.computed_value(tensor, "what several outputs are views of")))
+        return ViewOfBase(output, hidden, self._replay(result, tensor), _has_history(result))
 
     def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
@@ -143,18 +189,18 @@ class OutputReader:
         if not any(isinstance(leaf, MetaTensor) for leaf in leaves):
             return Constant(result)
         through = _has_history(result)
-        sources = tuple(self._leaf(leaf, result.requires_grad) for leaf in leaves)
+        sources = tuple(self._leaf(leaf, through) for leaf in leaves)
         return Value(plan.metas[0], sources, through, result.requires_grad and not through)
 
-    def _leaf(self, leaf: Any, requires_grad: bool) -> Any:
+    def _leaf(self, leaf: Any, through: bool) -> Any:
         if not isinstance(leaf, torch.Tensor):
             return leaf
-        if isinstance(leaf, MetaTensor):
+        if isinstance(leaf, MetaTensor) and not through:
             slot = self.slot_of.get(leaf)
-            if slot is not None and not requires_grad:
+            if slot is not None:
                 return InputLeaf(slot)
             slot = self.slot_of.get(root(leaf))
-            if slot is not None and not requires_grad and leaf.spec.dtype is root(leaf).spec.dtype:
+            if slot is not None and leaf.spec.dtype is root(leaf).spec.dtype:
                 return AliasOfLeaf(slot, leaf.spec, leaf.spec.offset - root(leaf).spec.offset)
         return self._computed(leaf)
 
@@ -165,22 +211,38 @@ class OutputReader:
         return Computed(len(self.computed) - 1)
 
     def _view(self, result: torch.Tensor, value: int) -> ViewOfInput:
-        """The view, made again from an input that belongs to no trace, so that what is kept holds on to nothing."""
+        return ViewOfInput(value, self._replay(result, self.blank_inputs[value]), _leads_back(result))
+
+    def _replay(self, result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+        """How the view is made, taken from a twin that belongs to no trace, so that what is kept holds on to nothing."""
         try:
             with _torch.disable_current_modes(), torch.no_grad():
-                base = MetaTensor.like(self.blank_inputs[value].detach())
-                clean = _torch.view_function(result)(base)
+                clean = _torch.view_function(result)(MetaTensor.like(base.detach()))
         except Exception as error:
             raise TraceError(
-                f"A result is a view of an input, and the view cannot be made again from another tensor: {error}\n"
+                f"A result is a view, and the view cannot be made again from another tensor: {error}\n"
                 "Return a copy instead, as in result.clone()."
             ) from error
-        return ViewOfInput(value, _torch.view_function(clean), _has_history(result))
+        replay: Callable[[torch.Tensor], torch.Tensor] = _torch.view_function(clean)
+        return replay
 
 
 def _has_history(result: torch.Tensor) -> bool:
-    """True if autograd goes through a result. A view of a view made under `no_grad` requires grad and has no history."""
-    return result.requires_grad and result.grad_fn is not None
+    """True if autograd goes through a result; it refuses to speak of a view that it has given up."""
+    try:
+        return result.grad_fn is not None
+    except RuntimeError:
+        return False
+
+
+def _leads_back(view: torch.Tensor) -> bool:
+    """True if a gradient of a view of an input reaches the input: not if a view on the way was made under `no_grad`."""
+    if not _has_history(view):
+        return False
+    node = view.grad_fn
+    while node is not None and len(node.next_functions) == 1:
+        node = node.next_functions[0][0]
+    return node is not None
 
 
 def spec_of_tangent(spec: Spec) -> Spec:

@@ -14,6 +14,7 @@ from subclass_aot._stack import format_frames, user_frames, user_line
 from subclass_aot.codegen import identifier
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import MetaTensor, Spec, Stream, blank, effects_of, pick, root
+from subclass_aot.trace.known import known_value
 
 Phase = Literal["forward", "backward"]
 
@@ -29,6 +30,12 @@ _CONSTANT_WRITTEN = """The traced function writes into a tensor that is not an a
   The tensor: {shape}
   A graph can write into its inputs only, so this write would be lost.
   Instead: pass the tensor as an argument, or register it as a buffer of the module that is compiled."""
+
+_WRITTEN_TWICE = """The traced function writes into a tensor in which several elements are one place in memory.
+  Operator:   {operator}
+  Your line:  {line}
+  The tensor: {shape}
+  Eager refuses most such writes, too. Instead: write into the tensor before it is expanded, or into a clone of it."""
 
 _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
   Operator:   {operator}
@@ -57,7 +64,6 @@ class Recorder(Stream):
         self.written: dict[MetaTensor, set[Phase]] = {}
         self.stack_of: Callable[[], str] = self._stack_from_python
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
-        self._literals: dict[fx.Node, torch.Tensor] = {}
         self._last_placeholder: fx.Node | None = None
         self._stacks: dict[int, tuple[Any, ...]] = {}
 
@@ -93,10 +99,7 @@ class Recorder(Stream):
         return self._leaf(Spec.of(tensor), self.graph.create_node("get_attr", name))
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
-        node = leaf.tag
-        if node.op == "get_attr":
-            return self.constants[node.target]
-        return self._literals.get(node)
+        return known_value(leaf.tag, self.constants, {owner.tag for owner in self.written})
 
     def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         effects = effects_of(func)
@@ -117,10 +120,6 @@ class Recorder(Stream):
                 result.tag = node
         elif result is not None:
             self._multiple(node, result, effects.returns_written)
-        if func is _LITERAL:
-            known = self.value_of(args[0])
-            if known is not None:
-                self._literals[node] = known
 
     def _multiple(self, node: fx.Node, result: Any, written: Any) -> None:
         """One `getitem` node for each tensor of a tuple or list."""
@@ -185,11 +184,12 @@ class Recorder(Stream):
             return
         for leaf in target if type(target) in (list, tuple) else (target,):
             owner = root(leaf)
-            self._literals.pop(owner.tag, None)
             if owner.tag.op == "get_attr":
                 raise MutationError(
                     _CONSTANT_WRITTEN.format(operator=func, line=user_line(), shape=repr(owner.spec))
                 )
+            if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
+                raise MutationError(_WRITTEN_TWICE.format(operator=func, line=user_line(), shape=repr(leaf.spec)))
             self.written.setdefault(owner, set()).add(self.phase)
 
 
@@ -209,7 +209,6 @@ def _name_of(func: Any) -> str:
     return name
 
 
-_LITERAL = torch.ops.aten.lift_fresh_copy.default
 _TAGS = {"forward": "is_forward", "backward": "is_backward"}
 _vals: dict[Spec, MetaTensor] = {}
 _names: dict[Any, str] = {}

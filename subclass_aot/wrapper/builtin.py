@@ -40,7 +40,7 @@ def built_in(cls: Any, func: Any) -> Handler | None:
         return lambda *args, **kwargs: _like(cls, func, *args, **kwargs)
     if func in _NEW:
         return lambda *args, **kwargs: _new(cls, func, *args, **kwargs)
-    if func in views.RULES or func in views.IN_PLACE:
+    if func in views.RULES or func in views.IN_PLACE or func is aten.as_strided.default:
         return lambda *args, **kwargs: _view(cls, func, *args, **kwargs)
     return None
 
@@ -141,7 +141,7 @@ def _view(cls: Any, func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
             parts = {}
             for name, tensor in tensors.items():
                 how = cls._views.get(cls._field_of(name), "broadcast")
-                parts[name] = views.view_field(view, how, self.shape, tensor, args, kwargs)
+                parts[name] = views.view_field(view, how, self, tensor, args, kwargs)
     except views.CannotFollow as error:
         raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
     if view is not func:

@@ -6,12 +6,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from torch import is_inference_mode_enabled
+
 from subclass_aot import _torch
 from subclass_aot.wrapper import errors, rules
 from subclass_aot.wrapper.builtin import built_in
 from subclass_aot.wrapper.check import checked
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
+from subclass_aot.wrapper.schema import facts_of
 
 Handler = Callable[..., Any]
 
@@ -96,4 +100,14 @@ def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
         handler = cls._handlers[func]
     except KeyError:
         handler = handler_for(cls, func)
+    if is_inference_mode_enabled():
+        return _in_inference_mode(func, handler, args, kwargs or {})
     return handler(*args, **kwargs) if kwargs else handler(*args)
+
+
+def _in_inference_mode(func: Any, handler: Handler, args: Any, kwargs: Any) -> Any:
+    """Views of an ordinary tensor are ordinary in inference mode too: autograd gives them their base's version counter."""
+    if getattr(func, "is_view", False) and not facts_of(func).bind(args, kwargs)[facts_of(func).viewed].is_inference():
+        with torch.inference_mode(False), torch.no_grad():
+            return handler(*args, **kwargs)
+    return handler(*args, **kwargs)

@@ -17,6 +17,9 @@ from subclass_aot.wrapper.schema import Facts
 Plan = Callable[..., Any]
 aten: Any = torch.ops.aten
 
+_MATERIALIZED = {aten._conj.default: aten._conj_physical.default, aten._neg_view.default: aten.neg.default}
+"""Views that set a bit instead of computing. Below dispatch nobody resolves the bit, so an inner tensor must not have it."""
+
 
 def related(cls: Any, kind: Any) -> bool:
     """Whether wrappers of the type `kind` are taken apart beside those of `cls`; anything else is passed on whole."""
@@ -134,7 +137,7 @@ class Planner:
             return variable
         arguments = [self._argument(name, inner) for name in self.positional]
         arguments += [f"{name}={self._argument(name, inner)}" for name in self.keywords]
-        call = self.source.const(_torch.call_of(self.func), "op")
+        call = self.source.const(_torch.call_of(_MATERIALIZED.get(self.func, self.func)), "op")
         self.source.line(f"{variable} = {call}({', '.join(arguments)})")
         return variable
 
@@ -142,9 +145,7 @@ class Planner:
         if name not in self.wrappers:
             return identifier(name)
         if name not in self.facts.lists:
-            # A conjugate view of the wrapper is one inside, and does not show outside: nobody resolved it before.
-            resolve = ".resolve_conj()" if self.func is aten.view_as_real.default else ""
-            return f"{identifier(name)}.{inner}{resolve}"
+            return f"{identifier(name)}.{inner}"
         if self._all_wrappers(name):
             return f"[t.{inner} for t in {identifier(name)}]"
         return f"[t.{inner} if {self._is_wrapper('t')} else t for t in {identifier(name)}]"

@@ -12,14 +12,12 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.wrapper.strided import CannotFollow as CannotFollow
+from subclass_aot.wrapper.strided import as_strided_field
 
 aten: Any = torch.ops.aten
 Size = Sequence[int]
 ViewRule = Callable[..., Any]
-
-
-class CannotFollow(Exception):
-    """A field that cannot be viewed as the outer tensor is; the message says why."""
 
 
 def _dim(outer: Size, dim: int) -> int:
@@ -51,7 +49,12 @@ def _slice(outer: Size, field: torch.Tensor, dim: int = 0, *bounds: Any, **kwarg
 
 
 def _expand(outer: Size, field: torch.Tensor, size: Size, **kwargs: Any) -> Any:
-    return aten.view.default(field, [1] * (len(size) - field.dim()) + list(field.shape))
+    leading = len(size) - len(outer)
+    dims = zip(outer, field.shape, size[leading:], strict=True)
+    sizes = [
+        wanted if whole == 1 else mine for whole, mine, wanted in dims
+    ]  # a field that is broadcast elsewhere stays
+    return aten.expand.default(field, [*size[:leading], *sizes])
 
 
 def _split(func: Any) -> ViewRule:
@@ -71,10 +74,6 @@ def _unbind(outer: Size, field: torch.Tensor, dim: int = 0) -> list[torch.Tensor
 
 def _view(outer: Size, field: torch.Tensor, size: Size, *_: Any) -> Any:
     return aten.view.default(field, _new_sizes(outer, field.shape, list(size)))
-
-
-def _as_strided(outer: Size, field: torch.Tensor, *_: Any) -> Any:
-    raise CannotFollow("as_strided speaks of positions in a storage, which a wrapper does not have")
 
 
 def _new_sizes(outer: Size, field: Size, new: list[int]) -> list[int]:
@@ -135,7 +134,6 @@ RULES: dict[Any, ViewRule] = {
     aten.view.default: _view,
     aten._unsafe_view.default: _view,
     aten._reshape_alias.default: _view,
-    aten.as_strided.default: _as_strided,
 }
 """For each view operator, the field's part; called with the outer size, the field, and the further arguments."""
 
@@ -150,13 +148,13 @@ IN_PLACE: dict[Any, Any] = {
 """For each operator that makes a tensor a view of itself, the view operator."""
 
 
-def view_field(func: Any, how: str, outer: Size, field: torch.Tensor, args: Any, kwargs: Any) -> Any:
-    """The view `func(outer, *args, **kwargs)` on one inner tensor.
+def view_field(func: Any, how: str, wrapper: torch.Tensor, field: torch.Tensor, args: Any, kwargs: Any) -> Any:
+    """The view `func(wrapper, *args, **kwargs)` on one inner tensor.
 
     Args:
-        func: A key of `RULES`.
+        func: A key of `RULES`, or `as_strided`.
         how: "broadcast" or "keep".
-        outer: The outer size before.
+        wrapper: The tensor that is viewed.
         field: The inner tensor.
         args: The operator's arguments after the first.
         kwargs: Its keyword arguments.
@@ -167,11 +165,16 @@ def view_field(func: Any, how: str, outer: Size, field: torch.Tensor, args: Any,
     Raises:
         CannotFollow: The field has no such view.
     """
+    outer = wrapper.shape
     if how == "keep" or field.dim() == 0:
+        if func is aten.as_strided.default:
+            return aten.alias.default(field)
         if _torch.schema_of(func).returns[0].type.kind() == "ListType":
             probe = RULES[func](outer, field.new_empty(()).expand(outer), *args, **kwargs)
             return [aten.alias.default(field) for _ in probe]
         return aten.alias.default(field)
     for _ in range(len(outer) - field.dim()):
         field = aten.unsqueeze.default(field, 0)
+    if func is aten.as_strided.default:
+        return as_strided_field(wrapper, field, *args, **kwargs)
     return RULES[func](outer, field, *args, **kwargs)

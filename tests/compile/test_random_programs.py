@@ -15,9 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from torch.testing._internal.two_tensor import TwoTensor as TorchTwoTensor
 
 from subclass_aot import aot_compile
-from subclass_aot.testing import difference, rebuilt, sharing, trees
+from subclass_aot.testing import cut_off, difference, rebuilt, sharing, trees
 from subclass_aot.testing.programs import Program, mode_of, programs
 
+EAGER_ONLY = (
+    "not implemented for",  # kernels that nobody needed, since the result is not used
+    "Cannot set version_counter for inference tensor",  # torch's own aliasing of views under inference mode
+)
 INVALIDATED = "a view that was invalidated"
 EXAMPLES = int(os.environ.get("SUBCLASS_AOT_EXAMPLES", "300"))
 
@@ -55,7 +59,7 @@ def run(program: Program, function: Any, seed: int) -> Run:
         done.error = error
         return done
     done.versions = [x._version != v for x, v in zip(arguments, versions, strict=True)]
-    ends = [x for x in done.results if isinstance(x, torch.Tensor) and x.requires_grad]
+    ends = [x for x in done.results if isinstance(x, torch.Tensor) and x.requires_grad and not cut_off(x)]
     ends += [x for x in arguments if x.requires_grad and not x.is_leaf]
     used = [x for i, x in enumerate(ends) if program.used[i % len(program.used)]]
     done.partial = len(used) < len(ends)
@@ -103,7 +107,8 @@ def compare(expected: Run, got: Run) -> None:
         if expected.error is None:
             assert got.error is not None
             raise got.error
-        assert got.error is not None, f"eager raises {expected.error!r}, the compiled call does not"
+        if got.error is None:
+            assert any(reason in str(expected.error) for reason in EAGER_ONLY), f"eager raises {expected.error!r}"
         for i, (x, y) in enumerate(zip(got.before, got.arguments, strict=True)):
             assert not (d := difference(x, rebuilt(y, torch.clone))), f"x{i} changed although the call failed: {d}"
         return

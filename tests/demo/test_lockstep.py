@@ -9,7 +9,7 @@ import torch
 
 from subclass_aot import Int8Weight, QuantAwareWeight
 from subclass_aot.demo.digits import Digits, quantized_vit
-from subclass_aot.demo.lockstep import Lockstep, batches
+from subclass_aot.demo.lockstep import Lockstep, Record, batches
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +62,9 @@ def test_a_difference_is_found(digits: Digits, name: str) -> None:
     training.step(*next(batches(digits, epochs=1, size=96)))
     assert training.record.loss_difference > 1e-5
     assert training.record.parameter_difference > 0.1
+
+
+def test_nan_is_no_equality() -> None:
+    nan = float("nan")
+    record = Record(eager_losses=[1.0, 1.0], compiled_losses=[nan, 1.0], parameter_differences=[0.0, nan, 0.0])
+    assert math.isnan(record.loss_difference) and math.isnan(record.parameter_difference)

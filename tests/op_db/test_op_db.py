@@ -116,7 +116,7 @@ def _wrapped(x: Any) -> Any:
     values = x.detach().clone()
     if not x.is_floating_point():
         return values
-    return TwoTensor(values, values * 0.75).requires_grad_(x.requires_grad)
+    return TwoTensor(values, x.detach().clone().mul_(0.75)).requires_grad_(x.requires_grad)
 
 
 def _tangent(result: torch.Tensor) -> torch.Tensor:

@@ -80,7 +80,13 @@ def test_one_output(call: Any) -> None:
 
 @pytest.mark.parametrize(
     "call",
-    [lambda x: x.max(0), lambda x: x.unbind(), lambda x: x.split(2, 1), lambda x: torch.linalg.qr(x), lambda x: x.aminmax()],
+    [
+        lambda x: x.max(0),
+        lambda x: x.unbind(),
+        lambda x: x.split(2, 1),
+        lambda x: torch.linalg.qr(x),
+        lambda x: x.aminmax(),
+    ],
 )
 def test_several_outputs(call: Any) -> None:
     x = pair(3, 4)
@@ -199,7 +205,9 @@ def test_lists_with_wrappers_of_several_layouts() -> None:
 
 
 def test_a_dense_tensor_cannot_take_several_values() -> None:
-    with pytest.raises(OperatorRuleError, match=r"writes to \(or views\) `self`, a dense tensor, and reads a Pair") as error:
+    with pytest.raises(
+        OperatorRuleError, match=r"writes to \(or views\) `self`, a dense tensor, and reads a Pair"
+    ) as error:
         torch.zeros(3, 4).add_(pair(3, 4))
     assert "test_each.py" in str(error.value) and "@Pair.implements(torch.ops.aten.add_.Tensor)" in str(error.value)
     dense = torch.zeros(3)
@@ -226,7 +234,9 @@ def test_optional_and_list_fields() -> None:
     assert result.mask.tolist() == [4, 4] and result.label == "w"
     assert (Many([torch.ones(2)]) + 1).mask is None
     assert torch.cat([many, many]).shape == (4,)
-    with pytest.raises(OperatorRuleError, match=r"hold different inner tensors: \['members_0'\] and \['members_0', 'mask'\]"):
+    with pytest.raises(
+        OperatorRuleError, match=r"hold different inner tensors: \['members_0'\] and \['members_0', 'mask'\]"
+    ):
         Many([torch.ones(2)]) + Many([torch.ones(2)], torch.ones(2))
 
 
@@ -270,7 +280,10 @@ def test_nested_wrappers() -> None:
 def test_complex_views() -> None:
     x = Pair(torch.randn(3, dtype=torch.complex64), torch.randn(3, dtype=torch.complex64))
     assert_pair(x.conj().real, x.left.real, x.right.real)
-    assert_pair(torch.view_as_real(x.conj() * 1), torch.view_as_real(x.left.conj() * 1), torch.view_as_real(x.right.conj() * 1))
+    assert_pair(x.conj() * 1, x.left.conj() * 1, x.right.conj() * 1)
+    assert_pair(torch.view_as_real(x.conj()), *(torch.view_as_real(t.conj().resolve_conj()) for t in (x.left, x.right)))
+    assert_pair(x.conj().imag + 0, x.left.conj().imag + 0, x.right.conj().imag + 0)
+    assert not x.conj().left.is_conj()
 
 
 def test_the_plan_is_readable() -> None:

@@ -1,0 +1,99 @@
+"""Shape rules for operators that torch can run but has no meta kernel for.
+
+Each was checked against the operator's own results. A rule receives tensors without data and returns such tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot.meta.infer import register_meta
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+
+
+@register_meta(_aten.multi_margin_loss_backward.default)
+def _(
+    grad_output: Tensor, self: Tensor, target: Tensor, p: Any, margin: Any, weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    return _packed_like(self)
+
+
+@register_meta(_aten.multilabel_margin_loss_backward.default)
+def _(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Tensor:
+    return _packed_like(self)
+
+
+@register_meta(_aten.fractional_max_pool3d_backward.default)
+def _(
+    grad_output: Tensor, self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], indices: Tensor
+) -> Tensor:
+    return _packed_like(self)
+
+
+@register_meta(_aten._ctc_loss_backward)
+def _(grad: Tensor, log_probs: Tensor, *lengths_and_options: Any, **kwargs: Any) -> Tensor:
+    return _packed_like(log_probs)
+
+
+@register_meta(_aten.geqrf.default)
+def _(self: Tensor) -> tuple[Tensor, Tensor]:
+    *batch, rows, columns = self.shape
+    # LAPACK writes columns one after the other.
+    packed = self.new_empty([*batch, columns, rows]).transpose(-2, -1)
+    return packed, self.new_empty([*batch, min(rows, columns)])
+
+
+@register_meta(_aten.histogram.bin_ct)
+def _(
+    self: Tensor,
+    bins: int = 100,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> tuple[Tensor, Tensor]:
+    return self.new_empty([bins]), self.new_empty([bins + 1])
+
+
+@register_meta(_aten.histogram.bins_tensor)
+def _(self: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False) -> tuple[Tensor, Tensor]:
+    return self.new_empty([bins.numel() - 1]), _packed_like(bins)
+
+
+@register_meta(_aten._histogramdd_bin_edges.default)
+def _(
+    self: Tensor,
+    bins: Sequence[int],
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> list[Tensor]:
+    return [self.new_empty([count + 1]) for count in bins]
+
+
+@register_meta(_aten._histogramdd_from_bin_cts.default)
+def _(
+    self: Tensor,
+    bins: Sequence[int],
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Tensor:
+    return self.new_empty(list(bins))
+
+
+@register_meta(_aten._histogramdd_from_bin_tensors.default)
+def _(self: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, density: bool = False) -> Tensor:
+    return self.new_empty([edges.numel() - 1 for edges in bins])
+
+
+def _packed_like(x: Tensor) -> Tensor:
+    """A row-major tensor with the size of `x`."""
+    return x.new_empty(x.shape)

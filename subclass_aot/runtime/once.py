@@ -1,0 +1,47 @@
+"""A compiled backward is not itself differentiable: differentiating its result must be an error, never a silent zero."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot.errors import DoubleBackwardError
+
+_TWICE = """A gradient that a compiled backward computed is differentiated again.
+  The backward graph is compiled, so autograd has no record of what it did.
+  Instead: call the function itself where you need second derivatives (compiled.fn instead of compiled), or put the
+  inner torch.autograd.grad into the function that is compiled."""
+
+
+def once_differentiable(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+    """`backward` for an `autograd.Function`: with `create_graph=True`, using its results differentiably raises.
+
+    Torch's decorator of that name lets a gradient go by unmarked when the incoming gradient requires none, though it
+    depends on the inputs; then second derivatives would come out too small without a word.
+    """
+
+    def marked(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        if not torch.is_grad_enabled():
+            return backward(ctx, *tangents)
+        with torch.no_grad():
+            gradients = backward(ctx, *tangents)
+        anchor = torch.zeros((), requires_grad=True)
+        given = [g for g in gradients if g is not None]
+        results = iter(_Final.apply(anchor, *given)) if given else iter(())
+        return tuple(None if g is None else next(results) for g in gradients)
+
+    return marked
+
+
+class _Final(torch.autograd.Function):
+    """Identity whose own gradient is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(g.detach() for g in gradients)
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        raise DoubleBackwardError(_TWICE)

@@ -1,0 +1,194 @@
+"""The ready-made classes against the dense tensors they stand for."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from subclass_aot.tensors import Int8Weight, QuantAwareWeight, TwoTensor
+from subclass_aot.wrapper import WrapperTensor
+
+aten = torch.ops.aten
+
+
+def weight(zero_point: bool = False) -> Int8Weight:
+    torch.manual_seed(0)
+    result = Int8Weight.from_float(torch.randn(3, 4))
+    return Int8Weight(result.codes, result.scale, torch.randn(3, 1).round()) if zero_point else result
+
+
+def test_from_float_is_within_half_a_step() -> None:
+    dense = torch.randn(5, 7, requires_grad=True)
+    rounded = Int8Weight.from_float(dense)
+    assert (rounded.codes.dtype, rounded.scale.shape, rounded.shape, rounded.dtype) == (
+        torch.int8,
+        (5, 1),
+        (5, 7),
+        torch.float32,
+    )
+    assert ((rounded.to_plain() - dense).abs() <= rounded.scale / 2 + 1e-7).all()
+    assert rounded.codes.abs().amax(1).eq(127).all() and not rounded.requires_grad
+    assert not Int8Weight.from_float(torch.zeros(2, 2)).to_plain().any()
+
+
+@pytest.mark.parametrize("zero_point", [False, True])
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda w: F.linear(torch.ones(2, 4), w),
+        lambda w: F.linear(torch.ones(2, 5, 4), w, torch.ones(3)),
+        lambda w: torch.ones(2, 3) @ w,
+        lambda w: w @ torch.ones(4, 2),
+        lambda w: w.t() @ torch.ones(3, 2),
+        lambda w: w @ w.t(),
+        lambda w: torch.addmm(torch.ones(2, 4), torch.ones(2, 3), w, beta=0.5, alpha=2),
+        lambda w: torch.addmm(torch.ones(3, 3), w, w.t(), beta=2),
+        lambda w: torch.ones(2, 12) @ w.view(12).view(12, 1),
+        lambda w: F.linear(torch.ones(4), w),
+        lambda w: F.embedding(torch.tensor([0, 2]), w),
+        lambda w: (w * 2 + 1).sum(0),
+    ],
+)
+def test_products(product: Any, zero_point: bool) -> None:
+    w = weight(zero_point)
+    torch.testing.assert_close(product(w), product(w.to_plain()))
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (2, 5, 4)])
+def test_gradient_of_the_other_operand(shape: tuple[int, ...]) -> None:
+    w, x = weight(), torch.randn(shape, requires_grad=True)
+    bias = torch.randn(3, requires_grad=True)
+    (grads, expected) = (
+        torch.autograd.grad(F.linear(x, w_, bias).square().sum(), [x, bias]) for w_ in (w, w.to_plain())
+    )
+    torch.testing.assert_close(grads, expected)
+
+
+def test_products_never_build_the_float_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_plain(self: Int8Weight) -> torch.Tensor:
+        raise AssertionError("materialized")
+
+    monkeypatch.setattr(Int8Weight, "to_plain", to_plain)
+    w = weight()
+    x = torch.randn(2, 4, requires_grad=True)
+    F.linear(x, w, torch.ones(3)).sum().backward()
+    assert (w @ torch.ones(4, 2)).shape == (3, 2)
+
+
+def test_views_keep_the_class() -> None:
+    w = weight(zero_point=True)
+    flat = w.view(12)
+    assert type(flat) is Int8Weight and flat.codes.data_ptr() == w.codes.data_ptr() and flat.scale.shape == (12,)
+    torch.testing.assert_close(flat.to_plain(), w.to_plain().view(12))
+    assert type(w.view(3, 2, 2)) is Int8Weight and w.view(3, 2, 2).scale.shape == (3, 1, 1)
+    assert [type(row) for row in w.unbind()] == [Int8Weight] * 3
+    with pytest.raises(ValueError, match="would not reach the weight it is a view of"):
+        flat.copy_(torch.zeros(12))
+    with pytest.raises(ValueError, match="would not reach"):
+        flat.copy_(flat.clone())
+
+
+def test_writing_rounds_again() -> None:
+    w, new = weight(), torch.randn(3, 4)
+    codes = w.codes
+    w.copy_(new)
+    assert w.codes is codes
+    torch.testing.assert_close(w.to_plain(), Int8Weight.from_float(new).to_plain())
+    before = w.to_plain()
+    w.mul_(-2)
+    torch.testing.assert_close(w.to_plain(), before * -2)
+    half = w.to(torch.bfloat16)
+    assert (half.dtype, half.codes.dtype) == (torch.bfloat16, torch.int8)
+
+
+def test_saving() -> None:
+    file = io.BytesIO()
+    torch.save({"weight": weight(), "other": weight(zero_point=True)}, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=True)
+    torch.testing.assert_close(loaded["weight"].to_plain(), weight().to_plain())
+    assert loaded["weight"].zero_point is None and loaded["other"].zero_point is not None
+
+
+def test_two_tensor_in_ten_lines() -> None:
+    x = TwoTensor(torch.zeros(2, 3), torch.ones(2, 3))
+    y = (x + 1).t() @ x
+    assert type(y) is TwoTensor and y.a.sum() == 0 and y.b.unique().item() == 4
+
+
+def test_two_tensor_of_int8_weights() -> None:
+    one, two = Int8Weight.from_float(torch.randn(3, 4)), Int8Weight.from_float(torch.randn(3, 4))
+    nested, x = TwoTensor(one, two), torch.randn(2, 4, requires_grad=True)
+    result = F.linear(x, nested)
+    torch.testing.assert_close(result.b.detach(), F.linear(x, two).detach())
+    assert type(nested.t().a) is Int8Weight and type(nested.view(12).b) is Int8Weight
+    result.sum().backward()
+    torch.testing.assert_close(x.grad.a, one.to_plain().sum(0).expand(2, 4))
+    again = copy.deepcopy(nested)
+    assert type(again.a) is Int8Weight and again.a.codes is not one.codes
+    compiled = torch.compile(F.linear, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x.detach(), nested).a, result.a.detach())
+    torch._dynamo.reset()
+
+
+def test_an_int8_weight_with_two_scales() -> None:
+    w = weight()
+    double = Int8Weight(w.codes, TwoTensor(w.scale, w.scale * 2))
+    result = F.linear(torch.ones(2, 4), double)
+    torch.testing.assert_close(result.a, F.linear(torch.ones(2, 4), w))
+    torch.testing.assert_close(result.b, 2 * result.a)
+
+
+def quant_aware() -> Any:
+    torch.manual_seed(0)
+    return torch.nn.Parameter(QuantAwareWeight(torch.randn(3, 4)))
+
+
+def test_quant_aware_products_see_the_rounded_weight() -> None:
+    w, x = quant_aware(), torch.randn(2, 4, requires_grad=True)
+    bias = torch.zeros(3, requires_grad=True)
+    rounded = w.frozen().to_plain().requires_grad_()
+    torch.testing.assert_close(F.linear(x, w, bias), F.linear(x, rounded, bias))
+    torch.testing.assert_close(F.linear(x, w), F.linear(x, w.frozen()))
+    grads = torch.autograd.grad(F.linear(x, w, bias).square().sum(), [x, w, bias])
+    torch.testing.assert_close(
+        grads, torch.autograd.grad(F.linear(x, rounded, bias).square().sum(), [x, rounded, bias])
+    )
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
+@pytest.mark.parametrize("options", [{"foreach": False}, {"foreach": True}, {"fused": True}])
+def test_quant_aware_training_updates_the_float_weight(optimizer: Any, options: dict[str, Any]) -> None:
+    w, dense = quant_aware(), torch.nn.Parameter(quant_aware().master.clone())
+    steps = [optimizer([parameter], lr=0.1, **options) for parameter in (w, dense)]
+    x = torch.randn(8, 4)
+    for _ in range(3):
+        F.linear(x, w).square().sum().backward()
+        rounded = QuantAwareWeight(dense.detach()).rounded().requires_grad_()
+        F.linear(x, rounded).square().sum().backward()
+        dense.grad = rounded.grad
+        for step in steps:
+            step.step()
+        w.grad = None
+    torch.testing.assert_close(w.master, dense.detach())
+
+
+def test_quant_aware_compiles() -> None:
+    torch._dynamo.reset()
+    module = torch.nn.Linear(4, 3)
+    module.weight = quant_aware()
+    x = torch.randn(2, 4)
+    expected = torch.autograd.grad(module(x).square().sum(), list(module.parameters()))
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(torch.autograd.grad(compiled(x).square().sum(), list(module.parameters())), expected)
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("cls", [TwoTensor, Int8Weight, QuantAwareWeight])
+def test_the_classes_are_small_and_generated(cls: Any) -> None:
+    assert issubclass(cls, WrapperTensor) and cls.__wrapper_attributes__ is not None

@@ -1,0 +1,162 @@
+"""Copying and saving, and files that were written by an earlier version of a class."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import gc
+import io
+import pickle
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot.errors import InnerTensorError
+from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.wrapper.serialize import rebuild_wrapper
+
+
+class Mode(enum.Enum):
+    ROWS = "rows"
+    COLUMNS = "columns"
+
+
+class Saved(WrapperTensor, fallback="each"):
+    codes: torch.Tensor
+    parts: list[torch.Tensor]
+    table: dict[str, torch.Tensor]
+    zero: torch.Tensor | None = None
+    order: Mode = Mode.ROWS
+    dtype_seen: torch.dtype = torch.float32
+
+
+def saved(**changes: Any) -> Saved:
+    shared = torch.arange(6.0)
+    fields = {"codes": shared, "parts": [shared[2:], torch.ones(2)], "table": {"left": shared}, "order": Mode.COLUMNS}
+    return Saved(**{**fields, **changes})
+
+
+def through_torch(value: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+WAYS = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
+    "torch.load": through_torch,
+    "copy": copy.copy,
+}
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    assert type(actual) is type(expected)
+    names, context = expected.__tensor_flatten__()
+    assert actual.__tensor_flatten__() == (names, context)
+    for name in names:
+        torch.testing.assert_close(getattr(actual, name), getattr(expected, name))
+    assert (actual.shape, actual.stride(), actual.dtype, actual.requires_grad) == (
+        expected.shape,
+        expected.stride(),
+        expected.dtype,
+        expected.requires_grad,
+    )
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_there_and_back(way: Any) -> None:
+    for value in (saved(), saved(zero=torch.zeros(3)), saved().requires_grad_(), saved(codes=torch.zeros(2, 3).t())):
+        assert_same(way(value), value)
+
+
+@pytest.mark.parametrize("way", ["deepcopy", "torch.load"])
+def test_what_was_shared_stays_shared(way: str) -> None:
+    value = saved()
+    first, second = WAYS[way]([value, value.table["left"]])
+    first.codes[2] = 100
+    assert first.parts[0][0] == 100 and first.table["left"][2] == 100 and second[2] == 100
+    assert value.codes[2] == 2
+    one, other = WAYS[way]([value, value])
+    assert one is other
+
+
+def test_copy_shares_inner_tensors() -> None:
+    value = saved()
+    assert copy.copy(value).codes is value.codes
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_parameters_and_attributes(way: Any) -> None:
+    parameter = torch.nn.Parameter(saved())
+    parameter.note = ("kept", 1)
+    result = way(parameter)
+    assert isinstance(result, torch.nn.Parameter) and type(result) is Saved
+    assert result.requires_grad and result.note == ("kept", 1)
+
+
+def test_deepcopy_of_gradients_and_of_computed_tensors() -> None:
+    value = saved().requires_grad_()
+    value.sum().backward()
+    again = copy.deepcopy(value)
+    assert_same(again.grad, value.grad)
+    assert again.grad is not value.grad
+    with pytest.raises(RuntimeError, match="only leaves can be deep-copied: this Saved was computed by MulBackward0"):
+        copy.deepcopy(value * 2)
+
+
+def test_nested_wrappers() -> None:
+    class Pair(WrapperTensor):
+        left: torch.Tensor
+        right: torch.Tensor
+
+    value = Pair(saved(), torch.zeros(2))
+    result = copy.deepcopy(value)
+    assert_same(result.left, value.left)
+    result = through_torch(Nested(saved(), torch.zeros(2)))
+    assert type(result) is Nested and type(result.left) is Saved
+
+
+class Fewer(WrapperTensor):
+    codes: torch.Tensor
+
+
+class Nested(WrapperTensor):
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+def old_file(cls: Any, *forget: str) -> Any:
+    """What a file gives that was written when the class had not yet the fields `forget`."""
+    _, (_, inner, attributes, others, size, stride, requires_grad) = saved(zero=torch.ones(1)).__reduce_ex__(2)
+    for name in forget:
+        inner = {key: value for key, value in inner.items() if not key.startswith(name)}
+        attributes = {key: value for key, value in attributes.items() if name not in key}
+    return rebuild_wrapper(cls, inner, attributes, others, size, stride, requires_grad)
+
+
+def test_files_older_than_a_field() -> None:
+    assert old_file(Saved, "zero").zero is None
+    assert old_file(Saved, "order").order is Mode.ROWS
+    assert old_file(Saved, "parts").parts == ()
+    assert dict(old_file(Saved, "table").table) == {}
+    with pytest.raises(InnerTensorError, match=r"this saved Saved has no codes.*torch\.Tensor \| None = None"):
+        old_file(Saved, "codes")
+    with pytest.raises(InnerTensorError, match=r"this saved Fewer holds \['_parts_layout', .* does not declare"):
+        old_file(Fewer)
+
+
+def test_no_reference_cycles() -> None:
+    gc.disable()
+    try:
+        value = saved() + 1
+        inner = weakref.ref(value.codes)
+        outer = weakref.ref(value)
+        copy.deepcopy(value.detach())
+        del value
+        assert outer() is None and inner() is None
+    finally:
+        gc.enable()
