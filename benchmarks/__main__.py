@@ -33,9 +33,11 @@ SUBJECTS: dict[str, Subject] = {
 def main(arguments: list[str]) -> int:
     """Runs the benchmarks that the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="few rounds: a first impression; writes no files unless --out is given")
-    parser.add_argument("--only", action="append", choices=SUBJECTS, help="one subject (may be repeated); as with --quick, no files")
-    parser.add_argument("--out", type=Path, help=f"where table.md and results.json go (default: {FOLDER.name}/ of the documentation)")
+    parser.add_argument("--quick", action="store_true", help="few rounds, a first impression")
+    parser.add_argument("--only", action="append", choices=SUBJECTS, help="one subject; may be repeated")
+    parser.add_argument(
+        "--out", type=Path, help="where to write; default: docs/benchmarks, and nowhere for a part of it"
+    )
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -48,7 +48,8 @@ def wrap(cls: type, count: int, depth: int, *, by_constructor: bool) -> Flat:
 def _function(text: str, name: str, constants: dict[str, Any]) -> Flat:
     namespace = dict(constants)
     exec(text, namespace)
-    return namespace[name]
+    function: Flat = namespace[name]
+    return function
 
 
 def _unwrap_text(count: int, depth: int, check: bool) -> str:
@@ -92,19 +93,17 @@ class HandTwoTensor(torch.Tensor):
     a: torch.Tensor
     b: torch.Tensor
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(cls, a: torch.Tensor, b: torch.Tensor) -> HandTwoTensor:
-        pair: HandTwoTensor = make(
-            cls, a.shape, a.stride(), a.storage_offset(), None, a.dtype, a.layout, a.device
-        )
+        pair: HandTwoTensor = make(cls, a.shape, a.stride(), a.storage_offset(), None, a.dtype, a.layout, a.device)
         pair.a = a
         pair.b = b
         return pair
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         rule = _RULES.get(func)
         return NotImplemented if rule is None else rule(*args, **(kwargs or {}))
 
@@ -125,7 +124,7 @@ def _detach(x: Any) -> HandTwoTensor:
     return HandTwoTensor(x.a.detach(), x.b.detach())
 
 
-_RULES = {
+_RULES: dict[Any, Callable[..., HandTwoTensor]] = {
     torch.ops.aten.add.Tensor: _add,
     torch.ops.aten.mul.Tensor: _mul,
     torch.ops.aten.detach.default: _detach,

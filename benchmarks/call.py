@@ -26,7 +26,7 @@ def run(budget: Budget, counts: tuple[int, ...] = COUNTS, *, with_dynamo: bool =
         for training in (False, True):
             for name, cls in classes.items():
                 xs = tuple(tree(cls, 1).requires_grad_(training) for _ in range(count))
-                ways = {"aot_compile": sa.aot_compile(_double)}
+                ways: dict[str, Callable[..., Any]] = {"aot_compile": sa.aot_compile(_double)}
                 ways |= {other: _WAYS[other]() for other in others}
                 tangents = tuple(tree(cls, 1) for _ in range(count))
                 sides = {
@@ -49,7 +49,8 @@ def _train(function: Callable[..., Any], xs: tuple[Tensor, ...], tangents: tuple
 def _aot_function() -> Callable[..., Any]:
     from functorch.compile import aot_function, make_boxed_func
 
-    return aot_function(_double, fw_compiler=lambda graph, _: make_boxed_func(graph.forward))
+    compiled: Callable[..., Any] = aot_function(_double, fw_compiler=lambda graph, _: make_boxed_func(graph.forward))
+    return compiled
 
 
 def _dynamo() -> Callable[..., Any]:

@@ -19,16 +19,17 @@ def run(budget: Budget, numbers: tuple[int, ...] = LEAVES) -> Iterator[Result]:
     wrappers = {number: [tree(sa.TwoTensor, 1) for _ in range(number // 2)] for number in numbers}
     plans = {number: sa.FlattenPlan.of(values) for number, values in wrappers.items()}
     for subject in ("unwrap", "wrap"):
-        sides = {}
+        sides: dict[str, Side] = {}
         for number, plan in plans.items():
             count, values = number // 2, wrappers[number]
             if subject == "unwrap":
-                ours, hand, argument = plan.unwrap, by_hand.unwrap(count, 1), values
+                ours = Side(plan.unwrap, (values,), number)
+                hand = Side(by_hand.unwrap(count, 1), (values,), number)
             else:
-                ours, argument = plan.wrap, plan.unwrap(values)
-                hand = by_hand.wrap(sa.TwoTensor, count, 1, by_constructor=False)
-            sides[f"{number} leaves"] = Side(ours, (argument,), number)
-            sides[f"hand-written, {number} leaves"] = Side(hand, (argument,), number)
+                leaves = plan.unwrap(values)
+                ours = Side(plan.wrap, (leaves,), number)
+                hand = Side(by_hand.wrap(sa.TwoTensor, count, 1, by_constructor=False), (leaves,), number)
+            sides |= {f"{number} leaves": ours, f"hand-written, {number} leaves": hand}
         times = compare(sides, budget)
         for number in numbers:
             against: dict[str, Target | None] = {f"hand-written, {number} leaves": None}
@@ -45,7 +46,8 @@ def run_planning(budget: Budget, numbers: tuple[int, ...] = LEAVES[:3]) -> Itera
         sides[f"{number} leaves"] = Side(_plan, (values,), number)
     times = compare(sides, budget)
     for number in numbers[1:]:
-        yield Result("make a plan, per leaf", f"{number} leaves", times, f"{number} leaves", {f"{numbers[0]} leaves": FLAT})
+        subject, ours = "make a plan, per leaf", f"{number} leaves"
+        yield Result(subject, ours, times, ours, {f"{numbers[0]} leaves": FLAT})
 
 
 def _plan(values: list[object]) -> object:

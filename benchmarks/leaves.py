@@ -89,7 +89,7 @@ class _Class:
         return sides
 
 
-def tree(cls: Any, depth: int) -> torch.Tensor:
+def tree(cls: Any, depth: int) -> Any:
     """A tree of two-tensors over leaves of `float32[4, 4]`."""
     if depth == 0:
         return torch.randn(by_hand.SIZE)

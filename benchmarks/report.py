@@ -53,7 +53,8 @@ def as_json(results: Sequence[Result], machine: dict[str, Any]) -> dict[str, Any
 def markdown(results: Iterable[Result], machine: dict[str, Any]) -> str:
     """The targets, each by its worst row, and then the table."""
     rows = [row for result in results for row in result.rows()]
-    about = "{processor}, {threads} thread, Python {python}, torch {torch}, subclass_aot {subclass_aot}".format(**machine)
+    names = ("processor", "system", "python", "torch", "optree", "subclass_aot")
+    about = ", ".join(f"{name} {machine[name]}" for name in names)
     targets = _markdown_table(("target", "ought to be", "rows", "worst", "median", "best", "reached"), summary(rows))
     table = _markdown_table(_HEAD, [_cells(row) for row in rows])
     return f"Measured on: {about}.\n\n{targets}\n\n{_LEGEND}\n\n{table}\n"
@@ -68,7 +69,9 @@ def plain(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """
     every = [head, *lines]
     widths = [max(len(line[column]) for line in every) for column in range(len(head))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in every)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in every
+    )
 
 
 def on_screen(results: Iterable[Result]) -> str:
@@ -84,7 +87,7 @@ def summary(rows: Iterable[Row]) -> list[tuple[str, ...]]:
     for row in rows:
         if row.target is not None:
             found.setdefault(row.target, []).append(row)
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for target, its_rows in found.items():
         ratios = sorted(row.ratio.median for row in its_rows)
         reached = sum(bool(row.reached) for row in its_rows)
@@ -143,6 +146,6 @@ def _short(value: float) -> float:
 
 
 _LEGEND = """\
-`times as fast` is the median, over the rounds of one comparison, of their time divided by ours; `spread` is from the lower to the
-upper quartile of the rounds. Below 1 the other side is faster. `theirs` and `ours` are medians. Where a target applies to
-several rows, the summary above gives the worst, the median and the best of them."""
+`ours` and `theirs` are medians of processor time. `times as fast` is the median, over the rounds of one comparison,
+of their time divided by ours; `spread` goes from its lower to its upper quartile. Below 1 the other side is faster.
+Where a target applies to several rows, the summary gives the worst, the median and the best of them."""

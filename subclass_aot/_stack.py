@@ -5,6 +5,8 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+from collections.abc import Sequence
+from traceback import walk_tb
 from types import CodeType, FrameType
 
 import optree
@@ -25,12 +27,8 @@ def user_frames(limit: int = 0) -> tuple[tuple[CodeType, int], ...]:
     frames = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        code = frame.f_code
-        mine = _is_user_code.get(code)
-        if mine is None:
-            mine = _is_user_code[code] = _belongs_to_user(code.co_filename)
-        if mine:
-            frames.append((code, frame.f_lineno))
+        if _is_users(frame.f_code):
+            frames.append((frame.f_code, frame.f_lineno))
             if len(frames) == limit:
                 break
         frame = frame.f_back
@@ -39,11 +37,13 @@ def user_frames(limit: int = 0) -> tuple[tuple[CodeType, int], ...]:
 
 def user_line() -> str:
     """The line of the user's that is running, as `file.py:12: the line`; a fixed phrase when there is none."""
-    frames = user_frames(limit=1)
-    if not frames:
-        return "(no line of yours is on the stack)"
-    code, line = frames[0]
-    return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"
+    return _format_line(user_frames(limit=1))
+
+
+def user_line_of(error: BaseException) -> str:
+    """The innermost line of the user's that an error came through, in the same form."""
+    steps = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
+    return _format_line([step for step in reversed(steps) if _is_users(step[0])][:1])
 
 
 def format_frames(frames: tuple[tuple[CodeType, int], ...]) -> str:
@@ -62,6 +62,20 @@ def format_frames(frames: tuple[tuple[CodeType, int], ...]) -> str:
 
 
 _formatted: dict[tuple[tuple[CodeType, int], ...], str] = {}
+
+
+def _format_line(frames: Sequence[tuple[CodeType, int]]) -> str:
+    if not frames:
+        return "(no line of yours is on the stack)"
+    code, line = frames[0]
+    return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"
+
+
+def _is_users(code: CodeType) -> bool:
+    mine = _is_user_code.get(code)
+    if mine is None:
+        mine = _is_user_code[code] = _belongs_to_user(code.co_filename)
+    return mine
 
 
 def _belongs_to_user(filename: str) -> bool:

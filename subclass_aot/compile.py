@@ -46,6 +46,7 @@ def aot_compile(
     Returns:
         A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.
 
+    >>> import torch
     >>> step = aot_compile(lambda x: (x * 2).sum())
     >>> x = torch.ones(3, requires_grad=True)
     >>> step(x).backward()

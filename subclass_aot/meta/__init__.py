@@ -1,5 +1,6 @@
 """Tensors without data: specs, shape inference, `MetaTensor`, and the stream that every operator on leaves goes through."""
 
+from subclass_aot.meta import shape_rules as shape_rules
 from subclass_aot.meta.infer import infer as infer
 from subclass_aot.meta.infer import register_meta as register_meta
 from subclass_aot.meta.module import to_meta as to_meta

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import optree
 import torch
-from torch.utils._pytree import tree_map
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
@@ -50,7 +50,7 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ShapeRuleError: Neither this library nor torch knows the shape of the result.
     """
     device = _result_device(args, kwargs)
-    meta_args, meta_kwargs = tree_map(_blank, (args, kwargs))
+    meta_args, meta_kwargs = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[misc, arg-type]
     if meta_kwargs.get("device") is not None:
         meta_kwargs["device"] = _META
     elif "device" in meta_kwargs or _torch.is_factory(func):
@@ -61,7 +61,7 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         meta_kwargs["pin_memory"] = False
     with _torch.disable_current_modes(), torch.no_grad():
         out = _run(func, meta_args, meta_kwargs)
-    return tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out)
+    return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
 
 
 def register_meta(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -22,6 +22,7 @@ class Effects:
         pure: Nothing is written and nothing is aliased.
         data_dependent: The result's shape or a Python result depends on values.
         random: Draws from a generator.
+        reshapes: Changes what its first argument looks like from outside, and not its data, as `transpose_`.
     """
 
     writes: tuple[tuple[int, str], ...]
@@ -31,6 +32,7 @@ class Effects:
     pure: bool
     data_dependent: bool
     random: bool
+    reshapes: bool
 
     @property
     def mutates(self) -> bool:
@@ -91,7 +93,9 @@ def _read_schema(func: Any) -> Effects:
         pure=not writes and not any(returns_view_of),
         data_dependent=bool(tags & {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}),
         random=torch.Tag.nondeterministic_seeded in tags,
+        reshapes=torch.Tag.inplace_view in tags and func.overloadpacket not in _CHANGE_STORAGE,
     )
 
 
+_CHANGE_STORAGE = frozenset({torch.ops.aten.set_, torch.ops.aten.resize_, torch.ops.aten.resize_as_})
 _effects: dict[Any, Effects] = {}

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import optree
 import torch
-from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from subclass_aot import _torch
+from subclass_aot.errors import DataDependentError
 from subclass_aot.meta.infer import infer, on_new_rule
 from subclass_aot.meta.operators import Effects, effects_of, pick
 from subclass_aot.meta.spec import Spec
@@ -98,6 +99,9 @@ class Stream(_torch.DispatchMode):
     def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Called after each operator, with the leaves it was given and the ones it made."""
 
+    def passed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Called before an operator on a wrapper goes to the wrapper's class."""
+
     def admit(self, tensor: torch.Tensor) -> MetaTensor:
         """The leaf that stands for a real tensor met on the way."""
         return MetaTensor(tensor)
@@ -108,6 +112,7 @@ class Stream(_torch.DispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not (_LEAF_TYPES.issuperset(types) or only_leaves(types)):
+            self.passed_on(func, args, kwargs or {})
             return NotImplemented
         kwargs = kwargs or {}
         decomposition = self.decompositions.get(func) or _honest_form(func)
@@ -123,7 +128,7 @@ class Stream(_torch.DispatchMode):
         args = tuple([self._admitted(a) for a in args])
         if kwargs:
             kwargs = {name: self._admitted(a) for name, a in kwargs.items()}
-        if effects.data_dependent:
+        if effects.data_dependent and not effects.writes:
             known = self._known(func, args, kwargs)
             if known is not None:
                 return known
@@ -133,16 +138,16 @@ class Stream(_torch.DispatchMode):
 
     def _known(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator that asks for values, if those of all its tensors are known."""
-        leaves, structure = tree_flatten((args, kwargs))
+        leaves, structure = optree.tree_flatten((args, kwargs), none_is_leaf=True)
         for i, leaf in enumerate(leaves):
             if type(leaf) is MetaTensor:
                 leaves[i] = self.value_of(leaf)
                 if leaves[i] is None:
                     return None
-        args, kwargs = tree_unflatten(leaves, structure)
+        args, kwargs = optree.tree_unflatten(structure, leaves)  # type: ignore[misc, assignment]
         with _torch.disable_current_modes(), torch.no_grad():
             result = func(*args, **kwargs)
-        return tree_map_only(torch.Tensor, self.admit, result)
+        return optree.tree_map(lambda x: self.admit(x) if isinstance(x, torch.Tensor) else x, result, none_is_leaf=True)
 
     def _admitted(self, value: Any) -> Any:
         kind = type(value)
@@ -299,7 +304,8 @@ def _honest_form(func: Any) -> Callable[..., Any] | None:
     """Another operator for the few whose schema does not tell what they do.
 
     `native_batch_norm` updates its running statistics without saying so; a lazy conjugation or negation is a bit
-    that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into.
+    that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into. A boolean
+    mask whose values are known stands for positions, so that the size of what it selects is known, too.
     """
     return _HONEST_FORMS.get(func)
 
@@ -310,6 +316,23 @@ def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: b
     if training:
         return _aten._native_batch_norm_legit.default(x, weight, bias, mean, var, training, momentum, eps)
     return _aten._native_batch_norm_legit_no_training.default(x, weight, bias, mean, var, momentum, eps)
+
+
+def _index(x: Any, indices: Any) -> Any:
+    if not any(isinstance(i, torch.Tensor) and i.dtype is torch.bool for i in indices):
+        return NotImplemented
+    positions: list[Any] = []
+    try:
+        for i in indices:
+            positions += i.nonzero().unbind(1) if i is not None and i.dtype is torch.bool else [i]
+    except DataDependentError:
+        return NotImplemented
+    return _aten.index.Tensor(x, positions)
+
+
+def _masked_select(x: Any, mask: Any) -> Any:
+    x, mask = torch.broadcast_tensors(x, mask)
+    return _index(x, [mask])
 
 
 def _rebuild(spec: Spec, requires_grad: bool) -> MetaTensor:
@@ -335,6 +358,8 @@ _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
     _aten._conj.default: _aten._conj_physical.default,
     _aten._neg_view.default: _aten.neg.default,
     _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
+    _aten.index.Tensor: _index,
+    _aten.masked_select.default: _masked_select,
 }
 _make = _torch.make_wrapper_subclass
 _DENSE_DISPATCH = torch.Tensor.__torch_dispatch__

@@ -245,7 +245,12 @@ class _EntryWriter:
                 simple = meta.context is None and all(isinstance(x, PlainTensorMeta) for x in meta.attrs.values())
                 cls = source.const(meta.cls, meta.cls.__name__)
                 fits = source.const(tangents.fits, "fits")
-                wrong = f"type({name}) is not {cls}" if simple else f"not {fits}({name}, {m})"
+                wrong = f"not {fits}({name}, {m})"
+                if simple:
+                    dense = source.const(torch.Tensor, "Tensor")
+                    wrong = " or ".join(
+                        [f"type({name}) is not {cls}", *(f"type({name}.{a}) is not {dense}" for a in meta.attrs)]
+                    )
             source.line(f"if {wrong}: {name} = {coerce}({name}, {m}, {where!r})")
             parts = emit_unwrap(source, meta, name, where=where, append_symints=False, check=False)
             restride = source.const(tangents.restrided, "restrided")
@@ -293,6 +298,9 @@ class _EntryWriter:
         if extra:
             source.line(f"({', '.join(extra)},) = extra")
         self._count_versions(source, versions)
+        for position, func, rest, kwargs in signature.reshaped:
+            more = "".join(f", {a!r}" for a in rest) + "".join(f", {k}={a!r}" for k, a in kwargs.items())
+            source.line(f"{source.const(func, func.name())}({values[position]}{more})")
         for (position, _), name in zip(signature.rewritten, made, strict=False):
             source.line(f"{values[position]}.copy_({name})")
         source.line(f"return [{', '.join(self._results(source, values, made[len(signature.rewritten):]))}]")
@@ -302,12 +310,13 @@ class _EntryWriter:
         own = [i for i, o in enumerate(self.signature.outputs) if isinstance(o, Value)]
         name_of = dict(zip(own, made, strict=False))
         hidden = made[len(own) :]
+        for name, value in zip(made, self.made[len(self.signature.rewritten) :], strict=True):
+            if value.starts_grad:
+                source.line(f"{name}.requires_grad_()")
         results: list[str] = []
         for i, output in enumerate(self.signature.outputs):
             if isinstance(output, Value):
                 results.append(name_of[i])
-                if output.starts_grad:
-                    source.line(f"{results[-1]}.requires_grad_()")
             elif isinstance(output, SameAsInput):
                 results.append(values[output.value])
             elif isinstance(output, SameAsOutput):

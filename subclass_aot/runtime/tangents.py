@@ -30,9 +30,9 @@ def coerced(tangent: Any, meta: ValueMeta, where: str) -> Any:
     if isinstance(meta, SubclassCreationMeta):
         if fits(tangent, meta):
             return tangent
-        converted = _by_hook(tangent, meta)
-        if converted is not None and fits(converted, meta):
-            return converted
+        for converted in (_by_parts(tangent, meta, where), _by_hook(tangent, meta)):
+            if converted is not None and fits(converted, meta):
+                return converted
     elif not hasattr(tangent, "__tensor_flatten__"):
         return tangent
     else:
@@ -48,17 +48,28 @@ def coerced(tangent: Any, meta: ValueMeta, where: str) -> Any:
     )
 
 
-def fits(tangent: Any, meta: SubclassCreationMeta) -> bool:
+def fits(tangent: Any, meta: ValueMeta) -> bool:
     """True if a tangent has the class, inner names and context of `meta`, inner wrappers included."""
+    if not isinstance(meta, SubclassCreationMeta):
+        return not hasattr(tangent, "__tensor_flatten__")
+    return _same_outside(tangent, meta) and all(
+        fits(getattr(tangent, name), inner) for name, inner in meta.attrs.items()
+    )
+
+
+def _same_outside(tangent: Any, meta: SubclassCreationMeta) -> bool:
     if type(tangent) is not meta.cls:
         return False
     names, context = tangent.__tensor_flatten__()
-    if tuple(names) != tuple(meta.attrs) or context != meta.context:
-        return False
-    return all(
-        not isinstance(inner, SubclassCreationMeta) or fits(getattr(tangent, name), inner)
-        for name, inner in meta.attrs.items()
-    )
+    return tuple(names) == tuple(meta.attrs) and context == meta.context
+
+
+def _by_parts(tangent: Any, meta: SubclassCreationMeta, where: str) -> Any:
+    """Another wrapper of the tangent's class, whose inner tensors are coerced."""
+    if not _same_outside(tangent, meta):
+        return None
+    inner = {name: coerced(getattr(tangent, name), part, f"{where}.{name}") for name, part in meta.attrs.items()}
+    return meta.cls.__tensor_unflatten__(inner, meta.context, tangent.size(), tangent.stride())
 
 
 def restrided(leaf: torch.Tensor, spec: Spec) -> torch.Tensor:

@@ -15,6 +15,7 @@ import torch
 from hypothesis import strategies as st
 
 from subclass_aot.codegen import Source
+from subclass_aot.meta import Spec
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.trees import Tree, trees
 
@@ -87,8 +88,8 @@ class Argument:
         value = torch.rand(shape, generator=generator, dtype=torch.float64) + 0.5
         value = value.to(self.dtype) if self.dtype.is_floating_point else (value * 3).to(self.dtype)
         if self.layout == "transposed":
-            return value.permute(tuple(reversed(range(value.dim()))))
-        return value[1] if self.layout == "offset" else value
+            value = value.permute(tuple(reversed(range(value.dim()))))
+        return (value[1] if self.layout == "offset" else value).detach()
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +194,7 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
     with mode_of(empty):
         for _ in range(draw(st.integers(0, max_statements))):
             text, no_grad = draw(_statements(list(values))), draw(st.integers(0, 4)) == 0
-            if _overlaps_partly(text, values):
+            if _ambiguous(text, values):
                 continue
             try:
                 _run(text, no_grad, values)
@@ -220,13 +221,20 @@ def _statements(draw: st.DrawFn, names: list[str]) -> str:
     return text if kind is WRITES else f"v{len(names)} = {text}"
 
 
-def _overlaps_partly(text: str, values: dict[str, Any]) -> bool:
-    """True for a write that reads another view of what it writes: eager's result depends on the order of its loops."""
+def _ambiguous(text: str, values: dict[str, Any]) -> bool:
+    """True for a write whose result depends on the order of eager's loops.
+
+    It reads another view of what it writes, or several elements of what it writes are one place in memory.
+    """
     if text.split(" = ")[0].isidentifier():
         return False
-    first, *others = [values[name] for name in dict.fromkeys(re.findall(r"\b[xv]\d+", text))]
-    storages = {leaf.untyped_storage().data_ptr() for leaf in dense_leaves(first)}
-    return any(leaf.untyped_storage().data_ptr() in storages for other in others for leaf in dense_leaves(other))
+    first, *others = [dense_leaves(values[name]) for name in dict.fromkeys(re.findall(r"\b[xv]\d+", text))]
+    storages = {leaf.untyped_storage().data_ptr() for leaf in first}
+    return (
+        any(leaf.untyped_storage().data_ptr() in storages for other in others for leaf in other)
+        or len(storages) < len(first)
+        or any(Spec.of(leaf).overlaps_itself for leaf in first)
+    )
 
 
 def _run(text: str, no_grad: bool, values: dict[str, Any]) -> None:

@@ -50,6 +50,7 @@ def remove_mutations(
         node_of_slot: The placeholders of the flat slots of `bases`.
     """
     recorder = Recorder()
+    reshaped = {leaf.tag for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor) and leaf.tag.op == "placeholder"}
     placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
 
     def replay(*leaves: MetaTensor) -> list[Any]:
@@ -61,6 +62,8 @@ def remove_mutations(
                 spec = node.meta["spec"]
                 values[node] = storage.as_strided(spec.size, spec.stride, spec.offset)
         end_values = [values[n] for n in written] + list(storages)
+        for node in reshaped:  # what they look like changes, what they are views of does not
+            values[node] = torch.ops.aten.alias.default(values[node])
         snapshots: list[Any] | None = None
         for node in recorded.graph.nodes:
             if node.op == "placeholder":

@@ -14,13 +14,23 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta
-from subclass_aot.meta import MetaTensor, Spec, blank
+from subclass_aot.meta import MetaTensor, Spec, blank, root
 from subclass_aot.trace.arguments import Arguments, flatten
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
 from subclass_aot.trace.functional import remove_mutations
-from subclass_aot.trace.outputs import Output, OutputReader, Value, spec_of_tangent
+from subclass_aot.trace.outputs import (
+    AliasOfLeaf,
+    InputLeaf,
+    Output,
+    OutputReader,
+    Value,
+    ViewOfInput,
+    spec_of_tangent,
+)
 from subclass_aot.trace.recorder import Recorder
 from subclass_aot.trace.sharing import Base, bases_of
+from subclass_aot.wrapper import plain_tangent
+from subclass_aot.trace.unreadable import reads_are_refused
 
 _RESHAPED_INPUT = """{path} has another size, stride or offset after the call than before.
   Before: {before}
@@ -35,6 +45,9 @@ _REPLACED_LEAF = """{path}: the function put another tensor into this attribute.
 _SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to {value}.
   That happens while tracing, not in the graph, so later calls would not repeat it.
   Instead: call {path}.requires_grad_({value}) before the compiled function."""
+
+_VIEW_OF_RESHAPED = """A result is a view of {path}, and the function changes the size or strides of {path} in place.
+  Instead: return a copy of the view, or use the operator that returns a new tensor (x.t() instead of x.t_())."""
 
 _SHARED_GRADIENT = """{paths} overlap in memory, and a write that autograd must see goes into one of them.
   The gradient of the others would not follow the write.
@@ -83,6 +96,8 @@ class JointSignature:
         mutated_inputs: Inputs that the graph writes through `written_leaves` and `bases`, as positions in `inputs`.
         rewritten: Inputs whose new value autograd must see: the position in `inputs` and the new value. They are
             written by the caller, with `copy_` through the wrapper.
+        reshaped: Operators that change what an input looks like from outside: the position in `inputs`, the operator,
+            its other arguments. The caller runs them on the input itself, before it writes `rewritten`.
         num_forward_outputs: How many graph outputs belong to forward.
         num_computed: How many of these are leaves of `rewritten` and `outputs`.
         tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
@@ -99,6 +114,7 @@ class JointSignature:
     bases: tuple[Base, ...]
     mutated_inputs: tuple[int, ...]
     rewritten: tuple[tuple[int, Value], ...]
+    reshaped: tuple[tuple[int, Any, tuple[Any, ...], dict[str, Any]], ...]
     num_forward_outputs: int
     num_computed: int
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
@@ -188,7 +204,7 @@ class _Trace:
         self.paths = [arguments.path_of(i) for i in range(len(arguments.values))]
 
     def run(self) -> JointTrace:
-        with self.recorder, _torch.force_view_tracking(True):
+        with reads_are_refused(), self.recorder, _torch.force_view_tracking(True):
             self.make_inputs()
             results = self.forward()
             self.read_outputs(results)
@@ -234,8 +250,17 @@ class _Trace:
         for path, before, traced in zip(self.paths, self.requires_grad, self.traced, strict=True):
             if traced.requires_grad != before and traced.is_leaf:
                 raise MutationError(_SWITCHED_GRAD.format(path=path, value=traced.requires_grad))
+        self.reshaped = [
+            (i, func, rest, kwargs)
+            for tensor, func, rest, kwargs in self.recorder.reshaped
+            for i, traced in enumerate(self.traced)
+            if tensor is traced
+        ]
+        changed = {i for i, *_ in self.reshaped}
         after = self.plan.unwrap(self.traced)
         for slot in self.graph_slots:
+            if self.plan.index_map.slots[slot].outer in changed and root(after[slot]) is self.leaves[slot]:
+                continue
             if after[slot] is not self.leaves[slot] and not self._is_dense(slot):
                 raise MutationError(_REPLACED_LEAF.format(path=self.meaning(slot)))
             if after[slot].spec is not self.specs[slot]:
@@ -259,6 +284,7 @@ class _Trace:
                 self.rewritten.append((i, reader.computed_value(traced, self.paths[i])))
         self.find_bases()
         self.outputs = reader.read(results)
+        self.refuse_views_of_reshaped()
         self.computed = reader.computed
         self.differentiable = [self.traced[i] for i, value in self.rewritten if value.requires_grad]
         self.differentiable += [
@@ -266,6 +292,17 @@ class _Trace:
         ]
         self.hidden = tuple(value for _, value in reader.hidden)
         self.differentiable += [t for t, value in reader.hidden if value.requires_grad]
+
+    def refuse_views_of_reshaped(self) -> None:
+        """A view is made again from the input as it looks after the call; one made before another look would be another."""
+        reshaped = {i for i, *_ in self.reshaped}
+        slots = self.plan.index_map.slots
+        for output in self.outputs:
+            sources = {output.value} if isinstance(output, ViewOfInput) else set()
+            if isinstance(output, Value):
+                sources = {slots[x.slot].outer for x in output.leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
+            for i in sources & reshaped:
+                raise MutationError(_VIEW_OF_RESHAPED.format(path=self.paths[i]))
 
     def find_bases(self) -> None:
         """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
@@ -327,7 +364,7 @@ class _Trace:
     def make_tangents(self) -> tuple[Any, ...]:
         """Placeholders for the gradients that come in; their specs are known once the forward has run."""
         with torch.no_grad():
-            plain = [t.detach() for t in self.differentiable]
+            plain = [plain_tangent(t.detach()) for t in self.differentiable]
         plan = FlattenPlan.of(plain, count_symints=False, where="tangents")
         leaves = plan.unwrap(plain)
         number = 0
@@ -345,7 +382,7 @@ class _Trace:
     def finish(self) -> JointTrace:
         results = [leaf.tag for leaf in (*self.computed, *self.gradient_leaves)]
         recorder, new_values = self.recorder, []
-        if recorder.written:
+        if recorder.mutates:
             written = [self.leaves[s].tag for s in self.written_leaves]
             slots = {s: self.leaves[s].tag for base in self.bases for s in base.slots}
             functional = remove_mutations(recorder, results, written, self.bases, slots)
@@ -385,6 +422,7 @@ class _Trace:
             bases=tuple(self.bases),
             mutated_inputs=tuple(self.mutated_inputs),
             rewritten=tuple(self.rewritten),
+            reshaped=tuple(self.reshaped),
             num_forward_outputs=num_forward,
             num_computed=len(self.computed),
             tangents=tuple(self.tangents),

@@ -12,14 +12,19 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.meta import effects_of
 
-_LIMIT = 4096
-"""Elements that a tensor on the way may have at the most: what programs ask for is mostly one number."""
+_LIMIT = 1 << 20
+"""Elements that a tensor on the way may have at the most."""
+
+_LITERAL = torch.ops.aten.lift_fresh_copy.default
 
 
 def known_value(
     node: fx.Node, constants: Mapping[str, torch.Tensor], written: Collection[fx.Node]
 ) -> torch.Tensor | None:
     """Computes what a node of a recorded graph stands for, if no input of the graph and no draw has a part in it.
+
+    Of the graph's real tensors, those that are literals of the program are known. A tensor that the program merely found
+    is not: whoever owns it may write into it between two calls.
 
     Args:
         node: A node whose value is a tensor.
@@ -35,10 +40,12 @@ def known_value(
         step = todo.pop()
         if step in needed:
             continue
-        if step in written or not _is_fixed(step):
+        if not _is_fixed(step):
             return None
         needed.add(step)
         todo += step.all_input_nodes
+        if step in written:
+            todo += _writes_into(step)
     values: dict[fx.Node, Any] = {}
     with _torch.disable_current_modes(), torch.no_grad():
         for step in sorted(needed):
@@ -56,7 +63,23 @@ def _is_fixed(node: fx.Node) -> bool:
     spec = node.meta.get("spec")
     if spec is not None and (spec.device.type != "cpu" or spec.numel > _LIMIT):
         return False
-    if node.op != "call_function" or node.target is operator.getitem:
-        return node.op != "placeholder"
-    effects = effects_of(node.target)
-    return not effects.writes and not effects.random
+    if node.op == "get_attr":
+        return bool(node.users) and all(user.target is _LITERAL for user in node.users)
+    if node.op == "placeholder":
+        return False
+    return node.target is operator.getitem or not effects_of(node.target).random
+
+
+def _writes_into(node: fx.Node) -> list[fx.Node]:
+    """The operators that wrote into what `node` made, through it or through views of it."""
+    writes: list[fx.Node] = []
+    aliases = [node]
+    while aliases:
+        for user in aliases.pop().users:
+            if user.target is operator.getitem:
+                aliases.append(user)
+            elif effects_of(user.target).writes:
+                writes.append(user)
+            elif any(effects_of(user.target).returns_view_of):
+                aliases.append(user)
+    return writes

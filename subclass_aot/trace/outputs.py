@@ -173,12 +173,14 @@ class OutputReader:
             hidden = known[0] if known else len(self.hidden)
             if not known:
                 self.hidden.append((tensor, self.computed_value(tensor, "what several outputs are views of")))
-        return ViewOfBase(output, hidden, self._replay(result, tensor), _has_history(result))
+        return ViewOfBase(output, hidden, self._replay(result, tensor), _leads_back(result))
 
     def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
         plan = FlattenPlan.of([tensor], count_symints=False, where=where)
-        return Value(plan.metas[0], tuple(self._computed(x) for x in plan.unwrap([tensor])), tensor.requires_grad)
+        through = _has_history(tensor)
+        leaves = tuple(self._computed(x) for x in plan.unwrap([tensor]))
+        return Value(plan.metas[0], leaves, through, tensor.requires_grad and not through)
 
     def _tensor(self, result: torch.Tensor, where: str) -> Output:
         base = result._base

@@ -54,6 +54,8 @@ class Recorder(Stream):
         phase: What is recorded now.
         constants: Real tensors met on the way, by attribute name.
         written: Leaves whose storage was written, each with the phases it was written in.
+        reshaped: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in order: the
+            tensor, the operator, its other arguments.
     """
 
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
@@ -62,6 +64,7 @@ class Recorder(Stream):
         self.phase: Phase = "forward"
         self.constants: dict[str, torch.Tensor] = {}
         self.written: dict[MetaTensor, set[Phase]] = {}
+        self.reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any]]] = []
         self.stack_of: Callable[[], str] = self._stack_from_python
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._last_placeholder: fx.Node | None = None
@@ -101,8 +104,19 @@ class Recorder(Stream):
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         return known_value(leaf.tag, self.constants, {owner.tag for owner in self.written})
 
+    @property
+    def mutates(self) -> bool:
+        """True if the graph has an operator that changes one of its arguments."""
+        return bool(self.written or self.reshaped)
+
+    def passed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if effects_of(func).reshapes:
+            self.reshaped.append((args[0], func, args[1:], kwargs))
+
     def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         effects = effects_of(func)
+        if effects.reshapes:
+            self.passed_on(func, args, kwargs)
         try:
             node_args = tuple([self._node_of(a) for a in args])
             node_kwargs = {name: self._node_of(a) for name, a in kwargs.items()} if kwargs else {}
@@ -110,7 +124,7 @@ class Recorder(Stream):
             raise TraceError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
         node = self.graph.create_node("call_function", func, node_args, node_kwargs, name=_name_of(func))
         self._describe(node)
-        if effects.writes:
+        if effects.writes and not effects.reshapes:
             for written in effects.writes:
                 self._note_write(func, pick(written, args, kwargs))
         if type(result) is MetaTensor:

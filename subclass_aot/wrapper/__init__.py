@@ -5,5 +5,6 @@
 
 from subclass_aot.wrapper.base import WrapperTensor as WrapperTensor
 from subclass_aot.wrapper.outer import Outer as Outer
+from subclass_aot.wrapper.plain import plain_tangent as plain_tangent
 
-__all__ = ["Outer", "WrapperTensor"]
+__all__ = ["Outer", "WrapperTensor", "plain_tangent"]

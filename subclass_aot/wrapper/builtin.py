@@ -47,8 +47,7 @@ def built_in(cls: Any, func: Any) -> Handler | None:
 
 def rebuild(proto: Any, tensors: dict[str, torch.Tensor]) -> Any:
     """A wrapper of the class and context of `proto` that holds `tensors`."""
-    names, context = proto.__tensor_flatten__()
-    return assemble(type(proto), {**tensors, **proto.__wrapper_state__()}) if names else None
+    return assemble(type(proto), {**tensors, **proto.__wrapper_state__()})
 
 
 def inner_tensors(wrapper: Any) -> dict[str, torch.Tensor]:

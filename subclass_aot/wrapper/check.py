@@ -38,22 +38,20 @@ def checked(
     source.line(f"out = {source.const(rule, 'rule')}(*args, **kwargs)")
     with source.block("if out is NotImplemented:"):
         source.line(f"return {source.const(otherwise, 'otherwise')}()(*args, **kwargs)")
-    names = {key: source.const(value, key) for key, value in {
-        "wrong_result": wrong_result, "Class": cls, "func": func, "Tensor": torch.Tensor, "rule": rule, "facts": facts,
-    }.items()}  # fmt: skip
+    raised = {"wrong_result": wrong_result, "Class": cls, "func": func, "rule": rule}
+    wrong, *details = [source.const(value, name) for name, value in raised.items()]
+    tensor = source.const(torch.Tensor, "Tensor")
 
     def refuse(condition: str, expected: str) -> None:
         with source.block(f"if {condition}:"):
-            source.line(
-                f"raise {names['wrong_result']}({names['Class']}, {names['func']}, {names['rule']}, {expected!r}, out)"
-            )
+            source.line(f"raise {wrong}({', '.join(details)}, {expected!r}, out)")
 
     if facts.returned:
         _check_returned(source, facts, refuse)
     elif facts.viewed:
         _check_view(source, facts, cls, refuse)
     elif facts.returns == ("tensor",):
-        refuse(f"type(out) is not {names['Tensor']} and not isinstance(out, {names['Tensor']})", "a tensor")
+        refuse(f"type(out) is not {tensor} and not isinstance(out, {tensor})", "a tensor")
     elif len(facts.returns) > 1:
         refuse(
             f"type(out) not in (tuple, list) or len(out) != {len(facts.returns)}", f"a tuple of {len(facts.returns)}"

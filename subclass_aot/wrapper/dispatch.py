@@ -106,8 +106,9 @@ def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
 
 
 def _in_inference_mode(func: Any, handler: Handler, args: Any, kwargs: Any) -> Any:
-    """Views of an ordinary tensor are ordinary in inference mode too: autograd gives them their base's version counter."""
-    if getattr(func, "is_view", False) and not facts_of(func).bind(args, kwargs)[facts_of(func).viewed].is_inference():
+    """Views of an ordinary tensor are ordinary in inference mode too: they share its version counter."""
+    viewed = facts_of(func).viewed if _torch.is_overload(func) else ""
+    if viewed and not facts_of(func).bind(args, kwargs)[viewed].is_inference():
         with torch.inference_mode(False), torch.no_grad():
             return handler(*args, **kwargs)
     return handler(*args, **kwargs)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import optree
 import torch
-from torch.utils import _pytree as pytree
 
 from subclass_aot import _torch
 from subclass_aot.wrapper.construct import is_static
@@ -97,17 +97,17 @@ def _grouped(cls: Any, func: Any, facts: Facts, bound: dict[str, Any]) -> Any:
 
 def _structured(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator that takes functions and structures (`cond`, ...) has no schema, so the structure is walked."""
-    leaves, spec = pytree.tree_flatten((args, kwargs))
+    leaves, spec = optree.tree_flatten((args, kwargs), none_is_leaf=True)
     proto = next(leaf for leaf in leaves if isinstance(leaf, cls))
     names, context = proto.__tensor_flatten__()
     runs = []
     for name in names:
         inner = [getattr(leaf, name) if isinstance(leaf, cls) else leaf for leaf in leaves]
-        inner_args, inner_kwargs = pytree.tree_unflatten(inner, spec)
-        runs.append(pytree.tree_flatten(func(*inner_args, **inner_kwargs)))
+        inner_args, inner_kwargs = optree.tree_unflatten(spec, inner)  # type: ignore[misc]
+        runs.append(optree.tree_flatten(func(*inner_args, **inner_kwargs), none_is_leaf=True))
     outputs = []
     for parts in zip(*(flat for flat, _ in runs), strict=True):
         wraps = isinstance(parts[0], torch.Tensor)
         inner_tensors = dict(zip(names, parts, strict=True))
         outputs.append(cls.__tensor_unflatten__(inner_tensors, context) if wraps else parts[0])
-    return pytree.tree_unflatten(outputs, runs[0][1])
+    return optree.tree_unflatten(runs[0][1], outputs)

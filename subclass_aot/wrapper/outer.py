@@ -46,8 +46,15 @@ class Outer(NamedTuple):
         """
         if "size" in overrides:
             overrides = {"stride": None, **overrides}
-        outer = cls(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.layout, tensor.storage_offset())
-        return outer._replace(**overrides) if overrides else outer
+        metadata: dict[str, Any] = {
+            "size": tensor.shape,
+            "stride": tensor.stride(),
+            "dtype": tensor.dtype,
+            "device": tensor.device,
+            "layout": tensor.layout,
+            "storage_offset": tensor.storage_offset(),
+        }
+        return cls(**{**metadata, **overrides})
 
 
 def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:

@@ -55,6 +55,20 @@ def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
     return handler
 
 
+def plain_tangent(tensor: Any) -> Any:
+    """What a gradient of `tensor` looks like: dense where the class's operators run on `to_plain()`, inside wrappers too."""
+    if not _torch.is_traceable_wrapper_subclass(tensor):
+        return tensor
+    if getattr(tensor, "_fallback", "") == "plain":
+        return plain_tangent(tensor.to_plain())
+    names, context = tensor.__tensor_flatten__()
+    inner = {name: getattr(tensor, name) for name in names}
+    plain = {name: plain_tangent(value) for name, value in inner.items()}
+    if all(plain[name] is inner[name] for name in names):
+        return tensor
+    return type(tensor).__tensor_unflatten__(plain, context, tensor.size(), tensor.stride())
+
+
 def _is_wrapper(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and hasattr(value, "__wrapper_state__") and hasattr(value, "to_plain")
 

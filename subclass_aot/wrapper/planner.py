@@ -18,7 +18,7 @@ Plan = Callable[..., Any]
 aten: Any = torch.ops.aten
 
 _MATERIALIZED = {aten._conj.default: aten._conj_physical.default, aten._neg_view.default: aten.neg.default}
-"""Views that set a bit instead of computing. Below dispatch nobody resolves the bit, so an inner tensor must not have it."""
+"""Views that only set a bit. Below dispatch nobody resolves it, so an inner tensor must not have it: these copy."""
 
 
 def related(cls: Any, kind: Any) -> bool:

@@ -73,7 +73,7 @@ def context_of(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]
 
 
 def _names_now(cls: Any, attributes: Mapping[str, Any]) -> list[str]:
-    names = list(attributes) if not cls._attribute_names else list(cls._attribute_names)
+    names = list(cls._attribute_names)
     for field in cls._fields.values():
         if field.kind == "sequence":
             names += [f"{field.name}_{i}" for i in range(attributes[field.layout_attribute])]

@@ -23,8 +23,8 @@ def as_strided_field(
 ) -> Any:
     """What `wrapper.as_strided(size, stride, storage_offset)` is on a field that lines up with the wrapper.
 
-    Positions are read as indices: a step of `stride` elements is one of so many rows, or columns, of the wrapper, and the field
-    steps by as many of its own (by none where it is broadcast).
+    Positions are read as indices: a step of `stride` elements is one of so many rows, or columns, of the wrapper, and
+    the field steps by as many of its own. Along a dim in which the field is broadcast it stays so.
 
     Args:
         wrapper: The tensor that is viewed.
@@ -39,31 +39,27 @@ def as_strided_field(
     Raises:
         CannotFollow: The view is not made of whole steps along the wrapper's dims.
     """
-    dims = sorted(
-        (dim for dim in range(wrapper.dim()) if wrapper.shape[dim] != 1), key=lambda dim: -wrapper.stride(dim)
-    )
+    whole: Any = wrapper.stride()
+    dims = [dim for dim in sorted(range(wrapper.dim()), key=whole.__getitem__, reverse=True) if wrapper.shape[dim] != 1]
     steps = {dim: 0 if field.shape[dim] == 1 else field.stride(dim) for dim in dims}
+    rest: Any = 0 if storage_offset is None else storage_offset - wrapper.storage_offset()
     last = dict.fromkeys(dims, 0)  # the index that the view reaches along each dim
-    offset, rest = field.storage_offset(), (storage_offset or 0) - wrapper.storage_offset()
-    if storage_offset is None:
-        rest = 0
+    offset = field.storage_offset()
     for dim in dims:
-        last[dim], rest = divmod(rest, wrapper.stride(dim)) if wrapper.stride(dim) else (0, rest)
-        offset += last[dim] * steps[dim]
-    strides = []
+        if whole[dim]:
+            last[dim], rest = divmod(rest, whole[dim])
+            offset += last[dim] * steps[dim]
+    sizes, strides = [], []
     for length, step in zip(size, stride, strict=True):
-        dim = next((dim for dim in dims if 0 < wrapper.stride(dim) <= step), None)
-        if dim is None or length == 1:
-            strides.append(0)
+        dim = next((dim for dim in dims if 0 < whole[dim] <= step), -1) if length != 1 else -1
+        if dim == -1:
             rest += step if length != 1 else 0
-            continue
-        count, more = divmod(step, wrapper.stride(dim))
-        rest += more
-        last[dim] += (length - 1) * count
-        strides.append(count * steps[dim])
+        else:
+            last[dim] += (length - 1) * (step // whole[dim])
+            rest += step % whole[dim]
+        sizes.append(1 if dim != -1 and not steps[dim] else length)
+        strides.append(steps[dim] * (step // whole[dim]) if dim != -1 else 0)
     if rest or any(not 0 <= last[dim] < wrapper.shape[dim] for dim in dims):
         asked = f"as_strided({list(size)}, {list(stride)}, {storage_offset})"
-        raise CannotFollow(
-            f"{asked} is not a view along the dims of {list(wrapper.shape)} with strides {wrapper.stride()}"
-        )
-    return aten.as_strided.default(field, list(size), strides, offset)
+        raise CannotFollow(f"{asked} is not a view along the dims of {list(wrapper.shape)} with strides {whole}")
+    return aten.as_strided.default(field, sizes, strides, offset)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subclass_aot.errors import OperatorRuleError
@@ -130,6 +130,7 @@ def test_without_recipe_only_views_that_change_nothing() -> None:
         x.view(12)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_new_sizes_agree_with_broadcasting(data: st.DataObject) -> None:
     """A field that follows, broadcast to the new outer size, is what the broadcast field would have become."""
@@ -148,6 +149,30 @@ def test_new_sizes_agree_with_broadcasting(data: st.DataObject) -> None:
     except CannotFollow:
         return
     torch.testing.assert_close(tensor.view(sizes).expand(new), tensor.expand(outer).reshape(new))
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_as_strided_is_the_view_it_was_computed_from(data: st.DataObject) -> None:
+    """Whatever sizes, strides and offset a chain of views has on a dense tensor: the same `as_strided` of the wrapper."""
+    x = scaled(4, 6, scale=data.draw(st.sampled_from([(4, 1), (1, 6), (4, 6), (1, 1)])))
+    view = plain = x.to_plain()
+    for _ in range(data.draw(st.integers(0, 4))):
+        dim = data.draw(st.integers(0, view.dim() - 1)) if view.dim() else 0
+        kind = data.draw(st.sampled_from(["slice", "select", "transpose", "unsqueeze", "expand"]))
+        if kind == "slice" and view.dim():
+            start = data.draw(st.integers(0, view.shape[dim] - 1))
+            view = view.movedim(dim, 0)[start :: data.draw(st.integers(1, 3))].movedim(0, dim)
+        elif kind == "select" and view.dim():
+            view = view.select(dim, data.draw(st.integers(0, view.shape[dim] - 1)))
+        elif kind == "transpose" and view.dim():
+            view = view.transpose(0, dim)
+        elif kind == "unsqueeze":
+            view = view.unsqueeze(dim)
+        else:
+            view = view.expand(2, *view.shape)
+    asked = (view.shape, view.stride(), view.storage_offset())
+    torch.testing.assert_close(x.as_strided(*asked).to_plain(), plain.as_strided(*asked))
 
 
 class Rounded(WrapperTensor, views="broadcast"):

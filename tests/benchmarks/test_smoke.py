@@ -1,0 +1,94 @@
+"""The benchmarks run, and their report has the shape it promises. How fast anything is, is not tested here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import subclass_aot as sa
+from benchmarks import by_hand, call, dispatch, flatness, leaves, machine, measure, meta, report, torch_side, trace
+from benchmarks.leaves import tree
+from benchmarks.measure import Budget, Comparison, Ratio, Side
+from benchmarks.row import Result, Row, Target
+
+TINY = Budget(seconds=0.0, block_us=1.0, fewest_rounds=2, most_rounds=2)
+
+SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
+    "dispatch": lambda: dispatch.run(TINY),
+    "leaves": lambda: leaves.run(TINY, counts=(2,), depths=(2,)),
+    "flatness": lambda: flatness.run(TINY, numbers=(2, 4)),
+    "planning": lambda: flatness.run_planning(TINY, numbers=(2, 4)),
+    "trace": lambda: trace.run(TINY, layers=1, wrappers=1),
+    "meta": lambda: meta.run(TINY, layers=1),
+    "call": lambda: call.run(TINY, counts=(1,), with_dynamo=False),
+}
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_subject_gives_rows(subject: str, tmp_path: Path) -> None:
+    results = list(SUBJECTS[subject]())
+    rows = [row for result in results for row in result.rows()]
+    assert rows
+    for row in rows:
+        assert row.ours_us > 0 and row.other_us > 0
+        assert row.ratio.low <= row.ratio.median <= row.ratio.high
+        assert (row.reached is None) == (row.target is None)
+    report.write(results, machine.describe(), tmp_path)
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert len(written["rows"]) == len(rows)
+    for line in written["rows"]:
+        assert line["ours"] in written["comparisons"][line["comparison"]]
+    table = (tmp_path / "table.md").read_text()
+    assert all(f"| {row.subject} | {row.case} | {row.against} |" in table for row in rows)
+    assert report.on_screen(results).count("\n") > len(rows)
+
+
+@pytest.mark.parametrize("cls", [sa.TwoTensor, torch_side.TwoTensor])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_every_way_gives_the_same_leaves_and_wrappers(cls: Any, depth: int) -> None:
+    ways = leaves._Class("class", cls, count=2, depth=depth)
+    read = [unwrap(ways.values) for unwrap, _ in ways.ways.values()] + [ways.unwrap_checked(ways.values)]
+    for found in read:
+        assert list(map(id, found)) == list(map(id, ways.leaves)), "the leaves themselves, in order"
+    for _, wrap in ways.ways.values():
+        made = wrap(ways.leaves)
+        assert [type(value) for value in made] == [cls, cls]
+        assert list(map(id, ways.plan.unwrap(made))) == list(map(id, ways.leaves))
+        assert (made[0].shape, made[0].stride(), made[0].dtype) == (by_hand.SIZE, by_hand.STRIDE, torch.float32)
+    assert list(map(id, ways.plan.unwrap(ways.round_trip(list(ways.values))))) == list(map(id, ways.leaves))
+
+
+@pytest.mark.parametrize("operator", [torch.add, torch.mul])
+@pytest.mark.parametrize("other", ["itself", 2.0])
+def test_rules_by_hand_equal_the_library(operator: Any, other: Any) -> None:
+    pair = tree(sa.TwoTensor, 1)
+    by_rule = by_hand.HandTwoTensor(pair.a, pair.b)
+    ours = operator(pair, pair if other == "itself" else other)
+    hand = operator(by_rule, by_rule if other == "itself" else other)
+    assert torch.equal(ours.a, hand.a) and torch.equal(ours.b, hand.b)
+    assert torch.equal(by_rule.detach().a, pair.a)
+
+
+def test_sides_take_turns() -> None:
+    calls: list[str] = []
+    sides = {name: Side(calls.append, (name,)) for name in "ab"}
+    times = measure.compare(sides, Budget(seconds=1.0, block_us=0.0, fewest_rounds=1, most_rounds=3))
+    assert {side: len(us) for side, us in times.microseconds.items()} == {"a": 3, "b": 3}
+    assert "".join(calls).endswith("aabb" + "bbaa" + "aabb"), "a call that is not counted, then a block; in turns"
+
+
+def test_ratio_is_that_of_the_rounds() -> None:
+    times = Comparison({"ours": (1.0, 2.0, 4.0, 1.0, 1.0), "other": (2.0, 6.0, 4.0, 5.0, 4.0)})
+    assert times.ratio("ours", "other") == Ratio(median=3.0, low=2.0, high=4.0)
+    assert times.median_us("ours") == 1.0
+
+
+def test_summary_gives_the_worst_row_of_a_target() -> None:
+    target = Target.faster(3, "wrap")
+    rows = [Row("wrap", str(r), "x", 1.0, r, Ratio(r, r, r), target) for r in (4.0, 2.0, 5.0)]
+    assert report.summary(rows) == [("wrap", "3x faster (>= 3.00)", "3", "2.00", "4.00", "5.00", "2 of 3")]
