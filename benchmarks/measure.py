@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import random
 import statistics
 import time
 import timeit
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,10 +93,10 @@ class Comparison:
 def compare(sides: Mapping[str, Side], budget: Budget) -> Comparison:
     """Times all sides in turns.
 
-    In each round every side runs one block of calls, long enough for the clock; the next round begins with the next
-    side. The garbage collector is off inside a block. A call that is not counted goes before each block, so that no
-    side finds its data in a cache only because of who was before it. Time is processor time of this process, so that
-    other programs on the machine change it little.
+    In each round every side runs one block of calls, long enough for the clock. The order is drawn anew for each
+    round, and a call that is not counted goes before each block, so that no side gains by who was before it. The
+    garbage collector runs between rounds only. Time is processor time of this process, so that other programs on the
+    machine change it little.
 
     Args:
         sides: What to time, by name.
@@ -106,18 +109,28 @@ def compare(sides: Mapping[str, Side], budget: Budget) -> Comparison:
     calls = {name: _calls_per_block(timer, budget) for name, timer in timers.items()}
     short = {name for name, timer in timers.items() if timer.timeit(1) * 1e6 < _SLOW_US}
     microseconds: dict[str, list[float]] = {name: [] for name in sides}
-    order, left_us = list(sides), budget.seconds * 1e6
+    draw, order, left_us = random.Random(0), list(sides), budget.seconds * 1e6
     for done in range(budget.most_rounds):
         if left_us <= 0 and done >= budget.fewest_rounds:
             break
-        for name in order:
-            if name in short:
-                timers[name].timeit(1)
-            block_us = timers[name].timeit(calls[name]) * 1e6
-            left_us -= block_us
-            microseconds[name].append(block_us / calls[name] / sides[name].units)
-        order = order[1:] + order[:1]
+        draw.shuffle(order)
+        with _no_collector():
+            for name in order:
+                if name in short:
+                    timers[name].timeit(1)
+                block_us = timers[name].timeit(calls[name]) * 1e6
+                left_us -= block_us
+                microseconds[name].append(block_us / calls[name] / sides[name].units)
     return Comparison({name: tuple(times) for name, times in microseconds.items()})
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _calls_per_block(timer: timeit.Timer, budget: Budget) -> int:

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 
 make_wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass
-"""The only documented way to make a tensor with no storage of its own; underscore by history, used by every wrapper subclass."""
+"""The only documented way to make a tensor with no storage of its own; every wrapper subclass uses it."""
 
 disabled_torch_function_impl: Any = torch._C._disabled_torch_function_impl
-"""Turns `__torch_function__` off for a class; without it every attribute read passes through Python. When it goes: define an identity."""
+"""Turns `__torch_function__` off for a class; else every attribute read passes through Python."""
 
 disable_current_modes: Any = torch.utils._python_dispatch._disable_current_modes
-"""Runs a block outside every dispatch mode, so that shape inference is not seen by the user's own modes. No public form yet."""
+"""Runs a block outside every dispatch mode, so that the user's own modes do not see shape inference. No public form."""
 
 DataDependentOutput: Any = torch._subclasses.fake_tensor.DataDependentOutputException
 """What torch's shape functions raise when a shape depends on values; public code has no name for it."""
@@ -34,7 +34,7 @@ def is_factory(func: Any) -> bool:
 
 
 def decomposition_of(func: Any) -> Any:
-    """Torch's decomposition of an operator, or None. The tables are documented as `torch._decomp`, underscore included."""
+    """Torch's decomposition of an operator, or None. `torch._decomp` is how the tables are documented."""
     return torch._decomp.decomposition_table.get(func)
 
 
@@ -66,10 +66,13 @@ def mirrors_requires_grad(cls: type) -> bool:
     return cls.__module__.startswith(("torch.distributed.tensor", "torch.nested."))
 
 alias_outer_storage: Any = torch._functionalize_unsafe_set
-"""Makes a wrapper that is a view share its base's (unused) storage, from which torch reads what aliases what. When it goes: `set_` below dispatch."""
+"""Makes a wrapper that is a view share its base's (unused) storage: there torch reads what aliases what.
+
+When it goes: `set_` below dispatch.
+"""
 
 disable_torch_dispatch: Any = torch._C._DisableTorchDispatch
-"""Guard object: while it lives, an operator acts on the wrapper's own sizes and strides and not on what it holds. See `apply_to_outer`."""
+"""While it lives, an operator acts on a wrapper's own sizes and strides, not on what it holds."""
 
 
 def schema_of(func: Any) -> Any:
@@ -105,7 +108,7 @@ def can_decompose(func: Any) -> bool:
 def apply_to_outer(func: Any, args: Any, kwargs: Any) -> None:
     """Lets an operator such as `t_` change the sizes, strides and offset of the wrapper itself.
 
-    The wrapper has no data, so the operator must run as on a meta tensor; that is what the switch in thread-local state is for.
+    The wrapper has no data, so the operator must run as on a meta tensor: hence the switch in thread-local state.
     """
     guard = disable_torch_dispatch()
     before = torch._C._meta_in_tls_dispatch_include()
@@ -126,7 +129,7 @@ is_opaque_value: Callable[[object], bool] = torch._library.opaque_object.is_opaq
 
 def last_sequence_number() -> int:
     """The number autograd gave to the gradient function it made last; pairs backward operators with forward lines."""
-    return int(torch.autograd._get_sequence_nr()) - 1
+    return int(torch.autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined]
 
 
 def sequence_number_of_current_gradient() -> int:
@@ -160,7 +163,7 @@ class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 def tensor_check(tensors: list[torch.Tensor]) -> Any:
-    """A function that says whether tensors have the class, dispatch keys, dtype, device, sizes and strides of `tensors`.
+    """A function that says whether tensors have class, dispatch keys, dtype, device, sizes and strides of `tensors`.
 
     It is what Dynamo's guards run: one call into C++ for any number of tensors. When it goes: compare in Python.
     """
@@ -168,15 +171,15 @@ def tensor_check(tensors: list[torch.Tensor]) -> Any:
 
     sizes = [list(t.size()) for t in tensors]
     strides = [list(t.stride()) for t in tensors]
-    return torch._C._dynamo.guards.TensorGuards(
-        *tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
-    ).check
+    make: Any = torch._C._dynamo.guards.TensorGuards
+    return make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
 
 
-def make_graph_module(root: Any, graph: Any, name: str) -> Any:
+def make_graph_module(root: Any, graph: Any, name: str) -> torch.fx.GraphModule:
     """A `GraphModule` that generates its Python code when it is first run or printed; most graphs never are."""
     with torch.fx._lazy_graph_module._use_lazy_graph_module(True):
-        return torch.fx._lazy_graph_module._make_graph_module(root, graph, name)
+        module: torch.fx.GraphModule = torch.fx._lazy_graph_module._make_graph_module(root, graph, name)
+        return module
 
 
 def fake_mode() -> Any:
@@ -192,7 +195,7 @@ def inductor_decompositions() -> Any:
 
 
 def compile_with_inductor(graph: Any, fakes: list[Any], mode: Any, is_backward: bool) -> Any:
-    """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. There is no public door at this level."""
+    """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there."""
     from torch._inductor.compile_fx import compile_fx_inner
     from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 

@@ -16,6 +16,7 @@ from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.guards import Guard
 from subclass_aot.trace import Arguments, JointSignature, flatten, trace_arguments
 
+
 def aot_compile(
     fn: Callable[..., Any],
     *,
@@ -98,7 +99,7 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, treespec = flatten((args, kwargs))
-        for key, specialization in self._specializations.items():
+        for key, specialization in self._specializations.items():  # noqa: B007
             read = specialization.guard(leaves, treespec)
             if read is not None:
                 break

@@ -26,7 +26,8 @@ def _section(specialization: Any) -> list[str]:
     lines = ["inputs"]
     for given in signature.inputs:
         leaves = ", ".join(map(str, given.specs))
-        lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{' requires_grad' if given.requires_grad else ''}")
+        grad = " requires_grad" if given.requires_grad else ""
+        lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}")
     lines.append("outputs")
     for i, output in enumerate(signature.outputs):
         lines.append(f"  {i}: {_output(output, signature)}")
@@ -50,7 +51,7 @@ def _output(output: Any, signature: Any) -> str:
     if isinstance(output, ViewOfInput):
         return f"a view of {signature.inputs[output.value].path}"
     if isinstance(output, ViewOfBase):
-        return f"a view of {'a tensor that several outputs share' if output.output is None else f'output {output.output}'}"
+        return "a view of " + ("what several outputs share" if output.output is None else f"output {output.output}")
     return f"the constant {output.value!r}"
 
 

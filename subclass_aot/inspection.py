@@ -114,7 +114,7 @@ def _rules(cls: Any) -> list[tuple[str, ...]]:
 
 
 def _built_in(cls: Any) -> str:
-    """The operators that have a built-in rule. All of these have been looked up when the rules were made, so `dir` knows them."""
+    """The operators that have a built-in rule. All were looked up when the rules were made, so `dir` knows them."""
     if cls._fallback == "each":
         return ""
     packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten) if not name.startswith("__")]

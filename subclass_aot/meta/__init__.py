@@ -1,4 +1,4 @@
-"""Tensors without data: specs, shape inference, `MetaTensor`, and the stream that every operator on leaves goes through."""
+"""Tensors without data: specs, shape inference, `MetaTensor`, and the stream of operators on leaves."""
 
 from subclass_aot.meta import shape_rules as shape_rules
 from subclass_aot.meta.infer import infer as infer

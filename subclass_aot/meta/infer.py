@@ -50,7 +50,8 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ShapeRuleError: Neither this library nor torch knows the shape of the result.
     """
     device = _result_device(args, kwargs)
-    meta_args, meta_kwargs = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[misc, arg-type]
+    tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
+    meta_args, meta_kwargs = tree
     if meta_kwargs.get("device") is not None:
         meta_kwargs["device"] = _META
     elif "device" in meta_kwargs or _torch.is_factory(func):
@@ -97,7 +98,7 @@ on_new_rule: list[Callable[[], None]] = []
 
 
 def _run(func: Any, args: Any, kwargs: Any) -> Any:
-    """A registered rule, else torch's meta kernel, else a decomposition of torch's, else an error that says what to write."""
+    """A registered rule, else torch's meta kernel, else a decomposition of torch's, else an error."""
     rule = _rules.get(func)
     if rule is not None:
         return rule(*args, **kwargs)
@@ -126,7 +127,7 @@ def _blank(x: Any) -> Any:
     return torch.empty(x.extent, dtype=x.dtype, device=_META).as_strided(x.size, x.stride, x.offset)
 
 
-def _result_device(args: Any, kwargs: Any) -> torch.device:
+def _result_device(args: Any, kwargs: Any) -> Any:
     """Where the result lies: `device=` if given, else with the first tensor that is not a 0-dim CPU scalar."""
     asked = kwargs.get("device")
     if asked is not None:

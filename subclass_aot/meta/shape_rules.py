@@ -18,7 +18,13 @@ _aten = torch.ops.aten
 
 @register_meta(_aten.multi_margin_loss_backward.default)
 def _(
-    grad_output: Tensor, self: Tensor, target: Tensor, p: Any, margin: Any, weight: Tensor | None = None, reduction: int = 1
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    p: Any,
+    margin: Any,
+    weight: Tensor | None = None,
+    reduction: int = 1,
 ) -> Tensor:
     return _packed_like(self)
 

@@ -33,6 +33,8 @@ class Spec:
     dtype: torch.dtype
     device: torch.device
     layout: torch.layout
+    _blank_args: tuple[object, ...]
+    """What a leaf of this spec is made with."""
 
     def __new__(cls) -> Spec:
         raise TypeError("Spec() is not called directly: write Spec.of(tensor) or Spec.make(size, stride, ...).")

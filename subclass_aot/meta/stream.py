@@ -14,10 +14,10 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.errors import DataDependentError
+from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.infer import infer, on_new_rule
 from subclass_aot.meta.operators import Effects, effects_of, pick
-from subclass_aot.meta.spec import Spec
+from subclass_aot.meta.spec import Spec, native_device
 
 
 class MetaTensor(torch.Tensor):
@@ -60,7 +60,7 @@ class MetaTensor(torch.Tensor):
         return _like(tensor, torch.device(device) if device is not None else None)
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         if not (_LEAF_TYPES.issuperset(types) or only_leaves(types)):
             return NotImplemented
         return run(func, args, kwargs or {})
@@ -69,12 +69,12 @@ class MetaTensor(torch.Tensor):
     def device(self) -> torch.device:  # type: ignore[override]
         return self.spec.device
 
-    def __repr__(self, *, tensor_contents: object = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MetaTensor:
-        twin = blank(self.spec).requires_grad_(self.requires_grad)
+        twin = _rebuild(self.spec, self.requires_grad)
         memo[id(self)] = twin
         return twin
 
@@ -93,7 +93,7 @@ class Stream(_torch.DispatchMode):
     """
 
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.decompositions = decompositions or {}
 
     def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
@@ -138,13 +138,15 @@ class Stream(_torch.DispatchMode):
 
     def _known(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator that asks for values, if those of all its tensors are known."""
-        leaves, structure = optree.tree_flatten((args, kwargs), none_is_leaf=True)
+        tree: Any = (args, kwargs)
+        leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
         for i, leaf in enumerate(leaves):
             if type(leaf) is MetaTensor:
                 leaves[i] = self.value_of(leaf)
                 if leaves[i] is None:
                     return None
-        args, kwargs = optree.tree_unflatten(structure, leaves)  # type: ignore[misc, assignment]
+        tree = optree.tree_unflatten(structure, leaves)
+        args, kwargs = tree
         with _torch.disable_current_modes(), torch.no_grad():
             result = func(*args, **kwargs)
         return optree.tree_map(lambda x: self.admit(x) if isinstance(x, torch.Tensor) else x, result, none_is_leaf=True)
@@ -310,7 +312,9 @@ def _honest_form(func: Any) -> Callable[..., Any] | None:
     return _HONEST_FORMS.get(func)
 
 
-def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
+def _batch_norm(
+    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+) -> Any:
     if mean is None:
         return _aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
     if training:
@@ -336,11 +340,18 @@ def _masked_select(x: Any, mask: Any) -> Any:
 
 
 def _rebuild(spec: Spec, requires_grad: bool) -> MetaTensor:
-    return blank(spec).requires_grad_(requires_grad)
+    leaf = blank(spec)
+    leaf.requires_grad_(requires_grad)
+    return leaf
 
 
 def _like(tensor: Any, device: torch.device | None) -> Any:
     if _torch.is_traceable_wrapper_subclass(tensor):
+        if device is not None and native_device(device) != device:
+            raise TraceError(
+                f"A {type(tensor).__name__} cannot claim {device}: this build of torch has no such device, and a "
+                "wrapper, unlike a MetaTensor, has no device but its own. Leave `device` out, or use a dense tensor."
+            )
         names, context = tensor.__tensor_flatten__()
         inner = {}
         for name in names:

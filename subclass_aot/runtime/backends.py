@@ -83,7 +83,7 @@ def boxed(compiled: Callable[..., Any]) -> BoxedFunction:
 
 
 def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-    """Runs the graph operator by operator; its `forward` as it is, since a graph has no hooks for a module's call to run."""
+    """Runs the graph operator by operator: its `forward`, since a graph has no hooks that a module's call would run."""
     return boxed(graph.forward)
 
 
@@ -95,7 +95,8 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
         for x in inputs:
             spec: Spec = x.spec
             fakes.append(torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device=spec.device))
-    return _torch.compile_with_inductor(graph, fakes, mode, is_backward)
+    compiled: BoxedFunction = _torch.compile_with_inductor(graph, fakes, mode, is_backward)
+    return compiled
 
 
 BACKENDS: dict[str, Backend] = {

@@ -1,8 +1,8 @@
 """The generated code of one signature: from the leaves of a call to its results.
 
-Three functions are generated, each straight-line. `forward` runs the forward graph and wraps; `backward` unwraps tangents,
-runs the backward graph and wraps gradients; `call` is what a call runs once the guard has let it through. With
-gradients, `forward` and `backward` are the two halves of one `autograd.Function`.
+Three functions are generated, each straight-line. `forward` runs the forward graph and wraps; `backward` unwraps
+tangents, runs the backward graph and wraps gradients; `call` is what a call runs once the guard has let it through.
+With gradients, `forward` and `backward` are the two halves of one `autograd.Function`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ class _EntryWriter:
             backward = self.write_backward()
             sources["backward"] = backward.__source__  # type: ignore[attr-defined]
             members = {"forward": staticmethod(forward), "backward": staticmethod(once_differentiable(backward))}
-            runner = type("Compiled", (torch.autograd.Function,), members).apply
+            function: Any = type("Compiled", (torch.autograd.Function,), members)
+            runner = function.apply
         call = self.write_call(runner)
         return Entry(call, {"call": call.__source__, **sources})  # type: ignore[attr-defined]
 
@@ -152,7 +153,7 @@ class _EntryWriter:
         return emit_wrap(source, value.meta, leaves)
 
     def _save(self, source: Source, computed: list[str], saved: list[str], made: list[str]) -> None:
-        """Appends `save_for_backward`. Beside each leaf of a wrapper stands the wrapper: see Note [Versions of wrappers]."""
+        """Appends `save_for_backward`. Beside leaves of a wrapper stands the wrapper: Note [Versions of wrappers]."""
         names = []
         for i, name in enumerate(saved):
             from_output = self.graphs.saved_outputs[i]
@@ -203,7 +204,8 @@ class _EntryWriter:
         assert self.backward is not None
         metas = self.signature.tangents
         names = [f"tangent_{i}" for i in range(len(metas))]
-        source = Source("backward", ", ".join(["ctx", *names]), "Unwraps tangents, runs the backward graph, wraps gradients.")
+        params = ", ".join(["ctx", *names])
+        source = Source("backward", params, "Unwraps tangents, runs the backward graph, wraps gradients.")
         saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
         ignored = [source.fresh("checked") for _ in self.checked_wrappers]
         if saved or ignored:
@@ -275,7 +277,8 @@ class _EntryWriter:
     def write_call(self, runner: Callable[..., Any]) -> Callable[[list[Any], list[Any]], list[Any]]:
         """`call(values, leaves)`: runs forward, writes back, and puts the results together."""
         signature = self.signature
-        source = Source("call", "values, leaves", "Runs the graph, writes back what it changed, and returns the results.")
+        doc = "Runs the graph, writes back what it changed, and returns the results."
+        source = Source("call", "values, leaves", doc)
         values = [source.fresh(given.path) for given in signature.inputs]
         if values:
             source.line(f"({''.join(v + ', ' for v in values)}) = values")

@@ -85,7 +85,7 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
     output.args = ((*computed, *saved),)
     forward.recompile()
     position = {n: i for i, n in enumerate(placeholders)}
-    first = {}
+    first: dict[Any, int] = {}
     for i, node in enumerate(computed):
         first.setdefault(node, i)
     return Graphs(

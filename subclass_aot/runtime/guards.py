@@ -13,7 +13,7 @@ from subclass_aot.flatten import AbsentMeta, ContainerMeta, PlainTensorMeta, Sub
 from subclass_aot.trace import ArgumentPlace, Arguments, JointSignature, ModulePlace, has_storage, storage_groups
 
 Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
-"""`guard(argument_leaves, treespec)` gives the tensors of the call and their flat slots, or None where the entry does not fit."""
+"""`guard(argument_leaves, treespec)` gives the tensors of a call and their flat slots, or None if it does not fit."""
 
 
 def global_state() -> tuple[Any, ...]:
@@ -50,7 +50,8 @@ class _GuardWriter:
         self.signature = signature
         self.leaves = leaves
         self.state = state
-        self.source = Source("guard", "leaves, treespec", "The tensors of a call and their leaves, or None if it does not fit.")
+        doc = "The tensors of a call and their leaves, or None if it does not fit."
+        self.source = Source("guard", "leaves, treespec", doc)
         self.outer: list[str] = []
         self.inner: list[str] = []
         self.checked: list[tuple[str, Any]] = []
@@ -201,7 +202,8 @@ class _GuardWriter:
             for slot in group:  # how they overlap is part of the graph
                 leaf = self.leaves[slot]
                 self.refuse_if(f"{self.inner[slot]}.storage_offset() != {leaf.storage_offset()}")
-            self.refuse_if(f"{first.removesuffix('data_ptr()')}nbytes() != {self.leaves[group[0]].untyped_storage().nbytes()}")
+            nbytes = self.leaves[group[0]].untyped_storage().nbytes()
+            self.refuse_if(f"{first.removesuffix('data_ptr()')}nbytes() != {nbytes}")
         alone = [i for i in slots if i not in together] + [group[0] for group in groups]
         if len(alone) > 1:
             pointers = ", ".join(f"{self.inner[i]}.untyped_storage().data_ptr()" for i in alone)

@@ -1,4 +1,4 @@
-"""A compiled backward is not itself differentiable: differentiating its result must be an error, never a silent zero."""
+"""A compiled backward is not itself differentiable: differentiating its result is an error, never a silent zero."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def once_differentiable(backward: Callable[..., tuple[Any, ...]]) -> Callable[..
             gradients = backward(ctx, *tangents)
         anchor = torch.zeros((), requires_grad=True)
         given = [g for g in gradients if g is not None]
-        results = iter(_Final.apply(anchor, *given)) if given else iter(())
+        results = iter(_Final.apply(anchor, *given) if given else ())  # type: ignore[no-untyped-call]
         return tuple(None if g is None else next(results) for g in gradients)
 
     return marked

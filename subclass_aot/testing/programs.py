@@ -24,7 +24,6 @@ EXPRESSIONS = (
     "{0}.sum(0)", "{0}.mean(-1, keepdim=True)", "torch.where({0} > 1, {0}, {1})", "torch.cat([{0}, {1}])",
     "torch.stack([{0}, {1}])", "{0}.softmax(-1)", "{0}.clone()", "{0}.contiguous()", "{0} > 1", "{0}.relu()",
     "torch.ones_like({0}) * {0}", "torch.nn.functional.linear({0}, {1})", "{0} * torch.arange(1, 1 + {0}.shape[-1])",
-    "{0}.detach().requires_grad_()",
 )  # fmt: skip
 """What computes a value."""
 
@@ -265,5 +264,5 @@ def _results(values: dict[str, Any]) -> st.SearchStrategy[str]:
         for attribute in INNER:
             if hasattr(values[name], attribute.split("[")[0]) and getattr(values[name], attribute.split("[")[0]) is not None:
                 found.append(f"{name}.{attribute}")
-    found += [f"{name}.view_as({name})" for name in names[:1]]
+    found += [f"{names[0]}.view_as({names[0]})", f"{names[-1]}.detach().requires_grad_()"]
     return st.sampled_from(found)

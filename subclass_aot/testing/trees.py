@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from subclass_aot.tensors import TwoTensor
 from subclass_aot.wrapper import WrapperTensor
 
+aten: Any = torch.ops.aten
+
 
 class Tagged(WrapperTensor, fallback="each"):
     """Has an optional inner tensor and a context."""
@@ -32,6 +34,19 @@ class Scaled(WrapperTensor, views="broadcast"):
 
     def from_plain(self, plain: torch.Tensor) -> Scaled:
         return Scaled(plain / self.scale, self.scale)
+
+
+def _make_room(func: Any) -> None:
+    """A new `Scaled` has scales of one, so that a value that is copied into it later is kept."""
+
+    @Scaled.implements(func)
+    def rule(self: Scaled, *args: Any, **kwargs: Any) -> Scaled:
+        codes = func(self.codes, *args, **kwargs)
+        return Scaled(codes, codes.new_ones((*codes.shape[:-1], 1) if codes.dim() else ()))
+
+
+for _func in (aten.empty_like, aten.zeros_like, aten.new_empty, aten.new_zeros, aten.new_empty_strided):
+    _make_room(_func.default)
 
 
 class Parts(WrapperTensor, fallback="each"):

@@ -124,8 +124,8 @@ class Arguments:
                     table = getattr(place.module, place.table)
                     undo.append((table, place.name, table[place.name]))
                     table[place.name] = values[position]
-            args, kwargs = optree.tree_unflatten(self.treespec, leaves)
-            yield args, kwargs
+            call: Any = optree.tree_unflatten(self.treespec, leaves)
+            yield call
             for place, position in zip(self.places, self.value_at, strict=True):
                 if isinstance(place, ModulePlace) and place.read(leaves) is not values[position]:
                     raise MutationError(_REASSIGNED.format(path=place.path))
@@ -182,7 +182,7 @@ def _refuse_hidden_tensors(value: Any, path: str) -> None:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         attributes = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
     elif isinstance(value, (set, frozenset)):
-        attributes = {"its elements": element for element in value}
+        attributes = {"its elements": tuple(value)}
     for name, inside in attributes.items():
         if any(isinstance(x, torch.Tensor) for x in flatten(inside)[0]):
             raise PlanError(_TENSOR_IN_CONSTANT.format(path=path, kind=type(value).__name__, inside=name))

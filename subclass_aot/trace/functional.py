@@ -50,7 +50,9 @@ def remove_mutations(
         node_of_slot: The placeholders of the flat slots of `bases`.
     """
     recorder = Recorder()
-    reshaped = {leaf.tag for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor) and leaf.tag.op == "placeholder"}
+    reshaped = {leaf.tag for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor)}.intersection(
+        n for n in recorded.graph.nodes if n.op == "placeholder"
+    )
     placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
 
     def replay(*leaves: MetaTensor) -> list[Any]:

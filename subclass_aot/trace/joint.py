@@ -29,8 +29,8 @@ from subclass_aot.trace.outputs import (
 )
 from subclass_aot.trace.recorder import Recorder
 from subclass_aot.trace.sharing import Base, bases_of
-from subclass_aot.wrapper import plain_tangent
 from subclass_aot.trace.unreadable import reads_are_refused
+from subclass_aot.wrapper import plain_tangent
 
 _RESHAPED_INPUT = """{path} has another size, stride or offset after the call than before.
   Before: {before}
@@ -136,9 +136,9 @@ class JointTrace:
     """A traced function: the joint graph of dense tensors, and what its inputs and outputs mean.
 
     Attributes:
-        graph_module: The graph. Placeholders are named `primals_1 ...` and `tangents_1 ...`; each node has `val`, `spec`,
-            `stack_trace` and `partitioner_tag` in its `meta`, placeholders also `meaning`; the output node has the
-            `meanings` of all outputs.
+        graph_module: The graph. Placeholders are named `primals_1 ...` and `tangents_1 ...`; each node has `val`,
+            `spec`, `stack_trace` and `partitioner_tag` in its `meta`, placeholders also `meaning`; the output node
+            has the `meanings` of all outputs.
         signature: What goes in and comes out.
     """
 
@@ -232,8 +232,9 @@ class _Trace:
                 continue
             self.starts[i].requires_grad_()
             if not real.is_leaf:
-                fresh = fresh or self.plan.wrap([_twin(x) if self._is_dense(s) else x for s, x in enumerate(self.leaves)])
-                self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])
+                twins = [_twin(x) if self._is_dense(s) else x for s, x in enumerate(self.leaves)]
+                fresh = fresh or self.plan.wrap(twins)
+                self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])  # type: ignore[no-untyped-call]
         self.gradient_functions = [t.grad_fn for t in self.traced]
         self.requires_grad = [t.requires_grad for t in self.traced]
         self.versions = [t._version for t in self.traced]
@@ -294,7 +295,7 @@ class _Trace:
         self.differentiable += [t for t, value in reader.hidden if value.requires_grad]
 
     def refuse_views_of_reshaped(self) -> None:
-        """A view is made again from the input as it looks after the call; one made before another look would be another."""
+        """A view is made again from the input as it looks after the call; made before, it would be another."""
         reshaped = {i for i, *_ in self.reshaped}
         slots = self.plan.index_map.slots
         for output in self.outputs:
@@ -323,7 +324,7 @@ class _Trace:
         self.written_leaves = [s for s in self.written_leaves if s not in based]
 
     def refuse_shared_history(self, rewritten: list[int], owners: set[int]) -> None:
-        """Views of one tensor have one history, and a traced write changes that of the view it was made through only."""
+        """Views of one tensor have one history; a traced write changes that of the view it was made through only."""
         values = self.arguments.values
         for i in rewritten:
             base = _view_base(values[i])
@@ -343,7 +344,7 @@ class _Trace:
         self.recorder.phase = "backward"
         tangents = self.make_tangents()
         with torch.autocast("cpu", enabled=False):
-            gradients = torch.autograd.grad(
+            gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(
                 self.differentiable, [self.starts[i] for i in wanted], tangents, allow_unused=True
             )
         for i, gradient in zip(wanted, gradients, strict=True):

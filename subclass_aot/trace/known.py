@@ -23,8 +23,8 @@ def known_value(
 ) -> torch.Tensor | None:
     """Computes what a node of a recorded graph stands for, if no input of the graph and no draw has a part in it.
 
-    Of the graph's real tensors, those that are literals of the program are known. A tensor that the program merely found
-    is not: whoever owns it may write into it between two calls.
+    Of the graph's real tensors, those that are literals of the program are known. A tensor that the program merely
+    found is not: whoever owns it may write into it between two calls.
 
     Args:
         node: A node whose value is a tensor.
@@ -52,7 +52,7 @@ def known_value(
             if step.op == "get_attr":
                 values[step] = constants[step.target]  # type: ignore[index]
             else:
-                args, kwargs = fx.map_arg((step.args, step.kwargs), values.__getitem__)  # type: ignore[misc]
+                args, kwargs = fx.map_arg((step.args, step.kwargs), values.__getitem__)
                 values[step] = step.target(*args, **kwargs)  # type: ignore[operator]
     value: torch.Tensor = values[node]
     return value

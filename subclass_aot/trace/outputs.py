@@ -172,27 +172,29 @@ class OutputReader:
             known = [i for i, (t, _) in enumerate(self.hidden) if t is tensor]
             hidden = known[0] if known else len(self.hidden)
             if not known:
-                self.hidden.append((tensor, self.computed_value(tensor, "what several outputs are views of")))
-        return ViewOfBase(output, hidden, self._replay(result, tensor), _leads_back(result))
+                self.hidden.append((tensor, self._value(tensor, "what several outputs are views of")))
+        return ViewOfBase(output, hidden, self._replay(result, tensor), _has_history(result))
 
     def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
         plan = FlattenPlan.of([tensor], count_symints=False, where=where)
-        through = _has_history(tensor)
-        leaves = tuple(self._computed(x) for x in plan.unwrap([tensor]))
-        return Value(plan.metas[0], leaves, through, tensor.requires_grad and not through)
+        return Value(plan.metas[0], tuple(self._computed(x) for x in plan.unwrap([tensor])), tensor.requires_grad)
 
     def _tensor(self, result: torch.Tensor, where: str) -> Output:
         base = result._base
         if base is not None and self.autograd_views and id(base) in self.inputs:
             return self._view(result, self.inputs[id(base)])
+        return self._value(result, where)
+
+    def _value(self, result: torch.Tensor, where: str) -> Value | Constant:
         plan = FlattenPlan.of([result], count_symints=False, where=where)
         leaves = plan.unwrap([result])
         if not any(isinstance(leaf, MetaTensor) for leaf in leaves):
             return Constant(result)
         through = _has_history(result)
+        starts_grad = result.requires_grad and not through and result._base is None
         sources = tuple(self._leaf(leaf, through) for leaf in leaves)
-        return Value(plan.metas[0], sources, through, result.requires_grad and not through)
+        return Value(plan.metas[0], sources, through, starts_grad)
 
     def _leaf(self, leaf: Any, through: bool) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -213,10 +215,10 @@ class OutputReader:
         return Computed(len(self.computed) - 1)
 
     def _view(self, result: torch.Tensor, value: int) -> ViewOfInput:
-        return ViewOfInput(value, self._replay(result, self.blank_inputs[value]), _leads_back(result))
+        return ViewOfInput(value, self._replay(result, self.blank_inputs[value]), _has_history(result))
 
     def _replay(self, result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        """How the view is made, taken from a twin that belongs to no trace, so that what is kept holds on to nothing."""
+        """How the view is made, taken from a twin that belongs to no trace, so that nothing is held on to."""
         try:
             with _torch.disable_current_modes(), torch.no_grad():
                 clean = _torch.view_function(result)(MetaTensor.like(base.detach()))
@@ -230,19 +232,16 @@ class OutputReader:
 
 
 def _has_history(result: torch.Tensor) -> bool:
-    """True if autograd goes through a result; it refuses to speak of a view that it has given up."""
+    """True if autograd goes through a result.
+
+    Not so for a view that leads nowhere, since a view on the way was made under `no_grad`, nor for one that autograd
+    has given up and refuses to speak of.
+    """
     try:
-        return result.grad_fn is not None
+        node = result.grad_fn
     except RuntimeError:
         return False
-
-
-def _leads_back(view: torch.Tensor) -> bool:
-    """True if a gradient of a view of an input reaches the input: not if a view on the way was made under `no_grad`."""
-    if not _has_history(view):
-        return False
-    node = view.grad_fn
-    while node is not None and len(node.next_functions) == 1:
+    while result._base is not None and node is not None and len(node.next_functions) == 1:
         node = node.next_functions[0][0]
     return node is not None
 

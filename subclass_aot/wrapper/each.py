@@ -65,7 +65,8 @@ def _kind(value: Any) -> Any:
 def _plan(cls: Any, func: Any, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
     """The function for arguments of these kinds."""
     if func.name().startswith(("aten::_foreach_", "aten::_fused_")) and _mixed(cls, facts.bind(args, kwargs), facts):
-        return lambda *args, **kwargs: _grouped(cls, func, facts, facts.bind(args, kwargs))
+        parts: dict[Any, Plan] = {}
+        return lambda *args, **kwargs: _grouped(cls, func, facts, facts.bind(args, kwargs), parts)
     planner = Planner(cls, func, facts, args, kwargs)
     if planner.writes_to_dense() and hasattr(cls, "to_plain"):
         return plain_handler(cls, func)
@@ -73,12 +74,11 @@ def _plan(cls: Any, func: Any, facts: Facts, args: tuple[Any, ...], kwargs: dict
 
 
 def _mixed(cls: Any, bound: dict[str, Any], facts: Facts) -> bool:
-    """Whether the lists of this call hold anything but wrappers of one layout."""
-    kinds = {_kind(element) for name in facts.lists for element in bound.get(name) or ()}
-    return len(kinds) > 1
+    """Whether a list of this call holds wrappers beside something else, or wrappers of several layouts."""
+    return any(len({_kind(element) for element in bound.get(name) or ()}) > 1 for name in facts.lists)
 
 
-def _grouped(cls: Any, func: Any, facts: Facts, bound: dict[str, Any]) -> Any:
+def _grouped(cls: Any, func: Any, facts: Facts, bound: dict[str, Any], parts: dict[Any, Plan]) -> Any:
     """An operator on lists: run apart on the positions without wrapper and on those with wrappers of each layout."""
     length = len(next(bound[name] for name in facts.names if name in facts.lists and bound.get(name)))
     lists = {name: v for name, v in bound.items() if isinstance(v, list | tuple) and len(v) == length}
@@ -89,21 +89,24 @@ def _grouped(cls: Any, func: Any, facts: Facts, bound: dict[str, Any]) -> Any:
     outputs: list[Any] = [None] * length
     for kind, positions in groups.items():
         part = {**bound, **{name: [value[i] for i in positions] for name, value in lists.items()}}
-        run = func if kind is None else Planner(cls, func, facts, (), part).plan()
-        for position, output in zip(positions, run(**part) or [None] * len(positions), strict=True):
+        key = (kind, *part, *map(_kind, part.values()))
+        if key not in parts:
+            parts[key] = func if kind is None else Planner(cls, func, facts, (), part).plan()
+        for position, output in zip(positions, parts[key](**part) or [None] * len(positions), strict=True):
             outputs[position] = output
     return outputs if facts.returns else None
 
 
 def _structured(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator that takes functions and structures (`cond`, ...) has no schema, so the structure is walked."""
-    leaves, spec = optree.tree_flatten((args, kwargs), none_is_leaf=True)
+    structure: Any = (args, kwargs)
+    leaves, spec = optree.tree_flatten(structure, none_is_leaf=True)
     proto = next(leaf for leaf in leaves if isinstance(leaf, cls))
     names, context = proto.__tensor_flatten__()
     runs = []
     for name in names:
         inner = [getattr(leaf, name) if isinstance(leaf, cls) else leaf for leaf in leaves]
-        inner_args, inner_kwargs = optree.tree_unflatten(spec, inner)  # type: ignore[misc]
+        inner_args, inner_kwargs = optree.tree_unflatten(spec, inner)
         runs.append(optree.tree_flatten(func(*inner_args, **inner_kwargs), none_is_leaf=True))
     outputs = []
     for parts in zip(*(flat for flat, _ in runs), strict=True):

@@ -56,7 +56,7 @@ def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
 
 
 def plain_tangent(tensor: Any) -> Any:
-    """What a gradient of `tensor` looks like: dense where the class's operators run on `to_plain()`, inside wrappers too."""
+    """What a gradient of `tensor` looks like: dense where its operators run on `to_plain()`, inside wrappers too."""
     if not _torch.is_traceable_wrapper_subclass(tensor):
         return tensor
     if getattr(tensor, "_fallback", "") == "plain":

@@ -19,12 +19,8 @@ from typing import Any
 import optree
 import pytest
 import torch
-from torch.testing._internal import common_methods_invocations
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.two_tensor import TwoTensor
-
-from subclass_aot import errors
-from subclass_aot.compile import aot_compile
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -192,9 +192,20 @@ def test_lists_with_dense_tensors_among_the_written() -> None:
     torch._foreach_add_([dense, x], [other, y], alpha=3)
     torch.testing.assert_close(x.left, expected)
     assert dense.tolist() == [7.0] * 3
-    results = torch._foreach_mul([dense, x, dense], 2)
+    for _ in range(2):
+        results = torch._foreach_mul([dense, x, dense], 2)
     assert [type(result) for result in results] == [torch.Tensor, Pair, torch.Tensor]
     torch.testing.assert_close(results[1].right, 2 * x.right)
+
+
+def test_structures_without_schema() -> None:
+    def twice(structure: Any, *, more: Any) -> Any:
+        return {"sum": structure[0] + more[0], "count": len(more), "none": None}
+
+    x = pair(2)
+    result = Pair.__torch_dispatch__(twice, (Pair,), ((x, 1),), {"more": [x]})
+    assert_pair(result["sum"], 2 * x.left, 2 * x.right)
+    assert result["count"] == 1 and result["none"] is None
 
 
 def test_lists_with_wrappers_of_several_layouts() -> None:

@@ -154,7 +154,7 @@ def test_new_sizes_agree_with_broadcasting(data: st.DataObject) -> None:
 @settings(deadline=None)
 @given(st.data())
 def test_as_strided_is_the_view_it_was_computed_from(data: st.DataObject) -> None:
-    """Whatever sizes, strides and offset a chain of views has on a dense tensor: the same `as_strided` of the wrapper."""
+    """The sizes, strides and offset that a chain of views gives a dense tensor, asked of the wrapper."""
     x = scaled(4, 6, scale=data.draw(st.sampled_from([(4, 1), (1, 6), (4, 6), (1, 1)])))
     view = plain = x.to_plain()
     for _ in range(data.draw(st.integers(0, 4))):
