@@ -187,6 +187,16 @@ def fake_mode() -> Any:
     return torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
 
 
+def fake_on_cpu(meta: torch.Tensor) -> Any:
+    """A fake CPU tensor over a meta tensor: for shape functions that ask for the device, which is all a meta tensor lacks."""
+    global _mode_on_cpu
+    _mode_on_cpu = _mode_on_cpu or fake_mode()
+    return torch._subclasses.fake_tensor.FakeTensor(_mode_on_cpu, meta, torch.device("cpu"))
+
+
+_mode_on_cpu: Any = None
+
+
 def inductor_decompositions() -> Any:
     """The decompositions inductor expects to be done before it sees a graph."""
     from torch._inductor.decomposition import select_decomp_table

@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot.errors import DataDependentError, ShapeRuleError
+from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
 from subclass_aot.meta.operators import effects_of
 from subclass_aot.meta.spec import Spec
 
@@ -21,6 +21,10 @@ _DATA_DEPENDENT = """{operator} asks for values, and a traced tensor has none.
   The result's {what} depends on the data, so the program cannot be traced past this point.
   Instead: compute it outside the traced function and pass the result as an argument, or use an operator whose
   result has a fixed shape (torch.where instead of x[mask], torch.nonzero_static instead of torch.nonzero)."""
+
+_WRONG_CAST = """{operator} gives {result}, which can't be cast to the {target} of the tensor it writes into.
+  Your line:  {line}
+  Instead: use the operator that returns a new tensor, or convert the other argument."""
 
 _NO_SHAPE_RULE = """{operator} has no rule that tells the shape of its result.
   Schema:     {schema}
@@ -48,7 +52,10 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     Raises:
         DataDependentError: The result's shape, or a Python result, depends on values.
         ShapeRuleError: Neither this library nor torch knows the shape of the result.
+        TraceError: An in-place operator computes a type that its target cannot hold.
     """
+    if torch.Tag.inplace in func.tags and torch.Tag.pointwise in func.tags:
+        _refuse_cast(func, args, kwargs)
     device = _result_device(args, kwargs)
     tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
     meta_args, meta_kwargs = tree
@@ -61,6 +68,8 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False
     with _torch.disable_current_modes(), torch.no_grad():
+        if func in looks_at_device and device.type == "cpu":
+            meta_args = optree.tree_map(_on_cpu, meta_args, none_is_leaf=True)
         out = _run(func, meta_args, meta_kwargs)
     return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
 
@@ -93,6 +102,9 @@ def register_meta(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 _rules: dict[Any, Callable[..., Any]] = {}
+looks_at_device: set[Any] = set()
+"""Operators whose results look different on CPU. Torch's meta kernels take the device `meta` for CUDA."""
+
 on_new_rule: list[Callable[[], None]] = []
 """Called after a rule was registered: caches of inference results forget."""
 
@@ -118,6 +130,18 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     raise _no_shape_rule(func, reason)
 
 
+def _refuse_cast(func: Any, args: Any, kwargs: Any) -> None:
+    """Kernels refuse to put a float into an int tensor; torch's shape functions do not look."""
+    target = args[0].dtype
+    if target.is_complex or target.is_floating_point and not any(s.dtype.is_complex for s in _specs_in(args)):
+        return
+    packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").removesuffix("_"), None)
+    overload = getattr(packet, func._overloadname, None)
+    result = infer(overload, args, kwargs) if overload is not None else None
+    if type(result) is Spec and not torch.can_cast(result.dtype, target):
+        raise TraceError(_WRONG_CAST.format(operator=func, result=result.dtype, target=target, line=user_line()))
+
+
 def _blank(x: Any) -> Any:
     """A meta tensor for a spec, other values as they are."""
     if type(x) is not Spec:
@@ -125,6 +149,11 @@ def _blank(x: Any) -> Any:
     if x.offset == 0:
         return torch.empty_strided(x.size, x.stride, dtype=x.dtype, device=_META)
     return torch.empty(x.extent, dtype=x.dtype, device=_META).as_strided(x.size, x.stride, x.offset)
+
+
+def _on_cpu(x: Any) -> Any:
+    """A tensor without data that says `cpu` where a meta tensor says `meta`."""
+    return _torch.fake_on_cpu(x) if isinstance(x, torch.Tensor) else x
 
 
 def _result_device(args: Any, kwargs: Any) -> Any:

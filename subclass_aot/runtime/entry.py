@@ -103,9 +103,13 @@ class _EntryWriter:
         computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
         saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
         self._unpack(source, computed + saved, self.forward, "forward")
+        dense = {leaf.position for v in self.made for leaf in v.leaves
+                 if isinstance(v.meta, PlainTensorMeta) and isinstance(leaf, Computed)}  # fmt: skip
         for i, alias in enumerate(self.graphs.fresh_alias):
             if alias:  # autograd marks the objects it is given: they must be nobody else's
                 source.line(f"{computed[i]} = {computed[i]}.detach()")
+            elif training and i in dense:  # a view of something unseen could not be written in place later
+                source.line(f"if {computed[i]}._is_view(): {computed[i]} = {computed[i]}.detach()")
         made = [self._wrap(source, value, computed) for value in self.made]
         extra = [name for name, through in zip(made, self.through_autograd, strict=True) if not through]
         if extra:
@@ -115,6 +119,8 @@ class _EntryWriter:
         outputs = [name for name, through in zip(made, self.through_autograd, strict=True) if through]
         self._save(source, computed, saved, made)
         source.line("ctx.set_materialize_grads(False)")
+        if signature.backward_writes:  # not among the saved: backward wants them as they are when it runs
+            source.line(f"ctx.live = [{', '.join(f'leaves[{s}]' for s in signature.backward_writes)}]")
         source.line(f"return ({', '.join(outputs)},)")
         return source.build()
 
@@ -213,21 +219,22 @@ class _EntryWriter:
         leaves = list(saved)
         for i, (name, (meta, specs)) in enumerate(zip(names, metas, strict=True)):
             leaves += self._tangent(source, name, meta, specs, self._path_of_tangent(i))
-        source.line(f"inputs = [{', '.join(leaves)}]")
+        live = [source.fresh("live") for _ in self.signature.backward_writes]
+        if live:
+            source.line(f"({', '.join(live)},) = ctx.live")
+        source.line(f"inputs = [{', '.join(leaves + live)}]")
         if saved:
             source.line(f"del {', '.join(saved)}")
-        gradients = [m for m in self.signature.gradients if m is not None]
-        count = sum(_tensor_slots(m) for m in gradients)
-        outputs = [source.fresh(f"grad_{i}") for i in range(count)]
-        self._unpack(source, outputs, self.backward, "backward")
-        given = iter(outputs)
+        leaves_of = [x for g in self.signature.gradients if g is not None for x in g.leaves]
+        outputs = [source.fresh(f"grad_{i}") for i in range(sum(isinstance(x, Computed) for x in leaves_of))]
+        written = [source.fresh("new_value") for _ in live]
+        self._unpack(source, outputs + written, self.backward, "backward")
+        for target, value in zip(live, written, strict=True):
+            source.line(f"{target}.copy_({value})")
         results = ["None", "None", "None"]  # for `leaves`, `extra` and `checked`
         for i in self.wanted:
             gradient = self.signature.gradients[i]
-            if gradient is None:
-                results.append("None")
-            else:
-                results.append(emit_wrap(source, gradient, [next(given) for _ in range(_tensor_slots(gradient))]))
+            results.append("None" if gradient is None else self._wrap(source, gradient, outputs))
         source.line(f"return ({', '.join(results)},)")
         return source.build()
 
@@ -315,7 +322,7 @@ class _EntryWriter:
         hidden = made[len(own) :]
         for name, value in zip(made, self.made[len(self.signature.rewritten) :], strict=True):
             if value.starts_grad:
-                source.line(f"{name}.requires_grad_()")
+                source.line(f"{name} = {name}.detach().requires_grad_()")
         results: list[str] = []
         for i, output in enumerate(self.signature.outputs):
             if isinstance(output, Value):
@@ -361,10 +368,6 @@ def _emit_view(source: Source, replay: Callable[..., Any], base: str, grad: bool
         with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
             source.line(call)
     return name
-
-
-def _tensor_slots(meta: ValueMeta) -> int:
-    return meta.arg_count
 
 
 def _alias(leaf: torch.Tensor, spec: Spec, offset: int) -> torch.Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,7 @@ class Program:
         mode: "grad", "no_grad" or "inference": the mode in which it is called.
         used: Which of the results that require grad take part in backward, in turn.
         tangents: "random", or "expanded" as those that `sum` sends back.
+        after: Whether the caller writes into the results: "", "grad", or "no_grad".
     """
 
     arguments: tuple[Argument, ...]
@@ -110,6 +111,7 @@ class Program:
     mode: Mode = "grad"
     used: tuple[bool, ...] = (True,)
     tangents: str = "random"
+    after: str = ""
 
     @functools.cached_property
     def function(self) -> Callable[..., Any]:
@@ -141,7 +143,7 @@ class Program:
     def __repr__(self) -> str:
         lines = [f"x{i} = {argument}" for i, argument in enumerate(self.arguments)]
         text: str = self.function.__source__  # type: ignore[attr-defined]
-        return "\n".join([*lines, f"mode={self.mode} used={self.used} tangents={self.tangents}", text])
+        return "\n".join([*lines, f"mode={self.mode} used={self.used} tangents={self.tangents} after={self.after}", text])
 
 
 def mode_of(program: Program) -> Any:
@@ -160,11 +162,14 @@ def _alias_of(tensor: Any, alias: str) -> Any:
 
 
 @st.composite
-def arguments(draw: st.DrawFn, earlier: int = 0, aliases: bool = True) -> Argument:
+def arguments(draw: st.DrawFn, earlier: Sequence[Argument] = (), aliases: bool = True) -> Argument:
     """Recipes of one argument, the one after `earlier` others."""
     alias = draw(st.sampled_from(["", "", "", "", "", "same", "inner", "base"])) if aliases and earlier else ""
     if alias:
-        return Argument(Tree("dense"), (1,), alias=alias, of=draw(st.integers(0, earlier - 1)))
+        of = draw(st.integers(0, len(earlier) - 1))
+        if earlier[of].grad == "leaf":  # eager forgets the history of its views when it is written through an alias
+            alias = "same"
+        return Argument(Tree("dense"), (1,), grad=earlier[of].grad if alias == "same" else "none", alias=alias, of=of)
     dtype = draw(st.sampled_from([torch.float64] * 5 + [torch.float32, torch.int64]))
     size = draw(st.sampled_from([(2, 3), (2, 3), (2, 2), (3, 3), (3,), ()]))
     layout = draw(st.sampled_from(["packed", "packed", "packed", "transposed", "offset"]))
@@ -182,8 +187,8 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
         aliases: Whether arguments may share tensors.
     """
     given: list[Argument] = []
-    for i in range(draw(st.integers(1, 3))):
-        given.append(draw(arguments(i, aliases)))
+    for _ in range(draw(st.integers(1, 3))):
+        given.append(draw(arguments(given, aliases)))
     mode = draw(st.sampled_from(["grad"] * 6 + ["no_grad", "inference"]))
     empty = Program(tuple(given), (), ("None",), mode)
     statements: list[tuple[str, bool]] = []
@@ -205,9 +210,11 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
             statements.append((text, no_grad))
     results = draw(st.lists(_results(values), min_size=1, max_size=4))
     used = draw(st.lists(st.booleans(), min_size=1, max_size=4))
-    return Program(
-        tuple(given), tuple(statements), tuple(results), mode, tuple(used), draw(st.sampled_from(["random", "expanded"]))
-    )
+    tangents = draw(st.sampled_from(["random", "expanded"]))
+    after = draw(st.sampled_from(["", "grad", "no_grad"]))
+    if mode != "grad" or any(no_grad for _, no_grad in statements):  # where autograd gives views up
+        after = ""
+    return Program(tuple(given), tuple(statements), tuple(results), mode, tuple(used), tangents, after)
 
 
 @st.composite

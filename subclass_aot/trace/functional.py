@@ -24,11 +24,13 @@ class Functional:
         recorder: What recorded it.
         results: For each result asked for, its node.
         new_values: For each written input asked for, the node of its value when the forward ended.
+        live_values: For each input that backward writes, the node of its value when backward ended.
     """
 
     recorder: Recorder
     results: list[fx.Node]
     new_values: list[fx.Node]
+    live_values: list[fx.Node]
 
 
 def remove_mutations(
@@ -37,6 +39,7 @@ def remove_mutations(
     written: Sequence[fx.Node],
     bases: Sequence[Base] = (),
     node_of_slot: Mapping[int, fx.Node] | None = None,
+    live: Sequence[fx.Node] = (),
 ) -> Functional:
     """Runs a recorded graph again under `torch.func.functionalize`, with a new recorder.
 
@@ -48,6 +51,8 @@ def remove_mutations(
         written: Placeholders whose values are wanted as they are at the end of the forward.
         bases: Storages that stand for several placeholders. See Note [Shared storage].
         node_of_slot: The placeholders of the flat slots of `bases`.
+        live: Placeholders that backward writes. It reads them as they are when it runs, so each becomes one more
+            input, after the tangents.
     """
     recorder = Recorder()
     reshaped = {leaf.tag for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor)}.intersection(
@@ -57,7 +62,8 @@ def remove_mutations(
 
     def replay(*leaves: MetaTensor) -> list[Any]:
         values: dict[fx.Node, Any] = dict(zip(placeholders, leaves, strict=False))
-        storages = leaves[len(placeholders) :]
+        storages = leaves[len(placeholders) : len(placeholders) + len(bases)]
+        live_leaves = leaves[len(placeholders) + len(bases) :]
         for base, storage in zip(bases, storages, strict=True):
             for slot in base.slots:
                 node = (node_of_slot or {})[slot]
@@ -74,6 +80,7 @@ def remove_mutations(
             if phase == "backward" and snapshots is None:
                 snapshots = [x.clone() for x in end_values]
                 recorder.phase = "backward"
+                values.update(zip(live, live_leaves, strict=True))
             recorder.stack_of = lambda text=node.meta["stack_trace"]: text  # type: ignore[misc]
             if node.op == "get_attr":
                 values[node] = recorder.constant(node.target, recorded.constants[node.target])
@@ -84,7 +91,7 @@ def remove_mutations(
                 values[node] = node.target(*args, **kwargs)
         if snapshots is None:
             snapshots = [x.clone() for x in end_values]
-        return [values[n] for n in results] + snapshots
+        return [values[n] for n in results] + snapshots + [x.clone() for x in live_leaves]
 
     with recorder:
         leaves = []
@@ -98,6 +105,11 @@ def remove_mutations(
             if first_tangent is not None:
                 first_tangent.prepend(leaf.tag)
             leaves.append(leaf)
+        recorder.phase = "backward"
+        for number, node in enumerate(live, 1):
+            meaning = f"{node.meta['meaning']} when backward runs"
+            leaves.append(recorder.placeholder(f"tangents_live_{number}", node.meta["spec"], meaning))
+        recorder.phase = "forward"
         with torch.no_grad():
             out = functionalize(replay, remove="mutations")(*leaves)
     nodes = [leaf.tag for leaf in out]
@@ -107,7 +119,8 @@ def remove_mutations(
         snapshots.append(node.args[0])
         if not node.users:
             recorder.graph.erase_node(node)
-    return Functional(recorder, nodes[: len(results)], snapshots)
+    count = len(snapshots) - len(live)
+    return Functional(recorder, nodes[: len(results)], snapshots[:count], snapshots[count:])
 
 
 def is_tangent(node: fx.Node) -> bool:

@@ -20,6 +20,7 @@ from subclass_aot.trace.cleanup import drop_dead, drop_identities
 from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.outputs import (
     AliasOfLeaf,
+    Computed,
     InputLeaf,
     Output,
     OutputReader,
@@ -53,8 +54,8 @@ _SHARED_GRADIENT = """{paths} overlap in memory, and a write that autograd must 
   The gradient of the others would not follow the write.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
 
-_BACKWARD_WRITES = """{path} is written while gradients are computed.
-  Instead: write in forward, or return what is to be written."""
+_BACKWARD_WRITES = """{path} is written while gradients are computed, and in forward through memory that it shares.
+  Instead: pass tensors that do not share storage, as in x.clone()."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,9 @@ class JointSignature:
         num_forward_outputs: How many graph outputs belong to forward.
         num_computed: How many of these are leaves of `rewritten` and `outputs`.
         tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
-        gradients: For each input, the meta of its gradient, or None where it has none.
+        gradients: For each input, how its gradient is made of the gradient leaves, or None where it has none.
+        backward_writes: Flat slots that are written while gradients are computed. Backward reads them as they are
+            when it runs: each is one more graph input after the tangents, and its new value one more output at the end.
     """
 
     inputs: tuple[Input, ...]
@@ -118,7 +121,8 @@ class JointSignature:
     num_forward_outputs: int
     num_computed: int
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
-    gradients: tuple[ValueMeta | None, ...]
+    gradients: tuple[Value | None, ...]
+    backward_writes: tuple[int, ...]
 
     @property
     def writes(self) -> bool:
@@ -335,7 +339,8 @@ class _Trace:
 
     def backward(self) -> None:
         self.tangents: list[tuple[ValueMeta, tuple[Any, ...]]] = []
-        self.gradients: list[ValueMeta | None] = [None] * len(self.starts)
+        self.backward_writes: list[int] = []
+        self.gradients: list[Value | None] = [None] * len(self.starts)
         self.gradient_leaves: list[MetaTensor] = []
         self.gradient_meanings: list[str] = []
         wanted = [i for i, t in enumerate(self.starts) if t.requires_grad]
@@ -351,16 +356,25 @@ class _Trace:
             if gradient is None:
                 continue
             plan = FlattenPlan.of([gradient], count_symints=False, where=f"gradient of {self.paths[i]}")
-            self.gradients[i] = plan.metas[0]
+            sources: list[Any] = []
             for slot, leaf in zip(plan.index_map.slots, plan.unwrap([gradient]), strict=True):
                 if isinstance(leaf, torch.Tensor):
+                    sources.append(Computed(len(self.gradient_leaves)))
                     self.gradient_leaves.append(leaf if isinstance(leaf, MetaTensor) else self.recorder.admit(leaf))
                     self.gradient_meanings.append(f"gradient of {self.paths[i]}{''.join(slot.path)}")
-        if any("backward" in phases and leaf in self._slot_set() for leaf, phases in self.recorder.written.items()):
-            raise MutationError(_BACKWARD_WRITES.format(path="An input"))
+                else:
+                    sources.append(leaf)
+            self.gradients[i] = Value(plan.metas[0], tuple(sources), requires_grad=False)
+        self.find_backward_writes()
 
-    def _slot_set(self) -> set[Any]:
-        return {x for x in self.leaves if isinstance(x, MetaTensor)}
+    def find_backward_writes(self) -> None:
+        """Leaves that are written while gradients are computed, each in its time."""
+        written = {leaf for leaf, phases in self.recorder.written.items() if "backward" in phases}
+        self.backward_writes = [s for s in self.graph_slots if self.leaves[s] in written] if written else []
+        based = {s for base in self.bases for s in base.slots}
+        for slot in self.backward_writes:
+            if slot in based:
+                raise MutationError(_BACKWARD_WRITES.format(path=self.meaning(slot)))
 
     def make_tangents(self) -> tuple[Any, ...]:
         """Placeholders for the gradients that come in; their specs are known once the forward has run."""
@@ -386,8 +400,10 @@ class _Trace:
         if recorder.mutates:
             written = [self.leaves[s].tag for s in self.written_leaves]
             slots = {s: self.leaves[s].tag for base in self.bases for s in base.slots}
-            functional = remove_mutations(recorder, results, written, self.bases, slots)
-            recorder, results, new_values = functional.recorder, functional.results, functional.new_values
+            live = [self.leaves[s].tag for s in self.backward_writes]
+            functional = remove_mutations(recorder, results, written, self.bases, slots, live)
+            recorder, new_values = functional.recorder, functional.new_values
+            results = functional.results + functional.live_values
         nodes = new_values + results
         output = recorder.graph.output(tuple(nodes))
         drop_identities(recorder.graph)
@@ -398,6 +414,7 @@ class _Trace:
             + tuple("new value of the storage of " + " and ".join(map(self.meaning, b.slots)) for b in self.bases)
             + tuple(f"output leaf {i}" for i in range(len(self.computed)))
             + tuple(self.gradient_meanings)
+            + tuple(f"new value of {self.meaning(s)} after backward" for s in self.backward_writes)
         )
         output.meta["gradients"] = set(output.args[0][num_forward:])
         holder = torch.nn.Module()
@@ -428,6 +445,7 @@ class _Trace:
             num_computed=len(self.computed),
             tangents=tuple(self.tangents),
             gradients=tuple(self.gradients),
+            backward_writes=tuple(self.backward_writes),
         )
 
     def meaning(self, slot: int) -> str:

@@ -157,7 +157,9 @@ class OutputReader:
         views: dict[int, list[torch.Tensor]] = {}
         for key, (_, result) in unique.items():
             base = result._base
-            if self.autograd_views and key not in self.inputs and base is not None and id(base) not in self.inputs:
+            if not self.autograd_views or key in self.inputs or base is None or id(base) in self.inputs:
+                continue
+            if _is_traced(base):
                 views.setdefault(id(base), []).append(base)
         return {
             key: (unique[key][0] if key in unique else None, bases[0])
@@ -184,13 +186,11 @@ class OutputReader:
         base = result._base
         if base is not None and self.autograd_views and id(base) in self.inputs:
             return self._view(result, self.inputs[id(base)])
-        return self._value(result, where)
+        return self._value(result, where) if _is_traced(result) else Constant(result)
 
-    def _value(self, result: torch.Tensor, where: str) -> Value | Constant:
+    def _value(self, result: torch.Tensor, where: str) -> Value:
         plan = FlattenPlan.of([result], count_symints=False, where=where)
         leaves = plan.unwrap([result])
-        if not any(isinstance(leaf, MetaTensor) for leaf in leaves):
-            return Constant(result)
         through = _has_history(result)
         starts_grad = result.requires_grad and not through and result._base is None
         sources = tuple(self._leaf(leaf, through) for leaf in leaves)
@@ -229,6 +229,12 @@ class OutputReader:
             ) from error
         replay: Callable[[torch.Tensor], torch.Tensor] = _torch.view_function(clean)
         return replay
+
+
+def _is_traced(result: torch.Tensor) -> bool:
+    """True if a tensor has at least one leaf that belongs to the trace."""
+    leaves = FlattenPlan.of([result], count_symints=False).unwrap([result])
+    return any(isinstance(leaf, MetaTensor) for leaf in leaves)
 
 
 def _has_history(result: torch.Tensor) -> bool:

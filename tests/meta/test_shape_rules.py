@@ -1,0 +1,147 @@
+"""Shape rules of ours, and torch's where they depend on the device, against what the operators really give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optree
+import pytest
+import torch
+
+from subclass_aot.meta import Spec, infer
+from subclass_aot.meta.infer import looks_at_device
+
+aten = torch.ops.aten
+
+
+def check(func: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    """Runs the operator on tensors and on their specs, compares what comes out, and returns the former."""
+    specs = optree.tree_map(lambda x: Spec.of(x) if isinstance(x, torch.Tensor) else x, (args, kwargs), none_is_leaf=True)
+    results = optree.tree_leaves(func(*args, **kwargs))
+    told = optree.tree_leaves(infer(func, *specs))
+    for real, spec in zip(results, told, strict=True):
+        assert (tuple(real.shape), real.dtype) == (spec.size, spec.dtype), func
+        # The stride of a dimension that has one place is nobody's business.
+        steps = [(a, b) for n, a, b in zip(real.shape, real.stride(), spec.stride, strict=True) if n > 1]
+        assert real.numel() == 0 or all(a == b for a, b in steps), (func, real.stride(), spec.stride)
+    return results
+
+
+def columns_first(*size: int) -> torch.Tensor:
+    return torch.randn(*size).mT.contiguous().mT
+
+
+@pytest.mark.parametrize("make", [torch.randn, columns_first])
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_margin_losses(make: Any, reduction: int) -> None:
+    x, target, labels = make(3, 4), torch.tensor([0, 1, 2]), torch.tensor([[0, 1, -1, 0]] * 3)
+    gradient = torch.randn(3) if reduction == 0 else torch.tensor(1.0)
+    check(aten.multi_margin_loss_backward.default, gradient, x, target, 1, 1.0, None, reduction)
+    check(aten.multi_margin_loss_backward.default, gradient, x, target, 2, 0.5, torch.rand(4), reduction)
+    loss, is_target = aten.multilabel_margin_loss_forward(x, labels, reduction)
+    check(aten.multilabel_margin_loss_backward.default, torch.ones_like(loss), x, labels, reduction, is_target)
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_fractional_max_pool3d(batch: tuple[int, ...]) -> None:
+    x, kernel, size = torch.randn(*batch, 3, 6, 6, 6), [2, 2, 2], [3, 3, 3]
+    y, indices = aten.fractional_max_pool3d(x, kernel, size, torch.rand(*batch or (1,), 3, 3))
+    check(aten.fractional_max_pool3d_backward.default, torch.ones_like(y), x, kernel, size, indices)
+
+
+def test_ctc_loss() -> None:
+    targets, lengths = torch.randint(1, 5, (3, 4)), ([10, 10, 10], [4, 3, 2])
+    for x in (torch.randn(10, 3, 5), torch.randn(3, 10, 5).transpose(0, 1)):
+        x = x.log_softmax(-1)
+        loss, alpha = aten._ctc_loss(x, targets, *lengths)
+        check(aten._ctc_loss_backward.default, torch.ones_like(loss), x, targets, *lengths, loss, alpha, 0)
+        tensors = [torch.tensor(n) for n in lengths]
+        check(aten._ctc_loss_backward.Tensor, torch.ones_like(loss), x, targets, *tensors, loss, alpha, 0, True)
+
+
+@pytest.mark.parametrize("size", [(4, 3), (3, 4), (2, 3, 4), (0, 3), (3, 0), (0, 2, 2), (1, 1)])
+def test_geqrf(size: tuple[int, ...]) -> None:
+    check(aten.geqrf.default, torch.randn(size))
+
+
+def test_histograms() -> None:
+    points, weight = torch.randn(5, 2), torch.rand(5)
+    edges = [torch.arange(4.0), torch.arange(6.0)]
+    check(aten.histogram.bin_ct, points, 7)
+    check(aten.histogram.bin_ct, points[:, 0], 3, range=[-1.0, 1.0], weight=weight, density=True)
+    check(aten.histogram.bins_tensor, points, edges[0])
+    check(aten.histogram.bins_tensor, points, torch.arange(10.0)[::2])
+    check(aten._histogramdd_bin_edges.default, points, [3, 4])
+    check(aten._histogramdd_from_bin_cts.default, points, [3, 4], weight=weight)
+    check(aten._histogramdd_from_bin_tensors.default, points, edges, density=True)
+
+
+def test_batch_norm() -> None:
+    mean, var = torch.zeros(3), torch.ones(3)
+    images = torch.randn(2, 3, 4, 5)
+    for x in (torch.randn(2, 3), columns_first(2, 3, 4), images, images.to(memory_format=torch.channels_last), images.mT):
+        check(aten._native_batch_norm_legit_no_training.default, x, None, None, mean, var, 0.1, 1e-5)
+        check(aten._native_batch_norm_legit.no_stats, x, None, None, True, 0.1, 1e-5)
+        for training in (True, False):
+            check(aten._native_batch_norm_legit.default, x, None, None, mean, var, training, 0.1, 1e-5)
+            y = check(aten._native_batch_norm_legit_functional.default, x, None, None, mean, var, training, 0.1, 1e-5)
+            stats = mean, var, y[1], y[2], training, 1e-5
+            check(aten.native_batch_norm_backward.default, torch.randn_like(y[0]), x, None, *stats, [True] * 3)
+
+
+def test_embedding_bag() -> None:
+    weight, indices, offsets = torch.randn(5, 3), torch.tensor([0, 1, 2, 3]), torch.tensor([0, 2])
+    for mode in (0, 1, 2):
+        check(aten._embedding_bag.default, weight, indices, offsets, False, mode)
+        check(aten._embedding_bag_forward_only.default, weight, indices, offsets, False, mode)
+
+
+def test_linear_algebra() -> None:
+    check(aten.linalg_eig.default, torch.randn(2, 3, 3))
+    for size in ((2, 3), (3, 2), (2, 3, 3)):
+        for full in (False, True):
+            check(aten._linalg_svd.default, torch.randn(size), full)
+    check(aten.nonzero_static.default, torch.eye(3), size=4)
+
+
+def test_fft() -> None:
+    x = torch.randn(5, 6, 7)
+    for dims in ([0], [1, 2], [0, 1, 2]):
+        spectrum = check(aten._fft_r2c.default, x, dims, 0, True)[0]
+        check(aten._fft_c2r.default, spectrum, dims, 0, x.shape[dims[-1]])
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_images(layout: torch.memory_format) -> None:
+    x = torch.randn(2, 4, 6, 6).to(memory_format=layout)
+    pooled, indices = aten.max_pool2d_with_indices(x, [2, 2], [2, 2])
+    check(aten.max_unpool2d.default, pooled, indices, [6, 6])
+    check(aten.max_unpool2d.default, pooled[0].contiguous(), indices[0].contiguous(), [6, 6])
+    check(aten.channel_shuffle.default, x, 2)
+    check(aten.pixel_shuffle.default, x, 2)
+    padded = check(aten.replication_pad2d.default, x, [1, 1, -1, 1])[0]
+    check(aten.replication_pad2d_backward.default, torch.randn_like(padded), x, [1, 1, -1, 1])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("weight_layout", [torch.contiguous_format, torch.channels_last])
+def test_convolution(transposed: bool, layout: torch.memory_format, weight_layout: torch.memory_format) -> None:
+    x = torch.randn(2, 3, 5, 6).to(memory_format=layout)
+    weight = torch.randn(3, 3, 3, 3).to(memory_format=weight_layout)
+    options: Any = [1, 1], [0, 0], [1, 1], transposed, [0, 0], 1
+    y = check(aten.convolution.default, x, weight, torch.randn(3), *options)[0]
+    check(aten.convolution_backward.default, torch.randn_like(y), x, weight, [3], *options, [True, True, True])
+
+
+def test_power_of_a_number() -> None:
+    for base in (2, 2.0, 1j):
+        for exponent in (columns_first(3, 4), torch.arange(3)):
+            check(aten.pow.Scalar, base, exponent)
+
+
+def test_other_devices_are_asked_about_as_torch_does() -> None:
+    """On CUDA the second result of `svd` is row-major. No hardware is needed to know."""
+    spec = Spec.make((2, 3), (3, 1), device=torch.device("cuda"))
+    assert aten._linalg_svd.default in looks_at_device
+    assert infer(aten._linalg_svd.default, (spec,), {})[2] == Spec.make((2, 3), (3, 1), device=torch.device("cuda"))
