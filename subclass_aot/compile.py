@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,9 +58,22 @@ def aot_compile(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Specialization:
-    """What was compiled for one signature."""
+    """What was compiled for one signature.
+
+    Attributes:
+        guard: Says whether it fits a call, and reads the call's tensors and leaves.
+        call: Runs it on these; gives the flattened results.
+        finish: Gives the results the structure they have.
+        entry: The generated code that `call` is part of.
+        graphs: The graphs it runs.
+        signature: What their inputs and outputs mean.
+        facts: Everything the signature depends on, in words.
+        reason: Why it was compiled.
+    """
 
     guard: Guard
+    call: Callable[[list[Any], list[Any]], list[Any]]
+    finish: Callable[[list[Any]], Any]
     entry: Entry
     graphs: Graphs
     signature: JointSignature
@@ -93,31 +105,31 @@ class CompiledFunction:
         self._partition_fn = partition_fn
         self._decompositions = {**self._forward.decompositions(), **(decompositions or {})}
         self._cache_limit = cache_limit
-        self._specializations: OrderedDict[int, Specialization] = OrderedDict()
-        self._count = 0
+        self._specializations: list[Specialization] = []
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, treespec = flatten((args, kwargs))
-        for key, specialization in self._specializations.items():  # noqa: B007
+        for i, specialization in enumerate(self._specializations):
             read = specialization.guard(leaves, treespec)
             if read is not None:
                 break
         else:
-            key, specialization = self._specialize(Arguments.of(self.fn, args, kwargs))
+            i = len(self._specializations)
+            specialization = self._specialize(Arguments.of(self.fn, args, kwargs))
             read = specialization.guard(leaves, treespec)
             assert read is not None, "a new entry must fit the call it was made for"
-        if len(self._specializations) > 1:
-            self._specializations.move_to_end(key, last=False)
-        results = specialization.entry.call(*read)
-        return optree.tree_unflatten(specialization.signature.out_treespec, results)
+        if i:  # the one used last goes first; a new list, since another thread may be reading this one
+            others = [s for s in self._specializations if s is not specialization]
+            self._specializations = [specialization, *others][: self._cache_limit]
+        return specialization.finish(specialization.call(*read))
 
     @property
     def source(self) -> str:
         """The generated Python of the signature used last."""
         if not self._specializations:
             return "# Nothing was compiled yet: the first call compiles."
-        latest = next(iter(self._specializations.values()))
+        latest = self._specializations[0]
         parts = {"guard": latest.guard.__source__, **latest.entry.sources}  # type: ignore[attr-defined]
         return "\n\n".join(parts.values()) + "\n"
 
@@ -125,9 +137,9 @@ class CompiledFunction:
         """What was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
         from subclass_aot.explain import explain
 
-        return explain(self.fn, list(self._specializations.values()))
+        return explain(self.fn, self._specializations)
 
-    def _specialize(self, arguments: Arguments) -> tuple[int, Specialization]:
+    def _specialize(self, arguments: Arguments) -> Specialization:
         state = runtime.global_state()
         leaves = FlattenPlan.of(arguments.values, where="inputs").unwrap(arguments.values)
         facts = runtime.facts(arguments, leaves, state)
@@ -139,19 +151,18 @@ class CompiledFunction:
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward)
         guard = runtime.make_guard(arguments, trace.signature, leaves, state)
-        specialization = Specialization(guard, entry, graphs, trace.signature, facts, self._reason(facts))
-        self._count += 1
-        self._specializations[self._count] = specialization
-        self._specializations.move_to_end(self._count, last=False)
-        if len(self._specializations) > self._cache_limit:
-            self._specializations.popitem(last=True)
-        return self._count, specialization
+        finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
+        reason = self._reason(facts)
+        specialization = Specialization(guard, entry.call, finish, entry, graphs, trace.signature, facts, reason)
+        if not self._specializations:
+            self._specializations = [specialization]
+        return specialization
 
     def _reason(self, facts: dict[str, str]) -> str:
         """Why no entry fitted: what differs from the one that is nearest."""
         if not self._specializations:
             return "first call"
-        nearest = min((runtime.difference(s.facts, facts) for s in self._specializations.values()), key=len)
+        nearest = min((runtime.difference(s.facts, facts) for s in self._specializations), key=len)
         reason = "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
         self.recompiles.append(reason)
         return reason

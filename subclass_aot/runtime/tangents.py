@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from subclass_aot.errors import TangentError
-from subclass_aot.flatten import SubclassCreationMeta, ValueMeta
+from subclass_aot.flatten import AbsentMeta, ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta
 from subclass_aot.meta import Spec
 
 _WRONG_TANGENT = """The gradient of {where} is not of the kind the backward graph was traced for.
@@ -19,7 +19,7 @@ _WRONG_TANGENT = """The gradient of {where} is not of the kind the backward grap
           return ...  # self as an {expected_cls} with this context, or None if that is impossible"""
 
 
-def coerced(tangent: Any, meta: ValueMeta, where: str) -> Any:
+def coerced(tangent: Any, meta: InnerMeta, where: str) -> Any:
     """The tangent as an instance of the class and with the context of `meta`.
 
     The tangent itself is never changed.
@@ -27,18 +27,13 @@ def coerced(tangent: Any, meta: ValueMeta, where: str) -> Any:
     Raises:
         TangentError: No conversion is known.
     """
-    if isinstance(meta, SubclassCreationMeta):
-        if fits(tangent, meta):
-            return tangent
-        for converted in (_by_parts(tangent, meta, where), _by_hook(tangent, meta)):
-            if converted is not None and fits(converted, meta):
-                return converted
-    elif not hasattr(tangent, "__tensor_flatten__"):
+    if fits(tangent, meta):
         return tangent
-    else:
-        converted = _by_hook(tangent, None)
-        if converted is not None and not hasattr(converted, "__tensor_flatten__"):
-            return converted
+    converted = _by_hook(tangent, meta)
+    if converted is None or not fits(converted, meta):
+        converted = _by_parts(tangent, meta, where)
+    if converted is not None:
+        return converted
     expected = _describe(meta)
     raise TangentError(
         _WRONG_TANGENT.format(
@@ -48,28 +43,32 @@ def coerced(tangent: Any, meta: ValueMeta, where: str) -> Any:
     )
 
 
-def fits(tangent: Any, meta: ValueMeta) -> bool:
+def fits(tangent: Any, meta: InnerMeta) -> bool:
     """True if a tangent has the class, inner names and context of `meta`, inner wrappers included."""
-    if not isinstance(meta, SubclassCreationMeta):
-        return not hasattr(tangent, "__tensor_flatten__")
-    return _same_outside(tangent, meta) and all(
-        fits(getattr(tangent, name), inner) for name, inner in meta.attrs.items()
-    )
+    if isinstance(meta, PlainTensorMeta):
+        return not hasattr(tangent, "__tensor_flatten__") and isinstance(tangent, torch.Tensor)
+    if isinstance(meta, SubclassCreationMeta):
+        return _same_outside(tangent, meta) and all(fits(getattr(tangent, name), m) for name, m in meta.attrs.items())
+    if isinstance(meta, ContainerMeta):
+        elements: Any = tangent if type(tangent) is meta.cls else ()
+        return len(elements) == len(meta.items) and all(fits(elements[key], m) for key, m in meta.items.items())
+    return (tangent is None) is isinstance(meta, AbsentMeta)
 
 
 def _same_outside(tangent: Any, meta: SubclassCreationMeta) -> bool:
     if type(tangent) is not meta.cls:
         return False
     names, context = tangent.__tensor_flatten__()
-    return tuple(names) == tuple(meta.attrs) and context == meta.context
+    return tuple(names) == tuple(meta.attrs) and bool(context == meta.context)
 
 
-def _by_parts(tangent: Any, meta: SubclassCreationMeta, where: str) -> Any:
-    """Another wrapper of the tangent's class, whose inner tensors are coerced."""
-    if not _same_outside(tangent, meta):
+def _by_parts(tangent: Any, meta: InnerMeta, where: str) -> Any:
+    """Another wrapper of the tangent's class, whose inner tensors are coerced; None where the outside differs, too."""
+    if not isinstance(meta, SubclassCreationMeta) or not _same_outside(tangent, meta):
         return None
     inner = {name: coerced(getattr(tangent, name), part, f"{where}.{name}") for name, part in meta.attrs.items()}
-    return meta.cls.__tensor_unflatten__(inner, meta.context, tangent.size(), tangent.stride())
+    cls: Any = meta.cls
+    return cls.__tensor_unflatten__(inner, meta.context, tangent.size(), tangent.stride())
 
 
 def restrided(leaf: torch.Tensor, spec: Spec) -> torch.Tensor:
@@ -83,16 +82,16 @@ def zeros(spec: Spec) -> torch.Tensor:
     return torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device=spec.device).zero_()
 
 
-def _by_hook(tangent: Any, meta: SubclassCreationMeta | None) -> Any:
+def _by_hook(tangent: Any, meta: InnerMeta) -> Any:
     hook = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
     if hook is None:
         return None
-    if meta is None:
+    if not isinstance(meta, SubclassCreationMeta):
         return hook(None, torch.Tensor)
     return hook(meta.context) if type(tangent) is meta.cls else hook(meta.context, meta.cls)
 
 
-def _describe(meta: ValueMeta) -> str:
+def _describe(meta: InnerMeta) -> str:
     if isinstance(meta, SubclassCreationMeta):
         return f"{meta.cls.__name__} with inner tensors {list(meta.attrs)} and context {meta.context!r}"
     return "Tensor (dense)"

@@ -10,7 +10,7 @@ import torch
 from subclass_aot import _torch
 
 
-def dense_leaves(tensor: torch.Tensor) -> list[torch.Tensor]:
+def dense_leaves(tensor: Any) -> list[torch.Tensor]:
     """The dense tensors that `tensor` is made of; itself, if it is no wrapper."""
     if not _torch.is_traceable_wrapper_subclass(tensor):
         return [tensor]
@@ -74,10 +74,11 @@ def difference(expected: Any, got: Any, strides: bool = True) -> str:
             return f"{fact} {a} expected, {b} got"
     if strides and _meaningful_strides(expected) != _meaningful_strides(got):
         return f"stride {expected.stride()} expected, {got.stride()} got"
-    if not _torch.is_traceable_wrapper_subclass(expected):
+    if not hasattr(expected, "__tensor_flatten__"):
         same = torch.allclose(expected, got, rtol=1e-5, atol=1e-6, equal_nan=True)
         return "" if same else f"values {expected} expected, {got} got"
-    (names, context), (got_names, got_context) = expected.__tensor_flatten__(), got.__tensor_flatten__()
+    wrapper: Any = expected
+    (names, context), (got_names, got_context) = wrapper.__tensor_flatten__(), got.__tensor_flatten__()
     if (list(names), context) != (list(got_names), got_context):
         return f"{list(names)}, {context} expected, {list(got_names)}, {got_context} got"
     for name in names:

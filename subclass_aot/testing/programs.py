@@ -23,21 +23,22 @@ EXPRESSIONS = (
     "{0} * 2", "{0} * {1}", "{0} + {1}", "{0} - {1}", "{0} @ {1}", "{0}.sin()", "{0}.exp()", "{0}.tanh()", "{0}.sum()",
     "{0}.sum(0)", "{0}.mean(-1, keepdim=True)", "torch.where({0} > 1, {0}, {1})", "torch.cat([{0}, {1}])",
     "torch.stack([{0}, {1}])", "{0}.softmax(-1)", "{0}.clone()", "{0}.contiguous()", "{0} > 1", "{0}.relu()",
+    "torch.nn.functional.dropout({0})", "torch.rand_like({0}) * {0}", "torch.nn.functional.layer_norm({0}, {0}.shape[-1:])",
     "torch.ones_like({0}) * {0}", "torch.nn.functional.linear({0}, {1})", "{0} * torch.arange(1, 1 + {0}.shape[-1])",
 )  # fmt: skip
 """What computes a value."""
 
 VIEWS = (
-    "{0}.t()", "{0}.transpose(0, -1)", "{0}.view(-1)", "{0}.reshape(-1)", "{0}.unsqueeze(0)", "{0}.squeeze(0)", "{0}[0]",
-    "{0}[..., 1:]", "{0}[1:]", "{0}.expand(2, *{0}.shape)", "{0}.detach()", "{0}.view_as({0})", "{0}.unbind()[-1]",
-    "{0}.split(1)[0]", "{0}.chunk(2, -1)[-1]", "{0}.diagonal()", "{0}.movedim(0, -1)",
+    "{0}.t()", "{0}.transpose(0, -1)", "{0}.view(-1)", "{0}.reshape(-1)", "{0}.unsqueeze(0)", "{0}.squeeze(0)",
+    "{0}[0]", "{0}[..., 1:]", "{0}[1:]", "{0}.expand(2, *{0}.shape)", "{0}.detach()", "{0}.view_as({0})",
+    "{0}.unbind()[-1]", "{0}.split(1)[0]", "{0}.chunk(2, -1)[-1]", "{0}.diagonal()", "{0}.movedim(0, -1)",
 )  # fmt: skip
 """What computes nothing."""
 
 WRITES = (
     "{0}.mul_(2)", "{0}.add_({1})", "{0}.mul_({1})", "{0}.copy_({1})", "{0}.zero_()", "{0}.sin_()", "{0}[0] = 1.5",
     "{0}[0].mul_(3)", "{0}.t().add_(1)", "{0}[1:].copy_({1}[1:])", "{0}.view(-1)[0] = 0.25", "{0}.fill_(0.5)",
-    "torch.sin({1}, out={0})", "{0}.clamp_(0.1, 0.9)",
+    "torch.sin({1}, out={0})", "{0}.clamp_(0.1, 0.9)", "{0}.t_()", "{0}.unsqueeze_(0)", "{0}.squeeze_()",
 )  # fmt: skip
 """What changes a tensor."""
 
@@ -142,8 +143,9 @@ class Program:
 
     def __repr__(self) -> str:
         lines = [f"x{i} = {argument}" for i, argument in enumerate(self.arguments)]
-        text: str = self.function.__source__  # type: ignore[attr-defined]
-        return "\n".join([*lines, f"mode={self.mode} used={self.used} tangents={self.tangents} after={self.after}", text])
+        lines.append(f"mode={self.mode} used={self.used} tangents={self.tangents} after={self.after}")
+        lines.append(self.function.__source__)  # type: ignore[attr-defined]
+        return "\n".join(lines)
 
 
 def mode_of(program: Program) -> Any:
@@ -212,7 +214,8 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
     used = draw(st.lists(st.booleans(), min_size=1, max_size=4))
     tangents = draw(st.sampled_from(["random", "expanded"]))
     after = draw(st.sampled_from(["", "grad", "no_grad"]))
-    if mode != "grad" or any(no_grad for _, no_grad in statements):  # where autograd gives views up
+    gives_up = mode != "grad" or any(no_grad for _, no_grad in statements)  # autograd gives up views
+    if gives_up or not all(map(str.isidentifier, results)):  # eager does not see a write into an inner tensor
         after = ""
     return Program(tuple(given), tuple(statements), tuple(results), mode, tuple(used), tangents, after)
 
@@ -269,7 +272,7 @@ def _results(values: dict[str, Any]) -> st.SearchStrategy[str]:
     found = [*names, *names[-3:], *names[-1:] * 2]
     for name in names:
         for attribute in INNER:
-            if hasattr(values[name], attribute.split("[")[0]) and getattr(values[name], attribute.split("[")[0]) is not None:
+            if getattr(values[name], attribute.split("[")[0], None) is not None:
                 found.append(f"{name}.{attribute}")
     found += [f"{names[0]}.view_as({names[0]})", f"{names[-1]}.detach().requires_grad_()"]
     return st.sampled_from(found)

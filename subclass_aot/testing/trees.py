@@ -88,7 +88,8 @@ def _two(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:
 
 
 def _tagged(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:
-    return Tagged(*[inner.make(size, fill) for inner in tree.inner], tag=tree.tag)
+    value, *rest = [inner.make(size, fill) for inner in tree.inner]
+    return Tagged(value, rest[0] if rest else None, tree.tag)
 
 
 def _scaled(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:

@@ -1,6 +1,6 @@
 """Random programs on random wrapper trees: `aot_compile` against eager.
 
-The default is a fixed set of examples. `SUBCLASS_AOT_EXAMPLES=5000` with `HYPOTHESIS_PROFILE=explore` looks for new ones.
+The default is a fixed set of examples. To look for new ones: `HYPOTHESIS_PROFILE=explore SUBCLASS_AOT_EXAMPLES=5000`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EAGER_ONLY = (
     "Cannot set version_counter for inference tensor",  # torch's own aliasing of views under inference mode
 )
 INVALIDATED = "a view that was invalidated"
-EXAMPLES = int(os.environ.get("SUBCLASS_AOT_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("SUBCLASS_AOT_EXAMPLES", "800"))
 
 
 def _torch_two(tree: trees.Tree, size: tuple[int, ...], fill: trees.Fill) -> Any:
@@ -56,6 +56,7 @@ def run(program: Program, function: Any, seed: int) -> Run:
     arguments, behind = program.make_arguments(seed)
     done = Run(arguments, behind, [rebuilt(x, torch.clone) for x in arguments])
     versions = [x._version for x in arguments]
+    torch.manual_seed(seed)
     try:
         with mode_of(program):
             done.results = [_readable(x) for x in _as_tuple(function(*arguments))]
@@ -92,7 +93,7 @@ def _write_after(result: Any, after: str) -> None:
 
 
 def _readable(value: Any) -> Any:
-    """A word in place of a view that autograd refuses to tell anything of, since another view of its base was written."""
+    """A word in place of a view of which autograd says nothing any more, since another view of its base was written."""
     try:
         if isinstance(value, torch.Tensor):
             value.grad_fn  # noqa: B018
@@ -147,7 +148,8 @@ def compare(expected: Run, got: Run, program: Program) -> None:
         *((f"behind {i}", a, b) for i, (a, b) in enumerate(zip(expected.behind, got.behind, strict=True))),
     ):
         found = difference(a, b)
-        assert not found or a is INVALIDATED, f"{name}: {found}"
+        given_up = a is INVALIDATED or b is INVALIDATED and program.mode == "inference"
+        assert not found or given_up, f"{name}: {found}"
     kept = [i for i, x in enumerate(expected.results) if isinstance(x, torch.Tensor)]
     mine, eager = ([*r.arguments, *(r.results[i] for i in kept)] for r in (got, expected))
     assert sharing(mine) == sharing(eager), f"aliasing: {sharing(eager)} expected, {sharing(mine)} got"
