@@ -32,6 +32,7 @@ lint: $(VENV)/.lint  ## Check style and types
 
 clean:  ## Remove the virtual environment and everything generated
 	rm -rf $(VENV) build dist docs/_build demo_out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f subclass_aot/_native/*.so
 
 # torch comes first and alone: with anything beside it, pip may settle on another version of it.
 $(VENV)/.torch:
@@ -40,7 +41,7 @@ $(VENV)/.torch:
 	@touch $@
 
 # Dependency groups need pip 25.1; Python 3.11 brings an older one.
-$(VENV)/.package: $(VENV)/.torch pyproject.toml
+$(VENV)/.package: $(VENV)/.torch pyproject.toml setup.py subclass_aot/_native/exact.c
 	$(PIP) install --upgrade "pip>=25.1"
 	$(PIP) install --editable ".[demo]"
 	@touch $@

@@ -188,7 +188,7 @@ def fake_mode() -> Any:
 
 
 def fake_on_cpu(meta: torch.Tensor) -> Any:
-    """A fake CPU tensor over a meta tensor: for shape functions that ask for the device, which is all a meta tensor lacks."""
+    """A fake CPU tensor over a meta tensor, for shape functions that ask for the device. When it goes: no tensor."""
     global _mode_on_cpu
     _mode_on_cpu = _mode_on_cpu or fake_mode()
     return torch._subclasses.fake_tensor.FakeTensor(_mode_on_cpu, meta, torch.device("cpu"))
@@ -212,3 +212,13 @@ def compile_with_inductor(graph: Any, fakes: list[Any], mode: Any, is_backward: 
     FakeTensorProp(graph, mode).propagate_dont_convert_inputs(*fakes)
     with torch._guards.tracing(torch._guards.TracingContext(mode)):
         return compile_fx_inner(graph, fakes, is_backward=is_backward)
+
+
+def set_versions(tensors: list[torch.Tensor], versions: list[int]) -> None:
+    """Sets version counters: for writes that eager makes below autograd, where none counts. Torch has no public way."""
+    torch._C._autograd._unsafe_set_version_counter(tensors, versions)
+
+
+def has_saved_tensor_hooks() -> bool:
+    """Whether hooks see the tensors that autograd saves. The public module sets them and has no question for them."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None

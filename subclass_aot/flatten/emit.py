@@ -32,6 +32,22 @@ from subclass_aot.flatten.metas import (
 _FAST_CONSTRUCTOR: Final = "__wrapper_attributes__"
 
 
+def emit_unpack(source: Source, packed: str, names: Sequence[str], refuse: Any, where: str) -> None:
+    """Appends the unpacking of a list into locals; its length is checked by unpacking, which costs nothing.
+
+    Args:
+        source: The function to append to.
+        packed: The local that holds the list.
+        names: The locals.
+        refuse: Makes the error for another length.
+        where: What errors call the list.
+    """
+    with source.block("try:"):
+        source.line(f"{', '.join(names)}, = {packed}" if names else f"() = {packed}")
+    with source.block("except (TypeError, ValueError):"):
+        source.line(f"raise {source.const(refuse, refuse.__name__)}({packed}, {len(names)}, {where!r}) from None")
+
+
 def emit_unwrap(
     source: Source,
     meta: InnerMeta,
@@ -99,7 +115,7 @@ class _Reader:
         cls = self.named(meta.cls)
         self.refuse_unless(f"{_class_of(value, meta.cls)} is not {cls}", checks.wrong_class, f"{value}, {cls}", where)
         for name, inner in meta.attrs.items():
-            read = f"{value}.{name}" if _is_identifier(name) else f"getattr({value}, {name!r})"
+            read = read_attribute(value, name)
             yield from self.part(inner, read, f"{value}_{name}", where + attribute(name))
         if self.append_symints and meta.included_subclass_symints:
             for method, dims in ("size", meta.symbolic_sizes), ("stride", meta.symbolic_strides):
@@ -268,6 +284,15 @@ def _constant(source: Source, value: Any, hint: str) -> str:
 
 def _tuple(parts: Sequence[str]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+
+def read_attribute(value: str, name: str) -> str:
+    """The expression that reads one attribute.
+
+    >>> read_attribute("x", "scale"), read_attribute("x", "not a name")
+    ('x.scale', "getattr(x, 'not a name')")
+    """
+    return f"{value}.{name}" if _is_identifier(name) else f"getattr({value}, {name!r})"
 
 
 def _is_identifier(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +13,10 @@ import torch
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
 from subclass_aot.flatten.creation import create_subclass_meta
-from subclass_aot.flatten.emit import emit_unwrap, emit_wrap
+from subclass_aot.flatten.emit import emit_unpack, emit_unwrap, emit_wrap
 from subclass_aot.flatten.index_map import IndexMap, Slot, flat_starts
 from subclass_aot.flatten.metas import PlainTensorMeta, ValueMeta
+from subclass_aot.flatten.straight import straight_unwrap
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,8 @@ class FlattenPlan:
     >>> leaves = plan.unwrap(values)
     >>> len(leaves), type(plan.wrap(leaves)[1]).__name__
     (4, 'TwoTensor')
-    >>> print(plan.unwrap.__source__)
-    def unwrap(args):
+    >>> print(plan.unwrap_carefully.__source__)
+    def unwrap_carefully(args):
         \"\"\"The leaves of `args`.\"\"\"
         try:
             args_0, args_1, args_2, = args
@@ -74,8 +76,22 @@ class FlattenPlan:
 
     @cached_property
     def unwrap(self) -> Callable[[Sequence[Any]], list[Any]]:
-        """The generated function from a list of values to the list of their leaves."""
-        return unwrap_function(self.metas, self.where)
+        """The generated function from a list of values to the list of their leaves.
+
+        It looks at all classes in one call, in C, and leaves what does not fit to `unwrap_carefully`. Where the library
+        was installed without a C compiler, it is `unwrap_carefully`.
+        """
+        return straight_unwrap(self.metas, self.where, self._make_carefully)
+
+    @cached_property
+    def unwrap_carefully(self) -> Callable[[Sequence[Any]], list[Any]]:
+        """The generated function that does the same with one comparison for each class, and says what does not fit."""
+        return self._make_carefully()
+
+    @cached_property
+    def _make_carefully(self) -> Callable[[], Callable[[Sequence[Any]], list[Any]]]:
+        """Makes `unwrap_carefully` when it is first needed; it does not hold the plan."""
+        return functools.cache(functools.partial(careful_unwrap, self.metas, self.where))
 
     @cached_property
     def wrap(self) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -84,17 +100,26 @@ class FlattenPlan:
 
     @property
     def source(self) -> str:
-        """The text of both generated functions."""
-        return f"{self.unwrap.__source__}\n\n\n{self.wrap.__source__}\n"  # type: ignore[attr-defined]
+        """The text of the generated functions."""
+        functions: dict[Any, None] = dict.fromkeys((self.unwrap, self.unwrap_carefully, self.wrap))
+        return "\n\n\n".join(function.__source__ for function in functions) + "\n"
 
 
 def unwrap_function(
     metas: Sequence[ValueMeta], where: str, *, append_symints: bool = True
 ) -> Callable[[Sequence[Any]], list[Any]]:
-    """Generates the function from values to their leaves."""
-    source = Source("unwrap", "args", f"The leaves of `{where}`.")
+    """Generates the function from values to their leaves, the fastest there is."""
+    make_carefully = functools.cache(functools.partial(careful_unwrap, metas, where, append_symints=append_symints))
+    return straight_unwrap(metas, where, make_carefully, append_symints=append_symints)
+
+
+def careful_unwrap(
+    metas: Sequence[ValueMeta], where: str, *, append_symints: bool = True
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """Generates the function from values to their leaves that compares one by one, and raises."""
+    source = Source("unwrap_carefully", "args", f"The leaves of `{where}`.")
     values = [source.fresh(f"args_{i}") for i in range(len(metas))]
-    _unpack(source, "args", values, checks.wrong_value_count, where)
+    emit_unpack(source, "args", values, checks.wrong_value_count, where)
     leaves = []
     for i, (meta, value) in enumerate(zip(metas, values, strict=True)):
         leaves += emit_unwrap(source, meta, value, where=f"{where}[{i}]", append_symints=append_symints, inline=True)
@@ -117,7 +142,7 @@ def wrap_function(
     source = Source("wrap", "leaves", f"`{where}`, rebuilt from their leaves.")
     leaves = [source.fresh("_".join((f"args_{slot.outer}", *_words(slot)))) for slot in index_map.slots]
     saved = [source.fresh(f"activation_{i}") for i in range(activations)]
-    _unpack(source, "leaves", leaves + saved, checks.wrong_leaf_count, where)
+    emit_unpack(source, "leaves", leaves + saved, checks.wrong_leaf_count, where)
     if check:
         for slot, leaf in zip(index_map.slots, leaves, strict=True):
             _check_leaf(source, slot, leaf, where)
@@ -125,14 +150,6 @@ def wrap_function(
     values = [emit_wrap(source, meta, leaves[starts[i] : starts[i + 1]]) for i, meta in enumerate(metas)]
     source.line(f"return ({''.join(f'{value}, ' for value in values + saved)})")
     return source.build()
-
-
-def _unpack(source: Source, packed: str, names: list[str], refuse: Any, where: str) -> None:
-    """Appends the unpacking of a list; its length is checked by unpacking, which costs nothing."""
-    with source.block("try:"):
-        source.line(f"{', '.join(names)}, = {packed}" if names else f"() = {packed}")
-    with source.block("except (TypeError, ValueError):"):
-        source.line(f"raise {source.const(refuse, refuse.__name__)}({packed}, {len(names)}, {where!r}) from None")
 
 
 def _check_leaf(source: Source, slot: Slot, leaf: str, where: str) -> None:

@@ -1,5 +1,6 @@
 """Tensors without data: specs, shape inference, `MetaTensor`, and the stream of operators on leaves."""
 
+from subclass_aot.meta import layout_rules as layout_rules
 from subclass_aot.meta import shape_rules as shape_rules
 from subclass_aot.meta.infer import infer as infer
 from subclass_aot.meta.infer import register_meta as register_meta

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import optree
@@ -67,10 +68,12 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         meta_kwargs["generator"] = None  # a generator of another device than meta is refused, and nothing is drawn
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False
-    with _torch.disable_current_modes(), torch.no_grad():
-        if func in looks_at_device and device.type == "cpu":
-            meta_args = optree.tree_map(_on_cpu, meta_args, none_is_leaf=True)
-        out = _run(func, meta_args, meta_kwargs)
+    outer = _device.set(device)
+    try:
+        with _torch.disable_current_modes(), torch.no_grad():
+            out = _run(func, meta_args, meta_kwargs)
+    finally:
+        _device.reset(outer)
     return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
 
 
@@ -101,10 +104,13 @@ def register_meta(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return register
 
 
-_rules: dict[Any, Callable[..., Any]] = {}
-looks_at_device: set[Any] = set()
-"""Operators whose results look different on CPU. Torch's meta kernels take the device `meta` for CUDA."""
+def result_device() -> torch.device:
+    """For a shape function that must know: the device of the result. The tensors it is given say `meta`."""
+    return _device.get()
 
+
+_rules: dict[Any, Callable[..., Any]] = {}
+_device: ContextVar[torch.device] = ContextVar("device")
 on_new_rule: list[Callable[[], None]] = []
 """Called after a rule was registered: caches of inference results forget."""
 
@@ -121,7 +127,7 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
             raise
         if effects_of(func).data_dependent:
             raise _data_dependent(func) from None
-        if not isinstance(error, NotImplementedError):
+        if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise
         reason = str(error).strip().splitlines()[0]
     decomposition = _torch.decomposition_of(func)
@@ -149,11 +155,6 @@ def _blank(x: Any) -> Any:
     if x.offset == 0:
         return torch.empty_strided(x.size, x.stride, dtype=x.dtype, device=_META)
     return torch.empty(x.extent, dtype=x.dtype, device=_META).as_strided(x.size, x.stride, x.offset)
-
-
-def _on_cpu(x: Any) -> Any:
-    """A tensor without data that says `cpu` where a meta tensor says `meta`."""
-    return _torch.fake_on_cpu(x) if isinstance(x, torch.Tensor) else x
 
 
 def _result_device(args: Any, kwargs: Any) -> Any:

@@ -14,10 +14,15 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.errors import DataDependentError, TraceError
+from subclass_aot._stack import user_line
+from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.infer import infer, on_new_rule
 from subclass_aot.meta.operators import Effects, effects_of, pick
 from subclass_aot.meta.spec import Spec, native_device
+
+_REAL_WRITTEN = """A result without data would be written into a real one: the tensor `{name}`.
+  Your line:  {line}
+  Instead: use a MetaTensor there, too, as in MetaTensor.like(tensor)."""
 
 
 class MetaTensor(torch.Tensor):
@@ -63,7 +68,7 @@ class MetaTensor(torch.Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         if not (_LEAF_TYPES.issuperset(types) or only_leaves(types)):
             return NotImplemented
-        return run(func, args, kwargs or {})
+        return run(_PHYSICAL.get(func, func), args, kwargs or {})
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
@@ -74,12 +79,12 @@ class MetaTensor(torch.Tensor):
         return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MetaTensor:
-        twin = _rebuild(self.spec, self.requires_grad)
+        twin = _rebuild(self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
         memo[id(self)] = twin
         return twin
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return _rebuild, (self.spec, self.requires_grad)
+        return _rebuild, (self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
 
 
 class Stream(_torch.DispatchMode):
@@ -250,6 +255,13 @@ def set_spec(leaf: MetaTensor, spec: Spec) -> None:
 
 def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
     """Makes results of which some are arguments, or views of arguments."""
+    for place in effects.writes:
+        target = pick(place, args, kwargs)
+        for leaf in target if type(target) in (list, tuple) else (target,):
+            if isinstance(leaf, torch.Tensor) and type(leaf) is not MetaTensor:
+                raise MutationError(_REAL_WRITTEN.format(name=place[1], line=user_line()))
+    if not effects.returns_written:  # as `_foreach_add_`
+        return None
     single = type(specs) is not tuple or len(effects.returns_written) != len(specs)
     results = []
     for spec, written, viewed in zip(
@@ -265,8 +277,6 @@ def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
             results.append([_view(s, argument) for s in spec] if type(spec) is list else _view(spec, argument))
         else:
             results.append(blank(spec) if type(spec) is Spec else spec)
-    if not results:
-        return None
     return results[0] if single else tuple(results)
 
 
@@ -339,10 +349,9 @@ def _masked_select(x: Any, mask: Any) -> Any:
     return _index(x, [mask])
 
 
-def _rebuild(spec: Spec, requires_grad: bool) -> MetaTensor:
+def _rebuild(spec: Spec, requires_grad: bool, is_parameter: bool) -> Any:
     leaf = blank(spec)
-    leaf.requires_grad_(requires_grad)
-    return leaf
+    return torch.nn.Parameter(leaf, requires_grad) if is_parameter else leaf.requires_grad_(requires_grad)
 
 
 def _like(tensor: Any, device: torch.device | None) -> Any:
@@ -364,10 +373,10 @@ def _like(tensor: Any, device: torch.device | None) -> Any:
 
 
 _aten = torch.ops.aten
+_PHYSICAL = {_aten._conj.default: _aten._conj_physical.default, _aten._neg_view.default: _aten.neg.default}
 _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
+    **_PHYSICAL,
     _aten.native_batch_norm.default: _batch_norm,
-    _aten._conj.default: _aten._conj_physical.default,
-    _aten._neg_view.default: _aten.neg.default,
     _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
     _aten.index.Tensor: _index,
     _aten.masked_select.default: _masked_select,

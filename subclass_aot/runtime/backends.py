@@ -87,14 +87,16 @@ def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Boxed
     return boxed(graph.forward)
 
 
+def fake_of(spec: Spec, mode: Any) -> Any:
+    """The fake tensor that torch's own passes want where this library has a `MetaTensor`."""
+    with mode:
+        return torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device=spec.device)
+
+
 def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     """Torch's own compiler. It wants fake tensors, where this library has tensors that cost nothing to make."""
     mode = _torch.fake_mode()
-    fakes = []
-    with mode:
-        for x in inputs:
-            spec: Spec = x.spec
-            fakes.append(torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device=spec.device))
+    fakes = [fake_of(x.spec, mode) for x in inputs]
     compiled: BoxedFunction = _torch.compile_with_inductor(graph, fakes, mode, is_backward)
     return compiled
 

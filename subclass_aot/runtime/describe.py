@@ -50,8 +50,10 @@ def difference(before: dict[str, str], now: dict[str, str]) -> list[str]:
 def describe_tensor(tensor: Any) -> str:
     """A tensor in one line, inner tensors and context included."""
     size = list(tensor.shape)
-    text = f"{type(tensor).__name__} {str(tensor.dtype).removeprefix('torch.')}{size} on {tensor.device}"
-    if tensor.stride() != torch.empty(tensor.shape, device="meta").stride():
+    kind = type(tensor)
+    name = kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__qualname__}"
+    text = f"{name} {str(tensor.dtype).removeprefix('torch.')}{size} on {tensor.device}"
+    if tensor.layout is torch.strided and tensor.stride() != torch.empty(tensor.shape, device="meta").stride():
         text += f" stride {tuple(tensor.stride())}"
     if tensor.requires_grad:
         text += " requires_grad" + ("" if tensor.is_leaf else " non-leaf")

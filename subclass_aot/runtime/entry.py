@@ -8,17 +8,17 @@ With gradients, `forward` and `backward` are the two halves of one `autograd.Fun
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
-from torch.autograd.graph import increment_version
 
 from subclass_aot.codegen import Source
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
 from subclass_aot.meta import Spec
-from subclass_aot.runtime import tangents
+from subclass_aot.runtime import counters, tangents
 from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
@@ -73,6 +73,7 @@ class _EntryWriter:
         self.made += signature.hidden
         self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.made]
         self.wanted = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
+        self.counts = bool(signature.counted or signature.written_leaves)
         self.checked_wrappers = self._wrappers_to_check()
 
     def write(self) -> Entry:
@@ -93,16 +94,19 @@ class _EntryWriter:
     def write_forward(self) -> Callable[..., Any]:
         """`forward(ctx, leaves, extra, checked, *values)`; without gradients `forward(leaves, extra)`.
 
-        Values through which no gradient goes are left in the list `extra`, where autograd does not see them.
+        A graph that writes has one more parameter after `extra`: the version counters to settle. Values through which no gradient goes are left in the list `extra`, where autograd does not see them.
         """
         signature, training = self.signature, self.signature.needs_backward
         values = ["x" + str(i) for i in self.wanted]
-        params = ", ".join(["ctx", "leaves", "extra", "checked", *values] if training else ["leaves", "extra"])
-        source = Source("forward", params, "Runs the forward graph on leaves, and wraps what it computed.")
+        written = ["written"] * self.counts
+        params = ["ctx", "leaves", "extra", *written, "checked", *values] if training else ["leaves", "extra", *written]
+        source = Source("forward", ", ".join(params), "Runs the forward graph on leaves, and wraps what it computed.")
         source.line(f"inputs = {self._graph_inputs(source)}")
         computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
         saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
         self._unpack(source, computed + saved, self.forward, "forward")
+        if self.counts:
+            source.line(f"{source.const(counters.settle, 'settle')}(written)")
         dense = {leaf.position for v in self.made for leaf in v.leaves
                  if isinstance(v.meta, PlainTensorMeta) and isinstance(leaf, Computed)}  # fmt: skip
         for i, alias in enumerate(self.graphs.fresh_alias):
@@ -231,7 +235,7 @@ class _EntryWriter:
         self._unpack(source, outputs + written, self.backward, "backward")
         for target, value in zip(live, written, strict=True):
             source.line(f"{target}.copy_({value})")
-        results = ["None", "None", "None"]  # for `leaves`, `extra` and `checked`
+        results = ["None"] * (3 + self.counts)  # for `leaves`, `extra`, `written` and `checked`
         for i in self.wanted:
             gradient = self.signature.gradients[i]
             results.append("None" if gradient is None else self._wrap(source, gradient, outputs))
@@ -292,25 +296,29 @@ class _EntryWriter:
         source.line("extra = []")
         made = [source.fresh(f"made_{i}") for i in range(len(self.made))]
         run = source.const(runner, "run")
-        versions = self._versions_before(source, values)
+        silent, counted = self._counters(values)
+        written = ""
+        if self.counts:
+            find = source.const(counters.counters, "counters")
+            written = f", {find}([{', '.join(silent)}], [{', '.join(counted)}])"
         if signature.needs_backward:
             through = [n for n, t in zip(made, self.through_autograd, strict=True) if t]
             arguments = "".join(f", {values[i]}" for i in self.wanted)
             beside = ", ".join(values[i] for i in self._checked_beside())
-            source.line(f"({', '.join(through)},) = {run}(leaves, extra, [{beside}]{arguments})")
+            source.line(f"({', '.join(through)},) = {run}(leaves, extra{written}, [{beside}]{arguments})")
         else:
             if self.wanted:  # a result without gradients, of leaves that have some
                 with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
-                    source.line(f"{run}(leaves, extra)")
+                    source.line(f"{run}(leaves, extra{written})")
             else:
-                source.line(f"{run}(leaves, extra)")
+                source.line(f"{run}(leaves, extra{written})")
         extra = [n for n, t in zip(made, self.through_autograd, strict=True) if not t]
         if extra:
             source.line(f"({', '.join(extra)},) = extra")
-        self._count_versions(source, versions)
-        for position, func, rest, kwargs in signature.reshaped:
+        for position, func, rest, kwargs, tracked in signature.reshaped:
             more = "".join(f", {a!r}" for a in rest) + "".join(f", {k}={a!r}" for k, a in kwargs.items())
-            source.line(f"{source.const(func, func.name())}({values[position]}{more})")
+            with nullcontext() if tracked else source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
+                source.line(f"{source.const(func, func.name())}({values[position]}{more})")
         for (position, _), name in zip(signature.rewritten, made, strict=False):
             source.line(f"{values[position]}.copy_({name})")
         source.line(f"return [{', '.join(self._results(source, values, made[len(signature.rewritten):]))}]")
@@ -342,20 +350,17 @@ class _EntryWriter:
                 results.append(source.const(output.value, "constant"))
         return results
 
-    def _versions_before(self, source: Source, values: list[str]) -> list[tuple[str, str]]:
-        """Inputs that the graph itself writes, with a local that holds their version."""
-        pairs = []
-        for outer in self.signature.mutated_inputs:
-            version = source.fresh("version")
-            source.line(f"{version} = None if {values[outer]}.is_inference() else {values[outer]}._version")
-            pairs.append((values[outer], version))
-        return pairs
-
-    def _count_versions(self, source: Source, pairs: list[tuple[str, str]]) -> None:
-        """A write by the graph counts as one, as in eager; some compilers write without counting."""
-        increment = source.const(increment_version, "increment_version")
-        for value, version in pairs:
-            source.line(f"if {version} is not None and {value}._version == {version}: {increment}({value})")
+    def _counters(self, values: list[str]) -> tuple[list[str], list[str]]:
+        """Leaves that the graph writes without a version of their own moving, and tensors whose version moves."""
+        signature = self.signature
+        slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in signature.index_map.slots}
+        moved = {slot_of.get(where) for where in signature.counted}
+        silent = [f"leaves[{slot}]" for slot in signature.written_leaves if slot not in moved]
+        counted = [
+            f"leaves[{slot_of[outer, path]}]" if path and (outer, path) in slot_of else values[outer] + path
+            for outer, path in signature.counted
+        ]
+        return silent, counted
 
 
 def _emit_view(source: Source, replay: Callable[..., Any], base: str, grad: bool) -> str:

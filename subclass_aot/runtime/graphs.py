@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_map_only
 
+from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError
+from subclass_aot.meta import MetaTensor
+from subclass_aot.runtime.backends import fake_of
 from subclass_aot.trace import JointTrace, default_partition
 
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -46,12 +51,32 @@ def split(trace: JointTrace, partition_fn: PartitionFn | None) -> Graphs:
     joint = trace.graph_module
     backward: fx.GraphModule | None
     if signature.needs_backward:
-        inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
-        partition = partition_fn or default_partition
-        forward, backward = partition(joint, inputs, num_fwd_outputs=signature.num_forward_outputs)
+        partition = default_partition if partition_fn is None else _with_fakes(partition_fn)
+        forward, backward = partition(joint, [], num_fwd_outputs=signature.num_forward_outputs)
     else:
         forward, backward = joint, None
     return _with_writes(trace, forward, backward)
+
+
+def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
+    """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec."""
+
+    def partition(joint: fx.GraphModule, _: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+        mode = _torch.fake_mode()
+        fake = functools.cache(lambda spec: fake_of(spec, mode))
+        own = {n.name: n.meta["val"] for n in joint.graph.nodes if "val" in n.meta}
+        for node in joint.graph.nodes:
+            if node.name in own:
+                node.meta["val"] = tree_map_only(MetaTensor, lambda x: fake(x.spec), own[node.name])
+        inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
+        graphs = partition_fn(joint, inputs, **options)
+        for graph in (joint, *graphs):
+            for node in graph.graph.nodes:
+                if node.name in own:
+                    node.meta["val"] = own[node.name]
+        return graphs
+
+    return partition
 
 
 def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphModule | None) -> Graphs:
@@ -74,9 +99,10 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
         outputs[count : signature.num_forward_outputs],
         outputs[signature.num_forward_outputs :],
     )
+    untouched = [input_of[slot] for slot in signature.untouched if slot in input_of]
     with graph.inserting_before(output):
         for i, node in enumerate(saved):
-            if node in targets:  # backward wants it as it was
+            if node in targets or node in untouched:  # backward wants it as it was, and the caller writes it, too
                 saved[i] = _copy_of(graph, node)
         for target, value in zip(targets, new_values, strict=True):
             if value is not target:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,17 +81,20 @@ class _GuardWriter:
         self.source.line(f"if {condition}: return None")
 
     def constants(self) -> None:
-        """Python values must be equal and of one type; what has no useful equality must be the same object."""
+        """Python values must be equal and of one type; what has no useful equality must be the same object.
+
+        A value without a hash may change, so a copy of it is kept.
+        """
         for i, leaf in enumerate(self.arguments.leaves):
             if isinstance(leaf, torch.Tensor):
                 continue
-            name = self.source.const(leaf, f"constant_{i}")
+            kept = copy.deepcopy(leaf) if type(leaf).__hash__ is None else leaf
+            name = self.source.const(kept, f"constant_{i}")
             if leaf is None or isinstance(leaf, (bool, torch.nn.Module, type)) or callable(leaf):
                 self.refuse_if(f"leaves[{i}] is not {name}")
             else:
-                kind = self.source.const(type(leaf), type(leaf).__name__)
                 same = self.source.const(_same_constant, "same_constant")
-                self.refuse_if(f"type(leaves[{i}]) is not {kind} or not {same}(leaves[{i}], {name})")
+                self.refuse_if(f"leaves[{i}] is not {name} and not {same}(leaves[{i}], {name})")
 
     def modules(self) -> None:
         """The tree of modules, their mode, and the names of what they hold."""
@@ -101,6 +106,7 @@ class _GuardWriter:
                 t = self.source.const(content, f"{path}_{table}".replace(".", "_"))
                 if content:
                     conditions.append(f"len({t}) != {len(content)}")
+                conditions += [f"{t}.get({name!r}) is not None" for name, tensor in content.items() if tensor is None]
             children = module._modules
             if children:
                 t = self.source.const(children, f"{path}_modules".replace(".", "_"))
@@ -108,6 +114,21 @@ class _GuardWriter:
                 for name, child in children.items():
                     conditions.append(f"{t}.get({name!r}) is not {self.source.const(child, f'{path}_{name}')}")
             self.refuse_if(" or ".join(conditions))
+        tables = [t for _, m in self.arguments.modules for t in (m._parameters, m._buffers, m._modules)]
+        if not all(tables):
+            empty = self.source.const(tuple(t for t in tables if not t), "empty_tables")
+            self.refuse_if(f"any({empty})")
+        self.hooks()
+
+    def hooks(self) -> None:
+        """Hooks run while tracing; each has a number that no other hook of the process has."""
+        tables = [getattr(module, name) for _, module in self.arguments.modules for name in _HOOKS]
+        empty = tuple(t for t in tables if not t)
+        if empty:
+            self.refuse_if(f"any({self.source.const(empty, 'hooks')})")
+        for table in tables:
+            if table:
+                self.refuse_if(f"tuple({self.source.const(table, 'hooks')}) != {tuple(table)}")
 
     def tensors(self) -> None:
         """Reads each place; places that held one tensor must do so again."""
@@ -163,8 +184,12 @@ class _GuardWriter:
             found = attributes(tuple(meta.attrs), meta.context)
             for attribute, constant in found.items():
                 c = self.source.const(constant, attribute)
-                test = f"{name}.{attribute} is not {c}" if constant is None else f"{name}.{attribute} != {c}"
-                self.refuse_if(test)
+                same = self.source.const(_same_constant, "same_constant")
+                other = f"{name}.{attribute} is not {c}"
+                self.refuse_if(other if constant is None else f"{other} and not {same}({name}.{attribute}, {c})")
+            for field in meta.cls._fields.values():  # type: ignore[attr-defined]
+                if field.kind == "optional" and field.name not in meta.attrs:
+                    self.refuse_if(f"{name}.{field.name} is not None")
         else:
             layout = self.source.const(_same_layout, "same_layout")
             names = self.source.const(tuple(meta.attrs), "names")
@@ -211,11 +236,20 @@ class _GuardWriter:
 
 
 def _same_constant(a: Any, b: Any) -> bool:
-    """Equality of Python values; NaN equals itself, and what cannot be compared is compared by identity."""
+    """Equality to the last bit of Python values: `1`, `1.0` and `True` differ, `0.0` and `-0.0` too, NaN equals itself.
+
+    What cannot be compared is compared by identity.
+    """
     if a is b:
         return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(map(_same_constant, a, b))
+    if isinstance(a, float):
+        return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
     try:
-        return bool(a == b) or (a != a and b != b)
+        return bool(a == b)
     except Exception:
         return False
 
@@ -225,9 +259,10 @@ def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
     if tuple(found_names) != names:
         return False
     guard = getattr(type(tensor), "__metadata_guard__", None)
-    return bool(guard(context, found_context)) if guard is not None else bool(found_context == context)
+    return bool(guard(context, found_context)) if guard is not None else _same_constant(found_context, context)
 
 
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _AUTOCAST_DEVICES = ("cpu",) + (
     (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]
 )

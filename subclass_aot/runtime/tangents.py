@@ -56,7 +56,8 @@ def fits(tangent: Any, meta: InnerMeta) -> bool:
 
 
 def _same_outside(tangent: Any, meta: SubclassCreationMeta) -> bool:
-    if type(tangent) is not meta.cls:
+    cls: Any = meta.cls
+    if type(tangent) is not cls:
         return False
     names, context = tangent.__tensor_flatten__()
     return tuple(names) == tuple(meta.attrs) and bool(context == meta.context)

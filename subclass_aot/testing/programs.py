@@ -23,7 +23,8 @@ EXPRESSIONS = (
     "{0} * 2", "{0} * {1}", "{0} + {1}", "{0} - {1}", "{0} @ {1}", "{0}.sin()", "{0}.exp()", "{0}.tanh()", "{0}.sum()",
     "{0}.sum(0)", "{0}.mean(-1, keepdim=True)", "torch.where({0} > 1, {0}, {1})", "torch.cat([{0}, {1}])",
     "torch.stack([{0}, {1}])", "{0}.softmax(-1)", "{0}.clone()", "{0}.contiguous()", "{0} > 1", "{0}.relu()",
-    "torch.nn.functional.dropout({0})", "torch.rand_like({0}) * {0}", "torch.nn.functional.layer_norm({0}, {0}.shape[-1:])",
+    "torch.nn.functional.dropout({0})", "torch.rand_like({0}) * {0}",
+    "torch.nn.functional.layer_norm({0}, {0}.shape[-1:])",
     "torch.ones_like({0}) * {0}", "torch.nn.functional.linear({0}, {1})", "{0} * torch.arange(1, 1 + {0}.shape[-1])",
 )  # fmt: skip
 """What computes a value."""

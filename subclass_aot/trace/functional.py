@@ -88,7 +88,7 @@ def remove_mutations(
                 values[node] = values[node.args[0]][node.args[1]]
             else:
                 args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = node.target(*args, **kwargs)
+                values[node] = _play(node.target, args, kwargs)
         if snapshots is None:
             snapshots = [x.clone() for x in end_values]
         return [values[n] for n in results] + snapshots + [x.clone() for x in live_leaves]
@@ -121,6 +121,19 @@ def remove_mutations(
             recorder.graph.erase_node(node)
     count = len(snapshots) - len(live)
     return Functional(recorder, nodes[: len(results)], snapshots[:count], snapshots[count:])
+
+
+def _play(func: Any, args: Any, kwargs: Any) -> Any:
+    """Runs an operator as it was recorded.
+
+    The form of `bernoulli_` without mutation always gives a packed tensor. Eager draws in the order of memory, so the
+    tensor is turned until that is the order of its dims.
+    """
+    if func is torch.ops.aten.bernoulli_.float and not args[0].is_contiguous():
+        stride = args[0].stride()
+        func(args[0].permute(sorted(range(len(stride)), key=lambda dim: -stride[dim])), *args[1:], **kwargs)
+        return args[0]
+    return func(*args, **kwargs)
 
 
 def is_tangent(node: fx.Node) -> bool:

@@ -12,12 +12,13 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.errors import MutationError
+from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta
 from subclass_aot.meta import MetaTensor, Spec, blank, root
 from subclass_aot.trace.arguments import Arguments, flatten
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
 from subclass_aot.trace.functional import remove_mutations
+from subclass_aot.trace.history import foreign_leaf
 from subclass_aot.trace.outputs import (
     AliasOfLeaf,
     Computed,
@@ -31,6 +32,7 @@ from subclass_aot.trace.outputs import (
 from subclass_aot.trace.recorder import Recorder
 from subclass_aot.trace.sharing import Base, bases_of
 from subclass_aot.trace.unreadable import reads_are_refused
+from subclass_aot.trace.versions import versions
 from subclass_aot.wrapper import plain_tangent
 
 _RESHAPED_INPUT = """{path} has another size, stride or offset after the call than before.
@@ -53,6 +55,10 @@ _VIEW_OF_RESHAPED = """A result is a view of {path}, and the function changes th
 _SHARED_GRADIENT = """{paths} overlap in memory, and a write that autograd must see goes into one of them.
   The gradient of the others would not follow the write.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
+
+_LOST_GRADIENT = """A result depends on a {kind} of shape {shape} that requires grad and is no argument of the function.
+  Its gradient would be lost.
+  Instead: pass it as an argument, compile the module that owns it, or use tensor.detach() if no gradient is wanted."""
 
 _BACKWARD_WRITES = """{path} is written while gradients are computed, and in forward through memory that it shares.
   Instead: pass tensors that do not share storage, as in x.clone()."""
@@ -94,11 +100,14 @@ class JointSignature:
         written_leaves: Flat slots that the graph writes in place at the end of forward.
         bases: Storages that several leaves share and the graph writes: graph inputs of their own, after the leaves,
             with new values of their own, after those of `written_leaves`.
-        mutated_inputs: Inputs that the graph writes through `written_leaves` and `bases`, as positions in `inputs`.
+        counted: Tensors whose version counter eager moves where the graph writes: the position in `inputs` and the path
+            from there, `""` for the input itself, `".codes"` for an inner tensor that is written by its own name.
         rewritten: Inputs whose new value autograd must see: the position in `inputs` and the new value. They are
             written by the caller, with `copy_` through the wrapper.
+        untouched: Flat slots of `rewritten` inputs that the program itself does not write.
         reshaped: Operators that change what an input looks like from outside: the position in `inputs`, the operator,
-            its other arguments. The caller runs them on the input itself, before it writes `rewritten`.
+            its other arguments, whether autograd sees it. The caller runs them on the input itself, before it writes
+            `rewritten`.
         num_forward_outputs: How many graph outputs belong to forward.
         num_computed: How many of these are leaves of `rewritten` and `outputs`.
         tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
@@ -115,9 +124,10 @@ class JointSignature:
     out_treespec: optree.PyTreeSpec
     written_leaves: tuple[int, ...]
     bases: tuple[Base, ...]
-    mutated_inputs: tuple[int, ...]
+    counted: tuple[tuple[int, str], ...]
     rewritten: tuple[tuple[int, Value], ...]
-    reshaped: tuple[tuple[int, Any, tuple[Any, ...], dict[str, Any]], ...]
+    untouched: tuple[int, ...]
+    reshaped: tuple[tuple[int, Any, tuple[Any, ...], dict[str, Any], bool], ...]
     num_forward_outputs: int
     num_computed: int
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
@@ -241,7 +251,7 @@ class _Trace:
                 self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])  # type: ignore[no-untyped-call]
         self.gradient_functions = [t.grad_fn for t in self.traced]
         self.requires_grad = [t.requires_grad for t in self.traced]
-        self.versions = [t._version for t in self.traced]
+        self.versions = [versions(t, m) for t, m in zip(self.traced, self.plan.metas, strict=True)]
 
     def forward(self) -> list[Any]:
         with self.arguments.replaced(self.traced) as (args, kwargs):
@@ -256,8 +266,8 @@ class _Trace:
             if traced.requires_grad != before and traced.is_leaf:
                 raise MutationError(_SWITCHED_GRAD.format(path=path, value=traced.requires_grad))
         self.reshaped = [
-            (i, func, rest, kwargs)
-            for tensor, func, rest, kwargs in self.recorder.reshaped
+            (i, *how)
+            for tensor, *how in self.recorder.reshaped
             for i, traced in enumerate(self.traced)
             if tensor is traced
         ]
@@ -279,6 +289,7 @@ class _Trace:
         written = {leaf for leaf, phases in self.recorder.written.items() if "forward" in phases}
         self.written_leaves: list[int] = []
         self.rewritten: list[tuple[int, Value]] = []
+        self.untouched: list[int] = []
         for i, traced in enumerate(self.traced):
             slots = [s for s in self.plan.index_map.flat_of(i) if self.leaves[s] in written] if written else []
             if not slots:
@@ -287,6 +298,7 @@ class _Trace:
                 self.written_leaves += slots
             else:
                 self.rewritten.append((i, reader.computed_value(traced, self.paths[i])))
+                self.untouched += [s for s in self.plan.index_map.flat_of(i) if s not in slots]
         self.find_bases()
         self.outputs = reader.read(results)
         self.refuse_views_of_reshaped()
@@ -313,10 +325,11 @@ class _Trace:
         """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
         flat_of = self.plan.index_map.flat_of
         slots = self.plan.index_map.slots
-        self.mutated_inputs = [
-            i
+        self.counted = [
+            (i, path)
             for i in dict.fromkeys(slots[s].outer for s in self.written_leaves)
-            if self.traced[i]._version != self.versions[i]  # not if only an inner tensor was written, by its own name
+            for path, version in versions(self.traced[i], self.plan.metas[i]).items()
+            if version != self.versions[i][path]
         ]
         through_autograd = {s for i, _ in self.rewritten for s in flat_of(i)}
         written = {*self.written_leaves, *through_autograd}
@@ -344,6 +357,8 @@ class _Trace:
         self.gradient_leaves: list[MetaTensor] = []
         self.gradient_meanings: list[str] = []
         wanted = [i for i, t in enumerate(self.starts) if t.requires_grad]
+        if self.recorder.constants or any(isinstance(o, Value) and o.starts_grad for o in self.outputs):
+            self.refuse_lost_gradients()
         if not self.differentiable or not wanted:
             return
         self.recorder.phase = "backward"
@@ -375,6 +390,13 @@ class _Trace:
         for slot in self.backward_writes:
             if slot in based:
                 raise MutationError(_BACKWARD_WRITES.format(path=self.meaning(slot)))
+
+    def refuse_lost_gradients(self) -> None:
+        """A wrapper met on the way, or a leaf that the function made, is no input: the graph has no gradient for it."""
+        lost = foreign_leaf(self.differentiable, self.starts)
+        if lost is not None:
+            kind = type(lost).__name__ if not isinstance(lost, MetaTensor) else "tensor made in it"
+            raise TraceError(_LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
 
     def make_tangents(self) -> tuple[Any, ...]:
         """Placeholders for the gradients that come in; their specs are known once the forward has run."""
@@ -438,8 +460,9 @@ class _Trace:
             out_treespec=self.out_treespec,
             written_leaves=tuple(self.written_leaves),
             bases=tuple(self.bases),
-            mutated_inputs=tuple(self.mutated_inputs),
+            counted=tuple(self.counted),
             rewritten=tuple(self.rewritten),
+            untouched=tuple(self.untouched),
             reshaped=tuple(self.reshaped),
             num_forward_outputs=num_forward,
             num_computed=len(self.computed),

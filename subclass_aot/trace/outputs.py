@@ -12,6 +12,7 @@ from subclass_aot import _torch
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.meta import MetaTensor, Spec, root
+from subclass_aot.trace.history import has_history
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,7 @@ class OutputReader:
             hidden = known[0] if known else len(self.hidden)
             if not known:
                 self.hidden.append((tensor, self._value(tensor, "what several outputs are views of")))
-        return ViewOfBase(output, hidden, self._replay(result, tensor), _has_history(result))
+        return ViewOfBase(output, hidden, self._replay(result, tensor), has_history(result))
 
     def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
@@ -191,7 +192,7 @@ class OutputReader:
     def _value(self, result: torch.Tensor, where: str) -> Value:
         plan = FlattenPlan.of([result], count_symints=False, where=where)
         leaves = plan.unwrap([result])
-        through = _has_history(result)
+        through = has_history(result)
         starts_grad = result.requires_grad and not through and result._base is None
         sources = tuple(self._leaf(leaf, through) for leaf in leaves)
         return Value(plan.metas[0], sources, through, starts_grad)
@@ -215,7 +216,7 @@ class OutputReader:
         return Computed(len(self.computed) - 1)
 
     def _view(self, result: torch.Tensor, value: int) -> ViewOfInput:
-        return ViewOfInput(value, self._replay(result, self.blank_inputs[value]), _has_history(result))
+        return ViewOfInput(value, self._replay(result, self.blank_inputs[value]), has_history(result))
 
     def _replay(self, result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
         """How the view is made, taken from a twin that belongs to no trace, so that nothing is held on to."""
@@ -235,21 +236,6 @@ def _is_traced(result: torch.Tensor) -> bool:
     """True if a tensor has at least one leaf that belongs to the trace."""
     leaves = FlattenPlan.of([result], count_symints=False).unwrap([result])
     return any(isinstance(leaf, MetaTensor) for leaf in leaves)
-
-
-def _has_history(result: torch.Tensor) -> bool:
-    """True if autograd goes through a result.
-
-    Not so for a view that leads nowhere, since a view on the way was made under `no_grad`, nor for one that autograd
-    has given up and refuses to speak of.
-    """
-    try:
-        node = result.grad_fn
-    except RuntimeError:
-        return False
-    while result._base is not None and node is not None and len(node.next_functions) == 1:
-        node = node.next_functions[0][0]
-    return node is not None
 
 
 def spec_of_tangent(spec: Spec) -> Spec:

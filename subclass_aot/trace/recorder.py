@@ -55,7 +55,7 @@ class Recorder(Stream):
         constants: Real tensors met on the way, by attribute name.
         written: Leaves whose storage was written, each with the phases it was written in.
         reshaped: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in order: the
-            tensor, the operator, its other arguments.
+            tensor, the operator, its other arguments, whether autograd sees it.
     """
 
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
@@ -64,9 +64,10 @@ class Recorder(Stream):
         self.phase: Phase = "forward"
         self.constants: dict[str, torch.Tensor] = {}
         self.written: dict[MetaTensor, set[Phase]] = {}
-        self.reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any]]] = []
-        self.stack_of: Callable[[], str] = self._stack_from_python
+        self.reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
+        self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
+        self._not_detached: torch.Tensor | None = None
         self._last_placeholder: fx.Node | None = None
         self._stacks: dict[int, tuple[Any, ...]] = {}
 
@@ -84,17 +85,23 @@ class Recorder(Stream):
         self._stand_ins[id(tensor)] = tensor, leaf  # the tensor is kept alive, so that its id stays its own
 
     def admit(self, tensor: torch.Tensor) -> MetaTensor:
-        if tensor.requires_grad and torch.is_grad_enabled():
-            kind = "an nn.Parameter" if isinstance(tensor, torch.nn.Parameter) else "a tensor"
-            raise TraceError(
-                _CONSTANT_REQUIRES_GRAD.format(line=user_line(), kind=kind, shape=list(tensor.shape))
-            )
         known = self._stand_ins.get(id(tensor))
-        if known is not None:
-            return known[1]
-        leaf = self.constant(f"_constant{len(self.constants)}", tensor.detach())
-        self.stand_in(tensor, leaf)
+        if known is None:
+            leaf = self.constant(f"_constant{len(self.constants)}", tensor.detach())
+            self.stand_in(tensor, leaf)
+        else:
+            leaf = known[1]
+        if tensor.requires_grad and torch.is_grad_enabled():
+            self._not_detached = tensor
         return leaf
+
+    def _refuse_lost_gradient(self, func: Any) -> None:
+        """The operator was given a real tensor that requires grad; only `detach` may see it."""
+        tensor, self._not_detached = self._not_detached, None
+        if func is not torch.ops.aten.detach.default:
+            kind = "an nn.Parameter" if isinstance(tensor, torch.nn.Parameter) else "a tensor"
+            shape = list(tensor.shape)  # type: ignore[union-attr]
+            raise TraceError(_CONSTANT_REQUIRES_GRAD.format(line=user_line(), kind=kind, shape=shape))
 
     def constant(self, name: str, tensor: torch.Tensor) -> MetaTensor:
         """A graph attribute that holds a real tensor."""
@@ -111,9 +118,11 @@ class Recorder(Stream):
 
     def passed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if effects_of(func).reshapes:
-            self.reshaped.append((args[0], func, args[1:], kwargs))
+            self.reshaped.append((args[0], func, args[1:], kwargs, torch.is_grad_enabled()))
 
     def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        if self._not_detached is not None:
+            self._refuse_lost_gradient(func)
         effects = effects_of(func)
         if effects.reshapes:
             self.passed_on(func, args, kwargs)
@@ -171,7 +180,7 @@ class Recorder(Stream):
 
     def _describe(self, node: fx.Node) -> None:
         node.meta["partitioner_tag"] = _TAGS[self.phase]
-        node.meta["stack_trace"] = self.stack_of()
+        node.meta["stack_trace"] = self._stack_from_python() if self.stack_of is None else self.stack_of()
 
     def _stack_from_python(self) -> str:
         """The user's lines; in backward, those of the forward operator that this gradient belongs to."""

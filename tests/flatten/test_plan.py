@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,8 +11,22 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
+from subclass_aot import _native
+from subclass_aot._native import twin
 from subclass_aot.errors import InnerTensorError, LeafCountError, PlanError
-from subclass_aot.flatten import FlattenPlan
+from subclass_aot.flatten import FlattenPlan, straight
+from subclass_aot.wrapper import WrapperTensor
+
+
+@pytest.fixture(autouse=True, params=["careful", "in one call", "depth by depth", "with Python's twin"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each test runs with every kind of generated unwrap."""
+    monkeypatch.setattr(_native, "ONE_CALL_PAYS", request.param != "careful")
+    monkeypatch.setattr(straight, "FEW", 10**6 if request.param == "in one call" else 0)
+    if "twin" in request.param:
+        monkeypatch.setattr(_native, "exactly", twin.exactly)
+    name: str = request.param
+    return name
 
 
 class OtherTwo(TwoTensor):
@@ -47,7 +62,8 @@ def test_no_values() -> None:
 
 def test_the_source_is_that_of_the_functions() -> None:
     plan = FlattenPlan.of(VALUES, where="inputs")
-    assert plan.source == f"{inspect.getsource(plan.unwrap)}\n\n\n{inspect.getsource(plan.wrap)}\n"
+    functions = dict.fromkeys((plan.unwrap, plan.unwrap_carefully, plan.wrap))  # the first two may be the same
+    assert plan.source == "\n\n\n".join(map(inspect.getsource, functions)) + "\n"
     assert "'inputs[1].a'" in plan.source
 
 
@@ -58,6 +74,74 @@ def test_many_values(count: int) -> None:
     leaves = plan.unwrap(values)
     assert leaves[-1] is values[-1].b
     assert plan.wrap(leaves)[-1].b is values[-1].b
+
+
+def test_the_ways_are_different(way: str) -> None:
+    text = FlattenPlan.of(VALUES).unwrap.__source__  # type: ignore[attr-defined]
+    words = {"careful": ".__class__ is not", "in one call": "are_exactly("}
+    assert words.get(way, "exactly([") in text
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_deep_trees_keep_the_order_of_leaves(count: int, depth: int) -> None:
+    def tree(depth: int) -> Any:
+        return TwoTensor(tree(depth - 1), tree(depth - 1)) if depth else torch.ones(1)
+
+    def read(value: Any) -> list[Any]:
+        return [*read(value.a), *read(value.b)] if isinstance(value, TwoTensor) else [value]
+
+    values = [tree(depth) for _ in range(count)]
+    leaves = [leaf for value in values for leaf in read(value)]
+    found = FlattenPlan.of(values).unwrap(values)
+    assert len(found) == len(leaves) and all(x is y for x, y in zip(found, leaves, strict=True))
+
+
+class MaybeTwo(WrapperTensor):
+    codes: torch.Tensor
+    scale: torch.Tensor | None = None
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes
+
+
+def test_absent_inner_tensors() -> None:
+    x = torch.ones(2)
+    without, with_scale = MaybeTwo(x), MaybeTwo(x, x)
+    plan = FlattenPlan.of([without, MaybeTwo(without)])
+    assert len(plan.unwrap([without, MaybeTwo(without)])) == 2
+    with pytest.raises(PlanError, match=r"^args\[1\]\.codes\.scale: planned as NoneType, got Tensor\."):
+        plan.unwrap([without, MaybeTwo(with_scale)])
+    with pytest.raises(PlanError, match=r"^args\[0\]\.scale: planned as NoneType, got Tensor\."):
+        plan.unwrap([with_scale, MaybeTwo(with_scale)])
+
+
+def test_the_first_thing_that_does_not_fit_is_reported() -> None:
+    """Not the one that is found first: the broken wrapper has no `a` to read."""
+    broken = two()
+    plan = FlattenPlan.of([TwoTensor(two(), two()), TwoTensor(broken, broken)])
+    other = TwoTensor(two(), two())
+    del other.a
+    with pytest.raises(PlanError, match=r"^args\[0\]\.a: planned as TwoTensor, got OtherTwo\.") as caught:
+        plan.unwrap([TwoTensor(OtherTwo(two().a, two().a), two()), other])
+    assert caught.value.__context__ is None
+    with pytest.raises(AttributeError, match="a"):
+        plan.unwrap([TwoTensor(two(), two()), other])
+
+
+def test_values_from_an_iterator_that_do_not_fit() -> None:
+    with pytest.raises(PlanError, match=r"^args\[4\]: planned as TwoTensor, got Tensor\."):
+        FlattenPlan.of(VALUES).unwrap(iter([*VALUES[:4], torch.ones(2)]))  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match=r"^args: planned for 5 values, got an object of type list_iterator\."):
+        FlattenPlan.of(VALUES).unwrap(iter([*VALUES, *VALUES, 1]))  # type: ignore[arg-type]
+
+
+def test_a_plan_does_not_keep_itself() -> None:
+    plan = FlattenPlan.of(VALUES)
+    plan.unwrap(VALUES)
+    gone = weakref.ref(plan)
+    del plan
+    assert gone() is None
 
 
 def test_a_plan_serves_other_sizes_of_leaf_and_dense_classes() -> None:

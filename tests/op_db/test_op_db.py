@@ -19,7 +19,7 @@ from typing import Any
 import optree
 import pytest
 import torch
-from torch.testing._internal import common_methods_invocations
+from torch.testing._internal import common_methods_invocations, common_utils
 from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import errors
@@ -30,8 +30,9 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 FAILURES: dict[str, dict[str, str]] = tomllib.loads((Path(__file__).parent / "failures.toml").read_text())
 UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 COUNTED = 638
-BASELINE = 595
-"""How many of the operators counted here torch's `aot_function` passes."""
+AOT_FUNCTION = 611
+"""How many of these torch's `aot_function` passes in the place of `aot_compile`. (Some 595 with the seeds that op_db
+sets inside functions left as they are: these it cannot carry either.)"""
 
 
 @dataclass(frozen=True)
@@ -179,9 +180,13 @@ def is_right(case: Case) -> bool:
 
 @pytest.fixture(scope="module")
 def outcomes() -> Iterator[dict[str, Outcome]]:
-    """Runs them all. op_db sets a seed inside some functions, which no trace could repeat; `run` sets it outside."""
-    torch.manual_seed(0)
+    """Runs them all.
+
+    op_db sets a seed inside some functions, which no trace could repeat; here `run` sets it outside. And it looks
+    through the whole stack for a unittest each time it makes a sample, which takes longer than everything else.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(common_utils, "extract_test_fn", lambda: None)
         patch.setattr(common_methods_invocations, "wrapper_set_seed", lambda op, *args, **kwargs: op(*args, **kwargs))
         yield {case.name: outcome(case) for case in cases()}
 
@@ -203,6 +208,6 @@ def test_more_operators_pass_than_in_torch(outcomes: dict[str, Outcome], capsys:
     counted = [o for o in outcomes.values() if o.counted]
     passing = sum(not o.failure for o in counted)
     with capsys.disabled():
-        print(f" op_db: {passing} of {len(counted)} operators pass on wrappers (aot_function: {BASELINE})")
+        print(f" op_db: {passing} of {len(counted)} operators pass on wrappers (aot_function: {AOT_FUNCTION})")
     assert len(counted) == COUNTED
-    assert passing >= BASELINE
+    assert passing >= AOT_FUNCTION

@@ -1,0 +1,6 @@
+from typing import TypeVar
+
+_Values = TypeVar("_Values")
+
+def exactly(values: _Values, classes: tuple[type, ...], /) -> _Values: ...
+def are_exactly(classes: tuple[type, ...], /, *values: object) -> bool: ...

@@ -1,0 +1,189 @@
+"""The good path of an unwrap: reads in a straight line, and a few calls that look at the classes of what was read.
+
+What does not fit is left to another function. So it may read first and look afterwards, and needs no words for errors.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from subclass_aot import _native
+from subclass_aot.codegen import Source
+from subclass_aot.flatten import checks
+from subclass_aot.flatten.emit import emit_unpack, read_attribute
+from subclass_aot.flatten.metas import (
+    AbsentMeta,
+    ContainerMeta,
+    InnerMeta,
+    SubclassCreationMeta,
+    ValueMeta,
+)
+
+Unwrap = Callable[[Sequence[Any]], list[Any]]
+
+FEW: Final = 24
+"""Up to so many values one call with all of them is fastest; beyond, lists of them for each depth."""
+
+GROUP: Final = 30
+"""How many wrappers inside of others are looked at before the next values are read: these stay in the nearest cache."""
+
+
+def straight_unwrap(
+    metas: Sequence[ValueMeta],
+    where: str,
+    make_carefully: Callable[[], Unwrap],
+    *,
+    append_symints: bool = True,
+) -> Unwrap:
+    """Generates the function from values to their leaves that is fastest for values that fit.
+
+    Args:
+        metas: What each value is.
+        where: What the function's docstring calls the list.
+        make_carefully: Gives the function that decides what happens to values that do not fit; called when needed.
+        append_symints: Whether symbolic sizes and strides are leaves.
+
+    Returns:
+        The function; the careful one where another would not be faster, or where there is more to compare than classes.
+
+    >>> import torch
+    >>> from torch.testing._internal.two_tensor import TwoTensor
+    >>> from subclass_aot.flatten import create_subclass_meta
+    >>> x = torch.ones(2)
+    >>> metas = create_subclass_meta([x, TwoTensor(TwoTensor(x, x), x)])
+    >>> print(_Good(metas, "args", list).in_one_call())
+    def unwrap(args):
+        \"\"\"The leaves of `args`.\"\"\"
+        try:
+            args_0, args_1, = args
+        except (TypeError, ValueError):
+            raise wrong_value_count(args, 2, 'args') from None
+        try:
+            args_1_a = args_1.a
+            if are_exactly(classes, args_0, args_1, args_1_a):
+                return [args_0, args_1_a.a, args_1_a.b, args_1.b]
+        except Exception: pass
+        return unwrap_carefully((args_0, args_1, ))
+    >>> print(_Good(metas, "args", list).depth_by_depth())
+    def unwrap(args):
+        \"\"\"The leaves of `args`.\"\"\"
+        try:
+            args_0, args_1, = exactly(args, classes)
+            args_1_a, = exactly([args_1.a], classes_1)
+            return [args_0, args_1_a.a, args_1_a.b, args_1.b]
+        except Exception: pass
+        return unwrap_carefully(args)
+    """
+    if not (_native.ONE_CALL_PAYS and metas and all(_is_known_by_classes(meta, append_symints) for meta in metas)):
+        return make_carefully()
+    good = _Good(metas, where, lambda values: make_carefully()(values))
+    return (good.in_one_call() if good.count <= FEW else good.depth_by_depth()).build()
+
+
+def _is_known_by_classes(meta: InnerMeta, append_symints: bool) -> bool:
+    """Whether nothing but classes is compared, and nothing but attributes is read."""
+    if isinstance(meta, SubclassCreationMeta):
+        has_numbers = append_symints and meta.included_subclass_symints
+        if has_numbers and (meta.symbolic_sizes or meta.symbolic_strides):
+            return False
+        return all(_is_known_by_classes(inner, append_symints) for inner in meta.attrs.values())
+    return not isinstance(meta, ContainerMeta)
+
+
+class _Part(NamedTuple):
+    """A value, or a wrapper or absent tensor in it. An inner dense tensor is none: its class is not looked at."""
+
+    local: str
+    read: str
+    meta: InnerMeta
+
+    @property
+    def cls(self) -> type:
+        return type(None) if isinstance(self.meta, AbsentMeta) else self.meta.cls  # type: ignore[union-attr]
+
+
+class _Good:
+    """The text of the good path, of which there are two."""
+
+    def __init__(self, metas: Sequence[ValueMeta], where: str, carefully: Unwrap) -> None:
+        self.source = Source("unwrap", "args", f"The leaves of `{where}`.")
+        self.where = where
+        self.carefully = self.source.const(carefully, "unwrap_carefully")
+        self.roots = [_Part(self.source.fresh(f"args_{i}"), "", meta) for i, meta in enumerate(metas)]
+        self.tuples: dict[tuple[type, ...], tuple[type, ...]] = {}  # one object for equal tuples
+        self.locals: dict[tuple[str, str], str] = {}  # the local of a wrapper, its attribute -> the attribute's local
+        self.depths = [depth for group in self._groups() for depth in group]  # of the inner parts, group by group
+        self.count = len(self.roots) + sum(map(len, self.depths))
+
+    def _groups(self) -> Iterator[list[list[_Part]]]:
+        """The parts inside of a few values at a time, depth by depth."""
+        group: list[list[_Part]] = []
+        for root in self.roots:
+            depths, below = [], list(self._below(root))
+            while below:
+                depths.append(below)
+                below = [inner for part in below for inner in self._below(part)]
+            if sum(map(len, group + depths)) > GROUP:
+                yield group
+                group = []
+            pairs = itertools.zip_longest(group, depths, fillvalue=())
+            group = [[*before, *more] for before, more in pairs]
+        yield group
+
+    def _below(self, part: _Part) -> Iterator[_Part]:
+        if isinstance(part.meta, SubclassCreationMeta):
+            for name, meta in part.meta.attrs.items():
+                if isinstance(meta, SubclassCreationMeta | AbsentMeta):
+                    local = self.locals[part.local, name] = self.source.fresh(f"{part.local}_{name}")
+                    yield _Part(local, read_attribute(part.local, name), meta)
+
+    def in_one_call(self) -> Source:
+        """Reads everything and then looks at all classes."""
+        inner = [part for depth in self.depths for part in depth]
+        outer, every = _listed(self.roots), [*self.roots, *inner]
+        emit_unpack(self.source, "args", [part.local for part in self.roots], checks.wrong_value_count, self.where)
+        with self.source.block("try:"):
+            for part in inner:
+                self.source.line(f"{part.local} = {part.read}")
+            are_exactly = self.source.const(_native.are_exactly, "are_exactly")
+            with self.source.block(f"if {are_exactly}({self._classes(every)}, {_listed(every)}):"):
+                self._return_leaves()
+        return self._else_carefully(f"({outer}, )")  # not `args`: an iterator is used up by now
+
+    def depth_by_depth(self) -> Source:
+        """Looks at the classes of one depth of a few values before it reads the next."""
+        exactly = self.source.const(_native.exactly, "exactly")
+        with self.source.block("try:"):
+            self.source.line(f"{_listed(self.roots)}, = {exactly}(args, {self._classes(self.roots)})")
+            for depth in self.depths:
+                values = ", ".join(part.read for part in depth)
+                self.source.line(f"{_listed(depth)}, = {exactly}([{values}], {self._classes(depth)})")
+            self._return_leaves()
+        return self._else_carefully("args")
+
+    def _classes(self, parts: Sequence[_Part]) -> str:
+        classes = tuple(part.cls for part in parts)
+        return self.source.const(self.tuples.setdefault(classes, classes), "classes")
+
+    def _return_leaves(self) -> None:
+        leaves = (leaf for part in self.roots for leaf in self._leaves(part.local, part.meta))
+        self.source.line(f"return [{', '.join(leaves)}]")
+
+    def _leaves(self, read: str, meta: InnerMeta) -> Iterator[str]:
+        if isinstance(meta, SubclassCreationMeta):
+            for name, inner in meta.attrs.items():
+                yield from self._leaves(self.locals.get((read, name)) or read_attribute(read, name), inner)
+        elif not isinstance(meta, AbsentMeta):
+            yield read
+
+    def _else_carefully(self, values: str) -> Source:
+        self.source.line("except Exception: pass")
+        # Not inside the `except`: an error of the careful function has no other error behind it.
+        self.source.line(f"return {self.carefully}({values})")
+        return self.source
+
+
+def _listed(parts: Sequence[_Part]) -> str:
+    return ", ".join(part.local for part in parts)

@@ -1,0 +1,150 @@
+"""Rules for operators whose results on CPU look otherwise than torch's meta kernels tell.
+
+A meta kernel that asks for the device is told `meta`, and answers for CUDA; some ask nobody. A wrong stride goes
+unnoticed until a view of the result fails, or a wrapper tells its outer strides. Each rule was checked against the
+operator itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import optree
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.meta.infer import register_meta, result_device
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+
+
+@register_meta(_aten.pow.Scalar)
+def _(self: Any, exponent: Tensor) -> Tensor:
+    return exponent.new_empty(exponent.shape, dtype=torch.result_type(self, exponent))
+
+
+@register_meta(_aten.mse_loss_backward.default)
+@register_meta(_aten.smooth_l1_loss_backward.default)
+@register_meta(_aten.huber_loss_backward.default)
+def _(grad_output: Tensor, self: Tensor, target: Tensor, *options: Any) -> Tensor:
+    return self.new_empty(self.shape)
+
+
+@register_meta(_aten.binary_cross_entropy_backward.default)
+def _(grad_output: Tensor, self: Tensor, target: Tensor, *options: Any) -> Tensor:
+    return torch.empty_like(self)
+
+
+@register_meta(_aten.nonzero_static.default)
+def _(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
+    result = self.new_empty([size, self.dim()], dtype=torch.int64)
+    return result if _on_cpu() else _column_major(result)
+
+
+@register_meta(_aten.linalg_eig.default)
+def _(self: Tensor) -> tuple[Tensor, Tensor]:
+    values, vectors = _aten.linalg_eig.default(self)
+    return values, _column_major(vectors) if _on_cpu() else vectors
+
+
+@register_meta(_aten._linalg_svd.default)
+def _(A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
+    u, s, vh = _aten._linalg_svd.default(A, full_matrices, compute_uv, driver=driver)
+    return u, s, _column_major(vh) if _on_cpu() and compute_uv else vh
+
+
+def _keeps_layout(func: Any, position: int = 0) -> None:
+    """The first result is channels-last where the argument at `position` is, and row-major otherwise, on CPU."""
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
+        if not _on_cpu():
+            return result
+        if isinstance(result, Tensor):
+            return _laid_out_as(args[position], result)
+        first, *others = result
+        return (None if first is None else _laid_out_as(args[position], first), *others)
+
+    register_meta(func)(rule)
+
+
+for _func in (
+    _aten._native_batch_norm_legit.no_stats,
+    _aten.channel_shuffle.default,
+    _aten.max_unpool2d.default,
+    _aten.pixel_shuffle.default,
+    _aten.replication_pad2d.default,
+):
+    _keeps_layout(_func)
+_keeps_layout(_aten.native_batch_norm_backward.default, position=1)
+_keeps_layout(_aten.replication_pad2d_backward.default, position=1)
+
+
+def _keeps_layout_and_no_statistics(func: Any) -> None:
+    """As `_keeps_layout`; a batch norm that does not train has nothing to save, on CPU."""
+
+    def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result, mean, inverse, *others = func(x, *args, **kwargs)
+        if not _on_cpu():
+            return result, mean, inverse, *others
+        training = len(args) == 7 and args[4]
+        if not training:
+            mean, inverse = mean.new_empty(0), inverse.new_empty(0)
+        return _laid_out_as(x, result), mean, inverse, *others
+
+    register_meta(func)(rule)
+
+
+for _func in (
+    _aten.native_batch_norm.default,
+    _aten._native_batch_norm_legit.default,
+    _aten._native_batch_norm_legit_functional.default,
+    _aten._native_batch_norm_legit_no_training.default,
+):
+    _keeps_layout_and_no_statistics(_func)
+
+
+def _asks_for_device(func: Any, when: Callable[..., bool] = lambda *args, **kwargs: True) -> None:
+    """Torch's own rule is right if the tensors it is given say `cpu`: fake tensors do, meta tensors do not."""
+
+    def rule(*args: Any, **kwargs: Any) -> Any:
+        if _on_cpu() and when(*args):
+            tree: Any = optree.tree_map(_fake, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
+            args, kwargs = tree
+        return func(*args, **kwargs)
+
+    register_meta(func)(rule)
+
+
+_asks_for_device(_aten._embedding_bag.default)
+_asks_for_device(_aten._embedding_bag_forward_only.default)
+_asks_for_device(_aten._fft_c2r.default)
+_asks_for_device(_aten._fft_r2c.default)
+# Fake tensors are slow to begin with: torch imports its compiler for them.
+_asks_for_device(_aten.convolution.default, lambda x, weight, *rest: not (x.is_contiguous() and weight.is_contiguous()))
+_asks_for_device(
+    _aten.convolution_backward.default,
+    lambda gradient, x, weight, *rest: not (x.is_contiguous() and weight.is_contiguous()),
+)
+
+
+def _on_cpu() -> bool:
+    return result_device().type == "cpu"
+
+
+def _fake(x: Any) -> Any:
+    return _torch.fake_on_cpu(x) if isinstance(x, Tensor) else x
+
+
+def _column_major(x: Tensor) -> Tensor:
+    return x.mT.new_empty(x.mT.shape).mT
+
+
+def _laid_out_as(x: Tensor, result: Tensor) -> Tensor:
+    packed = result.new_empty(result.shape)
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    if layout is None or x.is_contiguous() or not x.is_contiguous(memory_format=layout):
+        return packed
+    return packed.to(memory_format=layout)

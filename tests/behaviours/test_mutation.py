@@ -1,0 +1,164 @@
+"""Rows 9, 16, 20, 22 and 25: programs that write into their inputs."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import aot_compile
+from subclass_aot.errors import MutationError
+
+def test_row_09_assigned_attribute(kind: Any) -> None:
+    *holder, name = kind.paths[kind.main].split(".")
+
+    def program(x: Any) -> Any:
+        owner = operator.attrgetter(".".join(holder))(x) if holder else x
+        setattr(owner, name, getattr(owner, name) * 2)
+        return x + 1
+
+    x = kind(3, 4)
+    inner, before = kind.inner(x), kind.inner(x).clone()
+    path = rf"args\[0\]\.{kind.paths[kind.main]}"
+    with pytest.raises(MutationError, match=f"{path}: the function put another tensor"):
+        aot_compile(program)(x)
+    assert kind.inner(x) is inner and inner.equal(before)
+
+
+@pytest.mark.inductor("two")
+@pytest.mark.parametrize("reads_input", [False, True])
+def test_row_16_non_leaf_that_requires_grad_is_written(agree: Any, kind: Any, reads_input: bool) -> None:
+    def program(x: Any) -> Any:
+        x.mul_(2)
+        return x.sin()
+
+    def later(args: Any, out: Any) -> Any:
+        loss = (args[0] * out).sum() if reads_input else out.sum()
+        return torch.autograd.grad(loss, args[0].root)
+
+    agree(program, lambda: (kind.non_leaf(3, 4),), later)
+
+
+def test_row_16_written_with_what_requires_grad(agree: Any, kind: Any) -> None:
+    def program(x: Any, w: Any) -> Any:
+        x.mul_(w)
+        return x * 2
+
+    def later(args: Any, out: Any) -> Any:
+        return torch.autograd.grad((out + args[0]).sum(), args[1])
+
+    agree(program, lambda: (kind(3, 4), kind(3, 4, grad=True, seed=1)), later)
+
+
+def test_row_16_leaf_written_under_no_grad(agree: Any, kind: Any) -> None:
+    def program(x: Any) -> Any:
+        with torch.no_grad():
+            x.mul_(2)
+        return x * x
+
+    agree(program, lambda: (kind(3, 4, grad=True),), lambda args, out: torch.autograd.grad(out.sum(), args[0]))
+
+
+def test_row_16_leaf_that_requires_grad_is_refused_as_in_eager(kind: Any) -> None:
+    def program(x: Any) -> Any:
+        return x.mul_(2)
+
+    x = kind(3, 4, grad=True)
+    before = [leaf.clone() for leaf in kind.leaves(x)]
+    for function in (program, aot_compile(program)):
+        with pytest.raises(RuntimeError, match="leaf Variable that requires grad"):
+            function(x)
+        assert all(a.equal(b) for a, b in zip(kind.leaves(x), before, strict=True))
+
+
+@pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.unsqueeze_(0), lambda x: x.t_().unsqueeze_(1)])
+def test_row_20_metadata_is_written(agree: Any, kind: Any, change: Any) -> None:
+    def program(x: Any) -> Any:
+        change(x)
+        return x * 2
+
+    agree(program, lambda: (kind(3, 4),))
+
+
+def test_row_20_data_and_metadata_are_written(agree: Any, kind: Any) -> None:
+    def program(x: Any) -> Any:
+        x.t_()
+        x.mul_(2)
+        return x.sin()
+
+    def later(args: Any, out: Any) -> Any:
+        return torch.autograd.grad((args[0] * out).sum(), args[0].root)
+
+    agree(program, lambda: (kind(3, 4),))
+    agree(program, lambda: (kind.non_leaf(3, 4),), later)
+
+
+@pytest.mark.inductor("two")
+def test_row_22_one_inner_tensor_is_written(agree: Any, kind: Any) -> None:
+    path = kind.paths[kind.main]
+
+    def program(x: Any) -> Any:
+        operator.attrgetter(path)(x).mul_(2)
+        return x + 1
+
+    agree(program, lambda: (kind(3, 4),))
+
+
+def copies_in(program: Any, *args: Any) -> int:
+    """How many writes into inputs the forward graph has."""
+    copies = []
+
+    def count(graph: Any, inputs: Any) -> Any:
+        copies.extend(n for n in graph.graph.nodes if n.target is torch.ops.aten.copy_.default)
+        return graph
+
+    aot_compile(program, fw_compiler=count)(*args)
+    return len(copies)
+
+
+def test_row_22_the_graph_writes_that_leaf_only(kind: Any) -> None:
+    path = kind.paths[kind.main]
+    assert copies_in(lambda x: operator.attrgetter(path)(x).mul_(2), kind(3, 4)) == 1
+
+
+@pytest.mark.unfit(two="mul_ writes both of its leaves", nested="mul_ writes all of its leaves")
+def test_row_22_a_rule_that_writes_some_leaves(agree: Any, kind: Any) -> None:
+    agree(lambda x: x.mul_(2), lambda: (kind(3, 4),))
+    scales_and_shifts = kind.dtypes.count(torch.float64)  # and not the codes
+    assert copies_in(lambda x: x.mul_(2), kind(3, 4)) == scales_and_shifts
+
+
+class WritesInBackward(torch.autograd.Function):
+    """Counts its calls in a buffer, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, count: Any) -> Any:
+        ctx.count = count
+        count.add_(1)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        ctx.count.mul_(3)
+        return gradient * 2, None
+
+
+def test_row_25_buffer_is_written_forward_and_backward(agree: Any, kind: Any) -> None:
+    def later(args: Any, out: Any) -> Any:
+        between = args[1].clone()
+        return between, torch.autograd.grad(out.sum(), args[0]), args[1].clone()
+
+    agree(lambda x, b: WritesInBackward.apply(x, b), lambda: (kind(3, 4, grad=True), torch.arange(3.0)), later)
+
+
+def test_row_25_buffer_is_a_wrapper(agree: Any, kind: Any) -> None:
+    def later(args: Any, out: Any) -> Any:
+        between = args[1].clone()
+        return between, torch.autograd.grad(out.sum(), args[0]), args[1].clone()
+
+    x = torch.rand(3, 4)
+    agree(
+        lambda x, b: WritesInBackward.apply(x, b), lambda: (x.clone().requires_grad_(), kind(3, 4)), later
+    )

@@ -1,0 +1,58 @@
+"""Rows 33 and 35: what cannot be traced is refused with the operator, the user's line and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import aot_compile, register_meta
+from subclass_aot.errors import DataDependentError, ShapeRuleError, SubclassAotError
+from subclass_aot.testing import difference
+
+PLAIN = "this operator is asked of each inner tensor of a TwoTensor; here of what the wrapper stands for"
+
+
+@pytest.mark.parametrize(
+    ("program", "operator"),
+    [
+        (lambda x: x * x.sum().item(), "aten._local_scalar_dense"),
+        (lambda x: x * 2 if x.sum() > 0 else x, "aten._local_scalar_dense"),
+        (lambda x: x.nonzero(), "aten.nonzero"),
+        (lambda x: x.masked_select(x > 1), "aten.masked_select"),
+        (lambda x: torch.unique(x), "aten._unique2"),
+    ],
+    ids=["item", "if", "nonzero", "masked_select", "unique"],
+)
+def test_row_33_data_dependent_operator(kind: Any, program: Any, operator: str) -> None:
+    x = kind(3, 4)
+    leaves = [leaf.clone() for leaf in kind.leaves(x)]
+    with pytest.raises(DataDependentError) as info:
+        aot_compile(program)(x)
+    message = str(info.value)
+    assert operator in message and "test_refusals.py" in message and "Instead" in message
+    assert all(a.equal(b) for a, b in zip(kind.leaves(x), leaves, strict=True))
+
+
+@pytest.fixture
+def custom() -> Iterator[Any]:
+    with torch.library._scoped_library("behaviours", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CPU")
+        yield torch.ops.behaviours.twice.default
+
+
+def test_row_35_custom_operator_without_a_shape_rule(kind: Any, custom: Any) -> None:
+    def program(x: Any) -> Any:
+        return custom(x) + 1
+
+    x = kind(3, 4)
+    with pytest.raises(ShapeRuleError) as info:
+        aot_compile(program)(x)
+    message = str(info.value)
+    assert isinstance(info.value, SubclassAotError)
+    assert "behaviours.twice" in message and "return custom(x) + 1" in message and "register_meta" in message
+    register_meta(custom)(lambda x: torch.empty_like(x))
+    assert not difference(program(x), aot_compile(program)(x))

@@ -1,0 +1,136 @@
+"""Rows 31 and 34: calls and backwards that are repeated, modes that change, random numbers."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import aot_compile
+from subclass_aot.testing import difference
+
+
+def program(x: Any) -> Any:
+    return (x * x).sin()
+
+
+def test_row_31_two_backwards(agree: Any, kind: Any) -> None:
+    def later(args: Any, out: Any) -> Any:
+        first = torch.autograd.grad(out.sum(), args[0], retain_graph=True)
+        second = torch.autograd.grad((out * 2).sum(), args[0])
+        out_again = out.detach()
+        return first, second, out_again
+
+    agree(program, lambda: (kind(3, 4, grad=True),), later)
+
+
+def test_row_31_second_backward_without_retain_graph(agree: Any, kind: Any) -> None:
+    def later(args: Any, out: Any) -> Any:
+        torch.autograd.grad(out.sum(), args[0])
+        torch.autograd.grad(out.sum(), args[0])
+
+    agree(program, lambda: (kind(3, 4, grad=True),), later)  # eager refuses, and so must this
+
+
+def test_row_31_interleaved_calls(kind: Any) -> None:
+    x, y = (kind(3, 4, grad=True, seed=seed) for seed in (1, 2))
+    found = []
+    for function in (program, aot_compile(program)):
+        first, second = function(x), function(y)
+        (gradient_y,) = torch.autograd.grad(second.sum(), y)
+        (gradient_x,) = torch.autograd.grad(first.sum(), x)
+        found.append((gradient_x, gradient_y))
+    for expected, got in zip(*found, strict=True):
+        assert not difference(expected, got, strides=False)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_row_31_with_and_without_gradients(kind: Any, mode: Any) -> None:
+    compiled = aot_compile(program)
+    for _ in range(2):
+        x = kind(3, 4, grad=True)
+        with mode():
+            expected, got = program(x), compiled(x)
+        assert not difference(expected, got) and not got.requires_grad
+        assert got.is_inference() == expected.is_inference()
+        assert not difference(program(x), compiled(x))
+        assert not difference(*(torch.autograd.grad(f(x).sum(), x)[0] for f in (program, compiled)), strides=False)
+    assert len(compiled.recompiles) == 1
+
+
+def test_row_31_inference_tensors(kind: Any) -> None:
+    compiled = aot_compile(lambda x: x.mul_(2))
+    with torch.inference_mode():
+        x, y = kind(3, 4), kind(3, 4)
+        assert compiled(x) is x
+        assert not difference(y.mul_(2), x)
+
+
+def test_row_31_autocast_on_and_off(kind: Any) -> None:
+    compiled = aot_compile(lambda x, y: x @ y.t())
+    x, y = kind(3, 4), kind(5, 4)
+    for enabled in (True, False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            expected, got = x @ y.t(), compiled(x, y)
+        assert not difference(expected, got)
+    assert len(compiled.recompiles) == 1
+
+
+def test_row_31_grad_mode_changes_inside(agree: Any, kind: Any) -> None:
+    def inside(x: Any) -> Any:
+        with torch.no_grad():
+            factor = x * 2
+        return x * factor, factor
+
+    agree(inside, lambda: (kind(3, 4, grad=True),), lambda args, out: torch.autograd.grad(out[0].sum(), args[0]))
+
+
+def test_row_31_activation_checkpointing_inside(agree: Any, kind: Any) -> None:
+    def inside(x: Any) -> Any:
+        return torch.utils.checkpoint.checkpoint(lambda y: (y.sin() * y).exp(), x, use_reentrant=False)
+
+    agree(inside, lambda: (kind(3, 4, grad=True),), lambda args, out: torch.autograd.grad(out.sum(), args[0]))
+
+
+def test_row_31_hooks(agree: Any, kind: Any) -> None:
+    def later(args: Any, out: Any) -> Any:
+        seen = []
+        args[0].register_hook(lambda gradient: seen.append(gradient * 1) or gradient * 2)
+        out.register_hook(lambda gradient: gradient * 3)
+        return torch.autograd.grad((out * out).sum(), args[0]), seen
+
+    agree(program, lambda: (kind(3, 4, grad=True),), later)
+
+
+def test_row_31_threads(kind: Any) -> None:
+    compiled = aot_compile(program)
+    inputs = [kind(3 + i % 2, 4, grad=True, seed=i) for i in range(8)]
+
+    def call(x: Any) -> Any:
+        return torch.autograd.grad(compiled(x).sum(), x)[0]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(call, inputs))
+    for x, got in zip(inputs, found, strict=True):
+        assert not difference(torch.autograd.grad(program(x).sum(), x)[0], got, strides=False)
+
+
+def test_row_34_random_operators_draw_as_eager_does(kind: Any) -> None:
+    def random(x: Any) -> Any:
+        unused = torch.rand_like(x)
+        del unused
+        return torch.nn.functional.dropout(x, 0.5) + torch.rand_like(x), torch.randn(3)
+
+    compiled = aot_compile(random)
+    compiled(kind(3, 4, grad=True))
+    runs = []
+    for function in (random, compiled):
+        torch.manual_seed(5)
+        x = kind(3, 4, grad=True)
+        out, dense = function(x)
+        (gradient,) = torch.autograd.grad(out.sum(), x)
+        runs.append((out, dense, gradient, torch.rand(1)))  # whatever is drawn next is the same, too
+    for expected, got in zip(*runs, strict=True):
+        assert not difference(expected, got, strides=False)

@@ -1,0 +1,353 @@
+"""Signatures: what is part of one compiles again when it changes, once, and the reason names it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor as TorchTwoTensor
+
+from subclass_aot import TwoTensor, WrapperTensor, aot_compile
+
+
+class Tagged(WrapperTensor, fallback="each"):
+    value: torch.Tensor
+    extra: torch.Tensor | None = None
+    tag: Any = 0
+
+
+class Parts(WrapperTensor, fallback="each"):
+    parts: list[torch.Tensor]
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    scale: float
+    name: str = ""
+
+
+def dense(*size: int, **options: Any) -> torch.Tensor:
+    return torch.ones(*size, **options)
+
+
+def tied(same: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    x = dense(3)
+    return x, x if same else dense(3)
+
+
+def non_leaf(x: Any) -> Any:
+    return x.requires_grad_().clone()
+
+
+def linear(bias: bool = True) -> torch.nn.Linear:
+    return torch.nn.Linear(3, 3, bias=bias)
+
+
+# Each: two makers of arguments that differ in one fact, and a word of the reason.
+FACTS: dict[str, tuple[Callable[[], tuple[Any, ...]], Callable[[], tuple[Any, ...]], str]] = {
+    "class": (lambda: (dense(3),), lambda: (TwoTensor(dense(3), dense(3)),), "TwoTensor"),
+    "wrapper class": (
+        lambda: (TwoTensor(dense(3), dense(3)),),
+        lambda: (TorchTwoTensor(dense(3), dense(3)),),
+        r"subclass_aot\.tensors\.two_tensor\.TwoTensor .* before, torch\.testing",
+    ),
+    "context": (lambda: (Tagged(dense(3), None, 1),), lambda: (Tagged(dense(3), None, 2),), "context"),
+    "context inside a tuple": (
+        lambda: (Tagged(dense(3), None, (1, 2)),),
+        lambda: (Tagged(dense(3), None, (1, 2.0)),),
+        r"\(1, 2\.0\)",
+    ),
+    "context of another type": (lambda: (Tagged(dense(3), None, 1),), lambda: (Tagged(dense(3), None, True),), "context"),
+    "optional": (lambda: (Tagged(dense(3)),), lambda: (Tagged(dense(3), dense(3)),), "extra"),
+    "number of parts": (lambda: (Parts([dense(3)]),), lambda: (Parts([dense(3), dense(3)]),), "parts_1"),
+    "inner class": (
+        lambda: (Tagged(dense(3)),),
+        lambda: (Tagged(TwoTensor(dense(3), dense(3))),),
+        r"value: subclass_aot\.tensors\.two_tensor\.TwoTensor",
+    ),
+    "size": (lambda: (dense(3),), lambda: (dense(5),), r"float32\[3\].*float32\[5\]"),
+    "rank": (lambda: (dense(3),), lambda: (dense(3, 1),), r"\[3, 1\]"),
+    "stride": (lambda: (dense(3, 3),), lambda: (dense(3, 3).t(),), "stride"),
+    "inner stride": (
+        lambda: (TwoTensor(dense(3, 3), dense(3, 3)),),
+        lambda: (TwoTensor(dense(3, 3), dense(3, 3).t()),),
+        "stride",
+    ),
+    "dtype": (lambda: (dense(3),), lambda: (dense(3, dtype=torch.float64),), "float64"),
+    "inner dtype": (
+        lambda: (TwoTensor(dense(3), dense(3)),),
+        lambda: (TwoTensor(dense(3), dense(3).int()),),
+        "int32",
+    ),
+    "requires_grad": (lambda: (dense(3),), lambda: (dense(3).requires_grad_(),), "requires_grad"),
+    "leaf": (lambda: (dense(3).requires_grad_(),), lambda: (non_leaf(dense(3)),), "non-leaf"),
+    "one tensor twice": (lambda: tied(True), lambda: tied(False), r"the same tensor as args\[0\]"),
+    "structure": (lambda: ([dense(3)],), lambda: ((dense(3),),), "structure"),
+    "keys": (lambda: ({"a": dense(3)},), lambda: ({"b": dense(3)},), "structure"),
+    "number of arguments": (lambda: (dense(3),), lambda: (dense(3), dense(3)), "structure|args"),
+    "int": (lambda: (2,), lambda: (3,), "int 2 before, int 3 now"),
+    "number of another type": (lambda: (1,), lambda: (1.0,), "int 1 before, float 1.0 now"),
+    "bool": (lambda: (1,), lambda: (True,), "bool True"),
+    "float": (lambda: (0.5,), lambda: (float("nan"),), "nan"),
+    "signed zero": (lambda: (0.0,), lambda: (-0.0,), "-0.0"),
+    "none": (lambda: (None,), lambda: (0,), "None"),
+    "string": (lambda: ("sum",), lambda: ("mean",), "mean"),
+    "dtype argument": (lambda: (torch.float32,), lambda: (torch.float64,), "torch.float64"),
+    "device argument": (lambda: (torch.device("cpu"),), lambda: (torch.device("meta"),), "meta"),
+    "enum": (lambda: (Color.RED,), lambda: (Color.BLUE,), "BLUE"),
+    "dataclass": (lambda: (Config(1.0),), lambda: (Config(2.0),), r"scale=2\.0"),
+    "slice": (lambda: (slice(0, 2),), lambda: (slice(0, 3),), "slice"),
+    "set": (lambda: (frozenset({1}),), lambda: (frozenset({2}),), "frozenset"),
+    "function": (lambda: (torch.sin,), lambda: (torch.cos,), "cos"),
+    "type": (lambda: (int,), lambda: (float,), "float"),
+    "tensor or number": (lambda: (2,), lambda: (dense(()),), r"args\[0\]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_every_fact_compiles_once(fact: str) -> None:
+    before, after, reason = FACTS[fact]
+    x = dense(3)
+    calls: list[Any] = []
+
+    def program(*args: Any) -> torch.Tensor:
+        calls.append(args)
+        return x * 2
+
+    compiled = aot_compile(program)
+    for make in (before, before, after, after, before, after):
+        compiled(*make())
+    assert len(calls) == 2
+    assert len(compiled.recompiles) == 1
+    assert re.search(reason, compiled.recompiles[0]), compiled.recompiles
+
+
+MODES: dict[str, tuple[Callable[[], Any], str]] = {
+    "no_grad": (torch.no_grad, "grad mode: True before, False now"),
+    "inference": (torch.inference_mode, "inference mode"),
+    "autocast": (lambda: torch.autocast("cpu", torch.bfloat16), "autocast"),
+    "default dtype": (lambda: default_dtype(torch.float64), "default dtype"),
+    "deterministic": (lambda: deterministic(), "deterministic"),
+}
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Any:
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@contextlib.contextmanager
+def deterministic() -> Any:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_compiles_once(mode: str) -> None:
+    enter, reason = MODES[mode]
+    calls: list[Any] = []
+
+    def program(x: Any, w: Any) -> Any:
+        calls.append(x)
+        return x @ w + torch.ones(3)
+
+    x, w = dense(2, 3), dense(3, 3).requires_grad_()
+    compiled = aot_compile(program)
+    for manager in (contextlib.nullcontext, enter, contextlib.nullcontext, enter):
+        with manager():
+            got, expected = compiled(x, w), program(x, w)
+            calls.pop()
+        assert (got.dtype, got.requires_grad, got.is_inference()) == (
+            expected.dtype, expected.requires_grad, expected.is_inference()
+        )  # fmt: skip
+    assert len(calls) == 2
+    assert reason in compiled.recompiles[0] and len(compiled.recompiles) == 1
+
+
+def test_autocast_dtype() -> None:
+    compiled = aot_compile(lambda x: x @ x)
+    x = dense(2, 2)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert compiled(x).dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.float16):
+        assert compiled(x).dtype == torch.float16
+    assert compiled(x).dtype == torch.float32
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = linear(), linear()
+        self.register_buffer("offset", torch.zeros(3))
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, x: Any) -> Any:
+        return self.dropout(self.second(self.first(x))) + self.offset
+
+
+def weights(module: torch.nn.Module, **new: Any) -> None:
+    for name, value in new.items():
+        setattr(module, name, value)
+
+
+MODULE_CHANGES: dict[str, tuple[Callable[[Net], Any], str]] = {
+    "training": (lambda m: m.eval(), "training: True before, False now"),
+    "training of a child": (lambda m: m.dropout.eval(), r"self.dropout.training"),
+    "frozen": (lambda m: m.first.weight.requires_grad_(False), "self.first.weight"),
+    "tied": (lambda m: weights(m.second, weight=m.first.weight), "the same tensor as self.first.weight"),
+    "other size": (lambda m: weights(m, offset=torch.zeros(1)), "self.offset"),
+    "wrapper": (
+        lambda m: weights(m.first, weight=torch.nn.Parameter(TwoTensor(dense(3, 3), dense(3, 3)))),
+        "self.first.weight",
+    ),
+    "no bias": (lambda m: weights(m.second, bias=None), "self.second.bias"),
+    "other child": (lambda m: weights(m, second=torch.nn.Identity()), "self.second"),
+    "another child": (lambda m: m.add_module("third", linear()), "self.third"),
+    "another buffer": (lambda m: m.register_buffer("more", torch.zeros(1)), "self.more"),
+}
+
+
+@pytest.mark.parametrize("change", MODULE_CHANGES)
+def test_changes_of_a_module(change: str) -> None:
+    apply, reason = MODULE_CHANGES[change]
+    module = Net()
+    compiled = aot_compile(module)
+    compiled(dense(2, 3))
+    compiled(dense(2, 3))
+    assert not compiled.recompiles
+    apply(module)
+    torch.manual_seed(1)
+    got = compiled(dense(2, 3))
+    torch.manual_seed(1)
+    expected = module(dense(2, 3))
+    torch.testing.assert_close(getattr(got, "a", got), getattr(expected, "a", expected))
+    compiled(dense(2, 3))
+    assert len(compiled.recompiles) == 1 and reason in compiled.recompiles[0], compiled.recompiles
+
+
+def test_a_replaced_parameter_needs_no_compile() -> None:
+    """The tensors of a module are read at each call."""
+    module = linear()
+    compiled = aot_compile(module)
+    compiled(dense(2, 3))
+    module.weight = torch.nn.Parameter(torch.zeros(3, 3))
+    module.bias.data.zero_()
+    assert not compiled(dense(2, 3)).any() and not compiled.recompiles
+    module.load_state_dict({"weight": dense(3, 3), "bias": dense(3)}, assign=True)
+    assert (compiled(dense(2, 3)) == 4).all() and not compiled.recompiles
+
+
+def test_hooks_added_later() -> None:
+    module = linear()
+    compiled = aot_compile(module)
+    before = compiled(dense(2, 3))
+    handle = module.register_forward_hook(lambda module, args, out: out * 0)
+    assert not compiled(dense(2, 3)).any()
+    handle.remove()
+    torch.testing.assert_close(compiled(dense(2, 3)), before)
+
+
+def test_modules_among_the_arguments() -> None:
+    compiled = aot_compile(lambda modules, x: modules["layer"](x))
+    first, second = linear(), linear()
+    for module in (first, second, first, second):
+        torch.testing.assert_close(compiled({"layer": module}, dense(2, 3)), module(dense(2, 3)))
+    assert len(compiled.recompiles) == 1
+
+
+def test_storage_sharing_matters_where_something_is_written() -> None:
+    compiled = aot_compile(lambda x, y: x.mul_(2) + y)
+    base = dense(4)
+    compiled(dense(2), dense(2))
+    compiled(base[:2], base[2:])
+    assert len(compiled.recompiles) <= 1
+    for _ in range(2):
+        base = dense(3)
+        assert torch.equal(compiled(base[:2], base[1:]), torch.tensor([4.0, 3.0]))
+    assert any("share storage" in reason for reason in compiled.recompiles)
+    count = len(compiled.recompiles)
+    compiled(dense(2), dense(2))
+    assert len(compiled.recompiles) == count
+    reads = aot_compile(lambda x, y: x + y)
+    reads(dense(2), dense(2))
+    reads(base[:2], base[1:])
+    assert not reads.recompiles, "where nothing is written sharing does not matter"
+
+
+def test_cache_limit() -> None:
+    compiled = aot_compile(lambda x: x * 2, cache_limit=2)
+    for size in (1, 2, 3):
+        compiled(dense(size))
+    assert len(compiled.recompiles) == 2
+    compiled(dense(3))
+    compiled(dense(2))
+    assert len(compiled.recompiles) == 2, "the two used last are kept"
+    compiled(dense(1))
+    assert len(compiled.recompiles) == 3
+    compiled(dense(2))
+    assert len(compiled.recompiles) == 3
+    compiled(dense(3))
+    assert len(compiled.recompiles) == 4
+
+
+def test_equal_constants_are_one_signature() -> None:
+    calls: list[Any] = []
+    compiled = aot_compile(lambda *a: calls.append(a) or dense(1) * 1)
+    for _ in range(2):
+        compiled(float("nan"), Config(1.0, "x"), dataclasses.replace(Config(1.0), name="y"), frozenset({1, 2}), "é" * 3)
+        compiled(10**20, 1.5, (1, (2, None)), torch.Size([2, 3]), range(4), b"x", 2j)
+    assert len(calls) == 2
+
+
+def test_a_constant_that_changes() -> None:
+    @dataclass
+    class Options:
+        scale: float
+
+    options = Options(2.0)
+    compiled = aot_compile(lambda x, options: x * options.scale)
+    assert compiled(dense(1), options) == 2
+    options.scale = 3.0
+    assert compiled(dense(1), options) == 3
+    assert "scale=3.0" in compiled.recompiles[0]
+
+
+def test_a_bias_given_later() -> None:
+    module = linear(bias=False)
+    compiled = aot_compile(module)
+    compiled(dense(2, 3))
+    module.bias = torch.nn.Parameter(dense(3))
+    torch.testing.assert_close(compiled(dense(2, 3)), module(dense(2, 3)))
+
+
+def test_a_constant_whose_equality_fails() -> None:
+    class Odd:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("no")
+
+        __hash__ = object.__hash__
+
+    compiled = aot_compile(lambda x, odd: x * 2)
+    one, other = Odd(), Odd()
+    for odd in (one, one, other, one):
+        compiled(dense(2), odd)
+    assert len(compiled.recompiles) == 1

@@ -1,0 +1,148 @@
+"""What a call keeps alive, and what it checks before it uses what it kept."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import TwoTensor, aot_compile
+from subclass_aot.testing import dense_leaves
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def two(*size: int) -> Any:
+    return TwoTensor(torch.rand(size), torch.rand(size))
+
+
+MAKERS = {"dense": torch.rand, "wrapper": two, "nested": lambda *size: TwoTensor(two(*size), torch.rand(size))}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_nothing_is_kept_after_a_call(kind: str, no_collector: None) -> None:
+    """No reference cycle: inputs, results and activations go without the cycle collector."""
+    compiled = aot_compile(lambda x, w: ((x @ w).sin().exp(), x.t(), x))
+    for _ in range(2):  # the call that compiles, and one that does not
+        x, w = MAKERS[kind](3, 3), MAKERS[kind](3, 3).requires_grad_()
+        results = compiled(x, w)
+        alive = [weakref.ref(t) for t in (x, w, *results[:2], *dense_leaves(x), *dense_leaves(w))]
+        node = weakref.ref(results[0].grad_fn)
+        del x, w, results
+        assert [r() for r in alive] == [None] * len(alive)
+        assert node() is None
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_nothing_is_kept_after_backward(kind: str, no_collector: None) -> None:
+    compiled = aot_compile(lambda x: (x * x).sin())
+    for _ in range(2):
+        x = MAKERS[kind](3).requires_grad_()
+        out = compiled(x)
+        out.backward(torch.ones_like(out))
+        gradient = weakref.ref(x.grad)
+        alive = weakref.ref(x), weakref.ref(out)
+        del x, out
+        assert [r() for r in alive] == [None, None] and gradient() is None
+
+
+def test_backward_frees_activations(no_collector: None) -> None:
+    kept: list[Any] = []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        def run(inputs: list[Any]) -> Any:
+            out = graph(*inputs)
+            kept[:] = [weakref.ref(t) for t in out[1:]]
+            return out
+
+        return run
+
+    x = torch.rand(5, requires_grad=True)
+    out = aot_compile(lambda x: x.exp().sin().sum(), fw_compiler=compiler, bw_compiler="eager")(x)
+    assert kept and all(r() is not None for r in kept)
+    out.backward()
+    assert all(r() is None for r in kept)
+
+
+def test_a_failed_trace_keeps_nothing(no_collector: None) -> None:
+    compiled = aot_compile(lambda x: x.sin().nonzero())
+    x = two(3)
+    try:
+        compiled(x)
+    except NotImplementedError:
+        raise AssertionError from None
+    except Exception:
+        pass
+    ref = weakref.ref(x)
+    del x
+    assert ref() is None
+
+
+# Each: what is compiled, and what is written between forward and backward; eager says whether that is an error.
+WRITES: dict[str, tuple[Any, Any]] = {
+    "saved input": (lambda p, q: p * q, lambda p, q, out: p.mul_(2)),
+    "input that is not saved": (lambda p, q: p + q, lambda p, q, out: p.mul_(2)),
+    "view of a saved input": (lambda p, q: p * q, lambda p, q, out: p[0].zero_()),
+    "saved output": (lambda p, q: (p * q).exp(), lambda p, q, out: out.mul_(2)),
+    "view of a saved output": (lambda p, q: (p * q).exp(), lambda p, q, out: out.view(-1)[1:].zero_()),
+    "output that is not saved": (lambda p, q: p * 2 + q, lambda p, q, out: out.mul_(2)),
+    "detached input": (lambda p, q: p * q, lambda p, q, out: p.detach().mul_(2)),
+    "input of a view": (lambda p, q: p.t() * q.t(), lambda p, q, out: q.zero_()),
+    "copy of an input": (lambda p, q: p.clone() * q.clone(), lambda p, q, out: p.mul_(2)),
+}
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_between_forward_and_backward(write: str, kind: str) -> None:
+    program, change = WRITES[write]
+    outcomes = []
+    for call in (program, aot_compile(program)):
+        torch.manual_seed(3)
+        p, q = (MAKERS[kind](3, 3).requires_grad_() for _ in range(2))
+        out = call(p, q)
+        with torch.no_grad():
+            change(p, q, out)
+        try:
+            out.backward(torch.ones_like(out))
+            outcomes.append(repr(p.grad))
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            outcomes.append("error")
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_wrapper_output_that_is_written() -> None:
+    """The activation that is saved is a leaf of the output; a write through the wrapper is seen all the same."""
+    for change in (lambda out: out.mul_(2), lambda out: out.a.mul_(2), lambda out: out.detach().zero_()):
+        x = two(3).requires_grad_()
+        out = aot_compile(lambda x: x.exp())(x)
+        with torch.no_grad():
+            change(out)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            out.backward(torch.ones_like(out))
+
+
+def test_the_optimizer_may_step_between_calls() -> None:
+    w = two(3, 3).requires_grad_()
+    compiled = aot_compile(lambda x, w: (x @ w).sin().sum())
+    x = torch.rand(2, 3)
+    losses = []
+    for _ in range(3):
+        loss = compiled(x, w)
+        w.grad = None
+        loss.backward(torch.ones_like(loss))
+        with torch.no_grad():
+            w.sub_(w.grad * 0.1)
+        losses.append(loss.a.item())
+    assert losses[0] > losses[1] > losses[2] and not compiled.recompiles

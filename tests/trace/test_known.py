@@ -1,0 +1,67 @@
+"""What a program computes from constants alone is known while it is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import errors
+from subclass_aot.compile import aot_compile
+
+
+def keeps() -> torch.Tensor:
+    return torch.tensor([True, False, True])
+
+
+def filled() -> torch.Tensor:
+    mask = torch.zeros(3, dtype=torch.bool)
+    mask[1:].fill_(True)
+    return mask
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x * torch.tensor(3).item(),
+        lambda x: x * (torch.arange(4).sum() - 1).item(),
+        lambda x: x * 2 if torch.equal(torch.ones(2), torch.full((2,), 1.0)) else x,
+        lambda x: x[keeps()],
+        lambda x: x[:, keeps()] * 2,
+        lambda x: x[filled()],
+        lambda x: x[torch.ones(3, 3).triu_().bool(), 1:],
+        lambda x: x[keeps(), torch.tensor([2, 0])],
+        lambda x: x.masked_select(filled()),
+        lambda x: x[torch.nonzero(keeps())[:, 0]],
+    ],
+)
+def test_known_values(fn: Callable[..., Any]) -> None:
+    def outcome(fn: Callable[..., Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.arange(27.0).view(3, 3, 3).requires_grad_()
+        y = fn(x)
+        return y, torch.autograd.grad((y * y).sum(), x)[0]
+
+    torch.testing.assert_close(outcome(aot_compile(fn)), outcome(fn))
+
+
+found = torch.tensor([True, False, True])
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.sum().item(),
+        lambda x: x[x > 0],
+        lambda x: x.masked_select(x > 0),
+        lambda x: x * torch.rand(()).item(),
+        lambda x: x * torch.zeros(3).copy_(x).sum().item(),
+        lambda x: x[found],
+        lambda x: x * found.sum().item(),
+    ],
+)
+def test_unknown_values(fn: Callable[..., Any]) -> None:
+    """Inputs, draws, and what was written from them; nor a tensor that the program found, which may change later."""
+    with pytest.raises(errors.DataDependentError, match="a traced tensor has none"):
+        aot_compile(fn)(torch.ones(3))

@@ -1,0 +1,107 @@
+"""What a recorded graph says of its nodes, and which real tensors get into it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from subclass_aot import MetaTensor, Spec, trace_joint
+from subclass_aot.errors import MutationError, TraceError
+
+
+def nodes_of(trace: Any, op: str) -> list[Any]:
+    return [n for n in trace.graph_module.graph.nodes if n.op == op]
+
+
+def test_one_tensor_is_one_constant() -> None:
+    table, other = torch.arange(3.0), torch.arange(3.0)
+    trace = trace_joint(lambda x: x * table + table.sin() + other, torch.ones(3))
+    constants = dict(trace.graph_module.named_buffers())
+    assert len(nodes_of(trace, "get_attr")) == len(constants) == 2
+    assert [c.data_ptr() for c in constants.values()] == [table.data_ptr(), other.data_ptr()]
+    assert torch.equal(trace.graph_module(torch.ones(3))[0], table + table.sin() + other)
+
+
+def test_a_tensor_that_is_an_argument_too_is_the_argument() -> None:
+    x = torch.ones(3)
+    trace = trace_joint(lambda y: y + x, x)
+    assert not nodes_of(trace, "get_attr")
+    assert torch.equal(trace.graph_module(torch.full((3,), 5.0))[0], torch.full((3,), 10.0))
+
+
+@pytest.mark.parametrize("what", [nn.Parameter(torch.ones(3)), torch.ones(3, requires_grad=True)])
+def test_a_tensor_that_wants_a_gradient_must_be_an_argument(what: torch.Tensor) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * what  # the line
+
+    with pytest.raises(TraceError) as caught:
+        trace_joint(program, torch.ones(3))
+    message = str(caught.value)
+    assert message.startswith("A tensor that requires grad is used by the traced function without being an argument")
+    assert f"{__file__}:" in message and "return x * what  # the line" in message
+    assert ("nn.Parameter of shape [3]" in message) == isinstance(what, nn.Parameter)
+    with torch.no_grad():
+        assert trace_joint(program, torch.ones(3)).graph_module(torch.ones(3))[0].sum() == 3
+    assert trace_joint(lambda x: x * what.detach(), torch.ones(3))
+
+
+@pytest.mark.parametrize("write", [lambda t, x: t.add_(x), lambda t, x: t[1:].copy_(x[1:]), lambda t, x: torch.add(x, 1, out=t)])
+def test_a_write_into_a_found_tensor_is_an_error(write: Any) -> None:
+    kept = torch.zeros(3)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        write(kept, x)
+        return x * 2
+
+    with pytest.raises(MutationError, match="writes into a tensor that is not an argument of it") as caught:
+        trace_joint(program, torch.ones(3))
+    assert f"{__file__}:" in str(caught.value) and "[3], float32, cpu" in str(caught.value)
+    assert torch.equal(kept, torch.zeros(3))
+
+
+def test_tensors_without_data_of_an_earlier_trace() -> None:
+    kept: list[Any] = []
+
+    def keeps(x: torch.Tensor) -> torch.Tensor:
+        kept.append(x.sin())
+        return x * 2
+
+    trace_joint(keeps, torch.ones(3))
+    for foreign in (kept[0], MetaTensor(torch.ones(3))):
+        with pytest.raises(TraceError, match="belongs to no running trace, or to another one") as caught:
+            trace_joint(lambda x, foreign=foreign: x + foreign, torch.ones(3))
+        assert "lambda x, foreign=foreign: x + foreign" in str(caught.value)
+
+
+def test_nodes_say_what_and_where_they_are() -> None:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return x.sin()  # deep
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        z = inner(x) * y  # product
+        return z.max(1)  # largest
+
+    x, y = torch.randn(2, 3, requires_grad=True), torch.randn(3, dtype=torch.float64)
+    trace = trace_joint(program, x, y)
+    for node in trace.graph_module.graph.nodes:
+        if node.op == "output":
+            continue
+        assert node.meta["partitioner_tag"] in ("is_forward", "is_backward")
+        assert isinstance(node.meta["stack_trace"], str)
+        val = node.meta["val"]
+        if isinstance(val, tuple):
+            assert all(type(v) is MetaTensor for v in val)
+        else:
+            assert type(val) is MetaTensor and type(node.meta["spec"]) is Spec and val.spec is node.meta["spec"]
+    forward, backward = {}, {}
+    for node in nodes_of(trace, "call_function"):
+        (forward if node.meta["partitioner_tag"] == "is_forward" else backward)[node.name] = node.meta["stack_trace"]
+    assert forward["sin"].splitlines()[-1].endswith("return x.sin()  # deep")
+    assert "in program" in forward["sin"] and "in inner" in forward["sin"]
+    assert forward["mul"].splitlines()[-1].endswith("# product")
+    assert any(text.endswith("# largest") for text in forward.values())
+    assert backward["cos"].splitlines()[-1].endswith("# deep"), "the forward line that this gradient belongs to"
+    assert {text.splitlines()[-1].rsplit("# ")[-1] for text in backward.values() if text} == {"deep", "product", "largest"}
