@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 import subclass_aot
+from subclass_aot import _native
 
 
 def describe() -> dict[str, object]:
@@ -24,6 +25,7 @@ def describe() -> dict[str, object]:
         "torch": torch.__version__,
         "optree": version("optree"),
         "subclass_aot": subclass_aot.__version__,
+        "native": "on" if _native.ONE_CALL_PAYS else "off",
     }
 
 

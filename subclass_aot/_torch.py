@@ -197,6 +197,11 @@ def fake_on_cpu(meta: torch.Tensor) -> Any:
 _mode_on_cpu: Any = None
 
 
+def looks_channels_last(tensor: torch.Tensor) -> bool:
+    """Whether kernels take a tensor for channels-last, which `is_contiguous` does not tell where a size is one."""
+    return torch._prims_common.suggest_memory_format(tensor) is not torch.contiguous_format
+
+
 def inductor_decompositions() -> Any:
     """The decompositions inductor expects to be done before it sees a graph."""
     from torch._inductor.decomposition import select_decomp_table
@@ -214,7 +219,7 @@ def compile_with_inductor(graph: Any, fakes: list[Any], mode: Any, is_backward: 
         return compile_fx_inner(graph, fakes, is_backward=is_backward)
 
 
-def set_versions(tensors: list[torch.Tensor], versions: list[int]) -> None:
+def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:
     """Sets version counters: for writes that eager makes below autograd, where none counts. Torch has no public way."""
     torch._C._autograd._unsafe_set_version_counter(tensors, versions)
 

@@ -10,7 +10,6 @@ from typing import Any
 import optree
 
 from subclass_aot import runtime
-from subclass_aot.flatten import FlattenPlan
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.guards import Guard
 from subclass_aot.trace import Arguments, JointSignature, flatten, trace_arguments
@@ -141,7 +140,7 @@ class CompiledFunction:
 
     def _specialize(self, arguments: Arguments) -> Specialization:
         state = runtime.global_state()
-        leaves = FlattenPlan.of(arguments.values, where="inputs").unwrap(arguments.values)
+        leaves = arguments.plan().unwrap(arguments.values)
         facts = runtime.facts(arguments, leaves, state)
         trace = trace_arguments(self.fn, arguments, self._decompositions)
         graphs = runtime.split(trace, self._partition_fn)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,13 +24,16 @@ from subclass_aot.flatten.metas import (
 )
 
 
-def create_subclass_meta(values: Iterable[Any], *, count_symints: bool = True, where: str = "args") -> list[ValueMeta]:
+def create_subclass_meta(
+    values: Iterable[Any], *, count_symints: bool = True, where: str = "args", names: Sequence[str] = ()
+) -> list[ValueMeta]:
     """Describes each value: how many flat slots it takes, where they start, and how to rebuild it from them.
 
     Args:
         values: Dense tensors, wrapper tensors, and anything else; what is no wrapper takes one slot.
         count_symints: Whether symbolic sizes and strides of wrappers take slots of their own (not for tangents).
         where: What errors call the list.
+        names: What errors call each value, where that is not its place in the list.
 
     Returns:
         One meta for each value.
@@ -45,7 +48,9 @@ PlainTensorMeta(unwrapped_idx=1, cls=<class 'int'>, dtype=None)]
     """
     walk = _Walk(count_symints)
     return [
-        walk.wrapper(value, f"{where}[{i}]") if is_traceable_wrapper_subclass(value) else walk.plain(value)
+        walk.plain(value)
+        if not is_traceable_wrapper_subclass(value)
+        else walk.wrapper(value, names[i] if names else f"{where}[{i}]")
         for i, value in enumerate(values)
     ]
 

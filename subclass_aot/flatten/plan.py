@@ -56,18 +56,21 @@ class FlattenPlan:
     where: str = "args"
 
     @classmethod
-    def of(cls, values: Iterable[Any], *, count_symints: bool = True, where: str = "args") -> FlattenPlan:
+    def of(
+        cls, values: Iterable[Any], *, count_symints: bool = True, where: str = "args", names: Sequence[str] = ()
+    ) -> FlattenPlan:
         """The plan for values like these.
 
         Args:
             values: Dense tensors, wrapper tensors, and anything else, which is kept as one leaf.
             count_symints: Whether symbolic sizes and strides of wrappers become leaves of their own.
             where: What errors and the generated code call the list; an identifier reads best.
+            names: What errors about the values given here call each of them, where that is not its place in the list.
 
         Raises:
             InnerTensorError: An inner tensor requires grad, is missing, or is no tensor.
         """
-        return cls(tuple(create_subclass_meta(values, count_symints=count_symints, where=where)), where)
+        return cls(tuple(create_subclass_meta(values, count_symints=count_symints, where=where, names=names)), where)
 
     @cached_property
     def index_map(self) -> IndexMap:

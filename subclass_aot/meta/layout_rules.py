@@ -37,6 +37,28 @@ def _(grad_output: Tensor, self: Tensor, target: Tensor, *options: Any) -> Tenso
     return torch.empty_like(self)
 
 
+@register_meta(_aten.native_dropout_backward.default)
+def _(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
+    return grad_output * mask * scale if _on_cpu() else grad_output.new_empty(grad_output.shape)
+
+
+@register_meta(_aten.view_copy.default)
+def _(self: Tensor, size: Any) -> Tensor:
+    return self.new_empty(self.reshape(size).shape)
+
+
+def _row_major(func: Any) -> None:
+    def rule(*args: Any, **kwargs: Any) -> Tensor:
+        result = func(*args, **kwargs)
+        return result.new_empty(result.shape)
+
+    register_meta(func)(rule)
+
+
+for _func in (_aten.normal.Tensor_float, _aten.normal.float_Tensor, _aten.normal.Tensor_Tensor):
+    _row_major(_func)
+
+
 @register_meta(_aten.nonzero_static.default)
 def _(self: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     result = self.new_empty([size, self.dim()], dtype=torch.int64)
@@ -71,6 +93,7 @@ def _keeps_layout(func: Any, position: int = 0) -> None:
 
 
 for _func in (
+    _aten._batch_norm_with_update.default,
     _aten._native_batch_norm_legit.no_stats,
     _aten.channel_shuffle.default,
     _aten.max_unpool2d.default,
@@ -145,6 +168,6 @@ def _column_major(x: Tensor) -> Tensor:
 def _laid_out_as(x: Tensor, result: Tensor) -> Tensor:
     packed = result.new_empty(result.shape)
     layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
-    if layout is None or x.is_contiguous() or not x.is_contiguous(memory_format=layout):
+    if layout is None or not _torch.looks_channels_last(x):
         return packed
     return packed.to(memory_format=layout)

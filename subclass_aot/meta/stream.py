@@ -24,6 +24,12 @@ _REAL_WRITTEN = """A result without data would be written into a real one: the t
   Your line:  {line}
   Instead: use a MetaTensor there, too, as in MetaTensor.like(tensor)."""
 
+_DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor other memory.
+  Your line:  {line}
+  The tensor: {tensor}
+  A graph can write into the memory of its inputs, but not exchange it.
+  Instead: write into the tensor, as in `with torch.no_grad(): x.copy_(value)`, or use `value` itself from there on."""
+
 
 class MetaTensor(torch.Tensor):
     """A tensor without data: it has a `Spec`, takes part in autograd, and costs no memory and no arithmetic.
@@ -74,12 +80,24 @@ class MetaTensor(torch.Tensor):
     def device(self) -> torch.device:  # type: ignore[override]
         return self.spec.device
 
+    @property
+    def data(self) -> Any:
+        """This tensor without its autograd history. Assigning gives it the looks of another, except in a trace."""
+        return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if getattr(self, "tag", None) is not None:  # a listener knows it
+            raise MutationError(_DATA_REPLACED.format(line=user_line(), tensor=self))
+        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        self.spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MetaTensor:
-        twin = _rebuild(self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
+        twin: MetaTensor = _rebuild(self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
         memo[id(self)] = twin
         return twin
 

@@ -13,6 +13,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.meta import Spec
+from subclass_aot.runtime.entangled import then_write, without_entangled_writes
 
 BoxedFunction = Callable[[list[Any]], Sequence[Any]]
 """Takes its inputs as one list, which it may empty; returns its outputs in order."""
@@ -95,10 +96,11 @@ def fake_of(spec: Spec, mode: Any) -> Any:
 
 def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     """Torch's own compiler. It wants fake tensors, where this library has tensors that cost nothing to make."""
+    graph, written = without_entangled_writes(graph)
     mode = _torch.fake_mode()
     fakes = [fake_of(x.spec, mode) for x in inputs]
     compiled: BoxedFunction = _torch.compile_with_inductor(graph, fakes, mode, is_backward)
-    return compiled
+    return then_write(compiled, written)
 
 
 BACKENDS: dict[str, Backend] = {

@@ -5,13 +5,14 @@ A write moves the counters that eager moves: by one, whether or not the compiler
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 
-Counters = tuple[list[torch.Tensor], list[int]]
+Counters = tuple[tuple[torch.Tensor, ...], tuple[int, ...]]
 """Tensors, and the version that each is to have once the graph has run."""
 
 
@@ -24,9 +25,17 @@ def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) ->
     """
     versions = [(x, x._version) for x in silent if not x.is_inference()]
     versions += [(x, x._version + 1) for x in counted if not x.is_inference()]
-    return [x for x, _ in versions], [version for _, version in versions]
+    return tuple([x for x, _ in versions]), tuple([version for _, version in versions])
 
 
 def settle(found: Counters) -> None:
     """Sets the versions. Before anything is saved for backward, since autograd notes the versions of what is saved."""
     _torch.set_versions(*found)
+
+
+def reshape(func: Any, rest: Sequence[Any], kwargs: Mapping[str, Any], tensor: torch.Tensor) -> None:
+    """Runs `func(tensor, *rest, **kwargs)`, which changes sizes and strides; what is saved of its data stays valid."""
+    version = None if tensor.is_inference() else tensor._version
+    func(tensor, *rest, **kwargs)
+    if version is not None:
+        _torch.set_versions((tensor,), (version,))

@@ -7,6 +7,7 @@ With gradients, `forward` and `backward` are the two halves of one `autograd.Fun
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -94,7 +95,8 @@ class _EntryWriter:
     def write_forward(self) -> Callable[..., Any]:
         """`forward(ctx, leaves, extra, checked, *values)`; without gradients `forward(leaves, extra)`.
 
-        A graph that writes has one more parameter after `extra`: the version counters to settle. Values through which no gradient goes are left in the list `extra`, where autograd does not see them.
+        Values through which no gradient goes are left in the list `extra`, where autograd does not see them. For a
+        graph that writes there is one more parameter after `extra`: the version counters to settle.
         """
         signature, training = self.signature, self.signature.needs_backward
         values = ["x" + str(i) for i in self.wanted]
@@ -316,9 +318,9 @@ class _EntryWriter:
         if extra:
             source.line(f"({', '.join(extra)},) = extra")
         for position, func, rest, kwargs, tracked in signature.reshaped:
-            more = "".join(f", {a!r}" for a in rest) + "".join(f", {k}={a!r}" for k, a in kwargs.items())
+            how = source.const(functools.partial(counters.reshape, func, rest, kwargs), func.name())
             with nullcontext() if tracked else source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
-                source.line(f"{source.const(func, func.name())}({values[position]}{more})")
+                source.line(f"{how}({values[position]})")
         for (position, _), name in zip(signature.rewritten, made, strict=False):
             source.line(f"{values[position]}.copy_({name})")
         source.line(f"return [{', '.join(self._results(source, values, made[len(signature.rewritten):]))}]")

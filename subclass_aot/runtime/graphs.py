@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_map_only
 
 from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError
-from subclass_aot.meta import MetaTensor
+from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.runtime.backends import fake_of
 from subclass_aot.trace import JointTrace, default_partition
 
@@ -67,7 +66,7 @@ def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
         own = {n.name: n.meta["val"] for n in joint.graph.nodes if "val" in n.meta}
         for node in joint.graph.nodes:
             if node.name in own:
-                node.meta["val"] = tree_map_only(MetaTensor, lambda x: fake(x.spec), own[node.name])
+                node.meta["val"] = _map_leaves(fake, own[node.name])
         inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
         graphs = partition_fn(joint, inputs, **options)
         for graph in (joint, *graphs):
@@ -121,6 +120,13 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
         saved_outputs=tuple(first.get(n) for n in saved),
         fresh_alias=tuple(n in position or first[n] != i for i, n in enumerate(computed)),
     )
+
+
+def _map_leaves(make: Callable[[Spec], Any], val: Any) -> Any:
+    """What a node stands for (a leaf, or several), with another tensor for each leaf."""
+    if isinstance(val, tuple | list):
+        return type(val)(_map_leaves(make, v) for v in val)
+    return make(val.spec) if isinstance(val, MetaTensor) else val
 
 
 def _copy_of(graph: fx.Graph, node: fx.Node) -> fx.Node:

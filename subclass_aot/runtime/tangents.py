@@ -13,10 +13,12 @@ from subclass_aot.meta import Spec
 _WRONG_TANGENT = """The gradient of {where} is not of the kind the backward graph was traced for.
   Expected: {expected}
   Got:      {got}
-  Instead:  pass a gradient of the expected class, or give {cls} the hook
+  Instead:  pass a gradient of the expected class{hook}"""
+
+_HOOK = """, or give {cls} the hook
 
       def __coerce_same_metadata_as_tangent__(self, context, expected_type=None):
-          return ...  # self as an {expected_cls} with this context, or None if that is impossible"""
+          return ...  # self as a {expected_cls} with this context, or None if that is impossible"""
 
 
 def coerced(tangent: Any, meta: InnerMeta, where: str) -> Any:
@@ -35,12 +37,11 @@ def coerced(tangent: Any, meta: InnerMeta, where: str) -> Any:
     if converted is not None:
         return converted
     expected = _describe(meta)
-    raise TangentError(
-        _WRONG_TANGENT.format(
-            where=where, expected=expected, got=_describe_tensor(tangent), cls=type(tangent).__name__,
-            expected_cls=expected.split()[0],
-        )
-    )
+    hook = ""
+    if hasattr(tangent, "__tensor_flatten__"):  # a dense tensor has no class of the user's that could convert it
+        hook = _HOOK.format(cls=type(tangent).__name__, expected_cls=expected.split()[0])
+    got = _describe_tensor(tangent)
+    raise TangentError(_WRONG_TANGENT.format(where=where, expected=expected, got=got, hook=hook))
 
 
 def fits(tangent: Any, meta: InnerMeta) -> bool:

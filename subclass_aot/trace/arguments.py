@@ -12,6 +12,7 @@ import optree
 import torch
 
 from subclass_aot.errors import MutationError, PlanError
+from subclass_aot.flatten import FlattenPlan
 
 NAMESPACE = "subclass_aot"
 """The optree namespace: register container classes of your own with it (or globally) to pass them as arguments."""
@@ -99,6 +100,15 @@ class Arguments:
                 _refuse_hidden_tensors(leaf, path)
         places.extend(_places_of(modules))
         return Arguments(treespec, leaves, tuple(places), *_once(places, leaves), tuple(modules))
+
+    def plan(self) -> FlattenPlan:
+        """How the tensors are made of leaves.
+
+        Raises:
+            InnerTensorError: An inner tensor requires grad, is missing, or is no tensor.
+        """
+        paths = [self.path_of(i) for i in range(len(self.values))]
+        return FlattenPlan.of(self.values, where="inputs", names=paths)
 
     def path_of(self, value: int) -> str:
         """Where the caller finds `values[value]`, as `args[0]` or `self.head.weight`."""

@@ -13,6 +13,7 @@ from torch.func import functionalize
 
 from subclass_aot.meta import MetaTensor
 from subclass_aot.trace.recorder import Recorder
+from subclass_aot.trace.replay import replay as replay_operator
 from subclass_aot.trace.sharing import Base
 
 
@@ -54,7 +55,7 @@ def remove_mutations(
         live: Placeholders that backward writes. It reads them as they are when it runs, so each becomes one more
             input, after the tangents.
     """
-    recorder = Recorder()
+    recorder = Recorder(recorded.decompositions)  # the form of `t_` without mutation may be one of them
     reshaped = {leaf.tag for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor)}.intersection(
         n for n in recorded.graph.nodes if n.op == "placeholder"
     )
@@ -81,14 +82,14 @@ def remove_mutations(
                 snapshots = [x.clone() for x in end_values]
                 recorder.phase = "backward"
                 values.update(zip(live, live_leaves, strict=True))
-            recorder.stack_of = lambda text=node.meta["stack_trace"]: text  # type: ignore[misc]
+            recorder.stack_of = lambda text=node.meta["stack_trace"]: text
             if node.op == "get_attr":
                 values[node] = recorder.constant(node.target, recorded.constants[node.target])
             elif node.target is operator.getitem:
                 values[node] = values[node.args[0]][node.args[1]]
             else:
                 args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = _play(node.target, args, kwargs)
+                values[node] = replay_operator(recorder.graph, node.target, args, kwargs)
         if snapshots is None:
             snapshots = [x.clone() for x in end_values]
         return [values[n] for n in results] + snapshots + [x.clone() for x in live_leaves]
@@ -121,19 +122,6 @@ def remove_mutations(
             recorder.graph.erase_node(node)
     count = len(snapshots) - len(live)
     return Functional(recorder, nodes[: len(results)], snapshots[:count], snapshots[count:])
-
-
-def _play(func: Any, args: Any, kwargs: Any) -> Any:
-    """Runs an operator as it was recorded.
-
-    The form of `bernoulli_` without mutation always gives a packed tensor. Eager draws in the order of memory, so the
-    tensor is turned until that is the order of its dims.
-    """
-    if func is torch.ops.aten.bernoulli_.float and not args[0].is_contiguous():
-        stride = args[0].stride()
-        func(args[0].permute(sorted(range(len(stride)), key=lambda dim: -stride[dim])), *args[1:], **kwargs)
-        return args[0]
-    return func(*args, **kwargs)
 
 
 def is_tangent(node: fx.Node) -> bool:

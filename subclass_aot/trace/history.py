@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
+
+from subclass_aot import _torch
+
+
+@contextmanager
+def without_hooks() -> Iterator[None]:
+    """Hooks on saved tensors (checkpointing, offloading) are for a call, not for the trace that it begins with."""
+    if not _torch.has_saved_tensor_hooks():
+        yield
+        return
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+        yield
 
 
 def has_history(result: torch.Tensor) -> bool:

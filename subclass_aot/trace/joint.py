@@ -18,7 +18,7 @@ from subclass_aot.meta import MetaTensor, Spec, blank, root
 from subclass_aot.trace.arguments import Arguments, flatten
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
 from subclass_aot.trace.functional import remove_mutations
-from subclass_aot.trace.history import foreign_leaf
+from subclass_aot.trace.history import foreign_leaf, without_hooks
 from subclass_aot.trace.outputs import (
     AliasOfLeaf,
     Computed,
@@ -212,13 +212,13 @@ class _Trace:
         self.inference = inference
         self.arguments = arguments
         self.recorder = Recorder(decompositions)
-        self.plan = FlattenPlan.of(arguments.values, where="inputs")
+        self.plan = arguments.plan()
         self.real_leaves = self.plan.unwrap(arguments.values)
         self.graph_slots = tuple(i for i, x in enumerate(self.real_leaves) if isinstance(x, torch.Tensor))
         self.paths = [arguments.path_of(i) for i in range(len(arguments.values))]
 
     def run(self) -> JointTrace:
-        with reads_are_refused(), self.recorder, _torch.force_view_tracking(True):
+        with reads_are_refused(), without_hooks(), self.recorder, _torch.force_view_tracking(True):
             self.make_inputs()
             results = self.forward()
             self.read_outputs(results)
@@ -327,7 +327,7 @@ class _Trace:
         slots = self.plan.index_map.slots
         self.counted = [
             (i, path)
-            for i in dict.fromkeys(slots[s].outer for s in self.written_leaves)
+            for i in dict.fromkeys([*(slots[s].outer for s in self.written_leaves), *(i for i, *_ in self.reshaped)])
             for path, version in versions(self.traced[i], self.plan.metas[i]).items()
             if version != self.versions[i][path]
         ]

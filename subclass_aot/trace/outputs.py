@@ -14,6 +14,9 @@ from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.meta import MetaTensor, Spec, root
 from subclass_aot.trace.history import has_history
 
+_LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
+Return a copy instead, as in result.clone()."""
+
 
 @dataclass(frozen=True, slots=True)
 class Computed:
@@ -224,10 +227,9 @@ class OutputReader:
             with _torch.disable_current_modes(), torch.no_grad():
                 clean = _torch.view_function(result)(MetaTensor.like(base.detach()))
         except Exception as error:
-            raise TraceError(
-                f"A result is a view, and the view cannot be made again from another tensor: {error}\n"
-                "Return a copy instead, as in result.clone()."
-            ) from error
+            raise TraceError(_LOST_VIEW.format(reason=error)) from error
+        if (clean.shape, clean.stride()) != (result.shape, result.stride()):  # as after `t_` under `no_grad`
+            raise TraceError(_LOST_VIEW.format(reason="its size or strides were changed in place"))
         replay: Callable[[torch.Tensor], torch.Tensor] = _torch.view_function(clean)
         return replay
 

@@ -37,6 +37,13 @@ _WRITTEN_TWICE = """The traced function writes into a tensor in which several el
   The tensor: {shape}
   Eager refuses most such writes, too. Instead: write into the tensor before it is expanded, or into a clone of it."""
 
+_STORAGE_REPLACED = """The traced function gives an input other memory.
+  Operator:   {operator}
+  Your line:  {line}
+  The tensor: {shape}
+  A graph can write into the memory of its inputs, but not exchange it.
+  Instead: write into the tensor, as in x.copy_(source), or return the other tensor."""
+
 _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
   Operator:   {operator}
   Your line:  {line}
@@ -211,6 +218,8 @@ class Recorder(Stream):
                 raise MutationError(
                     _CONSTANT_WRITTEN.format(operator=func, line=user_line(), shape=repr(owner.spec))
                 )
+            if func.overloadpacket is torch.ops.aten.set_ and owner.tag.op == "placeholder":
+                raise MutationError(_STORAGE_REPLACED.format(operator=func, line=user_line(), shape=repr(owner.spec)))
             if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
                 raise MutationError(_WRITTEN_TWICE.format(operator=func, line=user_line(), shape=repr(leaf.spec)))
             self.written.setdefault(owner, set()).add(self.phase)

@@ -66,7 +66,8 @@ def plain_tangent(tensor: Any) -> Any:
     plain = {name: plain_tangent(value) for name, value in inner.items()}
     if all(plain[name] is inner[name] for name in names):
         return tensor
-    return type(tensor).__tensor_unflatten__(plain, context, tensor.size(), tensor.stride())
+    fresh = {name: plain[name] if plain[name] is not inner[name] else inner[name].clone() for name in names}
+    return type(tensor).__tensor_unflatten__(fresh, context, tensor.size(), tensor.stride())
 
 
 def _is_wrapper(value: Any) -> bool:

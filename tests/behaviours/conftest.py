@@ -17,9 +17,9 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import Outer, WrapperTensor, aot_compile
-from subclass_aot.testing import cut_off, difference, sharing
+from subclass_aot.testing import difference, sharing
 
-aten = torch.ops.aten
+aten: Any = torch.ops.aten
 
 
 class Affine(WrapperTensor, views="broadcast"):
@@ -177,10 +177,10 @@ class Run:
 def agree(compiler: str) -> Callable[..., Any]:
     """`agree(program, make, later)` checks that a compiled program does what it does in eager, on two calls.
 
-    `make()` gives the arguments. `later(args, results)` is what the caller does then, with the gradients it gets. Compared are results, arguments
-    and what `later` gives, down to the leaves: class, context, metadata, values, and for arguments and results also
-    object identity, which storages are shared, and which version counters moved. If eager raises, the compiled program
-    must raise the same kind of error. Returns the compiled program.
+    `make()` gives the arguments. `later(args, results)` is what the caller does then, such as going backward. Compared
+    are results, arguments and what `later` gives, down to the leaves: class, context, metadata, values, and for
+    arguments and results also object identity, which storages are shared, and which version counters moved. If eager
+    raises in `later`, so must the compiled program, the same kind of error. Returns the compiled program.
     """
 
     def agree(program: Callable[..., Any], make: Callable[[], tuple[Any, ...]], later: Any = None) -> Any:
@@ -245,6 +245,3 @@ def tree(tensor: Any) -> Iterator[torch.Tensor]:
     if hasattr(tensor, "__tensor_flatten__"):
         for name in tensor.__tensor_flatten__()[0]:
             yield from tree(getattr(tensor, name))
-
-
-__all__ = ["KINDS", "Affine", "Kind", "agree", "cut_off"]

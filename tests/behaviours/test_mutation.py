@@ -11,6 +11,7 @@ import torch
 from subclass_aot import aot_compile
 from subclass_aot.errors import MutationError
 
+
 def test_row_09_assigned_attribute(kind: Any) -> None:
     *holder, name = kind.paths[kind.main].split(".")
 
@@ -25,6 +26,20 @@ def test_row_09_assigned_attribute(kind: Any) -> None:
     with pytest.raises(MutationError, match=f"{path}: the function put another tensor"):
         aot_compile(program)(x)
     assert kind.inner(x) is inner and inner.equal(before)
+
+
+@pytest.mark.parametrize("exchange", [lambda x, y: x.set_(y), lambda x, y: setattr(x, "data", y)], ids=["set_", "data"])
+def test_row_09_exchanged_memory(kind: Any, exchange: Any) -> None:
+    def program(x: Any) -> Any:
+        inner = kind.inner(x)
+        exchange(inner, torch.zeros_like(inner))
+        return x + 1
+
+    x = kind(3, 4)
+    before = kind.inner(x).clone()
+    with pytest.raises(MutationError, match="other memory") as info:
+        aot_compile(program)(x)
+    assert "test_mutation.py" in str(info.value) and kind.inner(x).equal(before)
 
 
 @pytest.mark.inductor("two")
@@ -82,6 +97,13 @@ def test_row_20_metadata_is_written(agree: Any, kind: Any, change: Any) -> None:
     agree(program, lambda: (kind(3, 4),))
 
 
+def test_row_20_sizes_that_no_operator_on_views_makes(kind: Any) -> None:
+    x = kind(3, 4)
+    with pytest.raises(MutationError, match="another size"):
+        aot_compile(lambda x: kind.inner(x).resize_(2, 1))(x)
+
+
+@pytest.mark.inductor("two")
 def test_row_20_data_and_metadata_are_written(agree: Any, kind: Any) -> None:
     def program(x: Any) -> Any:
         x.t_()
@@ -159,6 +181,4 @@ def test_row_25_buffer_is_a_wrapper(agree: Any, kind: Any) -> None:
         return between, torch.autograd.grad(out.sum(), args[0]), args[1].clone()
 
     x = torch.rand(3, 4)
-    agree(
-        lambda x, b: WritesInBackward.apply(x, b), lambda: (x.clone().requires_grad_(), kind(3, 4)), later
-    )
+    agree(lambda x, b: WritesInBackward.apply(x, b), lambda: (x.clone().requires_grad_(), kind(3, 4)), later)

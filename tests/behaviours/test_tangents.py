@@ -19,7 +19,7 @@ NO_CONVERSION = "it declares no conversion: see the test above"
 
 def gradient_for(tensor: Any) -> Any:
     """A gradient of the class that eager has for `tensor`, the same each time."""
-    return rebuilt(plain_tangent(tensor), lambda leaf: torch.linspace(0, 1, leaf.numel()).view(leaf.shape).to(leaf.dtype))
+    return rebuilt(plain_tangent(tensor), lambda x: torch.linspace(0, 1, x.numel(), dtype=x.dtype).view(x.shape))
 
 
 @pytest.mark.inductor("two")
@@ -88,9 +88,8 @@ def test_row_18_dense_gradient_for_a_wrapper(kind: Any) -> None:
     out = aot_compile(lambda x: x * 2)(kind(3, 4, grad=True))
     with pytest.raises(TangentError) as info:
         out.backward(torch.ones(3, 4))
-    message = str(info.value)
-    for text in ("output 0", "Expected: TwoTensor", "Got:      Tensor (dense)", "__coerce_same_metadata_as_tangent__"):
-        assert text in message
+    for text in ("output 0", "Expected: TwoTensor", "Got:      Tensor (dense)", "a gradient of the expected class"):
+        assert text in str(info.value)
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -112,7 +111,7 @@ def test_row_18_wrapper_for_a_dense_tensor(kind: Any) -> None:
         out.backward(gradient)
         torch.testing.assert_close(x.grad, gradient.to_plain() * 2)
     else:
-        with pytest.raises(TangentError, match="Expected: Tensor"):
+        with pytest.raises(TangentError, match=r"(?s)Expected: Tensor.*__coerce_same_metadata_as_tangent__"):
             out.backward(gradient)
 
 

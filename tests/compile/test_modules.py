@@ -1,181 +1,188 @@
-"""Modules: buffers, tied and replaced weights, wrappers for parameters, modules inside modules."""
+"""Modules, compiled and in eager mode side by side: results, gradients, buffers, draws."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from subclass_aot import Int8Weight, QuantAwareWeight, TwoTensor, aot_compile
-from subclass_aot.errors import MutationError
+from subclass_aot.errors import TraceError
 from subclass_aot.testing import difference
 
-# A module, its twin compiled; both get the same data.
 
-
-def step(call: Any, module: torch.nn.Module, *args: Any) -> Any:
-    module.zero_grad()
-    torch.manual_seed(5)
-    out = call(*args)
+def run(module: nn.Module, call: Callable[..., Any], *inputs: Any) -> list[Any]:
+    """Results, gradients and state after one step, under one seed."""
+    torch.manual_seed(3)
+    inputs = tuple(x.detach().clone().requires_grad_(x.requires_grad) for x in inputs)
+    out = call(*inputs)
     if out.requires_grad:
-        out.backward(torch.ones_like(out))
-    return out
+        (out * torch.arange(out.numel()).view(out.shape)).sum().backward()
+    state = [out, *[x.grad for x in inputs], *[p.grad for p in module.parameters()], *module.buffers(), torch.rand(1)]
+    module.zero_grad()
+    return state
 
 
-def agree(module: torch.nn.Module, compiled: Any, twin: torch.nn.Module, *args: Any) -> None:
-    expected, got = step(module, module, *args), step(compiled, twin, *args)
-    assert not difference(expected, got)
-    for (name, a), (_, b) in zip(module.named_parameters(), twin.named_parameters(), strict=True):
-        assert not difference(a, b), name
-        assert (a.grad is None) == (b.grad is None), name
-        assert a.grad is None or not difference(a.grad, b.grad, strides=False), name
-    for (name, a), (_, b) in zip(module.named_buffers(), twin.named_buffers(), strict=True):
-        assert not difference(a, b), name
-
-
-def pair(module: torch.nn.Module) -> tuple[torch.nn.Module, Any, torch.nn.Module]:
+def agree(module: nn.Module, *inputs: Any, steps: int = 2) -> Any:
+    """Compares `steps` steps of a module with those of its compiled twin; returns the compiled twin."""
     twin = copy.deepcopy(module)
-    return module, aot_compile(twin), twin
-
-
-def test_batch_norm() -> None:
-    module, compiled, twin = pair(torch.nn.Sequential(torch.nn.Conv2d(1, 3, 2), torch.nn.BatchNorm2d(3)))
-    for mode in (True, True, False, True, False):
+    compiled = aot_compile(twin)
+    for mode in (True, False):
         module.train(mode)
         twin.train(mode)
-        agree(module, compiled, twin, torch.rand(4, 1, 3, 3))
-    assert twin[1].num_batches_tracked == 3 and len(compiled.recompiles) == 1
+        for _ in range(steps):
+            for expected, got in zip(run(module, module, *inputs), run(twin, compiled, *inputs), strict=True):
+                assert not difference(expected, got)
+    assert len(compiled.recompiles) == 1, compiled.recompiles
+    return compiled
 
 
-def test_dropout_draws_as_eager() -> None:
-    module, compiled, twin = pair(torch.nn.Sequential(torch.nn.Linear(4, 50), torch.nn.Dropout(0.5)))
-    agree(module, compiled, twin, torch.rand(3, 4))
-    agree(module, compiled, twin, torch.rand(3, 4))
+@pytest.mark.parametrize(
+    "norm, size",
+    [
+        (nn.BatchNorm1d(3), (5, 3)),
+        (nn.BatchNorm2d(3, momentum=0.5), (2, 3, 4, 4)),
+        (nn.BatchNorm1d(3, affine=False), (5, 3)),
+        (nn.BatchNorm1d(3, track_running_stats=False), (5, 3)),
+        (nn.InstanceNorm1d(3, track_running_stats=True), (2, 3, 4)),
+        (nn.GroupNorm(3, 6), (2, 6, 4)),
+        (nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)), (5, 3)),
+        (nn.utils.parametrizations.spectral_norm(nn.Linear(3, 2)), (5, 3)),
+    ],
+    ids=lambda x: type(x).__name__ if isinstance(x, nn.Module) else "",
+)
+def test_norms(norm: nn.Module, size: tuple[int, ...]) -> None:
+    agree(norm, torch.randn(size, requires_grad=True))
 
 
-class Tied(torch.nn.Module):
-    def __init__(self, wrapped: bool) -> None:
-        super().__init__()
-        self.embedding = torch.nn.Embedding(6, 4)
-        self.head = torch.nn.Linear(4, 6, bias=False)
-        if wrapped:
-            self.embedding.weight = torch.nn.Parameter(TwoTensor(torch.rand(6, 4), torch.rand(6, 4)))
-        self.head.weight = self.embedding.weight
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self.head(self.embedding(tokens).relu())
+def test_batch_norm_without_gradients() -> None:
+    norm, x = nn.Sequential(nn.BatchNorm1d(3)), torch.randn(5, 3)
+    with torch.no_grad():
+        agree(norm, x, steps=3)
 
 
-@pytest.mark.parametrize("wrapped", [False, True], ids=["dense", "wrapper"])
-def test_tied_weights(wrapped: bool) -> None:
-    module, compiled, twin = pair(Tied(wrapped))
-    for _ in range(2):
-        agree(module, compiled, twin, torch.tensor([1, 4, 4]))
-    assert twin.head.weight is twin.embedding.weight
+@pytest.mark.parametrize(
+    "module", [nn.Dropout(0.3), nn.AlphaDropout(0.5), nn.FeatureAlphaDropout(0.5), nn.Dropout1d(0.5), nn.RReLU()]
+)
+def test_draws_are_those_of_eager(module: nn.Module) -> None:
+    agree(nn.Sequential(module, module), torch.randn(4, 6, 5, requires_grad=True))
 
 
-class WithWrappers(torch.nn.Module):
+class Sharing(nn.Module):
+    """An embedding tied to the head, a child used twice, a parameter under two names."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.frozen = torch.nn.Linear(4, 5)
-        self.trained = torch.nn.Linear(5, 3)
-        weight = Int8Weight.from_float(self.frozen.weight)
-        self.frozen.weight = torch.nn.Parameter(weight, requires_grad=False)
-        self.trained.weight = torch.nn.Parameter(QuantAwareWeight(self.trained.weight.detach().clone()))
+        self.embed = nn.Embedding(7, 4)
+        self.block = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4))
+        self.again = self.block
+        self.head = nn.Linear(4, 7, bias=False)
+        self.head.weight = self.embed.weight
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.trained(self.frozen(x).tanh())
+    def forward(self, tokens: torch.Tensor) -> Any:
+        return self.head(self.again(self.block(self.embed(tokens)).tanh()))
 
 
-def test_training_with_wrapper_parameters() -> None:
-    module, compiled, twin = pair(WithWrappers())
-    optimizers = [torch.optim.AdamW([p for p in m.parameters() if p.requires_grad], 0.1) for m in (module, twin)]
-    for _ in range(3):
-        agree(module, compiled, twin, torch.rand(2, 4))
-        for optimizer in optimizers:
+def test_tied_weights() -> None:
+    compiled = agree(Sharing(), torch.tensor([[1, 2, 6], [0, 1, 1]]))
+    assert compiled.explain().count("self.embed.weight: Parameter") == 2
+    assert "self.head.weight" not in compiled.explain()
+
+
+def test_layers_of_torch() -> None:
+    images = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Flatten())
+    agree(images, torch.randn(2, 1, 6, 6))
+    agree(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.randn(2, 3, 8, requires_grad=True))
+
+
+def quantized() -> nn.Sequential:
+    module = nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 4))
+    module[0].weight = nn.Parameter(Int8Weight.from_float(module[0].weight), requires_grad=False)
+    module[2].weight = nn.Parameter(QuantAwareWeight(module[2].weight.detach()))
+    return module
+
+
+def doubled() -> nn.Sequential:
+    module = nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 4))
+    module[2].weight = nn.Parameter(TwoTensor(torch.randn(4, 5), torch.randn(4, 5)))
+    return module
+
+
+@pytest.mark.parametrize("make", [quantized, doubled])
+def test_wrapper_parameters(make: Callable[[], nn.Sequential]) -> None:
+    module = make()
+    x = torch.randn(2, 6, requires_grad=True)
+    twin = copy.deepcopy(module)
+    compiled = aot_compile(twin)
+    for call in (module, compiled):
+        (call(x).square().sum()).backward()
+    for (name, ours), theirs in zip(twin.named_parameters(), module.parameters(), strict=True):
+        assert not difference(theirs.grad, ours.grad), name
+    assert (twin[0].weight.grad is None) == isinstance(module[0].weight, Int8Weight)
+
+
+def test_training_with_an_optimizer() -> None:
+    module = quantized()
+    twin = copy.deepcopy(module)
+    compiled = aot_compile(twin)
+    losses = []
+    for model, call in ((module, module), (twin, compiled)):
+        torch.manual_seed(0)
+        optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            loss = F.mse_loss(call(torch.randn(8, 6)), torch.ones(8, 4))
+            loss.backward()
             optimizer.step()
-    assert not compiled.recompiles
-    assert isinstance(twin.trained.weight, QuantAwareWeight)
+            losses.append(loss.item())
+    assert losses[:5] == pytest.approx(losses[5:], rel=1e-5)
+    assert losses[4] < losses[0] and compiled.recompiles == []
 
 
-class Counter(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
-        self.register_buffer("history", TwoTensor(torch.zeros(3), torch.zeros(3)))
+def test_modules_among_the_arguments() -> None:
+    def apply(layers: list[Any], x: Any, *, last: Any) -> Any:
+        for layer in layers:
+            x = layer(x)
+        return last(x)
 
-    def forward(self, x: torch.Tensor) -> Any:
-        self.count += 1
-        self.history[0] = 7.0
-        self.history.mul_(0.5).add_(x)
-        return self.history * self.count
-
-
-def test_written_buffers() -> None:
-    module, compiled, twin = pair(Counter())
-    count, history = twin.count, twin.history
-    for _ in range(3):
-        agree(module, compiled, twin, torch.rand(3))
-    assert twin.count is count and twin.history is history and count == 3
-
-
-class Reassigns(torch.nn.Module):
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(3))
-        self.weight = torch.nn.Parameter(torch.ones(3))
-        self.name = name
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.name == "mean":
-            self.mean = self.mean * 0.9 + x.detach()
-        else:
-            self.weight = torch.nn.Parameter(self.weight * 2)
-        return x * self.weight
-
-
-@pytest.mark.parametrize("name", ["mean", "weight"])
-def test_a_reassigned_buffer(name: str) -> None:
-    module = Reassigns(name)
-    before = dict(module._buffers), dict(module._parameters)
-    with pytest.raises(MutationError, match=rf"self\.{name} is another tensor after the call") as error:
-        aot_compile(module)(torch.rand(3))
-    assert f"self.{name}.copy_(...)" in str(error.value)
-    assert module.mean is before[0]["mean"] and module.weight is before[1]["weight"]
-    assert not module.mean.any()
-
-
-def test_modules_among_arguments_and_results() -> None:
-    layer = torch.nn.Linear(3, 3)
-
-    def program(data: dict[str, Any], *, scale: float = 1.0) -> dict[str, Any]:
-        out = data["layer"](data["x"]) * scale
-        return {"out": out, "layer": data["layer"], "weight": data["layer"].weight, "scale": scale}
-
-    compiled = aot_compile(program)
-    x = torch.rand(2, 3)
-    got = compiled({"layer": layer, "x": x}, scale=2.0)
-    assert got["layer"] is layer and got["weight"] is layer.weight and got["scale"] == 2.0
-    got["out"].sum().backward()
-    expected = torch.autograd.grad(program({"layer": layer, "x": x}, scale=2.0)["out"].sum(), layer.weight)[0]
-    torch.testing.assert_close(layer.weight.grad, expected)
-
-
-def test_checkpoint() -> None:
-    from torch.utils.checkpoint import checkpoint
-
-    module, compiled, twin = pair(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh()))
-    x = torch.rand(2, 3, requires_grad=True)
-    y = x.detach().clone().requires_grad_()
-    for call, value in ((module, x), (compiled, y)):
-        checkpoint(call, value, use_reentrant=False).sum().backward()
-    torch.testing.assert_close(x.grad, y.grad)
-
-
-def test_parametrized_and_shared_modules() -> None:
-    layer = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 3))
-    module, compiled, twin = pair(torch.nn.Sequential(layer, torch.nn.ReLU(), layer))
+    compiled, x = aot_compile(apply), torch.randn(2, 3)
+    first, second = nn.Linear(3, 3), nn.BatchNorm1d(3)
+    twins = copy.deepcopy([first, second])
     for _ in range(2):
-        agree(module, compiled, twin, torch.rand(2, 3))
+        expected, got = apply(twins[:1], x, last=twins[1]), compiled([first], x, last=second)
+        assert not difference(expected, got)
+        expected.square().sum().backward()
+        got.square().sum().backward()
+    for ours, theirs in zip((first, second), twins, strict=True):
+        for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+            assert not difference(b.grad, a.grad)
+        for a, b in zip(ours.buffers(), theirs.buffers(), strict=True):
+            assert not difference(b, a)
+    assert compiled.recompiles == []
+    compiled([nn.Linear(3, 3)], x, last=second)
+    assert len(compiled.recompiles) == 1, "another module is another signature"
+
+
+def test_a_module_inside_the_function_is_an_error_with_the_way_out() -> None:
+    layer = nn.Linear(3, 2)
+    compiled = aot_compile(lambda x: layer(x))
+    with pytest.raises(TraceError, match="Instead: pass it as an argument, compile the module that owns it"):
+        compiled(torch.ones(1, 3))
+    assert isinstance(layer.weight, nn.Parameter) and layer(torch.ones(1, 3)).shape == (1, 2)
+
+
+def test_methods_and_bound_functions() -> None:
+    class Model(nn.Linear):
+        def loss(self, x: torch.Tensor) -> Any:
+            return self(x).square().sum()
+
+    model, x = Model(3, 2), torch.randn(4, 3)
+    compiled = aot_compile(lambda model, x: model.loss(x))
+    assert not difference(model.loss(x), compiled(model, x))
+    compiled(model, x).backward()
+    assert model.weight.grad is not None

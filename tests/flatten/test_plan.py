@@ -15,7 +15,6 @@ from subclass_aot import _native
 from subclass_aot._native import twin
 from subclass_aot.errors import InnerTensorError, LeafCountError, PlanError
 from subclass_aot.flatten import FlattenPlan, straight
-from subclass_aot.wrapper import WrapperTensor
 
 
 @pytest.fixture(autouse=True, params=["careful", "in one call", "depth by depth", "with Python's twin"])
@@ -97,23 +96,25 @@ def test_deep_trees_keep_the_order_of_leaves(count: int, depth: int) -> None:
     assert len(found) == len(leaves) and all(x is y for x, y in zip(found, leaves, strict=True))
 
 
-class MaybeTwo(WrapperTensor):
-    codes: torch.Tensor
-    scale: torch.Tensor | None = None
+class MaybeTwo(TwoTensor):
+    """Names its second tensor where it is absent, too."""
 
-    def to_plain(self) -> torch.Tensor:
-        return self.codes
+    @staticmethod
+    def __new__(cls, a: torch.Tensor, b: torch.Tensor | None = None) -> Any:
+        return TwoTensor.__new__(cls, a, a)
+
+    def __init__(self, a: torch.Tensor, b: torch.Tensor | None = None) -> None:
+        self.a, self.b = a, b
 
 
 def test_absent_inner_tensors() -> None:
     x = torch.ones(2)
-    without, with_scale = MaybeTwo(x), MaybeTwo(x, x)
-    plan = FlattenPlan.of([without, MaybeTwo(without)])
-    assert len(plan.unwrap([without, MaybeTwo(without)])) == 2
-    with pytest.raises(PlanError, match=r"^args\[1\]\.codes\.scale: planned as NoneType, got Tensor\."):
-        plan.unwrap([without, MaybeTwo(with_scale)])
-    with pytest.raises(PlanError, match=r"^args\[0\]\.scale: planned as NoneType, got Tensor\."):
-        plan.unwrap([with_scale, MaybeTwo(with_scale)])
+    plan = FlattenPlan.of([MaybeTwo(x), MaybeTwo(MaybeTwo(x))])
+    assert [leaf is x for leaf in plan.unwrap([MaybeTwo(x), MaybeTwo(MaybeTwo(x))])] == [True, True]
+    with pytest.raises(PlanError, match=r"^args\[0\]\.b: planned as NoneType, got Tensor\."):
+        plan.unwrap([MaybeTwo(x, x), MaybeTwo(MaybeTwo(x))])
+    with pytest.raises(PlanError, match=r"^args\[1\]\.a\.b: planned as NoneType, got Tensor\."):
+        plan.unwrap([MaybeTwo(x), MaybeTwo(MaybeTwo(x, x))])
 
 
 def test_the_first_thing_that_does_not_fit_is_reported() -> None:

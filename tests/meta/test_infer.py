@@ -67,7 +67,9 @@ def test_arguments_that_cannot_be_hashed() -> None:
 
 
 SIZES = st.sampled_from([(3, 4), (1, 4), (3, 1), (2, 3, 4), (4,), ()])
-DTYPES = st.sampled_from([torch.float32, torch.float64, torch.float16, torch.int64, torch.uint8, torch.bool, torch.complex64])
+DTYPES = st.sampled_from(
+    [torch.float32, torch.float64, torch.float16, torch.int64, torch.uint8, torch.bool, torch.complex64]
+)
 
 
 @given(SIZES, SIZES, DTYPES, DTYPES, st.sampled_from([torch.add, torch.mul, torch.eq, torch.where]))

@@ -256,12 +256,13 @@ def test_copies(twin: Any, grad: bool) -> None:
     ],
 )
 def test_values_are_not_there(ask: Any) -> None:
-    with pytest.raises(DataDependentError, match=r"asks for values, and a traced tensor has none.\n  Your line:  .*py:\d"):
+    with pytest.raises(DataDependentError, match=r"asks for values, and a traced tensor has none\.\n  Your line:  /"):
         ask(MetaTensor(torch.ones(())))
 
 
 def test_repr() -> None:
-    assert repr(MetaTensor(torch.zeros(2, 3)).requires_grad_()) == "MetaTensor([2, 3], float32, cpu, requires_grad=True)"
+    leaf = MetaTensor(torch.zeros(2, 3)).requires_grad_()
+    assert repr(leaf) == "MetaTensor([2, 3], float32, cpu, requires_grad=True)"
 
 
 def test_sparse_and_lazy_tensors_are_refused() -> None:

@@ -1,190 +1,194 @@
-"""Compilers: by name, any callable of AOTAutograd's kind, and what is said of those that break the contract."""
+"""Compilers: by name or by hand, boxed or not, and what is said of those that do not do what they should."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import functorch.compile
 import pytest
 import torch
-from functorch.compile import make_boxed_func, nop
 from torch import fx
 
 from subclass_aot import MetaTensor, TwoTensor, aot_compile
 from subclass_aot.errors import CompilerResultError, SubclassAotError
+from subclass_aot.runtime import BACKENDS, resolve
+from subclass_aot.testing import difference
 
 
-def returns_forward(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-    return graph.forward
+def program(x: Any, y: Any) -> Any:
+    return (x.sin() * y).sum(), x @ y
 
 
-def returns_module(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+def arguments() -> tuple[Any, Any]:
+    return TwoTensor(torch.rand(2, 2), torch.rand(2, 2)).requires_grad_(), torch.rand(2, 2, requires_grad=True)
+
+
+def module_of(graph: fx.GraphModule, inputs: list[Any]) -> Any:
     return graph
 
 
-def returns_boxed(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-    return make_boxed_func(graph.forward)
-
-
-def returns_plain_function(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-    return lambda inputs: graph(*inputs)
-
-
-def empties_its_inputs(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-    def run(inputs: list[Any]) -> Any:
-        mine = list(inputs)
-        inputs.clear()
-        return graph(*mine)
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
-
-
-def returns_list(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-    return lambda inputs: list(graph(*inputs))
-
-
-def checks_its_examples(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-    placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
-    assert all(type(x) is MetaTensor for x in inputs)
-    assert [x.spec for x in inputs] == [n.meta["spec"] for n in placeholders]
-    graph(*[torch.empty_strided(x.shape, x.stride(), dtype=x.dtype) for x in inputs])
+def method_of(graph: fx.GraphModule, inputs: list[Any]) -> Any:
     return graph.forward
 
 
-COMPILERS = {f.__name__: f for f in (
-    returns_forward, returns_module, returns_boxed, returns_plain_function, empties_its_inputs, returns_list,
-    checks_its_examples, nop,
-)} | {"eager": "eager"}  # fmt: skip
+def boxed_function(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    def run(flat: list[Any]) -> Any:
+        given = list(flat)
+        flat.clear()  # a boxed function may empty its list
+        return graph(*given)
+
+    return run
 
 
-def program(x: Any, w: Any) -> Any:
-    with torch.no_grad():
-        x.mul_(2)
-    return (x @ w).sin(), w * 1, x
+def flagged(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    return functorch.compile.make_boxed_func(graph.forward)
 
 
-@pytest.mark.parametrize("name", COMPILERS)
-@pytest.mark.parametrize("wrapped", [False, True], ids=["dense", "wrapper"])
-def test_all_kinds_of_compilers(name: str, wrapped: bool) -> None:
-    def arguments() -> tuple[Any, Any]:
-        torch.manual_seed(2)
-        x = TwoTensor(torch.rand(2, 3), torch.rand(2, 3)) if wrapped else torch.rand(2, 3)
-        return x, torch.rand(3, 3, requires_grad=True)
+def flagged_as_unboxed(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    def run(*given: Any) -> Any:
+        return graph(*given)
 
-    compiled = aot_compile(program, fw_compiler=COMPILERS[name])
-    for _ in range(2):
-        (x, w), (y, v) = arguments(), arguments()
-        expected, got = program(x, w), compiled(y, v)
-        for out in (expected, got):
-            out[0].backward(torch.ones_like(out[0]))
-        for a, b in zip([*expected, x, w.grad], [*got, y, v.grad], strict=True):
-            torch.testing.assert_close(getattr(a, "b", a), getattr(b, "b", b))
+    run._boxed_call = False  # type: ignore[attr-defined]
+    return run
 
 
-def test_forward_and_backward_compilers() -> None:
-    seen: list[tuple[str, set[Any]]] = []
-
-    def compiler(which: str) -> Any:
-        def compile(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-            seen.append((which, {n.target for n in graph.graph.nodes if n.op == "call_function"}))
-            return graph.forward
-
-        return compile
-
-    compiled = aot_compile(lambda x: x.sin(), fw_compiler=compiler("forward"), bw_compiler=compiler("backward"))
-    compiled(torch.rand(3))
-    compiled(torch.rand(3, requires_grad=True))
-    aten = torch.ops.aten
-    assert [which for which, _ in seen] == ["forward", "forward", "backward"]
-    assert aten.sin.default in seen[0][1] and aten.cos.default in seen[2][1]
+def returns_a_list(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    return lambda flat: list(graph(*flat))
 
 
-def test_decompositions() -> None:
-    def gelu(x: Any, approximate: str = "none") -> Any:
-        return x * torch.sigmoid(1.702 * x)
+class Compiled:
+    def __init__(self, graph: fx.GraphModule, inputs: list[Any]) -> None:
+        self.graph = graph
 
-    seen: list[Any] = []
+    def __call__(self, flat: list[Any]) -> Any:
+        return self.graph(*flat)
+
+
+COMPILERS: list[Any] = [
+    "eager", module_of, method_of, boxed_function, flagged, flagged_as_unboxed, returns_a_list, Compiled,
+    functorch.compile.nop, functorch.compile.make_boxed_compiler(method_of), functools.partial(module_of),
+    lambda graph, inputs: graph.eval(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("both", [False, True])
+def test_what_a_compiler_may_return(compiler: Any, both: bool) -> None:
+    args = arguments()
+    compiled = aot_compile(program, fw_compiler=compiler, bw_compiler="eager" if not both else None)
+    expected, got = program(*args), compiled(*args)
+    for a, b in zip(expected, got, strict=True):
+        assert not difference(a, b)
+    gradients = [torch.autograd.grad(r[0].sum() + r[1].sum(), args) for r in (expected, got)]
+    for a, b in zip(*gradients, strict=True):
+        assert not difference(a, b)
+
+
+def test_compilers_are_given_graphs_of_dense_tensors_and_inputs_without_data() -> None:
+    seen = []
 
     def compiler(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-        seen.extend(n.target for n in graph.graph.nodes if n.op == "call_function")
-        return graph.forward
+        placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+        assert isinstance(graph, fx.GraphModule) and len(inputs) == len(placeholders)
+        for x, node in zip(inputs, placeholders, strict=True):
+            assert type(x) is MetaTensor and x.spec is node.meta["spec"] and not x.requires_grad
+        graph.graph.lint()
+        seen.append(len(inputs))
+        return graph
 
-    gelu_op = torch.ops.aten.gelu.default
-    compiled = aot_compile(torch.nn.functional.gelu, fw_compiler=compiler, decompositions={gelu_op: gelu})
-    x = torch.rand(4)
-    torch.testing.assert_close(compiled(x), gelu(x))
-    wrapped = compiled(TwoTensor(x, -x))
-    torch.testing.assert_close(wrapped.b, gelu(-x))
-    assert gelu_op not in seen
+    x, y = arguments()
+    first, second = aot_compile(program, fw_compiler=compiler)(x, y)
+    assert len(seen) == 2, "backward is compiled with forward"
+    (first.sum() + second.sum()).backward()
+    assert len(seen) == 2 and seen[0] == 3
 
 
-def test_torchs_own_decompositions() -> None:
-    from torch._decomp import core_aten_decompositions
+def test_no_backward_without_gradients() -> None:
+    calls = []
 
-    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.GELU(), torch.nn.LayerNorm(4))
-    compiled = aot_compile(module, decompositions=core_aten_decompositions())
-    x = torch.rand(5, 3)
-    before = module[1].running_mean.clone()
-    got = compiled(x)
-    module[1].running_mean.copy_(before)
-    torch.testing.assert_close(got, module(x))
+    def forbidden(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+        calls.append(graph)
+        return graph
+
+    with torch.no_grad():
+        aot_compile(program, bw_compiler=forbidden)(*arguments())
+    aot_compile(program, bw_compiler=forbidden)(*[a.detach() for a in arguments()])
+    assert not calls
 
 
 def test_unknown_name() -> None:
-    with pytest.raises(SubclassAotError, match="no compiler named 'indcutor'") as error:
-        aot_compile(lambda x: x, fw_compiler="indcutor")
-    assert "eager, inductor" in str(error.value)
+    with pytest.raises(SubclassAotError) as caught:
+        aot_compile(program, fw_compiler="inducktor")
+    assert "There is no compiler named 'inducktor'.\n  Names:   eager, inductor" in str(caught.value)
+    with pytest.raises(SubclassAotError, match="no compiler named ''"):
+        aot_compile(program, bw_compiler="")
+    assert resolve("eager") is BACKENDS["eager"]
 
 
-@pytest.mark.parametrize("bad", [None, 3, []])
-def test_a_compiler_that_returns_no_function(bad: Any) -> None:
-    with pytest.raises(CompilerResultError, match=r"forward compiler returned a \w+, which cannot be called"):
-        aot_compile(lambda x: x * 2, fw_compiler=lambda graph, inputs: bad)(torch.rand(2))
+def broken(which: str, returned: Any) -> dict[str, Any]:
+    """Options of `aot_compile` with a compiler whose function ends in `returned(outputs)`."""
+    return {f"{which}_compiler": lambda graph, inputs: lambda flat: returned(tuple(graph(*flat)))}
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    "returned, got",
     [
-        (lambda out: out[:-1], "gave 1 outputs; its graph has 2"),
-        (lambda out: [*out, out[0]], "gave 3 outputs; its graph has 2"),
-        (lambda out: out[0], "outputs"),
-        (lambda out: None, "NoneType instead of a sequence"),
+        (lambda out: out[:-1], "gave {n-1} outputs; its graph has {n}"),
+        (lambda out: (*out, None), "gave {n+1} outputs; its graph has {n}"),
+        (lambda out: (), "gave 0 outputs; its graph has {n}"),
+        (lambda out: None, "gave a NoneType instead of a sequence of outputs; its graph has {n}"),
     ],
-    ids=["too few", "too many", "a tensor", "nothing"],
 )
-def test_a_forward_with_the_wrong_outputs(result: Any, said: str) -> None:
+@pytest.mark.parametrize("which, name, n", [("fw", "forward", None), ("bw", "backward", 4)])
+def test_wrong_number_of_outputs(returned: Any, got: str, which: str, name: str, n: int | None) -> None:
+    args = arguments()
+    before = [a.detach().clone() for a in args]
+    compiled = aot_compile(program, **{"bw_compiler": "eager", **broken(which, returned)})
+    with pytest.raises(CompilerResultError) as caught:
+        sum(t.sum() for t in compiled(*args)).backward()
+    if n is None:
+        n = int(str(caught.value).split("its graph has ")[1].split(".")[0])
+    expected = got.replace("{n-1}", str(n - 1)).replace("{n+1}", str(n + 1)).replace("{n}", str(n))
+    assert f"The function that the {name} compiler returned {expected}." in str(caught.value)
+    for a, b in zip(args, before, strict=True):
+        assert a.grad is None and not difference(a.detach(), b)
+
+
+@pytest.mark.parametrize("which, name", [("fw", "forward"), ("bw", "backward")])
+@pytest.mark.parametrize("returned", [None, 3, "code", (torch.ones(1),)])
+def test_a_compiler_that_returns_no_function(which: str, name: str, returned: Any) -> None:
+    options: Any = {"bw_compiler": "eager", f"{which}_compiler": lambda graph, inputs: returned}
+    compiled = aot_compile(program, **options)
+    kind = type(returned).__name__
+    with pytest.raises(CompilerResultError, match=f"The {name} compiler returned a {kind}, which cannot be called"):
+        compiled(*arguments())
+    assert compiled.recompiles == [] and "nothing was compiled yet" in compiled.explain()
+
+
+def test_errors_of_compilers_come_through_and_leave_nothing_behind() -> None:
+    failures = [ZeroDivisionError("on purpose")]
+
     def compiler(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-        return lambda inputs: result(graph(*inputs))
+        if failures:
+            raise failures.pop()
+        return graph
 
-    with pytest.raises(CompilerResultError, match=said) as error:
-        aot_compile(lambda x: (x.sin(), x.cos()), fw_compiler=compiler)(torch.rand(3))
-    assert "forward compiler" in str(error.value)
-
-
-def test_a_backward_with_too_few_outputs() -> None:
-    def compiler(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-        return lambda inputs: graph(*inputs)[:-1]
-
-    x, y = torch.rand(3, requires_grad=True), torch.rand(3, requires_grad=True)
-    out = aot_compile(lambda x, y: x * y, bw_compiler=compiler)(x, y)
-    with pytest.raises(CompilerResultError, match="backward compiler returned gave 1 outputs; its graph has 2"):
-        out.sum().backward()
-    assert x.grad is None and y.grad is None
+    compiled, args = aot_compile(program, fw_compiler=compiler), arguments()
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        compiled(*args)
+    for a, b in zip(compiled(*args), program(*args), strict=True):
+        assert not difference(a, b)
+    assert compiled.recompiles == []
 
 
-def test_an_error_in_the_compiler_leaves_nothing_behind() -> None:
-    fail = [True]
+def test_a_partitioner_that_loses_inputs() -> None:
+    def loses(joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int) -> Any:
+        forward, backward = functorch.compile.default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+        unused = [n for n in forward.graph.nodes if n.op == "placeholder" and not n.users]
+        forward.graph.erase_node(unused[0])
+        return forward, backward
 
-    def compiler(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-        if fail:
-            raise ZeroDivisionError("in the compiler")
-        return graph.forward
-
-    x = torch.ones(3)
-    compiled = aot_compile(lambda x: x.mul_(2), fw_compiler=compiler)
-    with pytest.raises(ZeroDivisionError):
-        compiled(x)
-    assert torch.equal(x, torch.ones(3)) and x._version == 0
-    fail.clear()
-    compiled(x)
-    assert torch.equal(x, torch.full((3,), 2.0)) and not compiled.recompiles
+    compiled = aot_compile(lambda x, y: x.sin(), partition_fn=loses)
+    with pytest.raises(CompilerResultError, match="has 1 inputs, but the call has 2 leaves"):
+        compiled(torch.ones(2, requires_grad=True), torch.ones(2))

@@ -69,7 +69,11 @@ FACTS: dict[str, tuple[Callable[[], tuple[Any, ...]], Callable[[], tuple[Any, ..
         lambda: (Tagged(dense(3), None, (1, 2.0)),),
         r"\(1, 2\.0\)",
     ),
-    "context of another type": (lambda: (Tagged(dense(3), None, 1),), lambda: (Tagged(dense(3), None, True),), "context"),
+    "context of another type": (
+        lambda: (Tagged(dense(3), None, 1),),
+        lambda: (Tagged(dense(3), None, True),),
+        "context",
+    ),
     "optional": (lambda: (Tagged(dense(3)),), lambda: (Tagged(dense(3), dense(3)),), "extra"),
     "number of parts": (lambda: (Parts([dense(3)]),), lambda: (Parts([dense(3), dense(3)]),), "parts_1"),
     "inner class": (

@@ -48,7 +48,9 @@ def test_a_tensor_that_wants_a_gradient_must_be_an_argument(what: torch.Tensor) 
     assert trace_joint(lambda x: x * what.detach(), torch.ones(3))
 
 
-@pytest.mark.parametrize("write", [lambda t, x: t.add_(x), lambda t, x: t[1:].copy_(x[1:]), lambda t, x: torch.add(x, 1, out=t)])
+@pytest.mark.parametrize(
+    "write", [lambda t, x: t.add_(x), lambda t, x: t[1:].copy_(x[1:]), lambda t, x: torch.add(x, 1, out=t)]
+)
 def test_a_write_into_a_found_tensor_is_an_error(write: Any) -> None:
     kept = torch.zeros(3)
 
@@ -104,4 +106,5 @@ def test_nodes_say_what_and_where_they_are() -> None:
     assert forward["mul"].splitlines()[-1].endswith("# product")
     assert any(text.endswith("# largest") for text in forward.values())
     assert backward["cos"].splitlines()[-1].endswith("# deep"), "the forward line that this gradient belongs to"
-    assert {text.splitlines()[-1].rsplit("# ")[-1] for text in backward.values() if text} == {"deep", "product", "largest"}
+    named = {text.splitlines()[-1].rsplit("# ")[-1] for text in backward.values() if text}
+    assert named == {"deep", "product", "largest"}
