@@ -109,18 +109,17 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, treespec = flatten((args, kwargs))
-        for i, specialization in enumerate(self._specializations):
+        for position, specialization in enumerate(self._specializations):
             read = specialization.guard(leaves, treespec)
             if read is not None:
+                if position:
+                    self._put_first(specialization)
                 break
         else:
-            i = len(self._specializations)
             specialization = self._specialize(Arguments.of(self.fn, args, kwargs))
+            self._put_first(specialization)
             read = specialization.guard(leaves, treespec)
             assert read is not None, "a new entry must fit the call it was made for"
-        if i:  # the one used last goes first; a new list, since another thread may be reading this one
-            others = [s for s in self._specializations if s is not specialization]
-            self._specializations = [specialization, *others][: self._cache_limit]
         return specialization.finish(specialization.call(*read))
 
     @property
@@ -138,6 +137,11 @@ class CompiledFunction:
 
         return explain(self.fn, self._specializations)
 
+    def _put_first(self, latest: Specialization) -> None:
+        """The one used last goes first. Makes a new list, since another thread may be reading the old one."""
+        others = [s for s in self._specializations if s is not latest]
+        self._specializations = [latest, *others][: self._cache_limit]
+
     def _specialize(self, arguments: Arguments) -> Specialization:
         state = runtime.global_state()
         leaves = arguments.plan().unwrap(arguments.values)
@@ -152,10 +156,7 @@ class CompiledFunction:
         guard = runtime.make_guard(arguments, trace.signature, leaves, state)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
         reason = self._reason(facts)
-        specialization = Specialization(guard, entry.call, finish, entry, graphs, trace.signature, facts, reason)
-        if not self._specializations:
-            self._specializations = [specialization]
-        return specialization
+        return Specialization(guard, entry.call, finish, entry, graphs, trace.signature, facts, reason)
 
     def _reason(self, facts: dict[str, str]) -> str:
         """Why no entry fitted: what differs from the one that is nearest."""

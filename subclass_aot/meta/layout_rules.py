@@ -49,7 +49,7 @@ def _(self: Tensor, size: Any) -> Tensor:
 
 def _row_major(func: Any) -> None:
     def rule(*args: Any, **kwargs: Any) -> Tensor:
-        result = func(*args, **kwargs)
+        result: Tensor = func(*args, **kwargs)
         return result.new_empty(result.shape)
 
     register_meta(func)(rule)

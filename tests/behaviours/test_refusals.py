@@ -12,8 +12,6 @@ from subclass_aot import aot_compile, register_meta
 from subclass_aot.errors import DataDependentError, ShapeRuleError, SubclassAotError
 from subclass_aot.testing import difference
 
-PLAIN = "this operator is asked of each inner tensor of a TwoTensor; here of what the wrapper stands for"
-
 
 @pytest.mark.parametrize(
     ("program", "operator"),

@@ -62,19 +62,16 @@ def test_row_08_outer_size_changed(kind: Any) -> None:
     follows_eager(lambda x: x * 2, (kind(3, 4),), (kind(5, 4),), reason="[5, 4]")
 
 
-class Optional:
-    """What is common to the two hand-written classes below."""
-
-    @staticmethod
-    def outer(cls: Any, like: torch.Tensor) -> Any:
-        return torch.Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype, device=like.device)
+def outside(cls: Any, like: torch.Tensor) -> Any:
+    """A wrapper written by hand, without its inner tensors yet."""
+    return torch.Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype, device=like.device)
 
 
 class WithNone(torch.Tensor):
     """Written by hand; `__tensor_flatten__` names an attribute that may be None."""
 
     def __new__(cls, data: torch.Tensor, extra: torch.Tensor | None) -> Any:
-        self = Optional.outer(cls, data)
+        self = outside(cls, data)
         self.data_, self.extra = data, extra
         return self
 
@@ -126,7 +123,7 @@ class HandBag(torch.Tensor):
     """Written by hand; `__tensor_flatten__` names attributes that are a list and a dict."""
 
     def __new__(cls, more: list[torch.Tensor], named: dict[str, torch.Tensor]) -> Any:
-        self = Optional.outer(cls, more[0])
+        self = outside(cls, more[0])
         self.more, self.named = more, named
         return self
 
