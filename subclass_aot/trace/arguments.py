@@ -17,7 +17,7 @@ from subclass_aot.flatten import FlattenPlan
 NAMESPACE = "subclass_aot"
 """The optree namespace: register container classes of your own with it (or globally) to pass them as arguments."""
 
-_TENSOR_IN_CONSTANT = """{path}: a {kind} holds a tensor (in {inside!r}), but it is passed as one Python value.
+_TENSOR_IN_CONSTANT = """{path}: this {kind} holds a tensor (in {inside!r}), but it is passed as one Python value.
   A Python value becomes a constant of the compiled function, and the tensor would be frozen with it.
   Instead: register the class as a container, optree.register_pytree_node({kind}, ..., namespace="subclass_aot"),
   or pass its tensors as arguments of their own."""

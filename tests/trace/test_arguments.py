@@ -66,12 +66,12 @@ def test_a_tensor_hidden_in_a_dataclass_is_an_error(hidden: Any) -> None:
         with pytest.raises(PlanError) as caught:
             call(lambda x, options: x * options.scale, torch.ones(2), [Options(2.0, hidden)])
         message = str(caught.value)
-        assert message.startswith("args[1][0]: a Options holds a tensor (in 'bias'), but it is passed as one Python")
+        assert message.startswith("args[1][0]: this Options holds a tensor (in 'bias'), but it is passed as one Python")
         assert 'optree.register_pytree_node(Options, ..., namespace="subclass_aot")' in message
 
 
 def test_a_tensor_in_a_set_is_an_error() -> None:
-    with pytest.raises(PlanError, match=r"kwargs\['xs'\]: a set holds a tensor \(in 'its elements'\)"):
+    with pytest.raises(PlanError, match=r"kwargs\['xs'\]: this set holds a tensor \(in 'its elements'\)"):
         trace_joint(total, xs={torch.ones(2)})
 
 
