@@ -298,6 +298,9 @@ class _EntryWriter:
         source.line("extra = []")
         made = [source.fresh(f"made_{i}") for i in range(len(self.made))]
         run = source.const(runner, "run")
+        for position in dict.fromkeys(position for position, *_ in signature.reshaped):
+            for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
+                source.line(f"leaves[{slot}] = leaves[{slot}].detach()  # what is saved of it keeps its look")
         silent, counted = self._counters(values)
         written = ""
         if self.counts:

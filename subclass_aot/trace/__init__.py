@@ -4,8 +4,6 @@ from subclass_aot.trace.arguments import ArgumentPlace as ArgumentPlace
 from subclass_aot.trace.arguments import Arguments as Arguments
 from subclass_aot.trace.arguments import ModulePlace as ModulePlace
 from subclass_aot.trace.arguments import flatten as flatten
-from subclass_aot.trace.joint import Input as Input
-from subclass_aot.trace.joint import JointSignature as JointSignature
 from subclass_aot.trace.joint import JointTrace as JointTrace
 from subclass_aot.trace.joint import trace_arguments as trace_arguments
 from subclass_aot.trace.joint import trace_joint as trace_joint
@@ -24,3 +22,5 @@ from subclass_aot.trace.sharing import Base as Base
 from subclass_aot.trace.sharing import flat_base as flat_base
 from subclass_aot.trace.sharing import has_storage as has_storage
 from subclass_aot.trace.sharing import storage_groups as storage_groups
+from subclass_aot.trace.signature import Input as Input
+from subclass_aot.trace.signature import JointSignature as JointSignature

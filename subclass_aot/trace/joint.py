@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import optree
 import torch
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError, TraceError
-from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta
+from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.meta import MetaTensor, Spec, blank, root
+from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments, flatten
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
 from subclass_aot.trace.functional import remove_mutations
@@ -23,126 +23,17 @@ from subclass_aot.trace.outputs import (
     AliasOfLeaf,
     Computed,
     InputLeaf,
-    Output,
     OutputReader,
     Value,
     ViewOfInput,
     spec_of_tangent,
 )
 from subclass_aot.trace.recorder import Recorder
-from subclass_aot.trace.sharing import Base, bases_of
+from subclass_aot.trace.sharing import bases_of
+from subclass_aot.trace.signature import Input, JointSignature
 from subclass_aot.trace.unreadable import reads_are_refused
 from subclass_aot.trace.versions import versions
 from subclass_aot.wrapper import plain_tangent
-
-_RESHAPED_INPUT = """{path} has another size, stride or offset after the call than before.
-  Before: {before}
-  After:  {after}
-  A graph can write into the data of its inputs, but not change what they look like from outside.
-  Instead: return the changed tensor, as in `return x.t()`, or make the change outside the compiled function."""
-
-_REPLACED_LEAF = """{path}: the function put another tensor into this attribute.
-  An assignment happens while tracing, not in the graph, so later calls would not repeat it.
-  Instead: write into the inner tensor, as in {path}.copy_(...), or return a new wrapper."""
-
-_SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to {value}.
-  That happens while tracing, not in the graph, so later calls would not repeat it.
-  Instead: call {path}.requires_grad_({value}) before the compiled function."""
-
-_VIEW_OF_RESHAPED = """A result is a view of {path}, and the function changes the size or strides of {path} in place.
-  Instead: return a copy of the view, or use the operator that returns a new tensor (x.t() instead of x.t_())."""
-
-_SHARED_GRADIENT = """{paths} overlap in memory, and a write that autograd must see goes into one of them.
-  The gradient of the others would not follow the write.
-  Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
-
-_LOST_GRADIENT = """A result depends on a {kind} of shape {shape} that requires grad and is no argument of the function.
-  Its gradient would be lost.
-  Instead: pass it as an argument, compile the module that owns it, or use tensor.detach() if no gradient is wanted."""
-
-_BACKWARD_WRITES = """{path} is written while gradients are computed, and in forward through memory that it shares.
-  Instead: pass tensors that do not share storage, as in x.clone()."""
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """One tensor that a call brings.
-
-    Attributes:
-        path: Where the caller finds it, such as `args[0]` or `self.head.weight`.
-        meta: How it is made of leaves.
-        specs: The spec of each of its leaves; an opaque inner value stands for itself.
-        requires_grad: Whether autograd wants a gradient.
-        is_leaf: Whether it is a leaf of autograd's graph.
-    """
-
-    path: str
-    meta: ValueMeta
-    specs: tuple[Any, ...]
-    requires_grad: bool
-    is_leaf: bool
-
-
-@dataclass(frozen=True, slots=True)
-class JointSignature:
-    """What the inputs and outputs of a joint graph mean. Holds no tensor.
-
-    Graph inputs are the tensor leaves of `inputs`, then those of `tangents`. Graph outputs are the new values of
-    `written_leaves`, the computed leaves of `rewritten`, `outputs` and `hidden`, then the leaves of `gradients`.
-
-    Attributes:
-        inputs: The tensors of the call, each once.
-        index_map: Which leaf belongs to which input.
-        graph_slots: The flat slots that are graph inputs: all but opaque inner values.
-        outputs: What each flattened result is.
-        hidden: Tensors that are no results, and of which several results are views.
-        out_treespec: The structure of the results.
-        written_leaves: Flat slots that the graph writes in place at the end of forward.
-        bases: Storages that several leaves share and the graph writes: graph inputs of their own, after the leaves,
-            with new values of their own, after those of `written_leaves`.
-        counted: Tensors whose version counter eager moves where the graph writes: the position in `inputs` and the path
-            from there, `""` for the input itself, `".codes"` for an inner tensor that is written by its own name.
-        rewritten: Inputs whose new value autograd must see: the position in `inputs` and the new value. They are
-            written by the caller, with `copy_` through the wrapper.
-        untouched: Flat slots of `rewritten` inputs that the program itself does not write.
-        reshaped: Operators that change what an input looks like from outside: the position in `inputs`, the operator,
-            its other arguments, whether autograd sees it. The caller runs them on the input itself, before it writes
-            `rewritten`.
-        num_forward_outputs: How many graph outputs belong to forward.
-        num_computed: How many of these are leaves of `rewritten` and `outputs`.
-        tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
-        gradients: For each input, how its gradient is made of the gradient leaves, or None where it has none.
-        backward_writes: Flat slots that are written while gradients are computed. Backward reads them as they are
-            when it runs: each is one more graph input after the tangents, and its new value one more output at the end.
-    """
-
-    inputs: tuple[Input, ...]
-    index_map: IndexMap
-    graph_slots: tuple[int, ...]
-    outputs: tuple[Output, ...]
-    hidden: tuple[Value, ...]
-    out_treespec: optree.PyTreeSpec
-    written_leaves: tuple[int, ...]
-    bases: tuple[Base, ...]
-    counted: tuple[tuple[int, str], ...]
-    rewritten: tuple[tuple[int, Value], ...]
-    untouched: tuple[int, ...]
-    reshaped: tuple[tuple[int, Any, tuple[Any, ...], dict[str, Any], bool], ...]
-    num_forward_outputs: int
-    num_computed: int
-    tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
-    gradients: tuple[Value | None, ...]
-    backward_writes: tuple[int, ...]
-
-    @property
-    def writes(self) -> bool:
-        """True if a call changes one of its inputs."""
-        return bool(self.written_leaves or self.bases or self.rewritten)
-
-    @property
-    def needs_backward(self) -> bool:
-        """True if autograd goes through at least one result."""
-        return bool(self.tangents)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -264,7 +155,7 @@ class _Trace:
         """Refuses what a graph cannot do to its inputs."""
         for path, before, traced in zip(self.paths, self.requires_grad, self.traced, strict=True):
             if traced.requires_grad != before and traced.is_leaf:
-                raise MutationError(_SWITCHED_GRAD.format(path=path, value=traced.requires_grad))
+                raise MutationError(refusals.SWITCHED_GRAD.format(path=path, value=traced.requires_grad))
         self.reshaped = [
             (i, *how)
             for tensor, *how in self.recorder.reshaped
@@ -277,11 +168,10 @@ class _Trace:
             if self.plan.index_map.slots[slot].outer in changed and root(after[slot]) is self.leaves[slot]:
                 continue
             if after[slot] is not self.leaves[slot] and not self._is_dense(slot):
-                raise MutationError(_REPLACED_LEAF.format(path=self.meaning(slot)))
+                raise MutationError(refusals.REPLACED_LEAF.format(path=self.meaning(slot)))
             if after[slot].spec is not self.specs[slot]:
-                raise MutationError(
-                    _RESHAPED_INPUT.format(path=self.meaning(slot), before=self.specs[slot], after=after[slot].spec)
-                )
+                path, now = self.meaning(slot), after[slot].spec
+                raise MutationError(refusals.RESHAPED_INPUT.format(path=path, before=self.specs[slot], after=now))
 
     def read_outputs(self, results: list[Any]) -> None:
         """Says what each result is, and which inputs were written how."""
@@ -319,7 +209,7 @@ class _Trace:
             if isinstance(output, Value):
                 sources = {slots[x.slot].outer for x in output.leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
             for i in sources & reshaped:
-                raise MutationError(_VIEW_OF_RESHAPED.format(path=self.paths[i]))
+                raise MutationError(refusals.VIEW_OF_RESHAPED.format(path=self.paths[i]))
 
     def find_bases(self) -> None:
         """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
@@ -348,7 +238,7 @@ class _Trace:
             connected = [j for j in owners if j != i and values[j].requires_grad and _view_base(values[j]) is base]
             if connected:
                 paths = " and ".join(self.paths[j] for j in (i, *connected))
-                raise MutationError(_SHARED_GRADIENT.format(paths=paths))
+                raise MutationError(refusals.SHARED_GRADIENT.format(paths=paths))
 
     def backward(self) -> None:
         self.tangents: list[tuple[ValueMeta, tuple[Any, ...]]] = []
@@ -389,14 +279,14 @@ class _Trace:
         based = {s for base in self.bases for s in base.slots}
         for slot in self.backward_writes:
             if slot in based:
-                raise MutationError(_BACKWARD_WRITES.format(path=self.meaning(slot)))
+                raise MutationError(refusals.BACKWARD_WRITES.format(path=self.meaning(slot)))
 
     def refuse_lost_gradients(self) -> None:
         """A wrapper met on the way, or a leaf that the function made, is no input: the graph has no gradient for it."""
         lost = foreign_leaf(self.differentiable, self.starts)
         if lost is not None:
             kind = type(lost).__name__ if not isinstance(lost, MetaTensor) else "tensor made in it"
-            raise TraceError(_LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
+            raise TraceError(refusals.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
 
     def make_tangents(self) -> tuple[Any, ...]:
         """Placeholders for the gradients that come in; their specs are known once the forward has run."""

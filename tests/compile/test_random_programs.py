@@ -29,7 +29,7 @@ EAGER_ONLY = (
 REFUSED = ("changes the size or strides", "the view cannot be made again")  # of inputs that change their look
 RESHAPES = re.compile(r"(\.t|squeeze)_\(")
 INVALIDATED = "a view that was invalidated"
-EXAMPLES = int(os.environ.get("SUBCLASS_AOT_EXAMPLES", "800"))
+EXAMPLES = int(os.environ.get("SUBCLASS_AOT_EXAMPLES", "500"))
 
 
 def _torch_two(tree: trees.Tree, size: tuple[int, ...], fill: trees.Fill) -> Any:

@@ -1,0 +1,93 @@
+"""What the inputs and outputs of a joint graph mean: a frozen value without tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import optree
+
+from subclass_aot.flatten import IndexMap, ValueMeta
+from subclass_aot.trace.outputs import Output, Value
+from subclass_aot.trace.sharing import Base
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One tensor that a call brings.
+
+    Attributes:
+        path: Where the caller finds it, such as `args[0]` or `self.head.weight`.
+        meta: How it is made of leaves.
+        specs: The spec of each of its leaves; an opaque inner value stands for itself.
+        requires_grad: Whether autograd wants a gradient.
+        is_leaf: Whether it is a leaf of autograd's graph.
+    """
+
+    path: str
+    meta: ValueMeta
+    specs: tuple[Any, ...]
+    requires_grad: bool
+    is_leaf: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JointSignature:
+    """What the inputs and outputs of a joint graph mean. Holds no tensor.
+
+    Graph inputs are the tensor leaves of `inputs`, then those of `tangents`. Graph outputs are the new values of
+    `written_leaves`, the computed leaves of `rewritten`, `outputs` and `hidden`, then the leaves of `gradients`.
+
+    Attributes:
+        inputs: The tensors of the call, each once.
+        index_map: Which leaf belongs to which input.
+        graph_slots: The flat slots that are graph inputs: all but opaque inner values.
+        outputs: What each flattened result is.
+        hidden: Tensors that are no results, and of which several results are views.
+        out_treespec: The structure of the results.
+        written_leaves: Flat slots that the graph writes in place at the end of forward.
+        bases: Storages that several leaves share and the graph writes: graph inputs of their own, after the leaves,
+            with new values of their own, after those of `written_leaves`.
+        counted: Tensors whose version counter eager moves where the graph writes: the position in `inputs` and the path
+            from there, `""` for the input itself, `".codes"` for an inner tensor that is written by its own name.
+        rewritten: Inputs whose new value autograd must see: the position in `inputs` and the new value. They are
+            written by the caller, with `copy_` through the wrapper.
+        untouched: Flat slots of `rewritten` inputs that the program itself does not write.
+        reshaped: Operators that change what an input looks like from outside: the position in `inputs`, the operator,
+            its other arguments, whether autograd sees it. The caller runs them on the input itself, before it writes
+            `rewritten`.
+        num_forward_outputs: How many graph outputs belong to forward.
+        num_computed: How many of these are leaves of `rewritten` and `outputs`.
+        tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
+        gradients: For each input, how its gradient is made of the gradient leaves, or None where it has none.
+        backward_writes: Flat slots that are written while gradients are computed. Backward reads them as they are
+            when it runs: each is one more graph input after the tangents, and its new value one more output at the end.
+    """
+
+    inputs: tuple[Input, ...]
+    index_map: IndexMap
+    graph_slots: tuple[int, ...]
+    outputs: tuple[Output, ...]
+    hidden: tuple[Value, ...]
+    out_treespec: optree.PyTreeSpec
+    written_leaves: tuple[int, ...]
+    bases: tuple[Base, ...]
+    counted: tuple[tuple[int, str], ...]
+    rewritten: tuple[tuple[int, Value], ...]
+    untouched: tuple[int, ...]
+    reshaped: tuple[tuple[int, Any, tuple[Any, ...], dict[str, Any], bool], ...]
+    num_forward_outputs: int
+    num_computed: int
+    tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
+    gradients: tuple[Value | None, ...]
+    backward_writes: tuple[int, ...]
+
+    @property
+    def writes(self) -> bool:
+        """True if a call changes one of its inputs."""
+        return bool(self.written_leaves or self.bases or self.rewritten)
+
+    @property
+    def needs_backward(self) -> bool:
+        """True if autograd goes through at least one result."""
+        return bool(self.tangents)

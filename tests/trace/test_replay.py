@@ -1,0 +1,75 @@
+"""Functionalization keeps strides and draws: what a graph without mutation computes is what eager computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from subclass_aot import TwoTensor, aot_compile, trace_joint
+
+aten: Any = torch.ops.aten
+
+WRITES: dict[str, Callable[[Any, Any], Any]] = {
+    "copy_": lambda x, y: x.copy_(y.t()),
+    "out": lambda x, y: torch.sin(y.t(), out=x),
+    "out of two": lambda x, y: torch.sort(y.t(), out=(x, torch.empty(3, 3, dtype=torch.int64)))[0],
+    "setitem": lambda x, y: x.__setitem__(slice(None), y.t()),
+    "scatter_": lambda x, y: x.scatter_(0, torch.tensor([[1]]), 0.5),
+    "index_add_": lambda x, y: x.index_add_(0, torch.tensor([1]), y[:1]),
+    "index_put_": lambda x, y: x.index_put_((torch.tensor([0, 2]),), y[1]),
+    "masked_scatter_": lambda x, y: x.masked_scatter_(x > 0.5, y.t()),
+    "cumsum_": lambda x, y: x.cumsum_(0),
+    "tril_": lambda x, y: x.tril_(),
+    "addmm_": lambda x, y: x.addmm_(y, y),
+    "mul_": lambda x, y: x.mul_(y.t()),
+    "normal_": lambda x, y: x.normal_(),
+    "bernoulli_": lambda x, y: x.bernoulli_(0.5),
+    "dropout": lambda x, y: F.dropout(x, inplace=True),
+    "alpha_dropout": lambda x, y: F.alpha_dropout(x, 0.5, training=True, inplace=True),
+    "exponential_": lambda x, y: x.exponential_(),
+    "fill a slice": lambda x, y: x[1:].fill_(2.0),
+}
+
+
+@pytest.mark.parametrize("layout", ["packed", "transposed"])
+@pytest.mark.parametrize("write", WRITES)
+def test_strides_and_draws(write: str, layout: str) -> None:
+    def program(x: Any, y: Any) -> Any:
+        value = (x if layout == "packed" else x.t()).clone()
+        WRITES[write](value, y)
+        return value, value * 2, value.as_strided((9,), (1,))
+
+    results = []
+    for call in (program, aot_compile(program)):
+        torch.manual_seed(0)
+        results.append(call(torch.rand(3, 3), torch.rand(3, 3)))
+    for expected, got in zip(*results, strict=True):
+        assert expected.stride() == got.stride()
+        torch.testing.assert_close(expected, got)
+
+
+def test_draws_on_wrappers() -> None:
+    def program(x: Any) -> Any:
+        return F.dropout(x.t()) + torch.rand_like(x.t())
+
+    results = []
+    for call in (program, aot_compile(program)):
+        torch.manual_seed(0)
+        results.append(call(TwoTensor(torch.ones(20, 30), torch.ones(20, 30))))
+    torch.testing.assert_close(results[0].a, results[1].a)
+    torch.testing.assert_close(results[0].b, results[1].b)
+
+
+def test_no_copy_is_left_of_the_detour() -> None:
+    def program(x: Any) -> Any:
+        value = x.t() * 1
+        value.cumsum_(0)
+        return value
+
+    graph = trace_joint(program, torch.rand(3, 3)).graph_module.graph
+    operators = [n.target for n in graph.nodes if n.op == "call_function"]
+    assert aten.clone.default not in operators and aten.cumsum.default in operators
