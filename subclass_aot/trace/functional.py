@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,73 +56,103 @@ def remove_mutations(
         live: Placeholders that backward writes. It reads them as they are when it runs, so each becomes one more
             input, after the tangents.
     """
-    recorder = Recorder(recorded.decompositions)  # the form of `t_` without mutation may be one of them
-    reshaped = {leaf.tag for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor)}.intersection(
-        n for n in recorded.graph.nodes if n.op == "placeholder"
-    )
-    placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
+    rewrite = _Rewrite(recorded, bases, live)
+    with rewrite.recorder, torch.no_grad():
+        leaves = rewrite.make_inputs()
+        play = functools.partial(rewrite.play, results=results, written=written, node_of_slot=node_of_slot or {})
+        out = functionalize(play, remove="mutations")(*leaves)
+    nodes = [leaf.tag for leaf in out]
+    graph = rewrite.recorder.graph
+    _drop_write_backs(graph)
+    snapshots = []
+    for node in nodes[len(results) :]:
+        snapshots.append(node.args[0])
+        if not node.users:
+            graph.erase_node(node)
+    count = len(snapshots) - len(live)
+    return Functional(rewrite.recorder, nodes[: len(results)], snapshots[:count], snapshots[count:])
 
-    def replay(*leaves: MetaTensor) -> list[Any]:
-        values: dict[fx.Node, Any] = dict(zip(placeholders, leaves, strict=False))
-        storages = leaves[len(placeholders) : len(placeholders) + len(bases)]
-        live_leaves = leaves[len(placeholders) + len(bases) :]
-        for base, storage in zip(bases, storages, strict=True):
-            for slot in base.slots:
-                node = (node_of_slot or {})[slot]
-                spec = node.meta["spec"]
-                values[node] = storage.as_strided(spec.size, spec.stride, spec.offset)
-        end_values = [values[n] for n in written] + list(storages)
-        for node in reshaped:  # what they look like changes, what they are views of does not
-            values[node] = torch.ops.aten.alias.default(values[node])
-        snapshots: list[Any] | None = None
-        for node in recorded.graph.nodes:
-            if node.op == "placeholder":
-                continue
-            phase = "backward" if node.meta["partitioner_tag"] == "is_backward" else "forward"
-            if phase == "backward" and snapshots is None:
-                snapshots = [x.clone() for x in end_values]
-                recorder.phase = "backward"
-                values.update(zip(live, live_leaves, strict=True))
-            recorder.stack_of = lambda text=node.meta["stack_trace"]: text
-            if node.op == "get_attr":
-                values[node] = recorder.constant(node.target, recorded.constants[node.target])
-            elif node.target is operator.getitem:
-                values[node] = values[node.args[0]][node.args[1]]
-            else:
-                args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = replay_operator(recorder.graph, node.target, args, kwargs)
-        if snapshots is None:
-            snapshots = [x.clone() for x in end_values]
-        return [values[n] for n in results] + snapshots + [x.clone() for x in live_leaves]
 
-    with recorder:
+class _Rewrite:
+    """A recorded graph, and the recorder that it is played to."""
+
+    def __init__(self, recorded: Recorder, bases: Sequence[Base], live: Sequence[fx.Node]) -> None:
+        self.recorded = recorded
+        self.recorder = Recorder(recorded.decompositions)  # the form of `t_` without mutation may be one of them
+        self.bases = bases
+        self.live = live
+        self.placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
+        reshaped = {leaf.tag for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor)}
+        self.reshaped = [n for n in self.placeholders if n in reshaped]
+
+    def make_inputs(self) -> list[MetaTensor]:
+        """The inputs of the new graph: those of the old one, bases before the tangents, live ones at the end."""
+        recorder = self.recorder
         leaves = []
-        for node in placeholders:
+        for node in self.placeholders:
             recorder.phase = "backward" if is_tangent(node) else "forward"
             leaves.append(recorder.placeholder(node.target, node.meta["spec"], node.meta["meaning"]))
         recorder.phase = "forward"
         first_tangent = next((leaf.tag for leaf in leaves if is_tangent(leaf.tag)), None)
-        for number, base in enumerate(bases, 1):
+        for number, base in enumerate(self.bases, 1):
             leaf = recorder.placeholder(f"primals_base_{number}", base.spec, "a storage that several leaves share")
             if first_tangent is not None:
                 first_tangent.prepend(leaf.tag)
             leaves.append(leaf)
         recorder.phase = "backward"
-        for number, node in enumerate(live, 1):
+        for number, node in enumerate(self.live, 1):
             meaning = f"{node.meta['meaning']} when backward runs"
             leaves.append(recorder.placeholder(f"tangents_live_{number}", node.meta["spec"], meaning))
         recorder.phase = "forward"
-        with torch.no_grad():
-            out = functionalize(replay, remove="mutations")(*leaves)
-    nodes = [leaf.tag for leaf in out]
-    _drop_write_backs(recorder.graph)
-    snapshots = []
-    for node in nodes[len(results) :]:
-        snapshots.append(node.args[0])
-        if not node.users:
-            recorder.graph.erase_node(node)
-    count = len(snapshots) - len(live)
-    return Functional(recorder, nodes[: len(results)], snapshots[:count], snapshots[count:])
+        return leaves
+
+    def play(
+        self,
+        *leaves: Any,
+        results: Sequence[fx.Node],
+        written: Sequence[fx.Node],
+        node_of_slot: Mapping[int, fx.Node],
+    ) -> list[Any]:
+        """Runs the old graph on new inputs.
+
+        Returns:
+            `results`; then copies of `written` and of the bases, taken when the forward ended; then copies of the live
+            inputs at the end.
+        """
+        values: dict[fx.Node, Any] = dict(zip(self.placeholders, leaves, strict=False))
+        storages = leaves[len(self.placeholders) : len(self.placeholders) + len(self.bases)]
+        live_leaves = leaves[len(self.placeholders) + len(self.bases) :]
+        for base, storage in zip(self.bases, storages, strict=True):
+            for slot in base.slots:
+                spec = node_of_slot[slot].meta["spec"]
+                values[node_of_slot[slot]] = storage.as_strided(spec.size, spec.stride, spec.offset)
+        end_values = [values[n] for n in written] + list(storages)
+        for node in self.reshaped:  # what they look like changes, what they are views of does not
+            values[node] = torch.ops.aten.alias.default(values[node])
+        snapshots: list[Any] | None = None
+        for node in self.recorded.graph.nodes:
+            if node.op == "placeholder":
+                continue
+            if snapshots is None and node.meta["partitioner_tag"] == "is_backward":
+                snapshots = [x.clone() for x in end_values]
+                self.recorder.phase = "backward"
+                values.update(zip(self.live, live_leaves, strict=True))
+            values[node] = self.play_node(node, values)
+        if snapshots is None:
+            snapshots = [x.clone() for x in end_values]
+        return [values[n] for n in results] + snapshots + [x.clone() for x in live_leaves]
+
+    def play_node(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+        """Runs one node of the old graph."""
+        target: Any = node.target
+        self.recorder.stack_of = lambda: str(node.meta["stack_trace"])
+        if node.op == "get_attr":
+            return self.recorder.constant(target, self.recorded.constants[target])
+        args: Any
+        args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+        if target is operator.getitem:
+            return args[0][args[1]]
+        return replay_operator(self.recorder.graph, target, args, kwargs)
 
 
 def is_tangent(node: fx.Node) -> bool:
