@@ -34,8 +34,11 @@ def settle(found: Counters) -> None:
 
 
 def reshape(func: Any, rest: Sequence[Any], kwargs: Mapping[str, Any], tensor: torch.Tensor) -> None:
-    """Runs `func(tensor, *rest, **kwargs)`, which changes sizes and strides; what is saved of its data stays valid."""
-    version = None if tensor.is_inference() else tensor._version
+    """Runs `func(tensor, *rest, **kwargs)`, which changes sizes and strides.
+
+    It was counted before anything was saved, so that what is saved of the tensor's data stays valid. Here the counter
+    goes back for it, and not afterwards: a view that autograd follows notes the version that an operator leaves.
+    """
+    if not tensor.is_inference() and tensor._version:
+        _torch.set_versions((tensor,), (tensor._version - 1,))
     func(tensor, *rest, **kwargs)
-    if version is not None:
-        _torch.set_versions((tensor,), (version,))

@@ -43,6 +43,9 @@ WRITES = (
 )  # fmt: skip
 """What changes a tensor."""
 
+RESHAPES = re.compile(r"(\.t|squeeze)_\(")
+"""What changes the size or the strides of a tensor."""
+
 INNER = ("a", "b", "value", "extra", "codes", "scale", "parts[0]")
 """Attributes of the classes of `trees` under which inner tensors are."""
 
@@ -201,7 +204,7 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
     with mode_of(empty):
         for _ in range(draw(st.integers(0, max_statements))):
             text, no_grad = draw(_statements(list(values))), draw(st.integers(0, 4)) == 0
-            if _ambiguous(text, values):
+            if _ambiguous(text, no_grad, values):
                 continue
             try:
                 _run(text, no_grad, values)
@@ -231,14 +234,18 @@ def _statements(draw: st.DrawFn, names: list[str]) -> str:
     return text if kind is WRITES else f"v{len(names)} = {text}"
 
 
-def _ambiguous(text: str, values: dict[str, Any]) -> bool:
-    """True for a write whose result depends on the order of eager's loops.
+def _ambiguous(text: str, no_grad: bool, values: dict[str, Any]) -> bool:
+    """True for a write of which eager has no clear idea.
 
-    It reads another view of what it writes, or several elements of what it writes are one place in memory.
+    It reads another view of what it writes, or several elements of what it writes are one place in memory, so that the
+    order of loops matters; or autograd is not told that a tensor which it follows is turned.
     """
     if text.split(" = ")[0].isidentifier():
         return False
-    first, *others = [dense_leaves(values[name]) for name in dict.fromkeys(re.findall(r"\b[xv]\d+", text))]
+    names = list(dict.fromkeys(re.findall(r"\b[xv]\d+", text)))
+    if no_grad and RESHAPES.search(text) and values[names[0]].requires_grad:
+        return True
+    first, *others = [dense_leaves(values[name]) for name in names]
     storages = {leaf.untyped_storage().data_ptr() for leaf in first}
     return (
         any(leaf.untyped_storage().data_ptr() in storages for other in others for leaf in other)

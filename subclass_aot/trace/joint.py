@@ -175,7 +175,8 @@ class _Trace:
 
     def read_outputs(self, results: list[Any]) -> None:
         """Says what each result is, and which inputs were written how."""
-        reader = OutputReader(self.traced, self.leaves, self.recorder.admit, autograd_views=not self.inference)
+        reshaped = [tensor for tensor, *_ in self.recorder.reshaped]
+        reader = OutputReader(self.traced, self.leaves, self.recorder.admit, not self.inference, reshaped)
         written = {leaf for leaf, phases in self.recorder.written.items() if "forward" in phases}
         self.written_leaves: list[int] = []
         self.rewritten: list[tuple[int, Value]] = []

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.errors import TraceError
+from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.meta import MetaTensor, Spec, root
 from subclass_aot.trace.history import has_history
@@ -116,6 +116,7 @@ class OutputReader:
         admit: Makes a leaf of a real tensor that stands beside traced ones in a wrapper.
         autograd_views: Whether views of inputs are made again as autograd saw them. Inference mode has no such views;
             there they share storage leaf by leaf.
+        reshaped: Tensors whose size or strides the function changed in place. A view of one may not fit it any more.
     """
 
     def __init__(
@@ -124,7 +125,9 @@ class OutputReader:
         leaves: Sequence[Any],
         admit: Callable[[torch.Tensor], MetaTensor],
         autograd_views: bool = True,
+        reshaped: Sequence[Any] = (),
     ) -> None:
+        self.reshaped = {id(t) for t in reshaped}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
@@ -223,6 +226,9 @@ class OutputReader:
 
     def _replay(self, result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
         """How the view is made, taken from a twin that belongs to no trace, so that nothing is held on to."""
+        if id(base) in self.reshaped:
+            reason = "the function changes the size or strides of its base in place"
+            raise MutationError(_LOST_VIEW.format(reason=reason))
         try:
             with _torch.disable_current_modes(), torch.no_grad():
                 clean = _torch.view_function(result)(MetaTensor.like(base.detach()))
