@@ -16,15 +16,24 @@ Counters = tuple[tuple[torch.Tensor, ...], tuple[int, ...]]
 """Tensors, and the version that each is to have once the graph has run."""
 
 
+Change = tuple[Any, tuple[Any, ...], Mapping[str, Any], bool]
+"""An operator such as `t_`, its arguments after the tensor, and whether autograd sees it."""
+
+
 def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) -> Counters:
     """What to settle once the graph has run; tensors of inference mode have no version.
 
     Args:
         silent: Leaves that the graph writes and eager writes below autograd, through the wrapper around them.
-        counted: Tensors whose version eager moves. They come last: some may share a counter with silent ones.
+        counted: Tensors whose version eager moves, once for each time that they are in the list. They come last: some
+            may share a counter with silent ones.
     """
     versions = [(x, x._version) for x in silent if not x.is_inference()]
-    versions += [(x, x._version + 1) for x in counted if not x.is_inference()]
+    moves: dict[int, int] = {}
+    for x in counted:
+        if not x.is_inference():
+            moves[id(x)] = moves.get(id(x), 0) + 1
+            versions.append((x, x._version + moves[id(x)]))
     return tuple([x for x, _ in versions]), tuple([version for _, version in versions])
 
 
@@ -33,12 +42,14 @@ def settle(found: Counters) -> None:
     _torch.set_versions(*found)
 
 
-def reshape(func: Any, rest: Sequence[Any], kwargs: Mapping[str, Any], tensor: torch.Tensor) -> None:
-    """Runs `func(tensor, *rest, **kwargs)`, which changes sizes and strides.
+def reshape(changes: Sequence[Change], tensor: torch.Tensor) -> None:
+    """Changes the sizes and strides of an input.
 
-    It was counted before anything was saved, so that what is saved of the tensor's data stays valid. Here the counter
-    goes back for it, and not afterwards: a view that autograd follows notes the version that an operator leaves.
+    The changes were counted before anything was saved, so that what is saved of the tensor's data stays valid. Here the
+    counter goes back for them, and not afterwards: a view that autograd follows notes the version that it is left at.
     """
-    if not tensor.is_inference() and tensor._version:
-        _torch.set_versions((tensor,), (tensor._version - 1,))
-    func(tensor, *rest, **kwargs)
+    if not tensor.is_inference():
+        _torch.set_versions((tensor,), (max(0, tensor._version - len(changes)),))
+    for func, rest, kwargs, tracked in changes:
+        with torch.set_grad_enabled(tracked):
+            func(tensor, *rest, **kwargs)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -74,7 +73,7 @@ class _EntryWriter:
         self.made += signature.hidden
         self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.made]
         self.wanted = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
-        self.counts = bool(signature.counted or signature.written_leaves)
+        self.counts = bool(signature.counted or signature.written_leaves or signature.reshaped)
         self.checked_wrappers = self._wrappers_to_check()
 
     def write(self) -> Entry:
@@ -298,7 +297,10 @@ class _EntryWriter:
         source.line("extra = []")
         made = [source.fresh(f"made_{i}") for i in range(len(self.made))]
         run = source.const(runner, "run")
-        for position in dict.fromkeys(position for position, *_ in signature.reshaped):
+        changes: dict[int, list[counters.Change]] = {}
+        for position, *change in signature.reshaped:
+            changes.setdefault(position, []).append(tuple(change))
+        for position in changes:
             for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
                 source.line(f"leaves[{slot}] = leaves[{slot}].detach()  # what is saved of it keeps its look")
         silent, counted = self._counters(values)
@@ -320,10 +322,8 @@ class _EntryWriter:
         extra = [n for n, t in zip(made, self.through_autograd, strict=True) if not t]
         if extra:
             source.line(f"({', '.join(extra)},) = extra")
-        for position, func, rest, kwargs, tracked in signature.reshaped:
-            how = source.const(functools.partial(counters.reshape, func, rest, kwargs), func.name())
-            with nullcontext() if tracked else source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
-                source.line(f"{how}({values[position]})")
+        for position, of_input in changes.items():
+            source.line(f"{source.const(functools.partial(counters.reshape, of_input), 'reshape')}({values[position]})")
         for (position, _), name in zip(signature.rewritten, made, strict=False):
             source.line(f"{values[position]}.copy_({name})")
         source.line(f"return [{', '.join(self._results(source, values, made[len(signature.rewritten):]))}]")
@@ -365,7 +365,8 @@ class _EntryWriter:
             f"leaves[{slot_of[outer, path]}]" if path and (outer, path) in slot_of else values[outer] + path
             for outer, path in signature.counted
         ]
-        return silent, counted
+        turned = [values[position] for position, *_ in signature.reshaped]
+        return silent, [name for name in counted if name not in turned] + turned
 
 
 def _emit_view(source: Source, replay: Callable[..., Any], base: str, grad: bool) -> str:

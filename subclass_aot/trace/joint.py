@@ -218,7 +218,7 @@ class _Trace:
         slots = self.plan.index_map.slots
         self.counted = [
             (i, path)
-            for i in dict.fromkeys([*(slots[s].outer for s in self.written_leaves), *(i for i, *_ in self.reshaped)])
+            for i in dict.fromkeys(slots[s].outer for s in self.written_leaves)
             for path, version in versions(self.traced[i], self.plan.metas[i]).items()
             if version != self.versions[i][path]
         ]

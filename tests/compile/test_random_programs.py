@@ -152,8 +152,9 @@ def compare(expected: Run, got: Run, program: Program) -> None:
         *((f"behind {i}", a, b) for i, (a, b) in enumerate(zip(expected.behind, got.behind, strict=True))),
     ):
         found = difference(a, b)
-        given_up = a is INVALIDATED or b is INVALIDATED and program.mode == "inference"
-        assert not found or given_up, f"{name}: {found}"
+        # Of views of an input that is written under inference mode autograd says one thing or another.
+        unclear = program.mode == "inference" and (b is INVALIDATED or found.startswith("is_leaf"))
+        assert not found or a is INVALIDATED or unclear, f"{name}: {found}"
     kept = [i for i, x in enumerate(expected.results) if isinstance(x, torch.Tensor)]
     mine, eager = ([*r.arguments, *(r.results[i] for i in kept)] for r in (got, expected))
     assert sharing(mine) == sharing(eager), f"aliasing: {sharing(eager)} expected, {sharing(mine)} got"
