@@ -61,7 +61,7 @@ class IndexMap:
         ranges: For each outer value, its flat positions.
 
     >>> import torch
-    >>> from torch.testing._internal.two_tensor import TwoTensor
+    >>> from subclass_aot.tensors import TwoTensor
     >>> from subclass_aot.flatten import create_subclass_meta
     >>> x = torch.ones(2)
     >>> index_map = IndexMap.of(create_subclass_meta([x, TwoTensor(x, x)]))

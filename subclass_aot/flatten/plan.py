@@ -33,7 +33,7 @@ class FlattenPlan:
         where: What errors call the list.
 
     >>> import torch
-    >>> from torch.testing._internal.two_tensor import TwoTensor
+    >>> from subclass_aot.tensors import TwoTensor
     >>> values = [torch.zeros(2), TwoTensor(torch.ones(2), torch.ones(2)), "a string"]
     >>> plan = FlattenPlan.of(values)
     >>> leaves = plan.unwrap(values)

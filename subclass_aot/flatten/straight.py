@@ -49,7 +49,7 @@ def straight_unwrap(
         The function; the careful one where another would not be faster, or where there is more to compare than classes.
 
     >>> import torch
-    >>> from torch.testing._internal.two_tensor import TwoTensor
+    >>> from subclass_aot.tensors import TwoTensor
     >>> from subclass_aot.flatten import create_subclass_meta
     >>> x = torch.ones(2)
     >>> metas = create_subclass_meta([x, TwoTensor(TwoTensor(x, x), x)])
