@@ -12,7 +12,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError, SubclassAotError
-from subclass_aot.meta import Spec
+from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.runtime.entangled import then_write, without_entangled_writes
 
 BoxedFunction = Callable[[list[Any]], Sequence[Any]]
@@ -88,6 +88,12 @@ def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Boxed
     return boxed(graph.forward)
 
 
+def solver_of(graph: fx.GraphModule) -> Any:
+    """What the symbolic sizes in a graph belong to, or None if it has none."""
+    specs = (n.meta["spec"] for n in graph.graph.nodes if "spec" in n.meta)
+    return next((spec.solver for spec in specs if spec.solver is not None), None)
+
+
 def fake_of(spec: Spec, mode: Any) -> Any:
     """The fake tensor that torch's own passes want where this library has a `MetaTensor`."""
     with mode:
@@ -97,8 +103,8 @@ def fake_of(spec: Spec, mode: Any) -> Any:
 def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     """Torch's own compiler. It wants fake tensors, where this library has tensors that cost nothing to make."""
     graph, written = without_entangled_writes(graph)
-    mode = _torch.fake_mode()
-    fakes = [fake_of(x.spec, mode) for x in inputs]
+    mode = _torch.fake_mode(solver_of(graph))
+    fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else x for x in inputs]
     compiled: BoxedFunction = _torch.compile_with_inductor(graph, fakes, mode, is_backward)
     return then_write(compiled, written)
 

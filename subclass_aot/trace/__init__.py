@@ -4,11 +4,17 @@ from subclass_aot.trace.arguments import ArgumentPlace as ArgumentPlace
 from subclass_aot.trace.arguments import Arguments as Arguments
 from subclass_aot.trace.arguments import ModulePlace as ModulePlace
 from subclass_aot.trace.arguments import flatten as flatten
+from subclass_aot.trace.dynamic import DynamicSizes as DynamicSizes
+from subclass_aot.trace.dynamic import mark_dynamic as mark_dynamic
+from subclass_aot.trace.dynamic import marked_sizes as marked_sizes
+from subclass_aot.trace.dynamic import tensors_of as tensors_of
 from subclass_aot.trace.joint import JointTrace as JointTrace
 from subclass_aot.trace.joint import trace_arguments as trace_arguments
 from subclass_aot.trace.joint import trace_joint as trace_joint
+from subclass_aot.trace.numbers import is_number as is_number
 from subclass_aot.trace.outputs import AliasOfLeaf as AliasOfLeaf
 from subclass_aot.trace.outputs import Computed as Computed
+from subclass_aot.trace.outputs import ComputedNumbers as ComputedNumbers
 from subclass_aot.trace.outputs import Constant as Constant
 from subclass_aot.trace.outputs import InputLeaf as InputLeaf
 from subclass_aot.trace.outputs import Output as Output
