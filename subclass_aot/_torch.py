@@ -212,9 +212,7 @@ def inductor_decompositions() -> Any:
 def compile_with_inductor(graph: Any, fakes: list[Any], mode: Any, is_backward: bool) -> Any:
     """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there."""
     from torch._inductor.compile_fx import compile_fx_inner
-    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-    FakeTensorProp(graph, mode).propagate_dont_convert_inputs(*fakes)
     with torch._guards.tracing(torch._guards.TracingContext(mode)):
         return compile_fx_inner(graph, fakes, is_backward=is_backward)
 
@@ -330,6 +328,14 @@ def surely(condition: Any) -> bool:
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
     return bool(statically_known_true(condition))
+
+
+def bindings_of(env: Any, numbers: list[Any], result: Any) -> Any:
+    """Where in an operator's result its unknown numbers are found, as inductor wants it on the node."""
+    from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
+
+    env.pending_fresh_unbacked_symbols[:] = [s for n in numbers for s in n.node.expr.free_symbols]
+    return compute_unbacked_bindings(env, result)
 
 
 def unknown_number(env: Any, kind: str) -> Any:

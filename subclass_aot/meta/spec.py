@@ -116,6 +116,13 @@ class Spec:
         dims = zip(self.size, self.stride, strict=True)
         return any(type(step) is int and step == 0 and _torch.surely(length > 1) for length, step in dims)
 
+    def equals(self, other: Spec) -> bool:
+        """Whether two specs are one, given what is known now: symbols may have turned out to be equal since."""
+        if self is other or self.solver is None and other.solver is None:
+            return self is other
+        parts = (map(key_of, (*s.size, None, *s.stride, s.offset, s.dtype, s.device)) for s in (self, other))
+        return len(set(map(tuple, parts))) == 1
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Spec is immutable: make another one with Spec.make(...) instead of setting {name!r}.")
 

@@ -304,7 +304,7 @@ def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
     ):
         if written is not None:
             argument = pick(written, args, kwargs)
-            if argument.spec is not spec:
+            if argument.spec is not spec and not argument.spec.equals(spec):
                 set_spec(argument, spec)
             results.append(argument)
         elif viewed is not None:

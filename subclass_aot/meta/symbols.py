@@ -71,8 +71,8 @@ class Symbols:
         """A number or an assumption as Python text, with the names of the symbols for symbols.
 
         >>> symbols = Symbols()
-        >>> symbols.text(symbols.size(8, "x.size(0)") * 2 + 1)
-        '2*s0 + 1'
+        >>> symbols.text(symbols.size(8, "x.size(0)") // 2)
+        '(s0 // 2)'
         """
         if isinstance(number, int):
             return str(number)

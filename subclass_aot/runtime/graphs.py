@@ -12,8 +12,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError
-from subclass_aot.meta import MetaTensor, Spec
-from subclass_aot.runtime.backends import fake_of, solver_of
+from subclass_aot.runtime.backends import fake_of, map_leaves, solver_of
 from subclass_aot.trace import JointTrace, default_partition, is_number
 
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -69,7 +68,7 @@ def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
         own = {n.name: n.meta["val"] for n in joint.graph.nodes if "val" in n.meta}
         for node in joint.graph.nodes:
             if node.name in own:
-                node.meta["val"] = _map_leaves(fake, own[node.name])
+                node.meta["val"] = map_leaves(fake, own[node.name])
         inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
         graphs = partition_fn(joint, inputs, **options)
         for graph in (joint, *graphs):
@@ -129,13 +128,6 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
             for i, n in enumerate(computed)
         ),
     )
-
-
-def _map_leaves(make: Callable[[Spec], Any], val: Any) -> Any:
-    """What a node stands for (a leaf, or several), with another tensor for each leaf."""
-    if isinstance(val, tuple | list):
-        return type(val)(_map_leaves(make, v) for v in val)
-    return make(val.spec) if isinstance(val, MetaTensor) else val
 
 
 def _copy_of(graph: fx.Graph, node: fx.Node) -> fx.Node:

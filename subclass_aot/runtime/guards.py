@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
-from subclass_aot.flatten import SYMBOLIC, AbsentMeta, ContainerMeta, PlainTensorMeta, SubclassCreationMeta
+from subclass_aot.flatten import (
+    SYMBOLIC,
+    AbsentMeta,
+    ContainerMeta,
+    FlattenPlan,
+    PlainTensorMeta,
+    SubclassCreationMeta,
+)
 from subclass_aot.meta import is_symbolic
 from subclass_aot.runtime.sizes import SizeGuards
 from subclass_aot.trace import ArgumentPlace, Arguments, JointSignature, ModulePlace, has_storage, storage_groups
@@ -34,25 +41,23 @@ def global_state() -> tuple[Any, ...]:
     return tuple(state)
 
 
-def make_guard(arguments: Arguments, signature: JointSignature, leaves: Sequence[Any], state: tuple[Any, ...]) -> Guard:
+def make_guard(arguments: Arguments, signature: JointSignature, state: tuple[Any, ...]) -> Guard:
     """Generates the guard of one entry.
 
     Args:
         arguments: The call that the entry was made for.
         signature: Its signature.
-        leaves: The flat slots of that call.
         state: `global_state()` of that call.
     """
-    return _GuardWriter(arguments, signature, leaves, state).write()
+    return _GuardWriter(arguments, signature, state).write()
 
 
 class _GuardWriter:
-    def __init__(
-        self, arguments: Arguments, signature: JointSignature, leaves: Sequence[Any], state: tuple[Any, ...]
-    ) -> None:
+    def __init__(self, arguments: Arguments, signature: JointSignature, state: tuple[Any, ...]) -> None:
         self.arguments = arguments
         self.signature = signature
-        self.leaves = leaves
+        plan = FlattenPlan(tuple(given.meta for given in signature.inputs), "inputs")
+        self.leaves = plan.unwrap(arguments.values)
         self.state = state
         doc = "The tensors of a call and their leaves, or None if it does not fit."
         self.source = Source("guard", "leaves, treespec", doc)

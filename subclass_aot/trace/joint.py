@@ -214,7 +214,7 @@ class _Trace:
                 continue
             if after[slot] is not self.leaves[slot] and not self._is_dense(slot):
                 raise MutationError(refusals.REPLACED_LEAF.format(path=self.meaning(slot)))
-            if after[slot].spec is not self.specs[slot]:
+            if not after[slot].spec.equals(self.specs[slot]):
                 path, now = self.meaning(slot), after[slot].spec
                 raise MutationError(refusals.RESHAPED_INPUT.format(path=path, before=self.specs[slot], after=now))
 

@@ -1,8 +1,8 @@
 """What the tests of "What compiles, and how" share: kinds of wrappers, compilers, and the comparison with eager.
 
 A test that takes `kind` runs for each of KINDS. `@pytest.mark.unfit(two="why")` leaves one out, where what the row is
-about cannot be said of that class. A test that takes `agree` runs with the compiler "eager", and with "inductor" too
-for the kinds that `@pytest.mark.inductor("two")` names.
+about cannot be said of that class. A test that takes `agree` runs with the compiler "eager", with symbolic sizes too
+("symbolic"), and with "inductor" for the kinds that `@pytest.mark.inductor("two")` names.
 """
 
 from __future__ import annotations
@@ -146,6 +146,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases = [(k, "eager") for k in kinds] + [(k, "inductor") for k in inductor]
     else:
         cases = [(None, "eager")] + [(None, "inductor")] * (markers["inductor"] is not None)
+    if "compiler" in metafunc.fixturenames:
+        cases += [(k, "symbolic") for k, compiler in cases if compiler == "eager"]
     names = [n for n in ("kind", "compiler") if n in metafunc.fixturenames]
     if not names:
         return
@@ -184,7 +186,8 @@ def agree(compiler: str) -> Callable[..., Any]:
     """
 
     def agree(program: Callable[..., Any], make: Callable[[], tuple[Any, ...]], later: Any = None) -> Any:
-        compiled = aot_compile(program, fw_compiler=compiler)
+        symbolic = compiler == "symbolic"
+        compiled = aot_compile(program, fw_compiler="eager" if symbolic else compiler, dynamic=symbolic)
         for _ in range(2):
             compare(observe(program, make(), later), observe(compiled, make(), later))
         assert not compiled.recompiles
