@@ -342,13 +342,11 @@ def unknown_number(env: Any, kind: str) -> Any:
     """A number that depends on data: a "size", which is not negative, an "int", a "float" or a "bool"."""
     from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
 
-    if kind == "bool":
-        return env.create_unbacked_symbool()
-    if kind == "float":
-        return env.create_unbacked_symfloat()
-    number = env.create_unbacked_symint()
+    make = {"bool": env.create_unbacked_symbool, "float": env.create_unbacked_symfloat}
+    number = make.get(kind, env.create_unbacked_symint)()
     if kind == "size":
         _constrain_range_for_size(number)
+    env.pending_fresh_unbacked_symbols.clear()  # which operator made it is known here, and not to be searched for
     return number
 
 
