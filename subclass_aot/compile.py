@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import optree
 from subclass_aot import runtime
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.guards import Guard
+from subclass_aot.runtime.kept import Kept
 from subclass_aot.trace import Arguments, JointSignature, flatten, trace_arguments
 
 
@@ -105,6 +107,7 @@ class CompiledFunction:
         self._decompositions = {**self._forward.decompositions(), **(decompositions or {})}
         self._cache_limit = cache_limit
         self._specializations: list[Specialization] = []
+        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -153,7 +156,7 @@ class CompiledFunction:
         if graphs.backward is not None:
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward)
-        guard = runtime.make_guard(arguments, trace.signature, leaves, state)
+        guard = runtime.make_guard(arguments, trace.signature, leaves, state, self._kept)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
         reason = self._reason(facts)
         return Specialization(guard, entry.call, finish, entry, graphs, trace.signature, facts, reason)

@@ -27,7 +27,8 @@ def _section(specialization: Any) -> list[str]:
     for given in signature.inputs:
         leaves = ", ".join(map(str, given.specs))
         grad = " requires_grad" if given.requires_grad else ""
-        lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}")
+        static = " static" if given.is_static else ""
+        lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}{static}")
     lines.append("outputs")
     for i, output in enumerate(signature.outputs):
         lines.append(f"  {i}: {_output(output, signature)}")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSet, Sequence
 from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot import _native, _torch
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import AbsentMeta, ContainerMeta, PlainTensorMeta, SubclassCreationMeta
+from subclass_aot.runtime.kept import Kept, positions_to_keep
 from subclass_aot.trace import ArgumentPlace, Arguments, JointSignature, ModulePlace, has_storage, storage_groups
 
 Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
@@ -32,7 +33,13 @@ def global_state() -> tuple[Any, ...]:
     return tuple(state)
 
 
-def make_guard(arguments: Arguments, signature: JointSignature, leaves: Sequence[Any], state: tuple[Any, ...]) -> Guard:
+def make_guard(
+    arguments: Arguments,
+    signature: JointSignature,
+    leaves: Sequence[Any],
+    state: tuple[Any, ...],
+    together: MutableSet[Kept] | None = None,
+) -> Guard:
     """Generates the guard of one entry.
 
     Args:
@@ -40,22 +47,31 @@ def make_guard(arguments: Arguments, signature: JointSignature, leaves: Sequence
         signature: Its signature.
         leaves: The flat slots of that call.
         state: `global_state()` of that call.
+        together: What the guards of one function keep from call to call; they forget together.
     """
-    return _GuardWriter(arguments, signature, leaves, state).write()
+    return _GuardWriter(arguments, signature, leaves, state, set() if together is None else together).write()
 
 
 class _GuardWriter:
     def __init__(
-        self, arguments: Arguments, signature: JointSignature, leaves: Sequence[Any], state: tuple[Any, ...]
+        self,
+        arguments: Arguments,
+        signature: JointSignature,
+        leaves: Sequence[Any],
+        state: tuple[Any, ...],
+        together: MutableSet[Kept],
     ) -> None:
         self.arguments = arguments
         self.signature = signature
         self.leaves = leaves
         self.state = state
+        self.together = together
         doc = "The tensors of a call and their leaves, or None if it does not fit."
         self.source = Source("guard", "leaves, treespec", doc)
         self.outer: list[str] = []
         self.inner: list[str] = []
+        self.by_value: dict[int, str] = {}
+        self.leaves_of: dict[int, list[str]] = {}
         self.checked: list[tuple[str, Any]] = []
 
     def write(self) -> Guard:
@@ -63,10 +79,16 @@ class _GuardWriter:
         self.refuse_if(f"treespec != {const(self.arguments.treespec, 'treespec')}")
         self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
         self.constants()
-        self.modules()
-        self.tensors()
-        for name, value, meta in zip(self.outer, self.arguments.values, self._metas(), strict=True):
-            self.wrapper(name, value, meta)
+        self.training()
+        everything = set(range(len(self.arguments.values)))
+        kept = positions_to_keep(self.arguments, self._metas()) if _native.ONE_CALL_PAYS else set()
+        if kept or (_native.ONE_CALL_PAYS and self.arguments.modules):
+            self.keep(kept)
+        else:
+            self.modules()
+        self.tensors(everything - kept)
+        self.outer = [self.by_value[i] for i in sorted(everything)]
+        self.inner = [leaf for i in sorted(everything) for leaf in self.leaves_of[i]]
         self.specs()
         self.autograd_leaves()
         if self.signature.writes:
@@ -96,12 +118,39 @@ class _GuardWriter:
                 same = self.source.const(_same_constant, "same_constant")
                 self.refuse_if(f"leaves[{i}] is not {name} and not {same}(leaves[{i}], {name})")
 
-    def modules(self) -> None:
-        """The tree of modules, their mode, and the names of what they hold."""
+    def training(self) -> None:
+        """The mode of every module."""
         for path, module in self.arguments.modules:
             m = self.source.const(module, path.replace(".", "_"))
-            conditions = [f"{m}.training is not {module.training}"]
-            for table in ("_parameters", "_buffers"):
+            self.refuse_if(f"{m}.training is not {module.training}")
+
+    def keep(self, positions: set[int]) -> None:
+        """Reads modules and what they hold in a function of its own, once. See Note [What is kept]."""
+        guard = self.source
+        self.source = guard.sibling("read", "leaves", "What is read once and not at each call, or None if it differs.")
+        self.modules()
+        self.tensors(positions)
+        names = dict.fromkeys(name for name, _ in self.checked)
+        tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*_CONTENTS, *_HOOKS)]
+        self.source.line(f"return ({''.join(name + ', ' for name in names)})")
+        read, self.source = self.source, guard
+        kept = guard.const(Kept(read.build(), tables, self.together), "kept")
+        guard.line(f"items, found = {kept}.state")
+        index = {name: i for i, name in enumerate(names)}
+        same = [f"{guard.const(_native.same_items, 'same_items')}(items)"]
+        for place, position in zip(self.arguments.places, self.arguments.value_at, strict=True):
+            if position in positions and isinstance(place, ArgumentPlace):
+                same.append(f"leaves[{place.leaf}] is found[{index[self.by_value[position]]}]")
+        guard.line(f"if not ({' and '.join(same)}): found = {kept}.read(leaves)")
+        self.refuse_if("found is None")
+        if names:
+            guard.line(f"{', '.join(names)}, = found")
+
+    def modules(self) -> None:
+        """The tree of modules, the names of what they hold, and their hooks."""
+        for path, module in self.arguments.modules:
+            conditions = []
+            for table in _CONTENTS[:2]:
                 content = getattr(module, table)
                 t = self.source.const(content, f"{path}_{table}".replace(".", "_"))
                 if content:
@@ -113,7 +162,8 @@ class _GuardWriter:
                 conditions.append(f"len({t}) != {len(children)}")
                 for name, child in children.items():
                     conditions.append(f"{t}.get({name!r}) is not {self.source.const(child, f'{path}_{name}')}")
-            self.refuse_if(" or ".join(conditions))
+            if conditions:
+                self.refuse_if(" or ".join(conditions))
         tables = [t for _, m in self.arguments.modules for t in (m._parameters, m._buffers, m._modules)]
         if not all(tables):
             empty = self.source.const(tuple(t for t in tables if not t), "empty_tables")
@@ -130,10 +180,12 @@ class _GuardWriter:
             if table:
                 self.refuse_if(f"tuple({self.source.const(table, 'hooks')}) != {tuple(table)}")
 
-    def tensors(self) -> None:
-        """Reads each place; places that held one tensor must do so again."""
-        by_value: dict[int, str] = {}
+    def tensors(self, positions: set[int]) -> None:
+        """Reads the values at `positions`, down to the leaves; places that held one tensor must do so again."""
+        by_value = self.by_value
         for place, position in zip(self.arguments.places, self.arguments.value_at, strict=True):
+            if position not in positions:
+                continue
             if isinstance(place, ArgumentPlace):
                 read = f"leaves[{place.leaf}]"
             else:
@@ -145,7 +197,10 @@ class _GuardWriter:
             else:
                 name = by_value[position] = self.source.fresh(place.path)
                 self.source.line(f"{name} = {read}")
-        self.outer = [by_value[i] for i in range(len(self.arguments.values))]
+        metas = self._metas()
+        for i in sorted(positions):
+            self.inner = self.leaves_of[i] = []
+            self.wrapper(by_value[i], self.arguments.values[i], metas[i])
 
     def wrapper(self, name: str, value: Any, meta: Any) -> None:
         """Checks classes and contexts down to the leaves, and reads those."""
@@ -262,6 +317,7 @@ def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
     return bool(guard(context, found_context)) if guard is not None else _same_constant(found_context, context)
 
 
+_CONTENTS = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _AUTOCAST_DEVICES = ("cpu",) + (
     (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]
