@@ -12,9 +12,10 @@ import optree
 
 from subclass_aot import runtime
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
+from subclass_aot.runtime.flat_calls import FlatCalls
 from subclass_aot.runtime.guards import Guard
 from subclass_aot.runtime.kept import Kept
-from subclass_aot.trace import Arguments, JointSignature, flatten, trace_arguments
+from subclass_aot.trace import Arguments, JointSignature, trace_arguments
 
 
 def aot_compile(
@@ -107,11 +108,12 @@ class CompiledFunction:
         self._decompositions = {**self._forward.decompositions(), **(decompositions or {})}
         self._cache_limit = cache_limit
         self._specializations: list[Specialization] = []
+        self._flatten = FlatCalls()
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, treespec = flatten((args, kwargs))
+        leaves, treespec = self._flatten(args, kwargs)
         for position, specialization in enumerate(self._specializations):
             read = specialization.guard(leaves, treespec)
             if read is not None:
