@@ -50,14 +50,6 @@ class Source:
             self.line('"""' + doc.replace("\\", "\\\\").replace('"""', "'''") + '"""')
         self._empty_length = len(self._lines) if doc else len(self._lines)
 
-    def sibling(self, name: str, params: str, doc: str = "") -> Source:
-        """The source of another function in which every name means what it means here."""
-        other = Source(name, params, doc)
-        self._taken |= other._taken
-        other.globals, other._names_of_constants = self.globals, self._names_of_constants
-        other._taken, other._next_suffix = self._taken, self._next_suffix
-        return other
-
     def line(self, text: str = "") -> None:
         """Appends one line at the current indentation."""
         self._lines.append(_INDENT * self._depth + text if text else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, MutableSet, Sequence
 from typing import Any
@@ -72,6 +73,8 @@ class _GuardWriter:
         self.inner: list[str] = []
         self.by_value: dict[int, str] = {}
         self.leaves_of: dict[int, list[str]] = {}
+        self.helpers: list[str] = []
+        self.kept_at: dict[str, tuple[str, int, int]] = {}
         self.checked: list[tuple[str, Any]] = []
 
     def write(self) -> Guard:
@@ -94,8 +97,10 @@ class _GuardWriter:
         self.autograd_leaves()
         if self.signature.writes:
             self.storages()
-        self.source.line(f"return [{', '.join(self.outer)}], [{', '.join(self.inner)}]")
-        return self.source.build()
+        self.source.line(f"return [{self.listing(self.outer)}], [{self.listing(self.inner)}]")
+        guard = self.source.build()
+        guard.__source__ = "\n\n".join([*self.helpers, guard.__source__])  # type: ignore[attr-defined]
+        return guard
 
     def _metas(self) -> list[Any]:
         return [i.meta for i in self.signature.inputs]
@@ -128,24 +133,59 @@ class _GuardWriter:
     def keep(self, positions: set[int]) -> None:
         """Reads modules and what they hold in a function of its own, once. See Note [What is kept]."""
         guard = self.source
-        self.source = guard.sibling("read", "leaves", "What is read once and not at each call, or None if it differs.")
+        self.source = Source("read", "leaves", "What is read once and not at each call, or None if it does not fit.")
         self.modules()
         self.tensors(positions)
-        names = dict.fromkeys(name for name, _ in self.checked)
-        tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*_CONTENTS, *_HOOKS)]
-        self.source.line(f"return ({''.join(name + ', ' for name in names)})")
+        order, value_of = sorted(positions), dict(self.checked)
+        leaves = [leaf for i in order for leaf in self.leaves_of[i]]
+        wrappers = [name for name in value_of if name not in set(leaves)]
+        parts = [self.by_value[i] for i in order], leaves, wrappers
+        self.source.line(f"return {', '.join('(' + ''.join(n + ', ' for n in names) + ')' for names in parts)}")
         read, self.source = self.source, guard
+
+        tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*_CONTENTS, *_HOOKS)]
         kept = guard.const(Kept(read.build(), tables, self.together), "kept")
-        guard.line(f"items, found = {kept}.state")
-        index = {name: i for i, name in enumerate(names)}
-        same = [f"{guard.const(_native.same_items, 'same_items')}(items)"]
+        self.helpers.append(str(read))
+        items, found = guard.fresh("items"), guard.fresh("found")
+        same = [f"{guard.const(_native.same_items, 'same_items')}({items})"]
         for place, position in zip(self.arguments.places, self.arguments.value_at, strict=True):
             if position in positions and isinstance(place, ArgumentPlace):
-                same.append(f"leaves[{place.leaf}] is found[{index[self.by_value[position]]}]")
-        guard.line(f"if not ({' and '.join(same)}): found = {kept}.read(leaves)")
-        self.refuse_if("found is None")
-        if names:
-            guard.line(f"{', '.join(names)}, = found")
+                same.append(f"leaves[{place.leaf}] is {found}[0][{order.index(position)}]")
+        guard.line(f"{items}, {found} = {kept}.state")
+        guard.line(f"if not ({' and '.join(same)}): {found} = {kept}.read(leaves)")
+        self.refuse_if(f"{found} is None")
+        names = [guard.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
+        guard.line(f"{', '.join(names)} = {found}")
+        now = [self.elements(name, len(part)) for name, part in zip(names, parts, strict=True)]
+
+        self.by_value.update(zip(order, now[0], strict=True))
+        rest = iter(now[1])
+        self.leaves_of.update({i: list(itertools.islice(rest, len(self.leaves_of[i]))) for i in order})
+        self.checked = [(new, value_of[old]) for k in (1, 2) for new, old in zip(now[k], parts[k], strict=True)]
+
+    def elements(self, name: str, count: int) -> list[str]:
+        """The elements of a kept tuple, as expressions that `listing` knows."""
+        found = {f"{name}[{i}]": (name, i, count) for i in range(count)}
+        self.kept_at |= found
+        return list(found)
+
+    def listing(self, names: list[str]) -> str:
+        """Expressions with commas between; elements of a kept tuple that follow one another are taken at once."""
+
+        def run(at: tuple[int, str]) -> tuple[str, int]:
+            position, name = at
+            kept, index, _ = self.kept_at.get(name, (name, 0, 1))
+            return kept, index - position
+
+        listed = []
+        for _, group in itertools.groupby(enumerate(names), run):
+            members = [name for _, name in group]
+            kept, index, count = self.kept_at.get(members[0], ("", 0, 0))
+            if len(members) == 1:
+                listed += members
+            else:
+                listed.append(f"*{kept}" if len(members) == count else f"*{kept}[{index}:{index + len(members)}]")
+        return ", ".join(listed)
 
     def modules(self) -> None:
         """The tree of modules, the names of what they hold, and their hooks."""
@@ -263,7 +303,7 @@ class _GuardWriter:
                 once.append((name, value))
         if once:
             check = _torch.tensor_check([value for _, value in once])
-            self.refuse_if(f"not {self.source.const(check, 'same_specs')}({', '.join(n for n, _ in once)})")
+            self.refuse_if(f"not {self.source.const(check, 'same_specs')}({self.listing([n for n, _ in once])})")
 
     def autograd_leaves(self) -> None:
         """In-place writes mean another thing on a leaf than on a non-leaf."""

@@ -25,10 +25,13 @@ from subclass_aot.flatten import AbsentMeta, PlainTensorMeta, SubclassCreationMe
 from subclass_aot.trace import ArgumentPlace, Arguments, is_marked
 from subclass_aot.wrapper import WrapperTensor
 
-Read = Callable[[list[Any]], "tuple[Any, ...] | None"]
-"""From the flattened arguments to tensors and their leaves; None if they do not fit."""
+Found = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+"""The tensors that were read, their leaves, and the wrappers among them and inside them."""
 
-_NOTHING: tuple[tuple[Any, ...], tuple[Any, ...]] = (({}, ("anything",)), ())
+Read = Callable[[list[Any]], Found | None]
+"""From the flattened arguments to what is kept; None if it does not fit."""
+
+_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), ((), (), ()))
 """What is never found again."""
 
 
@@ -36,7 +39,7 @@ class Kept:
     """What one guard keeps from call to call.
 
     Attributes:
-        state: What `same_items` compares, and the tensors that were read: one tuple, since threads may share it.
+        state: What `same_items` compares, and what was read: one tuple, since threads may share it.
     """
 
     def __init__(self, read: Read, tables: list[dict[str, Any]], together: MutableSet[Kept]) -> None:
@@ -53,7 +56,7 @@ class Kept:
         self._together = together
         together.add(self)
 
-    def read(self, leaves: list[Any]) -> tuple[Any, ...] | None:
+    def read(self, leaves: list[Any]) -> Found | None:
         """Reads the tensors anew; None if they do not fit."""
         if self.state is not _NOTHING:
             for kept in tuple(self._together):
@@ -61,9 +64,8 @@ class Kept:
         found = self._read(leaves)
         if found is None:
             return None
-        holders = [*self._tables, *(x for x in found if hasattr(x, "__tensor_flatten__"))]
         items: list[Any] = []
-        for holder in holders:
+        for holder in (*self._tables, *found[2]):
             table = holder if isinstance(holder, dict) else holder.__dict__
             items += holder, tuple([x for item in table.items() for x in item])
         self.state = tuple(items), found

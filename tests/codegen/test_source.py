@@ -79,15 +79,3 @@ def test_names_cost_the_same_each() -> None:
 @pytest.mark.parametrize(("text", "name"), [("", "_"), ("1a", "_1a"), ("a-b", "a_b"), ("for", "for_")])
 def test_identifiers(text: str, name: str) -> None:
     assert identifier(text) == name
-
-
-def test_siblings_share_names() -> None:
-    one = Source("one", "x")
-    kept = object()
-    assert one.const(kept, "kept") == "kept" and one.fresh("local") == "local"
-    other = one.sibling("other", "y")
-    assert other.const(kept, "something else") == "kept"
-    assert other.fresh("local") == "local_1" and one.fresh("local") == "local_2" and one.fresh("y") == "y_1"
-    other.line(f"return {other.const([y := object()], 'new')}[0], kept, y")
-    one.line(f"return {one.const(other.build(), 'other')}(x)")
-    assert one.build()(3) == (y, kept, 3)

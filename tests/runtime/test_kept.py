@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import re
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -243,6 +244,13 @@ def test_an_unchanged_weight_is_taken_apart_once(reads: list[Kept]) -> None:
     assert len(reads) == 2 and not compiled.recompiles
 
 
+def test_the_source_shows_both_functions() -> None:
+    compiled = aot_compile(Holder(two(1.0)))
+    compiled(torch.rand(2, 2))
+    functions = re.findall(r"^def (\w+)", compiled.source, re.MULTILINE)
+    assert functions[:2] == (["read", "guard"] if _native.ONE_CALL_PAYS else ["guard", "call"])
+
+
 def test_each_signature_keeps_its_own(reads: list[Kept]) -> None:
     module = Holder(two(1.0))
     compiled = aot_compile(module)
@@ -359,3 +367,17 @@ class WithSlots(Foreign):
 def test_what_can_be_kept(make: Callable[[], Any], expected: bool) -> None:
     value = make()
     assert can_be_kept(value, create_subclass_meta([value])[0]) is expected
+
+
+def test_names_of_fields_do_not_clash_with_those_of_the_guard() -> None:
+    class Odd(WrapperTensor, fallback="each"):
+        kept_values: torch.Tensor
+        items: int = 3
+        found: str = "a"
+        kept: Any = None
+
+    module = Holder(Odd(torch.ones(2, 2)))
+    compiled = aot_compile(lambda module, x, w: module(x) * w)
+    for _ in range(2):
+        x, w = torch.rand(2, 2), Odd(torch.ones(2, 2))
+        assert not difference(module(x) * w, compiled(module, x, w))
