@@ -99,7 +99,7 @@ class _GuardWriter:
             self.storages()
         self.source.line(f"return [{self.listing(self.outer)}], [{self.listing(self.inner)}]")
         guard = self.source.build()
-        guard.__source__ = "\n\n".join([*self.helpers, guard.__source__])  # type: ignore[attr-defined]
+        guard.__source__ = "\n\n".join([guard.__source__, *self.helpers])  # type: ignore[attr-defined]
         return guard
 
     def _metas(self) -> list[Any]:
