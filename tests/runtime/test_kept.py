@@ -286,7 +286,8 @@ def test_old_weights_are_let_go(replace: str) -> None:
     assert not difference(module(xs[1]), compiled(xs[1]))
 
 
-def test_a_dropped_signature_keeps_nothing() -> None:
+def test_a_dropped_signature_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "ONE_CALL_PAYS", True)
     module = Holder(two(1.0))
     compiled = aot_compile(module, cache_limit=1)
     compiled(torch.rand(2, 2))
