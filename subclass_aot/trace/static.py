@@ -17,7 +17,8 @@ def mark_static_address(tensor: _Tensor) -> _Tensor:
 
     Compilers are told (see `JointSignature.static_input_indices`), and a wrapper is taken apart once and not at each
     call. What a module brings is static without a mark. The values may change, and so may the tensor: what is passed
-    is checked at each call. It is the mark that `torch.compile` knows, too.
+    is checked at each call. A compiled function holds it until a call brings another. It is the mark that
+    `torch.compile` knows, too.
 
     Args:
         tensor: A dense tensor or a wrapper.
