@@ -79,8 +79,7 @@ class _GuardWriter:
 
     def write(self) -> Guard:
         const = self.source.const
-        treespec = const(self.arguments.treespec, "treespec")
-        self.refuse_if(f"treespec is not {treespec} and treespec != {treespec}")
+        self.refuse_if(f"treespec != {const(self.arguments.treespec, 'treespec')}")
         self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
         self.constants()
         self.training()
