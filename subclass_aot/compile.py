@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,10 @@ import optree
 
 from subclass_aot import runtime
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
+from subclass_aot.runtime.flat_calls import FlatCalls
 from subclass_aot.runtime.guards import Guard
-from subclass_aot.trace import Arguments, JointSignature, flatten, trace_arguments
+from subclass_aot.runtime.kept import Kept
+from subclass_aot.trace import Arguments, JointSignature, trace_arguments
 
 
 def aot_compile(
@@ -113,10 +116,12 @@ class CompiledFunction:
         self._cache_limit = cache_limit
         self._history = runtime.SizeHistory(dynamic)
         self._specializations: list[Specialization] = []
+        self._flatten = FlatCalls()
+        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, treespec = flatten((args, kwargs))
+        leaves, treespec = self._flatten(args, kwargs)
         for position, specialization in enumerate(self._specializations):
             read = specialization.guard(leaves, treespec)
             if read is not None:
@@ -161,7 +166,7 @@ class CompiledFunction:
         if graphs.backward is not None:
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward)
-        guard = runtime.make_guard(arguments, trace.signature, state)
+        guard = runtime.make_guard(arguments, trace.signature, state, self._kept)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
         reason = self._reason(arguments, facts)
         places = runtime.symbolic_places(trace.signature)

@@ -28,7 +28,8 @@ def _section(specialization: Any) -> list[str]:
     for given in signature.inputs:
         leaves = ", ".join(_spec(x, signature.symbols) for x in given.specs)
         grad = " requires_grad" if given.requires_grad else ""
-        lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}")
+        static = " static" if given.is_static else ""
+        lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}{static}")
     if signature.symbols is not None:
         symbols = {text: place for place, text in reversed(specialization.places.items()) if text.isidentifier()}
         lines += [f"  {symbols[text]} is {text}" for text in sorted(symbols)]
