@@ -292,9 +292,14 @@ def assumptions(env: Any) -> list[tuple[Any, str]]:
     return found
 
 
+def original_expression_of(number: Any) -> Any:
+    """The sympy expression that a symbolic number was made with, whatever is known of it by now."""
+    return number.node._expr
+
+
 def assertions(env: Any) -> list[tuple[Any, str]]:
-    """What must hold of sizes that only the run will tell, as `torch._check` demanded, each with its message."""
-    return [(env.replace(a.expr), a.msg) for asserts in env.deferred_runtime_asserts.values() for a in asserts]
+    """What must hold of numbers that only the run will tell, as `torch._check` demanded, each with its message."""
+    return [(a.expr, a.msg) for asserts in env.deferred_runtime_asserts.values() for a in asserts]
 
 
 def as_python(expression: Any, names: Mapping[Any, str]) -> str:

@@ -18,6 +18,7 @@ from subclass_aot.meta.stream import blank as blank
 from subclass_aot.meta.stream import root as root
 from subclass_aot.meta.stream import run as run
 from subclass_aot.meta.symbols import Bounds as Bounds
+from subclass_aot.meta.symbols import Demand as Demand
 from subclass_aot.meta.symbols import Number as Number
 from subclass_aot.meta.symbols import Symbols as Symbols
 from subclass_aot.meta.symbols import is_symbolic as is_symbolic

@@ -13,6 +13,7 @@ Sizes of zero and one are never symbols: broadcasting makes too much of them.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,6 +34,8 @@ class Symbols:
 
     def __init__(self) -> None:
         self.env = _torch.shape_env()
+        self.numbers: dict[Any, Any] = {}
+        """For each symbol, the number that is nothing but it."""
         self._names: dict[Any, str] = {}
         self._unknown: list[Any] = []
         self._again: list[Any] = []
@@ -47,13 +50,16 @@ class Symbols:
         """
         number: Number = _torch.new_size(self.env, hint, where, bounds)
         if isinstance(number, torch.SymInt):
-            self._names[_torch.expression_of(number)] = f"s{len(self._names)}"
+            symbol = _torch.expression_of(number)
+            self._names[symbol] = f"s{len(self._names)}"
+            self.numbers[symbol] = number
         return number
 
     def unknown(self, kind: str = "size") -> Any:
         """A number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`."""
         number = self._again.pop(0) if self._again else _torch.unknown_number(self.env, kind)
         self._unknown.append(number)
+        self.numbers.setdefault(_torch.original_expression_of(number), number)
         return number
 
     def news(self) -> list[Any]:
@@ -81,7 +87,7 @@ class Symbols:
     def assumptions(self, known: Collection[str]) -> list[tuple[str, str]]:
         """What must hold for the trace to be right, as Python text, each with a place in the source or ''.
 
-        Of numbers that depend on data the graph itself makes sure.
+        What must hold of numbers that depend on data is among `demands`.
 
         Args:
             known: The names of the symbols that some input has; the others have no part in the graph.
@@ -99,6 +105,35 @@ class Symbols:
             if expression.free_symbols <= names.keys():
                 found.setdefault(self.text(expression), place)
         return list(found.items())
+
+
+    def demands(self) -> list[Demand]:
+        """What must hold of numbers that depend on data: the call checks it once they are known."""
+        found = []
+        for expression, message in _torch.assertions(self.env):
+            if expression.free_symbols and expression.free_symbols <= self.numbers.keys():
+                numbers = {symbol: self.numbers[symbol] for symbol in expression.free_symbols}
+                found.append(Demand(expression, numbers, message))
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """Something that the program says is true of numbers that only the run will tell.
+
+    Attributes:
+        expression: What.
+        numbers: The numbers in it, by symbol.
+        message: What to say where it does not hold.
+    """
+
+    expression: Any
+    numbers: Mapping[Any, Any]
+    message: str
+
+    def text(self, names: Mapping[Any, str]) -> str:
+        """The expression as Python text."""
+        return _torch.as_python(self.expression, names)
 
 
 def is_symbolic(value: Any) -> bool:

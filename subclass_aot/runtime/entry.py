@@ -8,6 +8,7 @@ With gradients, `forward` and `backward` are the two halves of one `autograd.Fun
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -113,6 +114,10 @@ class _EntryWriter:
         sizes = [source.fresh(f"size_{i}") for i in range(self.graphs.num_saved_numbers)]
         self._unpack(source, computed + saved + sizes, self.forward, "forward")
         self.number_names = {key: computed[position] for key, position in signature.numbers.items()}
+        for demand in signature.demands:
+            refuse = source.const(_unmet_demand, "unmet_demand")
+            source.globals["math"] = math
+            source.line(f"if not ({demand.text(self.number_names)}): {refuse}({demand.message!r})")
         if self.counts:
             source.line(f"{source.const(counters.settle, 'settle')}(written)")
         dense = {leaf.position for v in self.made for leaf in v.leaves
@@ -419,6 +424,10 @@ def _alias(leaf: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], o
     with torch.no_grad():
         alias = leaf.detach().as_strided(size, stride, leaf.storage_offset() + offset)
     return alias.detach()
+
+
+def _unmet_demand(message: str) -> NoReturn:
+    raise RuntimeError(message)
 
 
 def _wrong_count(outputs: Any, expected: int, which: str) -> NoReturn:

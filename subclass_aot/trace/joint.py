@@ -321,9 +321,14 @@ class _Trace:
         for alias in [x for v in values for x in v.leaves if isinstance(x, AliasOfLeaf)]:
             needed += [*alias.spec.size, *alias.spec.stride, alias.offset]
         needed += [n for o in self.outputs if isinstance(o, ViewOfInput | ViewOfBase) for n in o.numbers]
+        self.demands = [] if self.symbols is None else self.symbols.demands()
         for number in filter(is_symbolic, needed):
             if key_of(number) not in self.numbers:
                 self.numbers[key_of(number)] = len(self.computed)
+                self.computed.append(number)
+        for symbol, number in [item for demand in self.demands for item in demand.numbers.items()]:
+            if symbol not in self.numbers:
+                self.numbers[symbol] = len(self.computed)
                 self.computed.append(number)
         self.computed_nodes = [self.recorder.node_of(leaf) for leaf in self.computed]
 
@@ -435,6 +440,7 @@ class _Trace:
             num_computed=len(self.computed),
             numbers=self.numbers,
             symbols=self.symbols,
+            demands=tuple(self.demands),
             tangents=tuple(self.tangents),
             gradients=tuple(self.gradients),
             backward_writes=tuple(self.backward_writes),

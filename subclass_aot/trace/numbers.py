@@ -28,17 +28,24 @@ class Numbers:
         self.graph = graph
         self._tracer = fx.proxy.GraphAppendingTracer(graph)
         self._nodes: dict[Any, fx.Node] = {}
+        self._unknown: set[Any] = set()
         self._sources: dict[Any, tuple[fx.Node, Any, int]] = {}
 
     def give(self, number: Any, node: fx.Node) -> None:
         """From now on `node` is what computes `number`."""
+        self._nodes.setdefault(_torch.original_expression_of(number), node)
         self._nodes.setdefault(_torch.expression_of(number), node)
+
+    def made(self, numbers: list[Any]) -> None:
+        """Numbers that depend on data. They are read also where the program says what they are: it may be wrong."""
+        self._unknown.update(map(_torch.original_expression_of, numbers))
 
     def offer(self, spec: Spec, node: fx.Node) -> None:
         """The symbols among the sizes and strides of a tensor can be read from it."""
         for reader, numbers in (_SIZE, spec.size), (_STRIDE, spec.stride):
             for dim, number in enumerate(numbers):
                 if is_symbolic(number):
+                    self._sources.setdefault(_torch.original_expression_of(number), (node, reader, dim))
                     self._sources.setdefault(_torch.expression_of(number), (node, reader, dim))
 
     def node(self, number: Any, describe: Callable[[fx.Node], None]) -> Any:
@@ -48,6 +55,9 @@ class Numbers:
             number: A symbolic number.
             describe: Tells a new node which phase and which line of the user it belongs to.
         """
+        original = _torch.original_expression_of(number)
+        if original in self._unknown:
+            return self._nodes.get(original) or self._read(original, describe)
         number = plain(number)
         if not is_symbolic(number):
             return number

@@ -9,7 +9,7 @@ from typing import Any
 import optree
 
 from subclass_aot.flatten import IndexMap, ValueMeta
-from subclass_aot.meta import Symbols
+from subclass_aot.meta import Demand, Symbols
 from subclass_aot.trace.outputs import Output, Value
 from subclass_aot.trace.sharing import Base
 
@@ -64,6 +64,7 @@ class JointSignature:
         num_computed: How many of these are leaves of `rewritten` and `outputs`, or `numbers`.
         numbers: Symbolic numbers that the call needs, by expression: the position among what forward computes.
         symbols: The symbols of the trace, or None where every number is known. See Note [Symbolic sizes].
+        demands: What the program says of `numbers`; the call checks it.
         tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
             Their metas have slots for symbolic sizes, but the sizes are those of the results.
         gradients: For each input, how its gradient is made of the gradient leaves, or None where it has none.
@@ -87,6 +88,7 @@ class JointSignature:
     num_computed: int
     numbers: Mapping[Any, int]
     symbols: Symbols | None
+    demands: tuple[Demand, ...]
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
     gradients: tuple[Value | None, ...]
     backward_writes: tuple[int, ...]
