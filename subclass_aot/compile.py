@@ -153,6 +153,8 @@ class CompiledFunction:
         if graphs.backward is not None:
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward)
+        arguments = arguments.with_views(trace.signature.views)
+        leaves = arguments.plan().unwrap(arguments.values)
         guard = runtime.make_guard(arguments, trace.signature, leaves, state)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
         reason = self._reason(facts)

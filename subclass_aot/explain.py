@@ -28,6 +28,7 @@ def _section(specialization: Any) -> list[str]:
         leaves = ", ".join(map(str, given.specs))
         grad = " requires_grad" if given.requires_grad else ""
         lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}")
+    lines += [f"  {path}: a view of one of these" for path in signature.views]
     lines.append("outputs")
     for i, output in enumerate(signature.outputs):
         lines.append(f"  {i}: {_output(output, signature)}")
@@ -45,7 +46,8 @@ def _output(output: Any, signature: Any) -> str:
     if isinstance(output, Value):
         return _class(output.meta) + (" requires_grad" if output.requires_grad else "")
     if isinstance(output, SameAsInput):
-        return f"the same object as {signature.inputs[output.value].path}"
+        paths = [*(given.path for given in signature.inputs), *signature.views]
+        return f"the same object as {paths[output.value]}"
     if isinstance(output, SameAsOutput):
         return f"the same object as output {output.output}"
     if isinstance(output, ViewOfInput):

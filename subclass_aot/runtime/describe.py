@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.trace import Arguments, storage_groups
+from subclass_aot.trace import Arguments, history_owner, storage_groups
 
 _MODES = ("grad mode", "inference mode", "default dtype", "deterministic algorithms", "autocast on cpu", "autocast")
 
@@ -30,6 +30,10 @@ def facts(arguments: Arguments, leaves: list[Any], state: tuple[Any, ...]) -> di
         else:
             found[path] = describe_tensor(arguments.values[position])
     found["leaves that share storage"] = str(storage_groups(leaves) or "none")
+    for group in storage_groups(leaves):
+        for i in group:
+            found[f"storage offset of leaf {i}"] = str(leaves[i].storage_offset())
+    found["tensors with one history"] = _families(arguments)
     return found
 
 
@@ -62,6 +66,14 @@ def describe_tensor(tensor: Any) -> str:
         inner = ", ".join(f"{n}: {_inner(getattr(tensor, n))}" for n in names)
         text += f" {{{inner}}}" + (f" context {context!r}" if context is not None else "")
     return text
+
+
+def _families(arguments: Arguments) -> str:
+    """Which tensors are views of one, and so have one history."""
+    families: dict[int, list[str]] = {}
+    for i, value in enumerate(arguments.values):
+        families.setdefault(id(history_owner(value)), []).append(arguments.path_of(i))
+    return ", ".join(" and ".join(family) for family in families.values() if len(family) > 1) or "none"
 
 
 def _inner(value: Any) -> str:

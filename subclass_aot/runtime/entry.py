@@ -291,7 +291,7 @@ class _EntryWriter:
         signature = self.signature
         doc = "Runs the graph, writes back what it changed, and returns the results."
         source = Source("call", "values, leaves", doc)
-        values = [source.fresh(given.path) for given in signature.inputs]
+        values = [source.fresh(path) for path in (*(given.path for given in signature.inputs), *signature.views)]
         if values:
             source.line(f"({''.join(v + ', ' for v in values)}) = values")
         source.line("extra = []")

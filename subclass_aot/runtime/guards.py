@@ -11,8 +11,16 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
-from subclass_aot.flatten import AbsentMeta, ContainerMeta, PlainTensorMeta, SubclassCreationMeta
-from subclass_aot.trace import ArgumentPlace, Arguments, JointSignature, ModulePlace, has_storage, storage_groups
+from subclass_aot.flatten import AbsentMeta, ContainerMeta, FlattenPlan, PlainTensorMeta, SubclassCreationMeta
+from subclass_aot.trace import (
+    ArgumentPlace,
+    Arguments,
+    JointSignature,
+    ModulePlace,
+    has_storage,
+    history_owner,
+    storage_groups,
+)
 
 Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
 """`guard(argument_leaves, treespec)` gives the tensors of a call and their flat slots, or None if it does not fit."""
@@ -50,7 +58,8 @@ class _GuardWriter:
     ) -> None:
         self.arguments = arguments
         self.signature = signature
-        self.leaves = leaves
+        self.views = FlattenPlan.of(arguments.views, where="views")
+        self.leaves = [*leaves, *self.views.unwrap(arguments.views)]
         self.state = state
         doc = "The tensors of a call and their leaves, or None if it does not fit."
         self.source = Source("guard", "leaves, treespec", doc)
@@ -65,17 +74,22 @@ class _GuardWriter:
         self.constants()
         self.modules()
         self.tensors()
-        for name, value, meta in zip(self.outer, self.arguments.values, self._metas(), strict=True):
+        for name, value, meta in zip(self.outer, self._values(), self._metas(), strict=True):
             self.wrapper(name, value, meta)
         self.specs()
         self.autograd_leaves()
         if self.signature.writes:
             self.storages()
-        self.source.line(f"return [{', '.join(self.outer)}], [{', '.join(self.inner)}]")
+            self.histories()
+        inputs = len(self.signature.index_map.slots)  # the leaves of views are read to be checked only
+        self.source.line(f"return [{', '.join(self.outer)}], [{', '.join(self.inner[:inputs])}]")
         return self.source.build()
 
+    def _values(self) -> tuple[Any, ...]:
+        return self.arguments.values + self.arguments.views
+
     def _metas(self) -> list[Any]:
-        return [i.meta for i in self.signature.inputs]
+        return [*(i.meta for i in self.signature.inputs), *self.views.metas]
 
     def refuse_if(self, condition: str) -> None:
         self.source.line(f"if {condition}: return None")
@@ -145,7 +159,13 @@ class _GuardWriter:
             else:
                 name = by_value[position] = self.source.fresh(place.path)
                 self.source.line(f"{name} = {read}")
-        self.outer = [by_value[i] for i in range(len(self.arguments.values))]
+        for i, base in enumerate(self.arguments.view_of, len(self.arguments.values)):
+            if base in by_value:
+                self.refuse_if(f"{by_value[i]}._base is not {by_value[base]}")
+            else:  # only views of it are passed
+                by_value[base] = self.source.fresh(self.arguments.path_of(base))
+                self.source.line(f"{by_value[base]} = {by_value[i]}._base")
+        self.outer = [by_value[i] for i in range(len(self._values()))]
 
     def wrapper(self, name: str, value: Any, meta: Any) -> None:
         """Checks classes and contexts down to the leaves, and reads those."""
@@ -211,9 +231,12 @@ class _GuardWriter:
 
     def autograd_leaves(self) -> None:
         """In-place writes mean another thing on a leaf than on a non-leaf."""
-        for name, given in zip(self.outer, self.signature.inputs, strict=True):
+        for name, given in zip(self.outer, self.signature.inputs, strict=False):
             if given.requires_grad:
                 self.refuse_if(f"{name}.is_leaf is not {given.is_leaf}")
+        for name, view in zip(self.outer[len(self.signature.inputs) :], self.arguments.views, strict=True):
+            rules = self.source.const(_torch.view_rules, "view_rules")
+            self.refuse_if(f"{rules}({name}) != {self.source.const(_torch.view_rules(view), 'rules')}")
 
     def storages(self) -> None:
         """A graph that writes was made for one pattern of sharing."""
@@ -233,6 +256,18 @@ class _GuardWriter:
         if len(alone) > 1:
             pointers = ", ".join(f"{self.inner[i]}.untyped_storage().data_ptr()" for i in alone)
             self.refuse_if(f"len({{{pointers}}}) != {len(alone)}")
+
+
+    def histories(self) -> None:
+        """A write that autograd sees reaches the views of one tensor, but not others that share its storage."""
+        slots = self.signature.index_map.slots
+        owner = self.source.const(history_owner, "history_owner")
+        values = self.arguments.values
+        groups = [{slots[s].outer for s in group if s < len(slots)} for group in storage_groups(self.leaves)]
+        pairs = {(i, j) for i, _ in self.signature.rewritten for g in groups if i in g for j in g if j != i}
+        for i, j in sorted(pairs):
+            same = history_owner(values[i]) is history_owner(values[j])
+            self.refuse_if(f"({owner}({self.outer[i]}) is {owner}({self.outer[j]})) is not {same}")
 
 
 def _same_constant(a: Any, b: Any) -> bool:

@@ -4,6 +4,7 @@ from subclass_aot.trace.arguments import ArgumentPlace as ArgumentPlace
 from subclass_aot.trace.arguments import Arguments as Arguments
 from subclass_aot.trace.arguments import ModulePlace as ModulePlace
 from subclass_aot.trace.arguments import flatten as flatten
+from subclass_aot.trace.arguments import history_owner as history_owner
 from subclass_aot.trace.joint import JointTrace as JointTrace
 from subclass_aot.trace.joint import trace_arguments as trace_arguments
 from subclass_aot.trace.joint import trace_joint as trace_joint

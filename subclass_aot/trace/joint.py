@@ -17,6 +17,7 @@ from subclass_aot.meta import MetaTensor, Spec, blank, root
 from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments, flatten
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
+from subclass_aot.trace.families import SharedHistory, TracedViews, check_histories
 from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.history import foreign_leaf, without_hooks
 from subclass_aot.trace.outputs import (
@@ -81,8 +82,13 @@ def trace_arguments(
 ) -> JointTrace:
     """Traces `fn` on a call that was taken apart already. See `trace_joint`."""
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    views: frozenset[str] = frozenset()
     with _one_at_a_time, torch.inference_mode(False), torch.set_grad_enabled(grad):  # the former turns gradients on
-        return _Trace(fn, arguments, decompositions, inference).run()
+        while True:
+            try:
+                return _Trace(fn, arguments.with_views(views), decompositions, inference).run()
+            except SharedHistory as found:  # see Note [Views of one tensor]
+                views |= found.paths
 
 
 _one_at_a_time = threading.RLock()
@@ -140,12 +146,13 @@ class _Trace:
                 twins = [_twin(x) if self._is_dense(s) else x for s, x in enumerate(self.leaves)]
                 fresh = fresh or self.plan.wrap(twins)
                 self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])  # type: ignore[no-untyped-call]
+        self.views = TracedViews(self.arguments, self.traced, self.recorder)
         self.gradient_functions = [t.grad_fn for t in self.traced]
         self.requires_grad = [t.requires_grad for t in self.traced]
         self.versions = [versions(t, m) for t, m in zip(self.traced, self.plan.metas, strict=True)]
 
     def forward(self) -> list[Any]:
-        with self.arguments.replaced(self.traced) as (args, kwargs):
+        with self.arguments.replaced([*self.traced, *self.views.views]) as (args, kwargs):
             out = self.fn(*args, **kwargs)
         results, self.out_treespec = flatten(out)
         self.check_inputs()
@@ -162,6 +169,7 @@ class _Trace:
             for i, traced in enumerate(self.traced)
             if tensor is traced
         ]
+        self.views.check([tensor for tensor, *_ in self.recorder.reshaped])
         changed = {i for i, *_ in self.reshaped}
         after = self.plan.unwrap(self.traced)
         for slot in self.graph_slots:
@@ -176,7 +184,8 @@ class _Trace:
     def read_outputs(self, results: list[Any]) -> None:
         """Says what each result is, and which inputs were written how."""
         reshaped = [tensor for tensor, *_ in self.recorder.reshaped]
-        reader = OutputReader(self.traced, self.leaves, self.recorder.admit, not self.inference, reshaped)
+        seen = [*self.traced, *self.views.views]
+        reader = OutputReader(seen, self.leaves, self.recorder.admit, not self.inference, reshaped)
         written = {leaf for leaf, phases in self.recorder.written.items() if "forward" in phases}
         self.written_leaves: list[int] = []
         self.rewritten: list[tuple[int, Value]] = []
@@ -226,20 +235,10 @@ class _Trace:
         written = {*self.written_leaves, *through_autograd}
         self.bases = bases_of(self.real_leaves, written, self.meaning) if written else []
         based = {s for base in self.bases for s in base.slots}
-        for base in self.bases:
-            owners = {slots[s].outer for s in base.slots}
-            self.refuse_shared_history([i for i, _ in self.rewritten if i in owners], owners)
+        together = [{slots[s].outer for s in base.slots} for base in self.bases]
+        overlaps = [(i, owners) for i, _ in self.rewritten for owners in together if i in owners]
+        check_histories(self.arguments.values, overlaps, self.paths)
         self.written_leaves = [s for s in self.written_leaves if s not in based]
-
-    def refuse_shared_history(self, rewritten: list[int], owners: set[int]) -> None:
-        """Views of one tensor have one history; a traced write changes that of the view it was made through only."""
-        values = self.arguments.values
-        for i in rewritten:
-            base = _view_base(values[i])
-            connected = [j for j in owners if j != i and values[j].requires_grad and _view_base(values[j]) is base]
-            if connected:
-                paths = " and ".join(self.paths[j] for j in (i, *connected))
-                raise MutationError(refusals.SHARED_GRADIENT.format(paths=paths))
 
     def backward(self) -> None:
         self.tangents: list[tuple[ValueMeta, tuple[Any, ...]]] = []
@@ -345,6 +344,7 @@ class _Trace:
         return JointSignature(
             inputs=tuple(inputs),
             index_map=self.plan.index_map,
+            views=self.arguments.paths_of_views,
             graph_slots=self.graph_slots,
             outputs=self.outputs,
             hidden=self.hidden,
@@ -381,11 +381,6 @@ class _NonLeaf(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
-
-
-def _view_base(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor whose history a write into `tensor` changes."""
-    return tensor if tensor._base is None else tensor._base
 
 
 def _twin(leaf: Any) -> Any:
