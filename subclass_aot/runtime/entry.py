@@ -300,6 +300,7 @@ class _EntryWriter:
         changes: dict[int, list[counters.Change]] = {}
         for position, *change in signature.reshaped:
             changes.setdefault(position, []).append(tuple(change))
+        of_views = {p: changes.pop(p) for p in list(changes) if p >= len(signature.inputs)}
         for position in changes:
             for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
                 source.line(f"leaves[{slot}] = leaves[{slot}].detach()  # what is saved of it keeps its look")
@@ -326,6 +327,8 @@ class _EntryWriter:
             source.line(f"{source.const(functools.partial(counters.reshape, of_input), 'reshape')}({values[position]})")
         for (position, _), name in zip(signature.rewritten, made, strict=False):
             source.line(f"{values[position]}.copy_({name})")
+        for position, of_input in of_views.items():  # autograd makes a view again, as it is, after such a write
+            source.line(f"{source.const(functools.partial(counters.reshape, of_input), 'reshape')}({values[position]})")
         source.line(f"return [{', '.join(self._results(source, values, made[len(signature.rewritten):]))}]")
         return source.build()
 

@@ -12,7 +12,7 @@ refuses. A call writes the new value into that tensor, and the caller's views fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from subclass_aot.meta import MetaTensor
 from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments, history_owner
 from subclass_aot.trace.recorder import Recorder
+from subclass_aot.trace.relative import view_again
 
 
 class SharedHistory(Exception):
@@ -79,40 +80,43 @@ class TracedViews:
         ]
         self.plan = FlattenPlan.of(self.views, count_symints=False, where="views", names=self.paths)
         self.leaves = self.plan.unwrap(self.views)
-        self.looks = [_look(x) for x in (*self.views, *self.leaves)]
+        self.specs = [getattr(leaf, "spec", None) for leaf in self.leaves]
         for real, leaf in zip(self.plan.unwrap(arguments.views), self.leaves, strict=True):
             if isinstance(leaf, MetaTensor) and not isinstance(real, MetaTensor):
                 recorder.stand_in(real, leaf)
 
-    def check(self, reshaped: Sequence[torch.Tensor]) -> None:
+    def check(self, turned: Collection[int]) -> None:
         """Refuses what a graph cannot do to a view.
 
         Args:
-            reshaped: Tensors that the program turned in place.
+            turned: Positions of views that operators such as `t_` changed, which a call repeats.
 
         Raises:
-            MutationError: A view has other sizes, strides or inner tensors than before.
+            MutationError: Another view has other sizes, strides or inner tensors than before.
         """
-        paths = [*self.paths, *(self.paths[s.outer] + "".join(s.path) for s in self.plan.index_map.slots)]
-        after = [*self.views, *self.plan.unwrap(self.views)]
-        for path, tensor, now, look in zip(paths, (*self.views, *self.leaves), after, self.looks, strict=True):
-            if _look(now) != look or any(now is turned for turned in reshaped):
-                raise MutationError(refusals.RESHAPED_INPUT.format(path=path, before=look, after=_look(now)))
-            if now is not tensor:
+        slots = self.plan.index_map.slots
+        for slot, leaf, spec, now in zip(slots, self.leaves, self.specs, self.plan.unwrap(self.views), strict=True):
+            path = self.paths[slot.outer] + "".join(slot.path)
+            if slot.outer in turned or not isinstance(leaf, MetaTensor):
+                continue
+            if now is not leaf:
                 raise MutationError(refusals.REPLACED_LEAF.format(path=path))
-
-
-def _look(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return repr(value)
-    return repr(value.spec) if isinstance(value, MetaTensor) else f"size {list(value.shape)}, stride {value.stride()}"
+            if now.spec is not spec:
+                raise MutationError(refusals.RESHAPED_INPUT.format(path=path, before=spec, after=now.spec))
 
 
 def _again(view: torch.Tensor, base: torch.Tensor, path: str) -> Any:
     """The view of `base` that `view` is of its own base, to autograd as well."""
     rules = _torch.view_rules(view)
+    again: Any
     with torch.set_grad_enabled(not _torch.made_without_grad(rules)):
-        again = _torch.view_function(view)(base)
+        if isinstance(base, MetaTensor) and view.dtype is base.dtype:
+            offset = int(view.storage_offset() - base.storage_offset())
+            again = view_again(base, view.size(), view.stride(), offset)
+        else:
+            again = _torch.view_function(view)(base)
+    if again is None:
+        raise MutationError(refusals.LOST_VIEW_OF_INPUT.format(path=path))
     _torch.set_view_rules(again, rules)
     if again.requires_grad != view.requires_grad or again.is_leaf != view.is_leaf:
         raise MutationError(refusals.SHARED_GRADIENT.format(path=path))

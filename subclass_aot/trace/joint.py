@@ -166,11 +166,11 @@ class _Trace:
         self.reshaped = [
             (i, *how)
             for tensor, *how in self.recorder.reshaped
-            for i, traced in enumerate(self.traced)
+            for i, traced in enumerate([*self.traced, *self.views.views])
             if tensor is traced
         ]
-        self.views.check([tensor for tensor, *_ in self.recorder.reshaped])
         changed = {i for i, *_ in self.reshaped}
+        self.views.check({i - len(self.traced) for i in changed})
         after = self.plan.unwrap(self.traced)
         for slot in self.graph_slots:
             if self.plan.index_map.slots[slot].outer in changed and root(after[slot]) is self.leaves[slot]:

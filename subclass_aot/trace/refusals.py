@@ -21,6 +21,10 @@ SHARED_GRADIENT = """{path} is a view and overlaps another input, and autograd m
   The requires_grad of {path} is not that of what it is a view of, so that its gradient would not follow the write.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
 
+LOST_VIEW_OF_INPUT = """{path} is a view and overlaps another input, and autograd must see a write into one of them.
+  How {path} lies in the tensor that it is a view of cannot be said with view operators other than as_strided.
+  Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
+
 LOST_GRADIENT = """A result depends on a {kind} of shape {shape} that requires grad and is no argument of the function.
   Its gradient would be lost.
   Instead: pass it as an argument, compile the module that owns it, or use tensor.detach() if no gradient is wanted."""

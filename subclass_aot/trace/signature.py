@@ -42,7 +42,7 @@ class JointSignature:
         inputs: The tensors of the call, each once.
         index_map: Which leaf belongs to which input.
         views: Where the caller finds tensors that are views of an input and are no inputs themselves. `SameAsInput`
-            counts them after the inputs.
+            and `reshaped` count them after the inputs.
         graph_slots: The flat slots that are graph inputs: all but opaque inner values.
         outputs: What each flattened result is.
         hidden: Tensors that are no results, and of which several results are views.

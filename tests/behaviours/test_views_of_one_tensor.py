@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import aot_compile
+from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
 from subclass_aot.testing import difference
 
@@ -240,14 +240,55 @@ def test_the_view_of_a_leaf_that_requires_grad_is_not_written(kind: Any) -> None
         aot_compile(program)(leaf[:3], leaf[1:])
 
 
-def test_turning_a_view_in_place_is_refused() -> None:
+@pytest.mark.unfit(affine="its views are rows", pair="its views are rows")
+def test_a_view_that_is_turned(agree: Any, kind: Any) -> None:
     def program(a: Any, b: Any) -> Any:
         a.mul_(2)
         b.t_()
+        return a * 1, b
+
+    def make() -> Any:
+        base, root = root_of(kind, 5, 4)
+        return passed(root, base[:3], base[2:])
+
+    agree(program, make, gradients)
+
+
+def test_a_view_that_is_turned_before_the_write(agree: Any) -> None:
+    """Dense tensors only: of a wrapper, eager makes the view again as it was before it was turned."""
+
+    def program(a: Any, b: Any) -> Any:
+        b.t_()
+        a.mul_(2)
+        return a * 1, b
+
+    def make() -> Any:
+        root = torch.arange(20.0).view(5, 4).requires_grad_()
+        base = root * 1
+        return passed(root, base[:3], base[2:])
+
+    agree(program, make, gradients)
+
+
+def test_other_memory_for_an_inner_tensor_of_a_view() -> None:
+    def program(a: Any, b: Any) -> Any:
+        a.mul_(2)
+        b.a = b.a * 1
         return b * 2
 
-    base = torch.ones(4, 4, requires_grad=True) * 1
-    with pytest.raises(MutationError, match=r"args\[1\] has another size"):
+    base = TwoTensor(torch.ones(4, 4), torch.ones(4, 4)).requires_grad_() * 1
+    with pytest.raises(MutationError, match=r"args\[1\].a: the function put another"):
+        aot_compile(program)(base[:3], base[2:])
+
+
+def test_an_inner_tensor_of_a_view_that_is_turned() -> None:
+    def program(a: Any, b: Any) -> Any:
+        a.mul_(2)
+        b.a.t_()
+        return a * 2
+
+    base = TwoTensor(torch.ones(4, 4), torch.ones(4, 4)).requires_grad_() * 1
+    with pytest.raises(MutationError, match=r"args\[1\].a has another size"):
         aot_compile(program)(base[:3], base[2:])
 
 
@@ -271,3 +312,37 @@ def test_explain_names_the_tensor_behind_the_views() -> None:
     compiled(base[:3], base[1:])
     text = compiled.explain()
     assert "args[0]._base: Tensor" in text and "args[1]: a view of" in text and "the same object as args[1]" in text
+
+
+BASES = {
+    "later in its storage": lambda: torch.arange(24.0).view(6, 4)[2:].detach(),
+    "turned": lambda: torch.arange(16.0).view(4, 4).t().detach(),
+}
+
+
+@pytest.mark.inductor()
+@pytest.mark.parametrize("base", list(BASES))
+@pytest.mark.parametrize("cut", [lambda x: x[1:, 1:], lambda x: x[:, ::2], lambda x: x.diagonal(), lambda x: x.t()[1]])
+def test_wherever_the_base_lies(agree: Any, base: str, cut: Any) -> None:
+    def program(a: Any, b: Any, w: Any) -> Any:
+        a.mul_(w)
+        return b * 2
+
+    def make() -> Any:
+        whole = BASES[base]()
+        return cut(whole), whole[:3], torch.full(cut(whole).shape, 3.0, requires_grad=True)
+
+    def later(args: Any, out: Any) -> Any:
+        return torch.autograd.grad((out * out).sum() + (args[0] * args[0]).sum() + args[1].sum(), args[2])
+
+    agree(program, make, later)
+
+
+def test_a_view_that_only_as_strided_can_make_is_refused() -> None:
+    def program(a: Any, b: Any, w: Any) -> Any:
+        a.mul_(w)
+        return b * 2
+
+    base = torch.ones(4, 4)[:, :3].detach()
+    with pytest.raises(MutationError, match=r"args\[0\] is a view .*\n.*as_strided"):
+        aot_compile(program)(base[:3], base[1:], torch.ones(3, 3, requires_grad=True))
