@@ -243,6 +243,8 @@ class _GuardWriter:
         slots = [i for i, leaf in enumerate(self.leaves) if has_storage(leaf)]
         groups = storage_groups(self.leaves)
         together = {i for group in groups for i in group}
+        groups += [base.slots for base in self.signature.bases if together.isdisjoint(base.slots)]
+        together.update(i for group in groups for i in group)
         for group in groups:
             first = f"{self.inner[group[0]]}.untyped_storage().data_ptr()"
             for other in group[1:]:

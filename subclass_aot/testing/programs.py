@@ -46,6 +46,9 @@ WRITES = (
 RESHAPES = re.compile(r"(\.t|squeeze)_\(")
 """What changes the size or the strides of a tensor."""
 
+UNIFORM = re.compile(r"^\w+\.(zero_|fill_)\(")
+"""What gives all elements one value, and may be done where several of them are one place in memory."""
+
 INNER = ("a", "b", "value", "extra", "codes", "scale", "parts[0]")
 """Attributes of the classes of `trees` under which inner tensors are."""
 
@@ -254,7 +257,8 @@ def _ambiguous(text: str, no_grad: bool, values: dict[str, Any]) -> bool:
     return (
         any(leaf.untyped_storage().data_ptr() in storages for other in others for leaf in other)
         or len(storages) < len(first)
-        or any(Spec.of(leaf).overlaps_itself for leaf in first)
+        or not UNIFORM.search(text)
+        and any(Spec.of(leaf).overlaps_itself for leaf in first)
     )
 
 

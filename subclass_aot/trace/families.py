@@ -12,7 +12,7 @@ refuses. A call writes the new value into that tensor, and the caller's views fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -39,19 +39,28 @@ class SharedHistory(Exception):
         self.paths = paths
 
 
-def check_histories(values: Sequence[torch.Tensor], written: Iterable[tuple[int, set[int]]], paths: list[str]) -> None:
-    """Looks for families with a member that autograd sees written and another that overlaps it.
+def check_histories(
+    values: Sequence[torch.Tensor], written: Iterable[tuple[int, set[int]]], folded: Container[int], paths: list[str]
+) -> None:
+    """Looks for families with a member that autograd sees written and another that overlaps it, or that is folded.
 
     Args:
         values: The tensors that are inputs.
         written: Positions of inputs that autograd sees written, each with those of all that overlap it.
+        folded: Positions of inputs that no new value can be copied into. See Note [Folded tensors].
         paths: What each input is called.
 
     Raises:
         SharedHistory: There are some.
+        MutationError: One that is folded is no view of another tensor.
     """
     owners = [history_owner(value) for value in values]
-    found = {id(owners[i]) for i, overlap in written if any(owners[j] is owners[i] for j in overlap - {i})}
+    found = set()
+    for i, overlap in written:
+        if i in folded and owners[i] is values[i]:
+            raise MutationError(refusals.FOLDED_INPUT.format(path=paths[i]))
+        if i in folded or any(owners[j] is owners[i] for j in overlap - {i}):
+            found.add(id(owners[i]))
     if found:
         members = [i for i, owner in enumerate(owners) if id(owner) in found and owner is not values[i]]
         raise SharedHistory(frozenset(paths[i] for i in members))

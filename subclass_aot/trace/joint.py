@@ -30,7 +30,7 @@ from subclass_aot.trace.outputs import (
     spec_of_tangent,
 )
 from subclass_aot.trace.recorder import Recorder
-from subclass_aot.trace.sharing import bases_of
+from subclass_aot.trace.sharing import bases_of, is_folded
 from subclass_aot.trace.signature import Input, JointSignature
 from subclass_aot.trace.unreadable import reads_are_refused
 from subclass_aot.trace.versions import versions
@@ -237,7 +237,8 @@ class _Trace:
         based = {s for base in self.bases for s in base.slots}
         together = [{slots[s].outer for s in base.slots} for base in self.bases]
         overlaps = [(i, owners) for i, _ in self.rewritten for owners in together if i in owners]
-        check_histories(self.arguments.values, overlaps, self.paths)
+        folded = {slots[s].outer for s in based if is_folded(self.real_leaves[s])}
+        check_histories(self.arguments.values, overlaps, folded, self.paths)
         self.written_leaves = [s for s in self.written_leaves if s not in based]
 
     def backward(self) -> None:

@@ -21,6 +21,9 @@ SHARED_GRADIENT = """{path} is a view and overlaps another input, and autograd m
   The requires_grad of {path} is not that of what it is a view of, so that its gradient would not follow the write.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
 
+FOLDED_INPUT = """Several elements of {path} are one place in memory, and autograd must see a write into a part of it.
+  Instead: pass the tensor that it was expanded from, and expand it in the function, or write under torch.no_grad()."""
+
 LOST_VIEW_OF_INPUT = """{path} is a view and overlaps another input, and autograd must see a write into one of them.
   How {path} lies in the tensor that it is a view of cannot be said with view operators other than as_strided.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""

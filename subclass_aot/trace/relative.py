@@ -27,7 +27,7 @@ def view_again(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], o
     >>> view.equal(base[1:, 2:].t())
     True
     """
-    packed = _permuted(base, sorted(range(base.dim()), key=lambda dim: -base.stride(dim)))
+    packed = _permuted(base, sorted(range(base.dim()), key=lambda dim: -base.stride()[dim]))
     if offset < 0 or not packed.is_contiguous():
         return None
     kept = [dim for dim, (n, step) in enumerate(zip(size, stride, strict=True)) if n > 1 and step > 0]
