@@ -55,7 +55,8 @@ class JointTrace:
 def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
     """Traces a function or module, forward and backward, to one graph of dense tensors.
 
-    The function runs once, on tensors without data; nothing of the caller's is changed.
+    The function runs on tensors without data, once unless Note [Views of one tensor] applies; nothing of the caller's
+    is changed.
 
     Args:
         fn: A function or module.
