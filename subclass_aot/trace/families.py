@@ -12,7 +12,7 @@ refuses. A call writes the new value into that tensor, and the caller's views fo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,9 +40,11 @@ class SharedHistory(Exception):
 
 
 def check_histories(
-    values: Sequence[torch.Tensor], written: Iterable[tuple[int, set[int]]], folded: Container[int], paths: list[str]
+    values: Sequence[torch.Tensor], written: Mapping[int, set[int]], folded: Container[int], paths: list[str]
 ) -> None:
     """Looks for families with a member that autograd sees written and another that overlaps it, or that is folded.
+
+    With a write, all of a family that required no grad begins to require some, whether it overlaps or not.
 
     Args:
         values: The tensors that are inputs.
@@ -56,10 +58,11 @@ def check_histories(
     """
     owners = [history_owner(value) for value in values]
     found = set()
-    for i, overlap in written:
+    for i, overlap in written.items():
         if i in folded and owners[i] is values[i]:
             raise MutationError(refusals.FOLDED_INPUT.format(path=paths[i]))
-        if i in folded or any(owners[j] is owners[i] for j in overlap - {i}):
+        touched = overlap if owners[i].requires_grad else range(len(values))
+        if i in folded or any(owners[j] is owners[i] for j in touched if j != i):
             found.add(id(owners[i]))
     if found:
         members = [i for i, owner in enumerate(owners) if id(owner) in found and owner is not values[i]]

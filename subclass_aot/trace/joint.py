@@ -237,7 +237,7 @@ class _Trace:
         self.bases = bases_of(self.real_leaves, written, self.meaning) if written else []
         based = {s for base in self.bases for s in base.slots}
         together = [{slots[s].outer for s in base.slots} for base in self.bases]
-        overlaps = [(i, owners) for i, _ in self.rewritten for owners in together if i in owners]
+        overlaps = {i: {j for owners in together if i in owners for j in owners} for i, _ in self.rewritten}
         folded = {slots[s].outer for s in based if is_folded(self.real_leaves[s])}
         check_histories(self.arguments.values, overlaps, folded, self.paths)
         self.written_leaves = [s for s in self.written_leaves if s not in based]

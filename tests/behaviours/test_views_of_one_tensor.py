@@ -168,6 +168,21 @@ def test_gradients_that_begin_with_the_write(agree: Any, kind: Any) -> None:
     agree(program, make, later)
 
 
+@pytest.mark.parametrize("start", [1, 2])
+def test_whatever_is_a_view_begins_to_require_grad(start: int) -> None:
+    def program(a: Any, b: Any, w: Any) -> Any:
+        a.mul_(w)
+        return b * 2
+
+    def run(function: Any) -> Any:
+        base, w = torch.ones(4), torch.ones(2, requires_grad=True)
+        out = function(base[:2], base[start:], w)
+        return out, base, torch.autograd.grad(out.sum(), w)[0]
+
+    for x, y in zip(run(program), run(aot_compile(program)), strict=True):
+        assert not difference(x, y)
+
+
 def make_pair(kind: Any, cut: Any) -> tuple[Any, ...]:
     base, root = root_of(kind, 4, 4)
     return passed(root, *cut(base))
