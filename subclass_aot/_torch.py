@@ -146,6 +146,24 @@ def view_function(view: torch.Tensor) -> Any:
     return view._view_func_unsafe
 
 
+def view_rules(view: torch.Tensor) -> Any:
+    """How autograd lets `view` be written, from where it was made: under `no_grad`, as one of several results, ...
+
+    No public way asks for it; only errors of in-place writes tell.
+    """
+    return torch._C._autograd._get_creation_meta(view)
+
+
+def set_view_rules(view: torch.Tensor, rules: Any) -> None:
+    """Makes autograd treat `view` like one whose `view_rules` are given."""
+    torch._C._autograd._set_creation_meta(view, rules)
+
+
+def made_without_grad(rules: Any) -> bool:
+    """Whether a view with these `view_rules` was made where autograd was off."""
+    return rules is not None and rules.name in ("NO_GRAD_MODE", "INFERENCE_MODE")
+
+
 force_view_tracking: Any = torch.autograd.grad_mode._force_original_view_tracking
 """Makes autograd keep the view operators also where it could do with `as_strided`, which most wrappers do not have."""
 

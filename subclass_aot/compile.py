@@ -166,7 +166,7 @@ class CompiledFunction:
         if graphs.backward is not None:
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward)
-        guard = runtime.make_guard(arguments, trace.signature, state, self._kept)
+        guard = runtime.make_guard(arguments.with_views(trace.signature.views), trace.signature, state, self._kept)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
         reason = self._reason(arguments, facts)
         places = runtime.symbolic_places(trace.signature)

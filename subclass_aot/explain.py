@@ -30,6 +30,7 @@ def _section(specialization: Any) -> list[str]:
         grad = " requires_grad" if given.requires_grad else ""
         static = " static" if given.is_static else ""
         lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}{static}")
+    lines += [f"  {path}: a view of one of these" for path in signature.views]
     if signature.symbols is not None:
         symbols = {text: place for place, text in reversed(specialization.places.items()) if text.isidentifier()}
         lines += [f"  {symbols[text]} is {text}" for text in sorted(symbols)]
@@ -52,7 +53,8 @@ def _output(output: Any, signature: Any) -> str:
     if isinstance(output, Value):
         return _class(output.meta) + (" requires_grad" if output.requires_grad else "")
     if isinstance(output, SameAsInput):
-        return f"the same object as {signature.inputs[output.value].path}"
+        paths = [*(given.path for given in signature.inputs), *signature.views]
+        return f"the same object as {paths[output.value]}"
     if isinstance(output, SameAsOutput):
         return f"the same object as output {output.output}"
     if isinstance(output, ViewOfInput):

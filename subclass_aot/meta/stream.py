@@ -33,6 +33,12 @@ _DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor
   Instead: write into the tensor, as in `with torch.no_grad(): x.copy_(value)`, or use `value` itself from there on."""
 
 
+_NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
+  Your line:  {line}
+  The tensor: {tensor}
+  Instead: call it outside the traced function, or put what needs the memory into a custom operator."""
+
+
 class MetaTensor(torch.Tensor):
     """A tensor without data: it has a `Spec`, takes part in autograd, and costs no memory and no arithmetic.
 
@@ -94,6 +100,21 @@ class MetaTensor(torch.Tensor):
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         self.spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
 
+    def data_ptr(self) -> int:
+        """Zero, and an error in a trace."""
+        if getattr(self, "tag", None) is not None:
+            raise self._no_memory("data_ptr()")
+        return torch.Tensor.data_ptr(self)
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        raise self._no_memory("__dlpack__()")  # consumers would read at address zero
+
+    def __dlpack_device__(self) -> Any:  # consumers ask this first
+        raise self._no_memory("__dlpack_device__()")
+
+    def _no_memory(self, call: str) -> DataDependentError:
+        return DataDependentError(_NO_MEMORY.format(call=call, line=user_line(), tensor=self))
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
@@ -104,6 +125,8 @@ class MetaTensor(torch.Tensor):
         return twin
 
     def __reduce_ex__(self, protocol: Any) -> Any:
+        if getattr(self, "tag", None) is not None:
+            raise self._no_memory("copy or pickle")
         return _rebuild, (self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot.meta import Spec, is_symbolic, plain
-from subclass_aot.trace import Arguments, JointSignature, storage_groups, tensors_of
+from subclass_aot.trace import Arguments, JointSignature, history_owner, storage_groups, tensors_of
 
 _MODES = ("grad mode", "inference mode", "default dtype", "deterministic algorithms", "autocast on cpu", "autocast")
 
@@ -44,6 +44,10 @@ def facts(
         else:
             found[path] = describe_tensor(arguments.values[position], path, places)
     found["leaves that share storage"] = str(storage_groups(leaves) or "none")
+    for group in storage_groups(leaves):
+        for i in group:
+            found[f"storage offset of leaf {i}"] = str(leaves[i].storage_offset())
+    found["tensors with one history"] = _families(arguments)
     return found
 
 
@@ -128,6 +132,16 @@ def _evaluated(text: str, values: Mapping[str, int]) -> Any:
 
 def _inner(value: Any, path: str, places: Mapping[str, str]) -> str:
     return describe_tensor(value, path, places) if isinstance(value, torch.Tensor) else _short(value)
+
+
+def _families(arguments: Arguments) -> str:
+    """Which tensors are views of one, and so have one history."""
+    families: dict[int, list[str]] = {}
+    for i, value in enumerate(arguments.values):
+        families.setdefault(id(history_owner(value)), []).append(arguments.path_of(i))
+    return ", ".join(" and ".join(family) for family in families.values() if len(family) > 1) or "none"
+
+
 
 
 def _short(value: Any) -> str:

@@ -322,7 +322,7 @@ class _EntryWriter:
         signature = self.signature
         doc = "Runs the graph, writes back what it changed, and returns the results."
         source = Source("call", "values, leaves", doc)
-        values = [source.fresh(given.path) for given in signature.inputs]
+        values = [source.fresh(path) for path in (*(given.path for given in signature.inputs), *signature.views)]
         if values:
             source.line(f"({''.join(v + ', ' for v in values)}) = values")
         source.line("extra = []")
@@ -331,6 +331,7 @@ class _EntryWriter:
         changes: dict[int, list[counters.Change]] = {}
         for position, *change in signature.reshaped:
             changes.setdefault(position, []).append(tuple(change))
+        of_views = {p: changes.pop(p) for p in list(changes) if p >= len(signature.inputs)}
         for position in changes:
             for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
                 source.line(f"leaves[{slot}] = leaves[{slot}].detach()  # what is saved of it keeps its look")
@@ -360,6 +361,8 @@ class _EntryWriter:
             source.line(f"{source.const(functools.partial(counters.reshape, of_input), 'reshape')}({values[position]})")
         for (position, _), name in zip(signature.rewritten, made, strict=False):
             source.line(f"{values[position]}.copy_({name})")
+        for position, of_input in of_views.items():  # autograd makes a view again, as it is, after such a write
+            source.line(f"{source.const(functools.partial(counters.reshape, of_input), 'reshape')}({values[position]})")
         results = self._results(source, values, made[len(signature.rewritten) :], numbers)
         source.line(f"return [{', '.join(results)}]")
         return source.build()

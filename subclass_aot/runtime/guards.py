@@ -23,7 +23,15 @@ from subclass_aot.flatten import (
 from subclass_aot.meta import Spec, is_symbolic
 from subclass_aot.runtime.kept import Kept, positions_to_keep
 from subclass_aot.runtime.sizes import SizeGuards
-from subclass_aot.trace import ArgumentPlace, Arguments, JointSignature, ModulePlace, has_storage, storage_groups
+from subclass_aot.trace import (
+    ArgumentPlace,
+    Arguments,
+    JointSignature,
+    ModulePlace,
+    has_storage,
+    history_owner,
+    storage_groups,
+)
 
 Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
 """`guard(argument_leaves, treespec)` gives the tensors of a call and their flat slots, or None if it does not fit."""
@@ -67,7 +75,8 @@ class _GuardWriter:
         self.arguments = arguments
         self.signature = signature
         plan = FlattenPlan(tuple(given.meta for given in signature.inputs), "inputs")
-        self.leaves = plan.unwrap(arguments.values)
+        self.views = FlattenPlan.of(arguments.views, where="views")
+        self.leaves = [*plan.unwrap(arguments.values), *self.views.unwrap(arguments.views)]
         self.state = state
         self.together = together
         doc = "The tensors of a call and their leaves, or None if it does not fit."
@@ -87,7 +96,7 @@ class _GuardWriter:
         self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
         self.constants()
         self.training()
-        everything = set(range(len(self.arguments.values)))
+        everything = set(range(len(self.arguments.values) + len(self.arguments.views)))
         kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
         if kept or (_native.ONE_CALL_PAYS and self.arguments.modules):
             self.keep(kept)
@@ -101,7 +110,9 @@ class _GuardWriter:
         self.autograd_leaves()
         if self.signature.writes:
             self.storages()
-        self.source.line(f"return [{self.listing(self.outer)}], [{self.listing(self.inner)}]")
+            self.histories()
+        inputs = len(self.signature.index_map.slots)  # the leaves of views are read to be checked only
+        self.source.line(f"return [{self.listing(self.outer)}], [{self.listing(self.inner[:inputs])}]")
         guard = self.source.build()
         guard.__source__ = "\n\n".join([guard.__source__, *self.helpers])  # type: ignore[attr-defined]
         return guard
@@ -245,10 +256,26 @@ class _GuardWriter:
             else:
                 name = by_value[position] = self.source.fresh(place.path)
                 self.source.line(f"{name} = {read}")
+        for i, base in enumerate(self.arguments.view_of, len(self.arguments.values)):
+            if i not in positions:
+                continue
+            if base in by_value:
+                self.refuse_if(f"{by_value[i]}._base is not {by_value[base]}")
+            else:  # only views of it are passed
+                by_value[base] = self.source.fresh(self.arguments.path_of(base))
+                self.source.line(f"{by_value[base]} = {by_value[i]}._base")
         for i in sorted(positions):
             self.inner = self.leaves_of[i] = []
-            given = self.signature.inputs[i]
-            self.wrapper(by_value[i], self.arguments.values[i], given.meta, iter(given.specs))
+            self.wrapper(by_value[i], *self.pattern(i))
+
+    def pattern(self, i: int) -> tuple[Any, Any, Iterator[Any]]:
+        """A value, or a view after these: itself, how it is made of leaves, and what those look like."""
+        values, inputs = self.arguments.values, self.signature.inputs
+        if i < len(values):
+            return values[i], inputs[i].meta, iter(inputs[i].specs)
+        view, meta = self.arguments.views[i - len(values)], self.views.metas[i - len(values)]
+        leaves = FlattenPlan.of([view]).unwrap([view])
+        return view, meta, iter([Spec.of(x) if isinstance(x, torch.Tensor) else x for x in leaves])
 
     def wrapper(self, name: str, value: Any, meta: Any, patterns: Iterator[Any]) -> None:
         """Checks classes and contexts down to the leaves, and reads those.
@@ -338,15 +365,20 @@ class _GuardWriter:
 
     def autograd_leaves(self) -> None:
         """In-place writes mean another thing on a leaf than on a non-leaf."""
-        for name, given in zip(self.outer, self.signature.inputs, strict=True):
+        for name, given in zip(self.outer, self.signature.inputs, strict=False):
             if given.requires_grad:
                 self.refuse_if(f"{name}.is_leaf is not {given.is_leaf}")
+        for name, view in zip(self.outer[len(self.signature.inputs) :], self.arguments.views, strict=True):
+            rules = self.source.const(_torch.view_rules, "view_rules")
+            self.refuse_if(f"{rules}({name}) != {self.source.const(_torch.view_rules(view), 'rules')}")
 
     def storages(self) -> None:
         """A graph that writes was made for one pattern of sharing."""
         slots = [i for i, leaf in enumerate(self.leaves) if has_storage(leaf)]
         groups = storage_groups(self.leaves)
         together = {i for group in groups for i in group}
+        groups += [base.slots for base in self.signature.bases if together.isdisjoint(base.slots)]
+        together.update(i for group in groups for i in group)
         for group in groups:
             first = f"{self.inner[group[0]]}.untyped_storage().data_ptr()"
             for other in group[1:]:
@@ -360,6 +392,18 @@ class _GuardWriter:
         if len(alone) > 1:
             pointers = ", ".join(f"{self.inner[i]}.untyped_storage().data_ptr()" for i in alone)
             self.refuse_if(f"len({{{pointers}}}) != {len(alone)}")
+
+
+    def histories(self) -> None:
+        """A write that autograd sees reaches the views of one tensor, but not others that share its storage."""
+        slots = self.signature.index_map.slots
+        owner = self.source.const(history_owner, "history_owner")
+        values = self.arguments.values
+        groups = [{slots[s].outer for s in group if s < len(slots)} for group in storage_groups(self.leaves)]
+        pairs = {(i, j) for i, _ in self.signature.rewritten for g in groups if i in g for j in g if j != i}
+        for i, j in sorted(pairs):
+            same = history_owner(values[i]) is history_owner(values[j])
+            self.refuse_if(f"({owner}({self.outer[i]}) is {owner}({self.outer[j]})) is not {same}")
 
 
 def _is_symbolic(pattern: Any) -> bool:

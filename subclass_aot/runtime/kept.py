@@ -80,7 +80,7 @@ def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
         (in_arguments if isinstance(place, ArgumentPlace) else in_modules).add(position)
     marked = {i for i in in_arguments if i < len(metas) and is_marked(arguments.values[i])}
     mixed = in_arguments & in_modules
-    return {i for i in (in_modules | marked) - mixed if can_be_kept(arguments.values[i], metas[i])}
+    return {i for i in (in_modules | marked) - mixed if i < len(metas) and can_be_kept(arguments.values[i], metas[i])}
 
 
 def can_be_kept(value: Any, meta: Any) -> bool:

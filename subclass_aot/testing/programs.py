@@ -46,6 +46,9 @@ WRITES = (
 RESHAPES = re.compile(r"(\.t|squeeze)_\(")
 """What changes the size or the strides of a tensor."""
 
+UNIFORM = re.compile(r"^\w+\.(zero_|fill_)\(")
+"""What gives all elements one value, and may be done where several of them are one place in memory."""
+
 INNER = ("a", "b", "value", "extra", "codes", "scale", "parts[0]")
 """Attributes of the classes of `trees` under which inner tensors are."""
 
@@ -62,7 +65,8 @@ class Argument:
         dtype: Its dtype.
         layout: "packed", "transposed", or "offset" into a larger storage.
         grad: "none", "leaf", "computed" (a non-leaf), "view" (a view of a non-leaf).
-        alias: "" or what it is of argument `of`: "same" object, its "inner" tensor, or "base" (shares its storage).
+        alias: "" or what it is of argument `of`: "same" object, its "inner" tensor, "base" (shares its storage), or a
+            "view" (of which autograd knows).
         of: An earlier argument.
     """
 
@@ -164,18 +168,21 @@ def _alias_of(tensor: Any, alias: str) -> Any:
         return tensor
     if alias == "inner":
         return dense_leaves(tensor)[0].detach()
+    if alias == "view":
+        return tensor[1:] if tensor.dim() else tensor.view_as(tensor)
     return tensor.detach()[1:] if type(tensor) is torch.Tensor and tensor.dim() else tensor.detach()
 
 
 @st.composite
 def arguments(draw: st.DrawFn, earlier: Sequence[Argument] = (), aliases: bool = True) -> Argument:
     """Recipes of one argument, the one after `earlier` others."""
-    alias = draw(st.sampled_from(["", "", "", "", "", "same", "inner", "base"])) if aliases and earlier else ""
+    alias = draw(st.sampled_from(["", "", "", "", "", "same", "inner", "base", "view"])) if aliases and earlier else ""
     if alias:
         of = draw(st.integers(0, len(earlier) - 1))
         if earlier[of].grad == "leaf":  # eager forgets the history of its views when it is written through an alias
             alias = "same"
-        return Argument(Tree("dense"), (1,), grad=earlier[of].grad if alias == "same" else "none", alias=alias, of=of)
+        grad = earlier[of].grad if alias in ("same", "view") else "none"
+        return Argument(Tree("dense"), (1,), grad=grad, alias=alias, of=of)
     dtype = draw(st.sampled_from([torch.float64] * 5 + [torch.float32, torch.int64]))
     size = draw(st.sampled_from([(2, 3), (2, 3), (2, 2), (3, 3), (3,), ()]))
     layout = draw(st.sampled_from(["packed", "packed", "packed", "transposed", "offset"]))
@@ -250,7 +257,8 @@ def _ambiguous(text: str, no_grad: bool, values: dict[str, Any]) -> bool:
     return (
         any(leaf.untyped_storage().data_ptr() in storages for other in others for leaf in other)
         or len(storages) < len(first)
-        or any(Spec.of(leaf).overlaps_itself for leaf in first)
+        or not UNIFORM.search(text)
+        and any(Spec.of(leaf).overlaps_itself for leaf in first)
     )
 
 

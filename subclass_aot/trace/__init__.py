@@ -4,6 +4,7 @@ from subclass_aot.trace.arguments import ArgumentPlace as ArgumentPlace
 from subclass_aot.trace.arguments import Arguments as Arguments
 from subclass_aot.trace.arguments import ModulePlace as ModulePlace
 from subclass_aot.trace.arguments import flatten as flatten
+from subclass_aot.trace.arguments import history_owner as history_owner
 from subclass_aot.trace.dynamic import DynamicSizes as DynamicSizes
 from subclass_aot.trace.dynamic import mark_dynamic as mark_dynamic
 from subclass_aot.trace.dynamic import marked_sizes as marked_sizes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -67,8 +67,9 @@ class Arguments:
         leaves: Its leaves: tensors, modules and Python values.
         places: Every place where a tensor stands.
         values: The tensors, each once.
-        value_at: For each place, the position of its tensor in `values`.
+        value_at: For each place, the position of its tensor in `values`, or in `views` after these.
         modules: Every module that brings tensors, submodules included, with its path.
+        views: Tensors that stand for views of one of `values`. See Note [Views of one tensor].
     """
 
     treespec: optree.PyTreeSpec
@@ -77,6 +78,7 @@ class Arguments:
     values: tuple[torch.Tensor, ...]
     value_at: tuple[int, ...]
     modules: tuple[tuple[str, torch.nn.Module], ...]
+    views: tuple[torch.Tensor, ...] = ()
 
     @staticmethod
     def of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
@@ -101,6 +103,27 @@ class Arguments:
         places.extend(_places_of(modules))
         return Arguments(treespec, leaves, tuple(places), *_once(places, leaves), tuple(modules))
 
+    def with_views(self, paths: Collection[str]) -> Arguments:
+        """The same call, where the tensors at `paths` are views, and what they are views of is among the values."""
+        turned = [self.path_of(i) in paths for i in range(len(self.values))]
+        stand_ins = [history_owner(v) if turn else v for v, turn in zip(self.values, turned, strict=True)]
+        values = tuple({id(v): v for v in stand_ins}.values())
+        views = tuple(v for v, turn in zip(self.values, turned, strict=True) if turn)
+        position = {id(v): i for i, v in enumerate((*values, *views))}
+        value_at = tuple(position[id(self.values[i])] for i in self.value_at)
+        return dataclasses.replace(self, values=values, views=views, value_at=value_at)
+
+    @property
+    def view_of(self) -> tuple[int, ...]:
+        """For each of `views`, the position in `values` of what it is a view of."""
+        position = {id(v): i for i, v in enumerate(self.values)}
+        return tuple(position[id(history_owner(v))] for v in self.views)
+
+    @property
+    def paths_of_views(self) -> tuple[str, ...]:
+        """Where the caller finds each of `views`."""
+        return tuple(self.path_of(len(self.values) + i) for i in range(len(self.views)))
+
     def plan(self) -> FlattenPlan:
         """How the tensors are made of leaves.
 
@@ -111,7 +134,9 @@ class Arguments:
         return FlattenPlan.of(self.values, where="inputs", names=paths)
 
     def path_of(self, value: int) -> str:
-        """Where the caller finds `values[value]`, as `args[0]` or `self.head.weight`."""
+        """Where the caller finds `values[value]`, as `args[0]` or `self.head.weight`; also for positions of `views`."""
+        if value not in self.value_at:  # only views of it are passed
+            return self.path_of(len(self.values) + self.view_of.index(value)) + "._base"
         return self.places[self.value_at.index(value)].path
 
     @contextmanager
@@ -119,7 +144,7 @@ class Arguments:
         """Puts other tensors into every place; modules get their own back at the end, whatever happens.
 
         Yields:
-            The arguments, with `values` for tensors.
+            The arguments, with `values` for tensors, `views` included.
 
         Raises:
             MutationError: The block assigned another tensor to a parameter or buffer.
@@ -142,6 +167,11 @@ class Arguments:
         finally:
             for table, name, tensor in undo:
                 table[name] = tensor
+
+
+def history_owner(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor whose history a write into `tensor` changes: what it is a view of, or itself."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def flatten(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:

@@ -83,6 +83,7 @@ class _Rewrite:
         self.recorder = Recorder(recorded.decompositions)  # the form of `t_` without mutation may be one of them
         self.bases = bases
         self.live = live
+        self.storage_of: dict[Any, Any] = {}
         self.placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
         reshaped = {leaf.tag for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor)}
         self.reshaped = [n for n in self.placeholders if n in reshaped]
@@ -131,6 +132,7 @@ class _Rewrite:
         for base, storage in zip(self.bases, storages, strict=True):
             for slot in base.slots:
                 spec = node_of_slot[slot].meta["spec"]
+                self.storage_of[node_of_slot[slot]] = storage
                 values[node_of_slot[slot]] = storage.as_strided(spec.size, spec.stride, spec.offset)
         end_values = [values[n] for n in written] + list(storages)
         for node in self.reshaped:  # what they look like changes, what they are views of does not
@@ -160,6 +162,8 @@ class _Rewrite:
             symbols.repeat(node.meta.get("unknown", []))
         args: Any
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: _value_of(n, values))
+        if target is torch.ops.aten.as_strided.default and node.args[0] in self.storage_of and len(args) == 4:
+            return target(self.storage_of[node.args[0]], *args[1:])  # a view of the base, not of another view
         if target is operator.getitem:
             return args[0][args[1]]
         return replay_operator(self.recorder.graph, target, args, kwargs)

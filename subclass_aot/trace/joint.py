@@ -29,6 +29,7 @@ from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments, flatten
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
 from subclass_aot.trace.dynamic import DynamicSizes, marked_sizes, plan_of_twins, symbolic_twins
+from subclass_aot.trace.families import SharedHistory, TracedViews, check_histories
 from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.history import foreign_leaf, without_hooks
 from subclass_aot.trace.outputs import (
@@ -42,7 +43,7 @@ from subclass_aot.trace.outputs import (
     spec_of_tangent,
 )
 from subclass_aot.trace.recorder import Recorder
-from subclass_aot.trace.sharing import bases_of
+from subclass_aot.trace.sharing import bases_of, is_folded
 from subclass_aot.trace.signature import Input, JointSignature
 from subclass_aot.trace.static import static_values
 from subclass_aot.trace.unreadable import reads_are_refused
@@ -68,7 +69,8 @@ class JointTrace:
 def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
     """Traces a function or module, forward and backward, to one graph of dense tensors.
 
-    The function runs once, on tensors without data; nothing of the caller's is changed.
+    The function runs on tensors without data, once unless Note [Views of one tensor] applies; nothing of the caller's
+    is changed.
 
     Args:
         fn: A function or module.
@@ -105,13 +107,19 @@ def trace_arguments(
         dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
     """
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    views: frozenset[str] = frozenset()
     with _one_at_a_time, torch.inference_mode(False), torch.set_grad_enabled(grad):  # the former turns gradients on
         while True:
             try:
-                return _Trace(fn, arguments, decompositions, inference, dynamic).run()
+                return _Trace(fn, arguments.with_views(views), decompositions, inference, dynamic).run()
             except SizesMustBeKnown as found:
                 assert dynamic, "a trace without symbolic sizes has known ones"
                 dynamic = dynamic.without(found.paths)
+            except SharedHistory as found:  # see Note [Views of one tensor]
+                views |= found.paths
+                if dynamic is not None:
+                    joined = arguments.with_views(views)
+                    dynamic = dynamic.without({*views, *map(joined.path_of, joined.view_of)})
 
 
 _one_at_a_time = threading.RLock()
@@ -183,12 +191,13 @@ class _Trace:
                 twins = [_twin(x) if self._is_dense(s) else x for s, x in enumerate(self.leaves)]
                 fresh = fresh or self.plan.wrap(twins)
                 self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])  # type: ignore[no-untyped-call]
+        self.views = TracedViews(self.arguments, self.traced, self.recorder)
         self.gradient_functions = [t.grad_fn for t in self.traced]
         self.requires_grad = [t.requires_grad for t in self.traced]
         self.versions = [versions(t, m) for t, m in zip(self.traced, self.plan.metas, strict=True)]
 
     def forward(self) -> list[Any]:
-        with self.arguments.replaced(self.traced) as (args, kwargs):
+        with self.arguments.replaced([*self.traced, *self.views.views]) as (args, kwargs):
             out = self.fn(*args, **kwargs)
         results, self.out_treespec = flatten(out)
         self.check_inputs()
@@ -202,11 +211,12 @@ class _Trace:
         self.reshaped = [
             (i, *how)
             for tensor, *how in self.recorder.reshaped
-            for i, traced in enumerate(self.traced)
+            for i, traced in enumerate([*self.traced, *self.views.views])
             if tensor is traced
         ]
         changed = {i for i, *_ in self.reshaped}
-        self.need_known_sizes(changed)
+        self.need_known_sizes(i for i in changed if i < len(self.traced))
+        self.views.check({i - len(self.traced) for i in changed})
         after = self.plan.unwrap(self.traced)
         for slot in self.graph_slots:
             if not isinstance(self.leaves[slot], MetaTensor):
@@ -222,7 +232,8 @@ class _Trace:
     def read_outputs(self, results: list[Any]) -> None:
         """Says what each result is, and which inputs were written how."""
         reshaped = [tensor for tensor, *_ in self.recorder.reshaped]
-        reader = OutputReader(self.traced, self.leaves, self.recorder.admit, not self.inference, reshaped)
+        seen = [*self.traced, *self.views.views]
+        reader = OutputReader(seen, self.leaves, self.recorder.admit, not self.inference, reshaped)
         written = {leaf for leaf, phases in self.recorder.written.items() if "forward" in phases}
         self.written_leaves: list[int] = []
         self.rewritten: list[tuple[int, Value]] = []
@@ -274,9 +285,10 @@ class _Trace:
         self.bases = bases_of(self.real_leaves, written, self.meaning) if written else []
         based = {s for base in self.bases for s in base.slots}
         self.need_known_sizes(slots[s].outer for s in based)
-        for base in self.bases:
-            owners = {slots[s].outer for s in base.slots}
-            self.refuse_shared_history([i for i, _ in self.rewritten if i in owners], owners)
+        together = [{slots[s].outer for s in base.slots} for base in self.bases]
+        overlaps = {i: {j for owners in together if i in owners for j in owners} for i, _ in self.rewritten}
+        folded = {slots[s].outer for s in based if is_folded(self.real_leaves[s])}
+        check_histories(self.arguments.values, overlaps, folded, self.paths)
         self.written_leaves = [s for s in self.written_leaves if s not in based]
 
     def need_known_sizes(self, inputs: Iterable[int]) -> None:
@@ -285,16 +297,6 @@ class _Trace:
         symbolic = {i for i in inputs if any(_has_symbols(self.patterns[s]) for s in flat_of(i))}
         if symbolic:
             raise SizesMustBeKnown([self.paths[i] for i in symbolic])
-
-    def refuse_shared_history(self, rewritten: list[int], owners: set[int]) -> None:
-        """Views of one tensor have one history; a traced write changes that of the view it was made through only."""
-        values = self.arguments.values
-        for i in rewritten:
-            base = _view_base(values[i])
-            connected = [j for j in owners if j != i and values[j].requires_grad and _view_base(values[j]) is base]
-            if connected:
-                paths = " and ".join(self.paths[j] for j in (i, *connected))
-                raise MutationError(refusals.SHARED_GRADIENT.format(paths=paths))
 
     def plan_tangents(self) -> None:
         """What gradients will come in: known once the forward has run."""
@@ -426,6 +428,7 @@ class _Trace:
         return JointSignature(
             inputs=tuple(inputs),
             index_map=self.plan.index_map,
+            views=self.arguments.paths_of_views,
             graph_slots=self.graph_slots,
             outputs=self.outputs,
             hidden=self.hidden,
@@ -472,11 +475,6 @@ class _NonLeaf(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
-
-
-def _view_base(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor whose history a write into `tensor` changes."""
-    return tensor if tensor._base is None else tensor._base
 
 
 def _twin(leaf: Any) -> Any:

@@ -14,6 +14,7 @@ from subclass_aot._stack import format_frames, user_frames, user_line
 from subclass_aot.codegen import identifier
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import MetaTensor, Spec, Stream, blank, current_symbols, effects_of, is_symbolic, pick, root
+from subclass_aot.trace import folded
 from subclass_aot.trace.known import known_value
 from subclass_aot.trace.numbers import Numbers
 
@@ -68,7 +69,7 @@ class Recorder(Stream):
     """
 
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
-        super().__init__(decompositions)
+        super().__init__(folded.before(decompositions or {}))
         self.graph = fx.Graph()
         self.phase: Phase = "forward"
         self.constants: dict[str, torch.Tensor] = {}
@@ -149,6 +150,9 @@ class Recorder(Stream):
         effects = effects_of(func)
         if effects.reshapes:
             self.passed_on(func, args, kwargs)
+        elif effects.writes:
+            for written in effects.writes:
+                self._take_apart(pick(written, args, kwargs))
         try:
             node_args = tuple([self.node_of(a) for a in args])
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
@@ -237,6 +241,13 @@ class Recorder(Stream):
         if is_symbolic(value):
             return self.numbers.node(value, self._describe)
         return self.admit(value).tag if isinstance(value, torch.Tensor) else value
+
+    def _take_apart(self, target: Any) -> None:
+        """A part of a folded input is written through the storage. See Note [Folded tensors]."""
+        for leaf in target if type(target) in (list, tuple) else (target,):
+            if type(leaf) is MetaTensor and folded.is_folded(root(leaf)) and not folded.is_folded(leaf):
+                with self:
+                    leaf.tag = folded.apart(leaf).tag
 
     def _note_write(self, func: Any, target: Any) -> None:
         if target is None:

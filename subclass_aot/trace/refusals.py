@@ -17,8 +17,15 @@ SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to {val
 VIEW_OF_RESHAPED = """A result is a view of {path}, and the function changes the size or strides of {path} in place.
   Instead: return a copy of the view, or use the operator that returns a new tensor (x.t() instead of x.t_())."""
 
-SHARED_GRADIENT = """{paths} overlap in memory, and a write that autograd must see goes into one of them.
-  The gradient of the others would not follow the write.
+SHARED_GRADIENT = """{path} is a view and overlaps another input, and autograd must see a write into one of them.
+  The requires_grad of {path} is not that of what it is a view of, so that its gradient would not follow the write.
+  Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
+
+FOLDED_INPUT = """Several elements of {path} are one place in memory, and autograd must see a write into a part of it.
+  Instead: pass the tensor that it was expanded from, and expand it in the function, or write under torch.no_grad()."""
+
+LOST_VIEW_OF_INPUT = """{path} is a view and overlaps another input, and autograd must see a write into one of them.
+  How {path} lies in the tensor that it is a view of cannot be said with view operators other than as_strided.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
 
 LOST_GRADIENT = """A result depends on a {kind} of shape {shape} that requires grad and is no argument of the function.

@@ -59,22 +59,28 @@ def storage_groups(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
 def bases_of(leaves: Sequence[Any], written: set[int], path_of: Any) -> list[Base]:
     """The bases that a graph needs which writes the flat slots `written`.
 
-    Leaves of one storage that lie apart stay apart.
+    Leaves of one storage that lie apart stay apart. A leaf in which elements share a place has a base of its own.
 
     Raises:
         MutationError: Overlapping leaves have different dtypes.
     """
     bases = []
-    for group in storage_groups(leaves):
-        for cluster in _overlapping(leaves, group):
-            if not written.intersection(cluster):
-                continue
+    clusters = [c for group in storage_groups(leaves) for c in _overlapping(leaves, group)]
+    together = {s for c in clusters for s in c}
+    clusters += [(s,) for s in sorted(written - together) if is_folded(leaves[s])]
+    for cluster in clusters:
+        if written.intersection(cluster):
             if len({leaves[s].dtype for s in cluster}) > 1:
                 raise MutationError(_DTYPES_DIFFER.format(paths=" and ".join(map(path_of, cluster))))
             leaf = leaves[cluster[0]]
             length = leaf.untyped_storage().nbytes() // leaf.element_size()
             bases.append(Base(cluster, Spec.make((length,), (1,), 0, leaf.dtype, leaf.device)))
     return bases
+
+
+def is_folded(leaf: Any) -> bool:
+    """True if several elements of a leaf are one place in memory. See Note [Folded tensors]."""
+    return has_storage(leaf) and Spec.of(leaf).overlaps_itself
 
 
 def flat_base(leaf: torch.Tensor) -> torch.Tensor:

@@ -45,6 +45,8 @@ class JointSignature:
     Attributes:
         inputs: The tensors of the call, each once.
         index_map: Which leaf belongs to which input.
+        views: Where the caller finds tensors that are views of an input and are no inputs themselves. `SameAsInput`
+            and `reshaped` count them after the inputs.
         graph_slots: The flat slots that are graph inputs: all but opaque inner values.
         outputs: What each flattened result is.
         hidden: Tensors that are no results, and of which several results are views.
@@ -74,6 +76,7 @@ class JointSignature:
 
     inputs: tuple[Input, ...]
     index_map: IndexMap
+    views: tuple[str, ...]
     graph_slots: tuple[int, ...]
     outputs: tuple[Output, ...]
     hidden: tuple[Value, ...]

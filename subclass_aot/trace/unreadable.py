@@ -11,7 +11,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line_of
 from subclass_aot.errors import DataDependentError, TraceError
 
-_READ = """`{call}` reads the values of a tensor, and a traced tensor has none.
+_READ = """`{call}` reads the values of a tensor or asks where they are, and a traced tensor has none.
   Your line:  {line}
   Torch says: {reason}
   Instead: read the values outside the traced function and pass what was read as a Python value, as a list of
@@ -23,7 +23,12 @@ _UNKNOWN = """The program branches on a number that depends on data, and a trace
   Instead: compute both sides and choose with torch.where, or say what is true of the number before it is used, as in
   torch._check(n >= 2)."""
 
-_TORCH_SAYS = ("its data is not allocated yet", "is not supported for tensor subclasses")
+_TORCH_SAYS = (
+    "its data is not allocated yet",
+    "is not supported for tensor subclasses",
+    "access the data pointer on an invalid python storage",
+    'set the storage of a tensor on device "meta"',
+)
 
 
 @contextmanager

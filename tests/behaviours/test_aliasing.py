@@ -235,7 +235,6 @@ def test_row_15_overlap_written_without_autograd(agree: Any, kind: Any) -> None:
     agree(program, make, lambda args, out: torch.autograd.grad(out.sum(), args[1]))
 
 
-@pytest.mark.xfail(strict=True, reason="views of one tensor have one history: a traced write to one is refused")
 def test_row_15_overlap_written_with_autograd(agree: Any, kind: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         x.mul_(2)

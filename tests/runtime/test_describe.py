@@ -74,3 +74,10 @@ def test_difference_names_what_differs_and_nothing_else() -> None:
     with torch.no_grad():
         assert difference(before, of(torch.add, ones, 1)) == ["grad mode: True before, False now"]
     assert any("absent now" in line for line in difference(of(nn.Linear(3, 2), ones), of(nn.Linear(3, 2, False), ones)))
+
+
+def test_tensors_with_one_history_are_named() -> None:
+    x = torch.ones(3)
+    found = of(torch.add, x[1:], x[:2])
+    assert found["tensors with one history"] == "args[0] and args[1]"
+    assert found["storage offset of leaf 0"] == "1"
