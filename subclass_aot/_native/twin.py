@@ -38,3 +38,27 @@ def are_exactly(classes: tuple[type, ...], /, *values: object) -> bool:
     if not isinstance(classes, tuple):
         raise TypeError("are_exactly(classes, *values) takes classes in a tuple")
     return len(values) == len(classes) and all(type(value) is cls for value, cls in zip(values, classes, strict=True))
+
+
+def have_exactly(values: object, classes: tuple[type, ...], name: str, attributes: tuple[object, ...], /) -> bool:
+    """Whether `values` is a list or a tuple of instances of exactly these classes, with exactly these attributes.
+
+    Reading an attribute may run code; a list that has another length after it does not fit.
+
+    Args:
+        values: What is looked at.
+        classes: The class of each value.
+        name: The attribute.
+        attributes: What it is, for each value: this very object. `None` where it is not read.
+
+    >>> have_exactly([1, 2j], (int, complex), "real", (1, None)), have_exactly([1], (int,), "real", (2,))
+    (True, False)
+    """
+    if not (isinstance(classes, tuple) and isinstance(attributes, tuple) and len(classes) == len(attributes)):
+        raise TypeError("have_exactly(values, classes, name, attributes) takes two tuples of one length")
+    sequence: Any = values
+    if type(sequence) not in (list, tuple) or not are_exactly(classes, *sequence):
+        return False
+    pairs = zip(tuple(sequence), attributes, strict=True)
+    fit = all(planned is None or getattr(value, name) is planned for value, planned in pairs)
+    return fit and len(sequence) == len(classes)

@@ -24,6 +24,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(straight, "FEW", 10**6 if request.param == "in one call" else 0)
     if "twin" in request.param:
         monkeypatch.setattr(_native, "exactly", twin.exactly)
+        monkeypatch.setattr(_native, "have_exactly", twin.have_exactly)
     name: str = request.param
     return name
 
@@ -79,6 +80,8 @@ def test_the_ways_are_different(way: str) -> None:
     text = FlattenPlan.of(VALUES).unwrap.__source__  # type: ignore[attr-defined]
     words = {"careful": ".__class__ is not", "in one call": "are_exactly("}
     assert words.get(way, "exactly([") in text
+    text = FlattenPlan.of(VALUES).wrap.__source__  # type: ignore[attr-defined]
+    assert ("have_exactly(leaves, " in text) is (way != "careful")
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
