@@ -1,8 +1,9 @@
-/* Comparing the classes, and an attribute, of many values in one call. Plain C on the API of CPython; it knows nothing of torch.
+/* Comparing the classes, and an attribute, of many values in one call. Plain C on the API of CPython, without torch's.
    `twin.py` is the same in Python, and says what the functions promise. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <string.h>
 
 /* Whether the `count` objects at `values` are instances of exactly `classes`, a tuple; no Python code runs. */
 static int
