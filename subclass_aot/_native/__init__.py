@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["ONE_CALL_PAYS", "are_exactly", "exactly", "same_items"]
+__all__ = ["ONE_CALL_PAYS", "are_exactly", "exactly", "have_exactly", "same_items"]
 
 if os.environ.get("SUBCLASS_AOT_NATIVE") == "0":
-    from subclass_aot._native.twin import are_exactly, exactly, same_items
+    from subclass_aot._native.twin import are_exactly, exactly, have_exactly, same_items
 
     ONE_CALL_PAYS = False
 else:
     try:
-        from subclass_aot._native._exact import are_exactly, exactly, same_items
+        from subclass_aot._native._exact import are_exactly, exactly, have_exactly, same_items
 
         ONE_CALL_PAYS = True
     except ImportError:
-        from subclass_aot._native.twin import are_exactly, exactly, same_items
+        from subclass_aot._native.twin import are_exactly, exactly, have_exactly, same_items
 
         ONE_CALL_PAYS = False
 

@@ -62,3 +62,27 @@ def same_items(kept: tuple[Any, ...], /) -> bool:
         if len(now) != len(items) or any(a is not b for a, b in zip(now, items, strict=True)):
             return False
     return True
+
+
+def have_exactly(values: object, classes: tuple[type, ...], name: str, attributes: tuple[object, ...], /) -> bool:
+    """Whether `values` is a list or a tuple of instances of exactly these classes, with exactly these attributes.
+
+    Reading an attribute may run code; a list that has another length after it does not fit.
+
+    Args:
+        values: What is looked at.
+        classes: The class of each value.
+        name: The attribute.
+        attributes: What it is, for each value: this very object. `None` where it is not read.
+
+    >>> have_exactly([1, 2j], (int, complex), "real", (1, None)), have_exactly([1], (int,), "real", (2,))
+    (True, False)
+    """
+    if not (isinstance(classes, tuple) and isinstance(attributes, tuple) and len(classes) == len(attributes)):
+        raise TypeError("have_exactly(values, classes, name, attributes) takes two tuples of one length")
+    sequence: Any = values
+    if type(sequence) not in (list, tuple) or not are_exactly(classes, *sequence):
+        return False
+    pairs = zip(tuple(sequence), attributes, strict=True)
+    fit = all(planned is None or getattr(value, name) is planned for value, planned in pairs)
+    return fit and len(sequence) == len(classes)

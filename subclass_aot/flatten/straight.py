@@ -26,6 +26,13 @@ Unwrap = Callable[[Sequence[Any]], list[Any]]
 FEW: Final = 24
 """Up to so many values one call with all of them is fastest; beyond, lists of them for each depth."""
 
+MANY: Final = 800
+"""With more, the values are read in chunks. CPython has 16 KiB at hand for the frames of functions; for a larger frame,
+of 1,000 locals say, it asks the system for memory at each call, and that takes a third of the time."""
+
+CHUNK: Final = 250
+"""Up to so many are read at once where there are many."""
+
 GROUP: Final = 30
 """How many wrappers inside of others are looked at before the next values are read: these stay in the nearest cache."""
 
@@ -79,7 +86,9 @@ def straight_unwrap(
     if not (_native.ONE_CALL_PAYS and metas and all(_is_known_by_classes(meta, append_symints) for meta in metas)):
         return make_carefully()
     good = _Good(metas, where, lambda values: make_carefully()(values))
-    return (good.in_one_call() if good.count <= FEW else good.depth_by_depth()).build()
+    count = sum(map(_count, metas))
+    way = good.in_one_call if count <= FEW else good.depth_by_depth if count <= MANY else good.in_chunks
+    return way().build()
 
 
 def _is_known_by_classes(meta: InnerMeta, append_symints: bool) -> bool:
@@ -90,6 +99,12 @@ def _is_known_by_classes(meta: InnerMeta, append_symints: bool) -> bool:
             return False
         return all(_is_known_by_classes(inner, append_symints) for inner in meta.attrs.values())
     return not isinstance(meta, ContainerMeta)
+
+
+def _count(meta: InnerMeta) -> int:
+    """How many classes are looked at: that of the value, and those of the wrappers and absent tensors in it."""
+    inner = meta.attrs.values() if isinstance(meta, SubclassCreationMeta) else ()
+    return 1 + sum(_count(part) for part in inner if isinstance(part, SubclassCreationMeta | AbsentMeta))
 
 
 class _Part(NamedTuple):
@@ -105,7 +120,7 @@ class _Part(NamedTuple):
 
 
 class _Good:
-    """The text of the good path, of which there are two."""
+    """The text of the good path, of which there are three."""
 
     def __init__(self, metas: Sequence[ValueMeta], where: str, carefully: Unwrap) -> None:
         self.source = Source("unwrap", "args", f"The leaves of `{where}`.")
@@ -114,13 +129,11 @@ class _Good:
         self.roots = [_Part(self.source.fresh(f"args_{i}"), "", meta) for i, meta in enumerate(metas)]
         self.tuples: dict[tuple[type, ...], tuple[type, ...]] = {}  # one object for equal tuples
         self.locals: dict[tuple[str, str], str] = {}  # the local of a wrapper, its attribute -> the attribute's local
-        self.depths = [depth for group in self._groups() for depth in group]  # of the inner parts, group by group
-        self.count = len(self.roots) + sum(map(len, self.depths))
 
-    def _groups(self) -> Iterator[list[list[_Part]]]:
+    def _groups(self, roots: Sequence[_Part]) -> Iterator[list[list[_Part]]]:
         """The parts inside of a few values at a time, depth by depth."""
         group: list[list[_Part]] = []
-        for root in self.roots:
+        for root in roots:
             depths, below = [], list(self._below(root))
             while below:
                 depths.append(below)
@@ -136,12 +149,13 @@ class _Good:
         if isinstance(part.meta, SubclassCreationMeta):
             for name, meta in part.meta.attrs.items():
                 if isinstance(meta, SubclassCreationMeta | AbsentMeta):
-                    local = self.locals[part.local, name] = self.source.fresh(f"{part.local}_{name}")
-                    yield _Part(local, read_attribute(part.local, name), meta)
+                    if (part.local, name) not in self.locals:
+                        self.locals[part.local, name] = self.source.fresh(f"{part.local}_{name}")
+                    yield _Part(self.locals[part.local, name], read_attribute(part.local, name), meta)
 
     def in_one_call(self) -> Source:
         """Reads everything and then looks at all classes."""
-        inner = [part for depth in self.depths for part in depth]
+        inner = [part for group in self._groups(self.roots) for depth in group for part in depth]
         outer, every = _listed(self.roots), [*self.roots, *inner]
         emit_unpack(self.source, "args", [part.local for part in self.roots], checks.wrong_value_count, self.where)
         with self.source.block("try:"):
@@ -149,32 +163,60 @@ class _Good:
                 self.source.line(f"{part.local} = {part.read}")
             are_exactly = self.source.const(_native.are_exactly, "are_exactly")
             with self.source.block(f"if {are_exactly}({self._classes(every)}, {_listed(every)}):"):
-                self._return_leaves()
+                self.source.line(f"return [{self._leaves_of(self.roots)}]")
         return self._else_carefully(f"({outer}, )")  # not `args`: an iterator is used up by now
 
     def depth_by_depth(self) -> Source:
         """Looks at the classes of one depth of a few values before it reads the next."""
-        exactly = self.source.const(_native.exactly, "exactly")
         with self.source.block("try:"):
-            self.source.line(f"{_listed(self.roots)}, = {exactly}(args, {self._classes(self.roots)})")
-            for depth in self.depths:
-                values = ", ".join(part.read for part in depth)
-                self.source.line(f"{_listed(depth)}, = {exactly}([{values}], {self._classes(depth)})")
-            self._return_leaves()
+            self._read("args", self.roots)
+            self.source.line(f"return [{self._leaves_of(self.roots)}]")
         return self._else_carefully("args")
+
+    def in_chunks(self) -> Source:
+        """Does the same for one chunk of the values after the other; the locals of the first values serve for all."""
+        leaves = self.source.fresh("leaves")
+        with self.source.block("try:"):
+            for start, stop in itertools.pairwise(self._bounds()):
+                pairs = zip(self.roots, self.roots[start:stop], strict=False)
+                chunk = [part._replace(local=first.local) for first, part in pairs]
+                last = stop == len(self.roots)
+                self._read(f"args[{start}:{'' if last else stop}]", chunk)  # what is too much goes into the last one
+                self.source.line(f"{leaves} {'+=' if start else '='} [{self._leaves_of(chunk)}]")
+            self.source.line(f"return {leaves}")
+        return self._else_carefully("args")
+
+    def _bounds(self) -> Iterator[int]:
+        """Where the chunks begin, and the end of the last."""
+        total = 0
+        for i, root in enumerate(self.roots):
+            count = _count(root.meta)
+            if i == 0 or total + count > CHUNK:
+                yield i
+                total = 0
+            total += count
+        yield len(self.roots)
+
+    def _read(self, values: str, roots: Sequence[_Part]) -> None:
+        """Appends lines that read `roots` from an expression, and all parts of them."""
+        exactly = self.source.const(_native.exactly, "exactly")
+        self.source.line(f"{_listed(roots)}, = {exactly}({values}, {self._classes(roots)})")
+        for depth in itertools.chain.from_iterable(self._groups(roots)):
+            inner = ", ".join(part.read for part in depth)
+            self.source.line(f"{_listed(depth)}, = {exactly}([{inner}], {self._classes(depth)})")
 
     def _classes(self, parts: Sequence[_Part]) -> str:
         classes = tuple(part.cls for part in parts)
         return self.source.const(self.tuples.setdefault(classes, classes), "classes")
 
-    def _return_leaves(self) -> None:
-        leaves = (leaf for part in self.roots for leaf in self._leaves(part.local, part.meta))
-        self.source.line(f"return [{', '.join(leaves)}]")
+    def _leaves_of(self, roots: Sequence[_Part]) -> str:
+        return ", ".join(leaf for root in roots for leaf in self._leaves(root.local, root.meta))
 
     def _leaves(self, read: str, meta: InnerMeta) -> Iterator[str]:
         if isinstance(meta, SubclassCreationMeta):
             for name, inner in meta.attrs.items():
-                yield from self._leaves(self.locals.get((read, name)) or read_attribute(read, name), inner)
+                is_wrapper = isinstance(inner, SubclassCreationMeta)
+                yield from self._leaves(self.locals[read, name] if is_wrapper else read_attribute(read, name), inner)
         elif not isinstance(meta, AbsentMeta):
             yield read
 

@@ -17,13 +17,17 @@ from subclass_aot.errors import InnerTensorError, LeafCountError, PlanError
 from subclass_aot.flatten import FlattenPlan, straight
 
 
-@pytest.fixture(autouse=True, params=["careful", "in one call", "depth by depth", "with Python's twin"])
+@pytest.fixture(autouse=True, params=["careful", "in one call", "depth by depth", "in chunks", "with Python's twin"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each test runs with every kind of generated unwrap."""
     monkeypatch.setattr(_native, "ONE_CALL_PAYS", request.param != "careful")
     monkeypatch.setattr(straight, "FEW", 10**6 if request.param == "in one call" else 0)
+    if request.param == "in chunks":
+        monkeypatch.setattr(straight, "MANY", 0)
+        monkeypatch.setattr(straight, "CHUNK", 4)
     if "twin" in request.param:
         monkeypatch.setattr(_native, "exactly", twin.exactly)
+        monkeypatch.setattr(_native, "have_exactly", twin.have_exactly)
     name: str = request.param
     return name
 
@@ -77,8 +81,10 @@ def test_many_values(count: int) -> None:
 
 def test_the_ways_are_different(way: str) -> None:
     text = FlattenPlan.of(VALUES).unwrap.__source__  # type: ignore[attr-defined]
-    words = {"careful": ".__class__ is not", "in one call": "are_exactly("}
+    words = {"careful": ".__class__ is not", "in one call": "are_exactly(", "in chunks": "exactly(args[0:2]"}
     assert words.get(way, "exactly([") in text
+    text = FlattenPlan.of(VALUES).wrap.__source__  # type: ignore[attr-defined]
+    assert ("have_exactly(leaves, " in text) is (way != "careful")
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
@@ -94,6 +100,22 @@ def test_deep_trees_keep_the_order_of_leaves(count: int, depth: int) -> None:
     leaves = [leaf for value in values for leaf in read(value)]
     found = FlattenPlan.of(values).unwrap(values)
     assert len(found) == len(leaves) and all(x is y for x, y in zip(found, leaves, strict=True))
+
+
+def test_values_of_different_depth_side_by_side() -> None:
+    """Locals that serve for several values hold a wrapper for one and a leaf for another."""
+    x, y = torch.ones(2), torch.zeros(2)
+    pair = TwoTensor(x, y)
+    values = [TwoTensor(pair, x), TwoTensor(x, pair), pair, TwoTensor(TwoTensor(pair, y), pair), x, TwoTensor(y, x)]
+    leaves = [x, y, x, x, x, y, x, y, x, y, y, x, y, x, y, x]
+    plan = FlattenPlan.of(values)
+    found = plan.unwrap(values)
+    assert len(found) == len(leaves) and all(a is b for a, b in zip(found, leaves, strict=True))
+    for wrong in (values[:-1], [*values, x], [*values, *values], []):
+        with pytest.raises(PlanError, match=rf"^args: planned for 6 values, got {len(wrong)}\."):
+            plan.unwrap(wrong)
+    with pytest.raises(PlanError, match=r"^args\[5\]: planned as TwoTensor, got Tensor\."):
+        plan.unwrap([*values[:-1], x])
 
 
 class MaybeTwo(TwoTensor):

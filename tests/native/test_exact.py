@@ -62,6 +62,56 @@ def test_both_say_the_same(data: st.DataObject, kind: Callable[[Any], Any]) -> N
     assert twin.are_exactly(classes, *flat) is _native.are_exactly(classes, *flat) is expected
 
 
+ONE = 1  # one object, to be found again
+
+
+class Thing:
+    """Has an attribute, which may do something when it is read."""
+
+    def __init__(self, value: object, read: Callable[[], object] = lambda: None) -> None:
+        self._value, self._read = value, read
+
+    @property
+    def value(self) -> object:
+        self._read()
+        return self._value
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS)
+@pytest.mark.parametrize("count", [1, 2, 30])
+def test_attributes(functions: ModuleType, count: int) -> None:
+    def has(values: object, attributes: tuple[object, ...], classes: tuple[type, ...] = (Thing,) * count) -> bool:
+        found = functions.have_exactly(values, classes, "value", attributes)
+        assert found in (True, False)
+        return found is True
+
+    things = [Thing(name) for name in CLASSES for _ in range(count)][:count]
+    wanted = tuple(thing.value for thing in things)
+    assert has(things, wanted) and has(tuple(things), wanted)
+    assert has(things, (None,) * count)  # not read
+    assert not has(things, (*wanted[:-1], ONE)) and not has([*things[:-1], Thing(None)], wanted)
+    assert not has(things, wanted, (*(Thing,) * (count - 1), int)) and not has([*things, things[0]], wanted)
+    assert not has(Values(things), wanted) and not has(things[1:], wanted)
+    iterator = iter(things)
+    assert not has(iterator, wanted) and list(iterator) == things
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS)
+def test_what_reading_raises_is_raised(functions: ModuleType) -> None:
+    with pytest.raises(ZeroDivisionError):
+        functions.have_exactly([Thing(1, lambda: 1 // 0)], (Thing,), "value", (1,))
+    with pytest.raises(AttributeError, match="value"):
+        functions.have_exactly([object()], (object,), "value", (1,))
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS)
+def test_the_list_may_change_while_it_is_read(functions: ModuleType) -> None:
+    things: list[Thing] = []
+    things += [Thing(ONE, things.clear) for _ in range(30)]
+    assert functions.have_exactly(things, (Thing,) * 30, "value", (ONE,) * 30) is False
+    assert things == []
+
+
 @pytest.mark.parametrize("functions", FUNCTIONS)
 def test_an_iterator_is_refused_untouched(functions: ModuleType) -> None:
     values = iter([1, 2])
@@ -76,8 +126,8 @@ def test_no_values(functions: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("functions", FUNCTIONS)
-@pytest.mark.parametrize("name", ["exactly", "are_exactly"])
-@pytest.mark.parametrize("arguments", [(), (1,), (1, 2), ([1], [int]), (1, 2, 3)])
+@pytest.mark.parametrize("name", ["exactly", "are_exactly", "have_exactly"])
+@pytest.mark.parametrize("arguments", [(), (1,), (1, 2), ([1], [int]), (1, 2, 3), ([1], (int,), "real", ())])
 def test_misuse(functions: ModuleType, name: str, arguments: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):
         getattr(functions, name)(*arguments)
@@ -142,15 +192,18 @@ def test_references_are_kept_and_released() -> None:
     holder = Holder()
     holder.__dict__["marker"] = marker
     kept = (holder, (*vars(holder), marker), vars(holder), ("marker", values))
-    watched = (marker, values, classes, holder, vars(holder), kept)
-    before = [sys.getrefcount(thing) for thing in watched]
+    thing = Thing(marker)
+    watched = (marker, values, classes, holder, vars(holder), kept, thing)
+    before = [sys.getrefcount(x) for x in watched]
     for _ in range(100):
         assert _native.exactly(values, classes) is values
         assert _native.are_exactly(classes, marker) and not _native.are_exactly((int,), marker)
         with pytest.raises(TypeError):
             _native.exactly(values, (int,))
         assert _native.same_items(kept[:2]) and not _native.same_items(kept)
-    assert [sys.getrefcount(thing) for thing in watched] == before
+        assert _native.have_exactly([thing], (Thing,), "value", (marker,))
+        assert not _native.have_exactly([thing], (Thing,), "value", (thing,))
+    assert [sys.getrefcount(x) for x in watched] == before
 
 
 def test_the_environment_chooses() -> None:
