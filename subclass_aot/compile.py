@@ -12,7 +12,7 @@ import optree
 from subclass_aot import runtime
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.guards import Guard
-from subclass_aot.trace import Arguments, JointSignature, flatten, trace_arguments
+from subclass_aot.trace import Arguments, JointSignature, flatten, one_at_a_time, trace_arguments
 
 
 def aot_compile(
@@ -97,6 +97,7 @@ class CompiledFunction:
         decompositions: Mapping[Any, Callable[..., Any]] | None,
         cache_limit: int,
     ) -> None:
+        self._options = (fn, fw_compiler, bw_compiler, partition_fn, decompositions, cache_limit)
         self.fn = fn
         self.recompiles: list[str] = []
         self._forward = runtime.resolve(fw_compiler)
@@ -116,11 +117,12 @@ class CompiledFunction:
                     self._put_first(specialization)
                 break
         else:
-            specialization = self._specialize(Arguments.of(self.fn, args, kwargs))
-            self._put_first(specialization)
-            read = specialization.guard(leaves, treespec)
-            assert read is not None, "a new entry must fit the call it was made for"
+            specialization, read = self._compiled_for(args, kwargs, leaves, treespec)
         return specialization.finish(specialization.call(*read))
+
+    def __reduce__(self) -> Any:
+        """A copy compiles anew: what was compiled is made for the modules it was traced with."""
+        return type(self), self._options
 
     @property
     def source(self) -> str:
@@ -137,10 +139,26 @@ class CompiledFunction:
 
         return explain(self.fn, self._specializations)
 
+    def _compiled_for(
+        self, args: Any, kwargs: Any, leaves: list[Any], treespec: optree.PyTreeSpec
+    ) -> tuple[Specialization, tuple[list[Any], list[Any]]]:
+        """Compiles for a call, unless another thread did so while this one waited for its turn."""
+        with one_at_a_time:
+            for specialization in self._specializations:
+                read = specialization.guard(leaves, treespec)
+                if read is not None:
+                    return specialization, read
+            specialization = self._specialize(Arguments.of(self.fn, args, kwargs))
+            self._put_first(specialization)
+            read = specialization.guard(leaves, treespec)
+            assert read is not None, "a new entry must fit the call it was made for"
+            return specialization, read
+
     def _put_first(self, latest: Specialization) -> None:
         """The one used last goes first. Makes a new list, since another thread may be reading the old one."""
-        others = [s for s in self._specializations if s is not latest]
-        self._specializations = [latest, *others][: self._cache_limit]
+        with one_at_a_time:
+            others = [s for s in self._specializations if s is not latest]
+            self._specializations = [latest, *others][: self._cache_limit]
 
     def _specialize(self, arguments: Arguments) -> Specialization:
         state = runtime.global_state()
@@ -149,9 +167,11 @@ class CompiledFunction:
         trace = trace_arguments(self.fn, arguments, self._decompositions)
         graphs = runtime.split(trace, self._partition_fn)
         forward = self._forward.compile(graphs.forward, runtime.example_inputs(graphs.forward), False)
+        forward = runtime.without_autocast(forward)
         backward = None
         if graphs.backward is not None:
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
+            backward = runtime.without_autocast(backward)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward)
         guard = runtime.make_guard(arguments, trace.signature, leaves, state)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)

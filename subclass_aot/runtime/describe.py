@@ -6,16 +6,15 @@ from typing import Any
 
 import torch
 
+from subclass_aot.runtime.guards import MODES
 from subclass_aot.trace import Arguments, storage_groups
-
-_MODES = ("grad mode", "inference mode", "default dtype", "deterministic algorithms", "autocast on cpu", "autocast")
 
 
 def facts(arguments: Arguments, leaves: list[Any], state: tuple[Any, ...]) -> dict[str, str]:
     """Everything that a signature depends on, by name."""
     found: dict[str, str] = {}
     found["structure of the arguments"] = str(arguments.treespec)
-    for name, value in zip(_MODES, state, strict=False):
+    for name, value in zip(MODES, state, strict=True):
         found[name] = str(value)
     for i, leaf in enumerate(arguments.leaves):
         if not isinstance(leaf, torch.Tensor):

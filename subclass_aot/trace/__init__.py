@@ -5,6 +5,7 @@ from subclass_aot.trace.arguments import Arguments as Arguments
 from subclass_aot.trace.arguments import ModulePlace as ModulePlace
 from subclass_aot.trace.arguments import flatten as flatten
 from subclass_aot.trace.joint import JointTrace as JointTrace
+from subclass_aot.trace.joint import one_at_a_time as one_at_a_time
 from subclass_aot.trace.joint import trace_arguments as trace_arguments
 from subclass_aot.trace.joint import trace_joint as trace_joint
 from subclass_aot.trace.outputs import AliasOfLeaf as AliasOfLeaf

@@ -14,6 +14,7 @@ from subclass_aot._stack import format_frames, user_frames, user_line
 from subclass_aot.codegen import identifier
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import MetaTensor, Spec, Stream, blank, effects_of, pick, root
+from subclass_aot.trace.draws import SEEDED, Draws
 from subclass_aot.trace.known import known_value
 
 Phase = Literal["forward", "backward"]
@@ -47,7 +48,8 @@ _STORAGE_REPLACED = """The traced function gives an input other memory.
 _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
   Operator:   {operator}
   Your line:  {line}
-  Was it kept from an earlier trace (in an attribute, a global, a cache)? Pass it as an argument instead."""
+  Was it kept from an earlier trace (in an attribute, a global, a cache), or is it the .grad of an input?
+  Pass it as an argument instead."""
 
 
 class Recorder(Stream):
@@ -72,6 +74,7 @@ class Recorder(Stream):
         self.constants: dict[str, torch.Tensor] = {}
         self.written: dict[MetaTensor, set[Phase]] = {}
         self.reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
+        self.draws: Draws | None = None  # if given, what tells a draw that is repeated
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._not_detached: torch.Tensor | None = None
@@ -133,6 +136,11 @@ class Recorder(Stream):
         effects = effects_of(func)
         if effects.reshapes:
             self.passed_on(func, args, kwargs)
+        draws = self.draws if effects.random else None
+        if draws is not None:
+            earlier = draws.next(func, args, kwargs)
+            if earlier is not None:
+                return self._draw_again(earlier, func, args, result)
         try:
             node_args = tuple([self._node_of(a) for a in args])
             node_kwargs = {name: self._node_of(a) for name, a in kwargs.items()} if kwargs else {}
@@ -140,6 +148,8 @@ class Recorder(Stream):
             raise TraceError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
         node = self.graph.create_node("call_function", func, node_args, node_kwargs, name=_name_of(func))
         self._describe(node)
+        if draws is not None:
+            draws.note(node)
         if effects.writes and not effects.reshapes:
             for written in effects.writes:
                 self._note_write(func, pick(written, args, kwargs))
@@ -150,6 +160,26 @@ class Recorder(Stream):
                 result.tag = node
         elif result is not None:
             self._multiple(node, result, effects.returns_written)
+
+    def _draw_again(self, earlier: fx.Node, func: Any, args: tuple[Any, ...], result: Any) -> None:
+        """Gives the results of a draw the numbers of an earlier one: copies, since either may be written."""
+        sources, leaves = [earlier], [result]
+        if type(result) is tuple:
+            items = {n.args[1]: n for n in earlier.users if n.target is operator.getitem}
+            sources, leaves = [items[i] for i in range(len(items))], list(result)
+        specs = [leaf.spec for leaf in leaves]
+        if self.phase == "forward" or earlier.target is not func or [s.meta["spec"] for s in sources] != specs:
+            raise TraceError(SEEDED.format(where=user_line()))
+        for source, leaf in zip(sources, leaves, strict=True):
+            with self.graph.inserting_after(source):
+                copy = self.graph.create_node("call_function", torch.ops.aten.clone.default, (source,))
+            copy.meta = dict(source.meta)
+            if leaf is args[0]:
+                numbers = blank(leaf.spec)
+                numbers.tag = copy
+                self.heard(torch.ops.aten.copy_.default, (leaf, numbers), {}, leaf)
+            else:
+                leaf.tag = copy
 
     def _multiple(self, node: fx.Node, result: Any, written: Any) -> None:
         """One `getitem` node for each tensor of a tuple or list."""

@@ -193,6 +193,36 @@ def agree(compiler: str) -> Callable[..., Any]:
     return agree
 
 
+@pytest.fixture
+def follow(compiler: str) -> Callable[..., Any]:
+    """`follow(program, use, times)` checks that a compiled program does what it does in eager, however it is used.
+
+    `use(function, i)` is the i-th use of the program or of the compiled one: it calls it, in whatever mode, and gives
+    what is to be compared, down to the leaves. If eager raises, so must the compiled program, the same kind of error.
+    Returns the compiled program.
+    """
+
+    def follow(program: Callable[..., Any], use: Callable[..., Any], times: int = 2) -> Any:
+        compiled = aot_compile(program, fw_compiler=compiler)
+        for i in range(times):
+            (expected, eager_error), (got, error) = outcome(use, program, i), outcome(use, compiled, i)
+            if error is not None and eager_error is None:
+                raise error
+            assert type(error) is type(eager_error), f"eager raises {eager_error!r}, not {error!r}"
+            same(expected, got, f"use {i}", strides=False)
+        return compiled
+
+    return follow
+
+
+def outcome(use: Callable[..., Any], function: Callable[..., Any], i: int) -> tuple[Any, Exception | None]:
+    torch.manual_seed(i)
+    try:
+        return use(function, i), None
+    except Exception as error:
+        return None, error
+
+
 def observe(function: Callable[..., Any], args: tuple[Any, ...], later: Any) -> Run:
     """Calls, and looks at everything that can be seen."""
     tensors = [t for x in tensors_in(args) for t in tree(x)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import threading
 from typing import Any
 
 import pytest
 import torch
 
-from subclass_aot import aot_compile
+from subclass_aot import aot_compile, trace_joint
+from subclass_aot.errors import TraceError
 from subclass_aot.testing import difference
 
 
@@ -32,6 +34,19 @@ def test_row_31_second_backward_without_retain_graph(agree: Any, kind: Any) -> N
         torch.autograd.grad(out.sum(), args[0])
 
     agree(program, lambda: (kind(3, 4, grad=True),), later)  # eager refuses, and so must this
+
+
+def test_row_31_one_function_after_another(follow: Any, kind: Any) -> None:
+    """Results go in again; gradients accumulate; backward is asked for some inputs only."""
+
+    def use(function: Any, i: int) -> Any:
+        x = kind(3, 4, grad=True)
+        out = function(function(x))
+        out.sum().backward(retain_graph=True)
+        torch.autograd.backward([out.sum(), (function(x) * 2).sum()], inputs=[x])
+        return out, x.grad
+
+    follow(program, use)
 
 
 def test_row_31_interleaved_calls(kind: Any) -> None:
@@ -78,30 +93,11 @@ def test_row_31_autocast_on_and_off(kind: Any) -> None:
     assert len(compiled.recompiles) == 1
 
 
-def test_row_31_grad_mode_changes_inside(agree: Any, kind: Any) -> None:
-    def inside(x: Any) -> Any:
-        with torch.no_grad():
-            factor = x * 2
-        return x * factor, factor
-
-    agree(inside, lambda: (kind(3, 4, grad=True),), lambda args, out: torch.autograd.grad(out[0].sum(), args[0]))
-
-
 def test_row_31_activation_checkpointing_inside(agree: Any, kind: Any) -> None:
     def inside(x: Any) -> Any:
         return torch.utils.checkpoint.checkpoint(lambda y: (y.sin() * y).exp(), x, use_reentrant=False)
 
     agree(inside, lambda: (kind(3, 4, grad=True),), lambda args, out: torch.autograd.grad(out.sum(), args[0]))
-
-
-def test_row_31_hooks(agree: Any, kind: Any) -> None:
-    def later(args: Any, out: Any) -> Any:
-        seen = []
-        args[0].register_hook(lambda gradient: seen.append(gradient * 1) or gradient * 2)
-        out.register_hook(lambda gradient: gradient * 3)
-        return torch.autograd.grad((out * out).sum(), args[0]), seen
-
-    agree(program, lambda: (kind(3, 4, grad=True),), later)
 
 
 def test_row_31_threads(kind: Any) -> None:
@@ -115,6 +111,78 @@ def test_row_31_threads(kind: Any) -> None:
         found = list(pool.map(call, inputs))
     for x, got in zip(inputs, found, strict=True):
         assert not difference(torch.autograd.grad(program(x).sum(), x)[0], got, strides=False)
+
+
+@pytest.mark.inductor("two")
+def test_row_31_threads_that_meet_at_the_first_call(kind: Any, compiler: str) -> None:
+    """One compiles, the others wait for it; then all go backward."""
+    compiled = aot_compile(program, fw_compiler=compiler)
+    together = threading.Barrier(6)
+    inputs = [kind(3, 4, grad=True, seed=i) for i in range(6)]
+
+    def call(x: Any) -> Any:
+        together.wait()
+        return torch.autograd.grad(compiled(x).sum(), x)[0]
+
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(call, inputs))
+    for x, got in zip(inputs, found, strict=True):
+        assert not difference(torch.autograd.grad(program(x).sum(), x)[0], got, strides=False)
+    assert not compiled.recompiles
+
+
+def test_row_31_thread_that_calls_a_module_while_another_traces_it() -> None:
+    """While it is traced, the module has other parameters; a call in that time waits."""
+    tracing, proceed = threading.Event(), threading.Event()
+
+    class Slow(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            if x.shape[0] == 2:
+                tracing.set()
+                proceed.wait(20)
+            return super().forward(x)
+
+    module = Slow(4, 5)
+    x, y = torch.rand(3, 4), torch.rand(2, 4)
+    compiled = aot_compile(module)
+    expected = compiled(x)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        traced = pool.submit(compiled, y)
+        assert tracing.wait(20)
+        waiting = pool.submit(compiled, x)
+        with pytest.raises(concurrent.futures.TimeoutError):
+            waiting.result(0.2)
+        proceed.set()
+        assert traced.result(20).shape == (2, 5) and waiting.result(20).equal(expected)
+    assert len(compiled.recompiles) == 1
+
+
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        lambda: torch.manual_seed(3),
+        lambda: (torch.rand(2), torch.manual_seed(3), torch.rand(2)),
+        lambda: (state := torch.get_rng_state(), torch.rand(2), torch.set_rng_state(state), torch.rand(2)),
+    ],
+)
+def test_row_34_seeds_inside_are_refused(kind: Any, seeds: Any) -> None:
+    def random(x: Any) -> Any:
+        seeds()
+        return x * 2
+
+    with pytest.raises(TraceError, match="sets the seed, or the state"):
+        aot_compile(random)(kind(3, 4))
+
+
+def test_row_34_generators_are_refused() -> None:
+    with pytest.raises(TraceError, match=r"(?s)gives a generator to an operator.*aten.rand.generator.*test_repetition"):
+        aot_compile(lambda x, g: x + torch.rand(3, generator=g))(torch.ones(3), torch.Generator())
+
+
+def test_row_34_a_trace_draws_nothing(kind: Any) -> None:
+    state = torch.get_rng_state()
+    trace_joint(lambda x: torch.nn.functional.dropout(x) + torch.rand(3, 4), kind(3, 4, grad=True))
+    assert torch.get_rng_state().equal(state)
 
 
 def test_row_34_random_operators_draw_as_eager_does(kind: Any) -> None:
