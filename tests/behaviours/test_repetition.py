@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._inductor import config as inductor_config
 
 from subclass_aot import aot_compile, trace_joint
 from subclass_aot.errors import TraceError
@@ -18,6 +19,7 @@ def program(x: Any) -> Any:
     return (x * x).sin()
 
 
+@pytest.mark.inductor("two")
 def test_row_31_two_backwards(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         first = torch.autograd.grad(out.sum(), args[0], retain_graph=True)
@@ -49,10 +51,11 @@ def test_row_31_one_function_after_another(follow: Any, kind: Any) -> None:
     follow(program, use)
 
 
-def test_row_31_interleaved_calls(kind: Any) -> None:
+@pytest.mark.inductor("two")
+def test_row_31_interleaved_calls(kind: Any, compiler: str) -> None:
     x, y = (kind(3, 4, grad=True, seed=seed) for seed in (1, 2))
     found = []
-    for function in (program, aot_compile(program)):
+    for function in (program, aot_compile(program, fw_compiler=compiler)):
         first, second = function(x), function(y)
         (gradient_y,) = torch.autograd.grad(second.sum(), y)
         (gradient_x,) = torch.autograd.grad(first.sum(), x)
@@ -61,9 +64,10 @@ def test_row_31_interleaved_calls(kind: Any) -> None:
         assert not difference(expected, got, strides=False)
 
 
+@pytest.mark.inductor("two")
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_row_31_with_and_without_gradients(kind: Any, mode: Any) -> None:
-    compiled = aot_compile(program)
+def test_row_31_with_and_without_gradients(kind: Any, mode: Any, compiler: str) -> None:
+    compiled = aot_compile(program, fw_compiler=compiler)
     for _ in range(2):
         x = kind(3, 4, grad=True)
         with mode():
@@ -83,8 +87,9 @@ def test_row_31_inference_tensors(kind: Any) -> None:
         assert not difference(y.mul_(2), x)
 
 
-def test_row_31_autocast_on_and_off(kind: Any) -> None:
-    compiled = aot_compile(lambda x, y: x @ y.t())
+@pytest.mark.inductor("two")
+def test_row_31_autocast_on_and_off(kind: Any, compiler: str) -> None:
+    compiled = aot_compile(lambda x, y: x @ y.t(), fw_compiler=compiler)
     x, y = kind(3, 4), kind(5, 4)
     for enabled in (True, False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
@@ -185,20 +190,24 @@ def test_row_34_a_trace_draws_nothing(kind: Any) -> None:
     assert torch.get_rng_state().equal(state)
 
 
-def test_row_34_random_operators_draw_as_eager_does(kind: Any) -> None:
+@pytest.mark.inductor("two")
+def test_row_34_random_operators_draw_as_eager_does(kind: Any, compiler: str) -> None:
+    """Inductor has a generator of its own, and an option to use that of eager."""
+
     def random(x: Any) -> Any:
         unused = torch.rand_like(x)
         del unused
         return torch.nn.functional.dropout(x, 0.5) + torch.rand_like(x), torch.randn(3)
 
-    compiled = aot_compile(random)
-    compiled(kind(3, 4, grad=True))
-    runs = []
-    for function in (random, compiled):
+    def run(function: Any) -> Any:
         torch.manual_seed(5)
         x = kind(3, 4, grad=True)
         out, dense = function(x)
         (gradient,) = torch.autograd.grad(out.sum(), x)
-        runs.append((out, dense, gradient, torch.rand(1)))  # whatever is drawn next is the same, too
-    for expected, got in zip(*runs, strict=True):
-        assert not difference(expected, got, strides=False)
+        return out, dense, gradient, torch.rand(1)  # whatever is drawn next is the same, too
+
+    compiled = aot_compile(random, fw_compiler=compiler)
+    with inductor_config.patch(fallback_random=True):
+        run(compiled)
+        for expected, got in zip(run(random), run(compiled), strict=True):
+            assert not difference(expected, got, strides=False)

@@ -14,7 +14,6 @@ from subclass_aot import aot_compile
 from subclass_aot.errors import TraceError
 from subclass_aot.testing import difference
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script")  # torch's own, at its first use of forward mode
 
 
@@ -71,7 +70,6 @@ def test_row_31_call_beside_what_is_transformed_is_refused(grad: bool) -> None:
         compiled(y)
 
 
-@pytest.mark.inductor
 @pytest.mark.parametrize("name", [name for name in TRANSFORMS if name != "forward_ad"])
 def test_row_31_transform_inside(follow: Any, name: str) -> None:
     def inside(x: Any) -> Any:
@@ -90,7 +88,6 @@ def test_row_31_transform_inside_on_wrappers(follow: Any, kind: Any, name: str) 
     follow(lambda x: TRANSFORMS[name](program, x), lambda function, i: function(kind(3, 4)))
 
 
-@pytest.mark.inductor
 def test_row_31_functional_call_inside(follow: Any) -> None:
     module = network()
 
