@@ -5,7 +5,7 @@ No other file of this package touches a name of torch that starts with an unders
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ def decomposition_of(func: Any) -> Any:
     return torch._decomp.decomposition_table.get(func)
 
 
-def set_geometry(tensor: torch.Tensor, size: Any, stride: Any, offset: int) -> None:
+def set_geometry(tensor: torch.Tensor, size: Any, stride: Any, offset: Any) -> None:
     """Changes the size, stride and offset that C++ has for a wrapper, in place.
 
     `transpose_` and its kin change the tensor they are given; for a tensor that is only a wrapper there is no
@@ -162,15 +162,15 @@ class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
         return False
 
 
-def tensor_check(tensors: list[torch.Tensor]) -> Any:
-    """A function that says whether tensors have class, dispatch keys, dtype, device, sizes and strides of `tensors`.
+def tensor_check(tensors: list[torch.Tensor], sizes: list[list[int | None]], strides: list[list[int | None]]) -> Any:
+    """A function that says whether tensors have class, dispatch keys, dtype and device of `tensors`, sizes and strides.
+
+    Sizes and strides that are None may be anything.
 
     It is what Dynamo's guards run: one call into C++ for any number of tensors. When it goes: compare in Python.
     """
     import torch._dynamo  # the C++ side looks up Python objects that this import makes
 
-    sizes = [list(t.size()) for t in tensors]
-    strides = [list(t.stride()) for t in tensors]
     make: Any = torch._C._dynamo.guards.TensorGuards
     return make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
 
@@ -182,9 +182,9 @@ def make_graph_module(root: Any, graph: Any, name: str) -> torch.fx.GraphModule:
         return module
 
 
-def fake_mode() -> Any:
-    """A mode in which tensors are fake; inductor takes no other kind of example."""
-    return torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
+def fake_mode(solver: Any = None) -> Any:
+    """A mode in which tensors are fake; inductor takes no other kind of example. `solver` is for symbolic sizes."""
+    return torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True, shape_env=solver)
 
 
 def fake_on_cpu(meta: torch.Tensor) -> Any:
@@ -212,9 +212,7 @@ def inductor_decompositions() -> Any:
 def compile_with_inductor(graph: Any, fakes: list[Any], mode: Any, is_backward: bool) -> Any:
     """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there."""
     from torch._inductor.compile_fx import compile_fx_inner
-    from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-    FakeTensorProp(graph, mode).propagate_dont_convert_inputs(*fakes)
     with torch._guards.tracing(torch._guards.TracingContext(mode)):
         return compile_fx_inner(graph, fakes, is_backward=is_backward)
 
@@ -255,3 +253,135 @@ def inside_transform() -> bool:
 def has_hooks(tensor: torch.Tensor) -> bool:
     """Whether gradient hooks are registered on a tensor. Only the methods that register them are public."""
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+
+
+def shape_env() -> Any:
+    """Torch's solver for symbolic sizes. Importing it brings sympy, so it waits for the first trace that wants one."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return ShapeEnv()
+
+
+def new_size(env: Any, hint: int, name: str, bounds: tuple[int, int | None] | None) -> Any:
+    """A symbolic size, or the number itself where torch never makes it symbolic (zero and one).
+
+    Args:
+        env: The solver.
+        hint: The size of the example.
+        name: What errors of the solver call it.
+        bounds: The least and the greatest value that the user promised.
+    """
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+    from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    source = ConstantSource(name)
+    symbol = env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC)
+    if symbol.is_Integer:
+        return int(symbol)
+    if bounds is not None:
+        least, most = bounds
+        limits = ValueRanges(max(least, 2), int_oo if most is None else most)
+        env.var_to_range[symbol] = env.var_to_range[symbol] & limits
+    return env.create_symintnode(symbol, hint=hint, source=source)
+
+
+def solver_of(number: Any) -> Any:
+    """The `ShapeEnv` that a symbolic number belongs to."""
+    return number.node.shape_env
+
+
+def expression_of(number: Any) -> Any:
+    """The sympy expression of a symbolic number, as far as it is known now; numbers have no public access to it."""
+    return number.node.expr
+
+
+def value_ranges(env: Any) -> dict[Any, tuple[int | None, int | None]]:
+    """For each symbol of a solver, the least and the greatest value that were assumed; None where there is none."""
+    found = {}
+    for symbol, limits in env.var_to_range.items():
+        found[symbol] = tuple(int(x) if x.is_Integer else None for x in (limits.lower, limits.upper))
+    return found  # type: ignore[return-value]
+
+
+def assumptions(env: Any) -> list[tuple[Any, str]]:
+    """What the solver assumed of its symbols on the way: expressions, simplified, each with a place in the source."""
+    found: list[tuple[Any, str]] = []
+    for guard in env.guards:
+        expression = env.simplify(env.replace(guard.expr))
+        if expression not in (True, False):
+            frame = guard.sloc.framework_loc
+            place = guard.sloc.maybe_user_loc or (f"{frame.filename}:{frame.lineno}" if frame is not None else "")
+            found.append((expression, place))
+    return found
+
+
+def assertions(env: Any) -> list[tuple[Any, str]]:
+    """What must hold of sizes that only the run will tell, as `torch._check` demanded, each with its message."""
+    return [(env.replace(a.expr), a.msg) for asserts in env.deferred_runtime_asserts.values() for a in asserts]
+
+
+def as_python(expression: Any, names: Mapping[Any, str]) -> str:
+    """A sympy expression as Python text; torch's own printer knows the functions that sizes are made with."""
+    from torch.utils._sympy.printers import PythonPrinter
+
+    class Printer(PythonPrinter):
+        def _print_Symbol(self, expr: Any) -> str:
+            return names[expr]
+
+    text: str = Printer().doprint(expression)
+    return text
+
+
+def evaluate(expression: Any, values: Mapping[Any, Any]) -> Any:
+    """Computes a sympy expression by Python operators on `values`, which may be proxies of a graph."""
+    from torch.utils._sympy.interp import sympy_interp
+    from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+    return sympy_interp(PythonReferenceAnalysis, dict(values), expression)
+
+
+def python_dispatcher() -> Any:
+    """Lets shape functions written in Python go before those in C++, which take no symbolic sizes."""
+    from torch._dispatch.python import enable_python_dispatcher
+
+    return enable_python_dispatcher()
+
+
+def surely(condition: Any) -> bool:
+    """Whether a condition on sizes holds for all sizes that are possible. Assumes nothing new."""
+    if isinstance(condition, bool):
+        return condition
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return bool(statically_known_true(condition))
+
+
+def bindings_of(env: Any, numbers: list[Any], result: Any) -> Any:
+    """Where in an operator's result its unknown numbers are found, as inductor wants it on the node."""
+    from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
+
+    env.pending_fresh_unbacked_symbols[:] = [s for n in numbers for s in n.node.expr.free_symbols]
+    return compute_unbacked_bindings(env, result)
+
+
+def unknown_number(env: Any, kind: str) -> Any:
+    """A number that depends on data: a "size", which is not negative, an "int", a "float" or a "bool"."""
+    from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
+
+    if kind == "bool":
+        return env.create_unbacked_symbool()
+    if kind == "float":
+        return env.create_unbacked_symfloat()
+    number = env.create_unbacked_symint()
+    if kind == "size":
+        _constrain_range_for_size(number)
+    return number
+
+
+def is_unknown_asked(error: BaseException) -> bool:
+    """Whether an error says that a program branches on a number that depends on data."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    return isinstance(error, GuardOnDataDependentSymNode)

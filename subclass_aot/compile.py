@@ -12,7 +12,7 @@ import optree
 from subclass_aot import runtime
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.guards import Guard
-from subclass_aot.trace import Arguments, JointSignature, flatten, one_at_a_time, trace_arguments
+from subclass_aot.trace import Arguments, JointSignature, flatten, is_tracing, one_at_a_time, trace_arguments
 
 
 def aot_compile(
@@ -22,6 +22,7 @@ def aot_compile(
     bw_compiler: str | Compiler | None = None,
     partition_fn: PartitionFn | None = None,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    dynamic: bool | None = None,
     cache_limit: int = 64,
 ) -> CompiledFunction:
     """Compiles a function or module ahead of time, wrapper tensors included.
@@ -40,6 +41,9 @@ def aot_compile(
         partition_fn: Splits the joint graph: `(joint, joint_inputs, *, num_fwd_outputs)` to two graphs, as
             `functorch.compile.min_cut_rematerialization_partition`. The default saves what backward reads.
         decompositions: Operators to replace while tracing, as in AOTAutograd: operator to function.
+        dynamic: Which sizes are symbolic, so that one compilation serves many. `None`: those seen to differ between
+            calls, and those that `mark_dynamic` names. `True`: all but those of parameters and buffers, from the first
+            call on; results whose shape depends on data are allowed, too. `False`: none.
         cache_limit: How many signatures are kept; the one used longest ago goes first.
 
     Returns:
@@ -52,7 +56,7 @@ def aot_compile(
     >>> x.grad
     tensor([2., 2., 2.])
     """
-    return CompiledFunction(fn, fw_compiler, bw_compiler, partition_fn, decompositions, cache_limit)
+    return CompiledFunction(fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +70,7 @@ class Specialization:
         entry: The generated code that `call` is part of.
         graphs: The graphs it runs.
         signature: What their inputs and outputs mean.
+        places: The sizes of the inputs that are symbols.
         facts: Everything the signature depends on, in words.
         reason: Why it was compiled.
     """
@@ -76,6 +81,7 @@ class Specialization:
     entry: Entry
     graphs: Graphs
     signature: JointSignature
+    places: dict[str, str]
     facts: dict[str, str]
     reason: str
 
@@ -95,9 +101,10 @@ class CompiledFunction:
         bw_compiler: str | Compiler | None,
         partition_fn: PartitionFn | None,
         decompositions: Mapping[Any, Callable[..., Any]] | None,
+        dynamic: bool | None,
         cache_limit: int,
     ) -> None:
-        self._options = (fn, fw_compiler, bw_compiler, partition_fn, decompositions, cache_limit)
+        self._options = (fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit)
         self.fn = fn
         self.recompiles: list[str] = []
         self._forward = runtime.resolve(fw_compiler)
@@ -105,6 +112,7 @@ class CompiledFunction:
         self._partition_fn = partition_fn
         self._decompositions = {**self._forward.decompositions(), **(decompositions or {})}
         self._cache_limit = cache_limit
+        self._history = runtime.SizeHistory(dynamic)
         self._specializations: list[Specialization] = []
         functools.update_wrapper(self, fn, updated=())
 
@@ -117,6 +125,8 @@ class CompiledFunction:
                     self._put_first(specialization)
                 break
         else:
+            if is_tracing():  # called by a function that is compiled: a part of it
+                return self.fn(*args, **kwargs)
             specialization, read = self._compiled_for(args, kwargs, leaves, treespec)
         return specialization.finish(specialization.call(*read))
 
@@ -163,8 +173,8 @@ class CompiledFunction:
     def _specialize(self, arguments: Arguments) -> Specialization:
         state = runtime.global_state()
         leaves = arguments.plan().unwrap(arguments.values)
-        facts = runtime.facts(arguments, leaves, state)
-        trace = trace_arguments(self.fn, arguments, self._decompositions)
+        facts = functools.partial(runtime.facts, arguments, leaves, state)
+        trace = trace_arguments(self.fn, arguments, self._decompositions, self._history.next(arguments))
         graphs = runtime.split(trace, self._partition_fn)
         forward = self._forward.compile(graphs.forward, runtime.example_inputs(graphs.forward), False)
         forward = runtime.without_autocast(forward)
@@ -173,16 +183,23 @@ class CompiledFunction:
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
             backward = runtime.without_autocast(backward)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward)
-        guard = runtime.make_guard(arguments, trace.signature, leaves, state)
+        guard = runtime.make_guard(arguments, trace.signature, state)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
-        reason = self._reason(facts)
-        return Specialization(guard, entry.call, finish, entry, graphs, trace.signature, facts, reason)
+        reason = self._reason(arguments, facts)
+        places = runtime.symbolic_places(trace.signature)
+        return Specialization(
+            guard, entry.call, finish, entry, graphs, trace.signature, places, facts(places), reason
+        )
 
-    def _reason(self, facts: dict[str, str]) -> str:
+    def _reason(self, arguments: Arguments, facts: Callable[[Mapping[str, str]], dict[str, str]]) -> str:
         """Why no entry fitted: what differs from the one that is nearest."""
         if not self._specializations:
             return "first call"
-        nearest = min((runtime.difference(s.facts, facts) for s in self._specializations), key=len)
+        differences = [
+            runtime.difference(s.facts, facts(s.places)) or runtime.unmet(s.signature, arguments)
+            for s in self._specializations
+        ]
+        nearest = min(differences, key=len)
         reason = "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
         self.recompiles.append(reason)
         return reason

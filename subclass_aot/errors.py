@@ -47,6 +47,10 @@ class DataDependentError(TraceError):
     """A traced program asked for a value, or for a shape that depends on values."""
 
 
+class DynamicSizeError(TraceError, ValueError):
+    """A size was asked to be symbolic and cannot be."""
+
+
 class ShapeRuleError(TraceError, NotImplementedError):
     """An operator has no rule that tells the shape of its result."""
 

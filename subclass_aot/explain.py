@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from subclass_aot.trace import SameAsInput, SameAsOutput, Value, ViewOfBase, ViewOfInput
+from subclass_aot.meta import Spec
+from subclass_aot.trace import ComputedNumbers, SameAsInput, SameAsOutput, Value, ViewOfBase, ViewOfInput
 
 
 def explain(fn: Any, specializations: list[Any]) -> str:
@@ -25,9 +26,14 @@ def _section(specialization: Any) -> list[str]:
     signature, graphs = specialization.signature, specialization.graphs
     lines = ["inputs"]
     for given in signature.inputs:
-        leaves = ", ".join(map(str, given.specs))
+        leaves = ", ".join(_spec(x, signature.symbols) for x in given.specs)
         grad = " requires_grad" if given.requires_grad else ""
         lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}")
+    if signature.symbols is not None:
+        lines += [f"  {place} is {text}" for place, text in specialization.places.items() if text.isidentifier()]
+        lines += [
+            f"guard: {text}" + (f" ({place})" if place else "") for text, place in signature.symbols.assumptions()
+        ]
     lines.append("outputs")
     for i, output in enumerate(signature.outputs):
         lines.append(f"  {i}: {_output(output, signature)}")
@@ -52,7 +58,17 @@ def _output(output: Any, signature: Any) -> str:
         return f"a view of {signature.inputs[output.value].path}"
     if isinstance(output, ViewOfBase):
         return "a view of " + ("what several outputs share" if output.output is None else f"output {output.output}")
+    if isinstance(output, ComputedNumbers):
+        return "a size"
     return f"the constant {output.value!r}"
+
+
+def _spec(spec: Any, symbols: Any) -> str:
+    """A spec, or a number, with the names of symbols."""
+    if symbols is None or not isinstance(spec, Spec) or spec.solver is None:
+        return str(spec if symbols is None or isinstance(spec, Spec) else symbols.text(spec))
+    size = ", ".join(map(symbols.text, spec.size))
+    return f"Spec([{size}], {str(spec.dtype).removeprefix('torch.')}, {spec.device})"
 
 
 def _leaf(signature: Any, slot: int) -> str:

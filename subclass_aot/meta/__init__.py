@@ -2,10 +2,13 @@
 
 from subclass_aot.meta import layout_rules as layout_rules
 from subclass_aot.meta import shape_rules as shape_rules
+from subclass_aot.meta.infer import current_symbols as current_symbols
 from subclass_aot.meta.infer import infer as infer
 from subclass_aot.meta.infer import register_meta as register_meta
+from subclass_aot.meta.infer import unknown_sizes as unknown_sizes
 from subclass_aot.meta.module import to_meta as to_meta
 from subclass_aot.meta.operators import Effects as Effects
+from subclass_aot.meta.operators import SizesMustBeKnown as SizesMustBeKnown
 from subclass_aot.meta.operators import effects_of as effects_of
 from subclass_aot.meta.operators import pick as pick
 from subclass_aot.meta.spec import Spec as Spec
@@ -14,3 +17,9 @@ from subclass_aot.meta.stream import Stream as Stream
 from subclass_aot.meta.stream import blank as blank
 from subclass_aot.meta.stream import root as root
 from subclass_aot.meta.stream import run as run
+from subclass_aot.meta.symbols import Bounds as Bounds
+from subclass_aot.meta.symbols import Number as Number
+from subclass_aot.meta.symbols import Symbols as Symbols
+from subclass_aot.meta.symbols import is_symbolic as is_symbolic
+from subclass_aot.meta.symbols import key_of as key_of
+from subclass_aot.meta.symbols import plain as plain

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -14,6 +15,8 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
 from subclass_aot.meta.operators import effects_of
 from subclass_aot.meta.spec import Spec
+from subclass_aot.meta.symbols import Symbols, solver_in
+from subclass_aot.meta.unbacked import unbacked_rule
 
 _META = torch.device("meta")
 
@@ -68,13 +71,36 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         meta_kwargs["generator"] = None  # a generator of another device than meta is refused, and nothing is drawn
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False
+    symbols = _symbols.get()
+    symbolic = symbols is not None or solver_of_call(args, kwargs) is not None
     outer = _device.set(device)
     try:
-        with _torch.disable_current_modes(), torch.no_grad():
+        with (
+            _torch.disable_current_modes(),
+            torch.no_grad(),
+            _torch.python_dispatcher() if symbolic else nullcontext(),
+        ):
             out = _run(func, meta_args, meta_kwargs)
     finally:
         _device.reset(outer)
     return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
+
+
+def solver_of_call(*values: Any) -> Any:
+    """The solver of the symbolic numbers in the arguments of an operator, or None where every number is known."""
+    for value in values:
+        kind = type(value)
+        if kind is Spec:
+            solver = value.solver
+        elif kind in (list, tuple):
+            solver = solver_of_call(*value)
+        elif kind is dict:
+            solver = solver_of_call(*value.values())
+        else:
+            solver = solver_in((value,))
+        if solver is not None:
+            return solver
+    return None
 
 
 def register_meta(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -109,6 +135,22 @@ def result_device() -> torch.device:
     return _device.get()
 
 
+def current_symbols() -> Symbols | None:
+    """The symbols of the trace that runs, if it has any."""
+    return _symbols.get()
+
+
+@contextmanager
+def unknown_sizes(symbols: Symbols | None) -> Iterator[None]:
+    """Within the block, what depends on data becomes a symbol instead of an error, if there are symbols."""
+    outer = _symbols.set(symbols)
+    try:
+        yield
+    finally:
+        _symbols.reset(outer)
+
+
+_symbols: ContextVar[Symbols | None] = ContextVar("symbols", default=None)
 _rules: dict[Any, Callable[..., Any]] = {}
 _device: ContextVar[torch.device] = ContextVar("device")
 on_new_rule: list[Callable[[], None]] = []
@@ -120,6 +162,10 @@ def _run(func: Any, args: Any, kwargs: Any) -> Any:
     rule = _rules.get(func)
     if rule is not None:
         return rule(*args, **kwargs)
+    symbols = _symbols.get()
+    unbacked = unbacked_rule(func) if symbols is not None else None
+    if unbacked is not None:
+        return unbacked(symbols, *args, **kwargs)
     try:
         return func(*args, **kwargs)
     except (NotImplementedError, RuntimeError, _torch.DataDependentOutput) as error:
@@ -152,7 +198,7 @@ def _blank(x: Any) -> Any:
     """A meta tensor for a spec, other values as they are."""
     if type(x) is not Spec:
         return x
-    if x.offset == 0:
+    if type(x.offset) is int and x.offset == 0:
         return torch.empty_strided(x.size, x.stride, dtype=x.dtype, device=_META)
     return torch.empty(x.extent, dtype=x.dtype, device=_META).as_strided(x.size, x.stride, x.offset)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +62,8 @@ def pick(argument: tuple[int, str], args: Any, kwargs: Any) -> Any:
 
 
 def _read_schema(func: Any) -> Effects:
+    if func in _ASK_FOR_SIZES:
+        raise SizesMustBeKnown
     schema = func._schema
     written: dict[str, tuple[int, str]] = {}
     read: dict[str, tuple[int, str]] = {}
@@ -96,6 +99,21 @@ def _read_schema(func: Any) -> Effects:
         reshapes=torch.Tag.inplace_view in tags and func.overloadpacket not in _CHANGE_STORAGE,
     )
 
+
+class SizesMustBeKnown(Exception):
+    """Raised in a trace that cannot go on with symbolic sizes: it can with known ones.
+
+    Args:
+        paths: The inputs whose sizes must be known; none for all of them.
+    """
+
+    def __init__(self, paths: Collection[str] = ()) -> None:
+        super().__init__(paths)
+        self.paths = paths
+
+
+_ASK_FOR_SIZES = frozenset({torch.ops.aten.size.default, torch.ops.aten.stride.default})
+"""What torch calls where a formula in C++ wants plain numbers, and a tensor has symbolic ones."""
 
 _CHANGE_STORAGE = frozenset({torch.ops.aten.set_, torch.ops.aten.resize_, torch.ops.aten.resize_as_})
 _effects: dict[Any, Effects] = {}

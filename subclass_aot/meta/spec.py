@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.errors import TraceError
+from subclass_aot.meta.symbols import Number, key_of, plain, solver_in
 
 
 class Spec:
     """Size, stride, offset, dtype, device and layout of a dense tensor: interned and immutable.
 
-    Two equal specs are one object, so they compare and hash by identity. A spec holds no tensor.
+    Two equal specs are one object, so they compare and hash by identity. A spec holds no tensor. In a trace with
+    symbolic sizes its numbers may be `torch.SymInt`s; such specs are interned by expression and live as long as the
+    trace. See Note [Symbolic sizes].
 
     Attributes:
         size: Sizes, as a tuple of ints.
@@ -19,20 +25,22 @@ class Spec:
         dtype: Element type.
         device: Where the data would be.
         layout: Memory layout; dense tensors have `torch.strided`.
+        solver: What the symbols belong to; None where every number is known.
 
     >>> spec = Spec.make((2, 3), (3, 1))
     >>> spec is Spec.of(torch.zeros(2, 3)), spec.nbytes
     (True, 24)
     """
 
-    __slots__ = ("size", "stride", "offset", "dtype", "device", "layout", "_blank_args")
+    __slots__ = ("size", "stride", "offset", "dtype", "device", "layout", "solver", "_blank_args")
 
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+    size: tuple[Number, ...]
+    stride: tuple[Number, ...]
+    offset: Number
     dtype: torch.dtype
     device: torch.device
     layout: torch.layout
+    solver: Any
     _blank_args: tuple[object, ...]
     """What a leaf of this spec is made with."""
 
@@ -41,26 +49,20 @@ class Spec:
 
     @staticmethod
     def make(
-        size: tuple[int, ...],
-        stride: tuple[int, ...],
-        offset: int = 0,
+        size: tuple[Number, ...],
+        stride: tuple[Number, ...],
+        offset: Number = 0,
         dtype: torch.dtype = torch.float32,
         device: torch.device = torch.device("cpu"),
         layout: torch.layout = torch.strided,
     ) -> Spec:
         """The one spec with these values."""
         key = (size, stride, offset, dtype, device, layout)
-        spec = _interned.get(key)
-        if spec is None:
-            spec = object.__new__(Spec)
-            for name, value in zip(Spec.__slots__, key, strict=False):
-                object.__setattr__(spec, name, value)
-            # C++ knows the device only where this build of torch can have it: see Note [Devices without hardware].
-            native = native_device(device)
-            head = (size, stride, offset, None, dtype)
-            object.__setattr__(spec, "_blank_args", head if native == _CPU else (*head, layout, native))
-            spec = _interned.setdefault(key, spec)
-        return spec
+        try:
+            spec = _interned.get(key)
+        except TypeError:  # a number without a hash: a symbolic one
+            return _symbolic(size, stride, offset, dtype, device, layout)
+        return _interned.setdefault(key, _new(key, None)) if spec is None else spec
 
     @staticmethod
     def of(tensor: torch.Tensor, device: torch.device | None = None) -> Spec:
@@ -82,45 +84,53 @@ class Spec:
         return Spec.make(
             tuple(tensor.size()),
             tensor.stride(),
-            int(tensor.storage_offset()),
+            tensor.storage_offset(),
             tensor.dtype,
             device or tensor.device,
             tensor.layout,
         )
 
     @property
-    def numel(self) -> int:
+    def numel(self) -> Any:
         """Number of elements."""
-        count = 1
+        count: Any = 1
         for length in self.size:
             count *= length
         return count
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> Any:
         """Bytes of `numel` packed elements."""
         return self.numel * self.dtype.itemsize
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Any:
         """Elements of storage that a tensor of this spec needs, its offset included."""
-        if self.numel == 0:
+        if self.solver is None and self.numel == 0:
             return 0
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
 
     @property
     def overlaps_itself(self) -> bool:
         """True if several elements are one place in memory, as in an expanded tensor."""
-        return any(length > 1 and step == 0 for length, step in zip(self.size, self.stride, strict=True))
+        dims = zip(self.size, self.stride, strict=True)
+        return any(type(step) is int and step == 0 and _torch.surely(length > 1) for length, step in dims)
+
+    def equals(self, other: Spec) -> bool:
+        """Whether two specs are one, given what is known now: symbols may have turned out to be equal since."""
+        if self is other or self.solver is None and other.solver is None:
+            return self is other
+        parts = (map(key_of, (*s.size, None, *s.stride, s.offset, s.dtype, s.device)) for s in (self, other))
+        return len(set(map(tuple, parts))) == 1
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Spec is immutable: make another one with Spec.make(...) instead of setting {name!r}.")
 
     def __repr__(self) -> str:
         parts = [str(list(self.size)), str(self.dtype).removeprefix("torch."), str(self.device)]
-        if self.stride != contiguous_stride(self.size):
+        if self.solver is None and self.stride != contiguous_stride(self.size):  # type: ignore[arg-type]
             parts.append(f"stride={self.stride}")
-        if self.offset:
+        if type(self.offset) is not int or self.offset:
             parts.append(f"offset={self.offset}")
         return f"Spec({', '.join(parts)})"
 
@@ -132,6 +142,31 @@ class Spec:
 
     def __deepcopy__(self, memo: object) -> Spec:
         return self
+
+
+def _new(key: tuple[Any, ...], solver: Any) -> Spec:
+    spec: Spec = object.__new__(Spec)
+    for name, value in zip(Spec.__slots__, (*key, solver), strict=False):
+        object.__setattr__(spec, name, value)
+    # C++ knows the device only where this build of torch can have it: see Note [Devices without hardware].
+    size, stride, offset, dtype, device, layout = key
+    native = native_device(device)
+    head = (size, stride, offset, None, dtype)
+    object.__setattr__(spec, "_blank_args", head if native == _CPU else (*head, layout, native))
+    return spec
+
+
+def _symbolic(size: Any, stride: Any, offset: Any, *others: Any) -> Spec:
+    """The one spec with these numbers, among those of their solver: they go when it goes."""
+    size, stride, offset = tuple(map(plain, size)), tuple(map(plain, stride)), plain(offset)
+    solver = solver_in((*size, *stride, offset))
+    if solver is None:
+        return Spec.make(size, stride, offset, *others)
+    table: dict[Any, Spec] = vars(solver).setdefault("subclass_aot_specs", {})
+    key = (tuple(map(key_of, size)), tuple(map(key_of, stride)), key_of(offset), *others)
+    if key not in table:
+        table[key] = _new((size, stride, offset, *others), solver)
+    return table[key]
 
 
 # Note [Devices without hardware]

@@ -16,9 +16,11 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
-from subclass_aot.meta.infer import infer, on_new_rule
+from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operators import Effects, effects_of, pick
 from subclass_aot.meta.spec import Spec, native_device
+from subclass_aot.meta.symbols import key_of
+from subclass_aot.meta.unbacked import unbacked_rule
 
 _REAL_WRITTEN = """A result without data would be written into a real one: the tensor `{name}`.
   Your line:  {line}
@@ -195,7 +197,8 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         What the operator returns, with `MetaTensor`s for tensors. A written argument comes back as the same object,
         a view knows its base.
     """
-    # A number's type matters to promotion, and 1 == 1.0 == True: types are in the key beside values.
+    # A number's type matters to promotion, and 1 == 1.0 == True: types are in the key beside values. Symbolic numbers
+    # are in lists, which have no hash: theirs would make an assumption.
     key: list[Any] = [func, torch.get_default_dtype()]
     for a in args:
         kind = type(a)
@@ -207,7 +210,7 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             key.append(Spec.of(a))
         else:
             key.append(kind)
-            key.append(a)
+            key.append(a if kind not in _SYMBOLIC else [a])
     for name in kwargs:
         key.append(name)
         a = kwargs[name]
@@ -217,17 +220,11 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             _list_key(a, key)
         else:
             key.append(type(a))
-            key.append(a)
-    frozen = tuple(key)
+            key.append(a if type(a) not in _SYMBOLIC else [a])
     try:
-        effects, specs = _cache[frozen]
-    except KeyError:
-        effects, specs = effects_of(func), infer(func, _specs(args), _specs(kwargs))
-        if len(_cache) > _CACHE_LIMIT:
-            _cache.clear()
-        _cache[frozen] = effects, specs
-    except TypeError:  # an argument that cannot be hashed
-        effects, specs = effects_of(func), infer(func, _specs(args), _specs(kwargs))
+        effects, specs = _cache[tuple(key)]
+    except (KeyError, TypeError):  # not there yet, or an argument that cannot be hashed
+        effects, specs = _inferred(key, func, _specs(args), _specs(kwargs))
     if type(specs) is Spec:
         if effects.pure:
             return blank(specs)
@@ -239,6 +236,26 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return type(specs)([blank(s) if type(s) is Spec else s for s in specs])
         return specs
     return _aliased(effects, specs, args, kwargs)
+
+
+def _inferred(key: list[Any], func: Any, args: Any, kwargs: Any) -> tuple[Effects, Any]:
+    """Infers, and remembers where the arguments can be hashed: with symbolic numbers, for as long as their trace."""
+    effects = effects_of(func)
+    if unbacked_rule(func) is not None:  # each time another result
+        return effects, infer(func, args, kwargs)
+    solver = solver_of_call(key)
+    cache = _cache if solver is None else vars(solver).setdefault("subclass_aot_inferred", {})
+    frozen = tuple(key_of(*part) if type(part) is list else part for part in key)
+    try:
+        found = cache.get(frozen)
+    except TypeError:
+        return effects, infer(func, args, kwargs)
+    if found is None:
+        found = effects, infer(func, args, kwargs)
+        if len(cache) > _CACHE_LIMIT:
+            cache.clear()
+        cache[frozen] = found
+    return found
 
 
 def blank(spec: Spec) -> MetaTensor:
@@ -287,7 +304,7 @@ def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
     ):
         if written is not None:
             argument = pick(written, args, kwargs)
-            if argument.spec is not spec:
+            if argument.spec is not spec and not argument.spec.equals(spec):
                 set_spec(argument, spec)
             results.append(argument)
         elif viewed is not None:
@@ -314,7 +331,7 @@ def _list_key(values: Any, key: list[Any]) -> None:
             key.append(Spec.of(v))
         else:
             key.append(type(v))
-            key.append(v)
+            key.append(v if type(v) not in _SYMBOLIC else [v])
     key.append("]")
 
 
@@ -402,6 +419,7 @@ _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
 _make = _torch.make_wrapper_subclass
 _DENSE_DISPATCH = torch.Tensor.__torch_dispatch__
 _SCALARS = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout})
+_SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 _LEAF_TYPES: set[type] = {MetaTensor, torch.Tensor, torch.nn.Parameter}
 _CACHE_LIMIT = 200_000
 _cache: dict[tuple[Any, ...], tuple[Effects, Any]] = {}

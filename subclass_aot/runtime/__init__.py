@@ -8,6 +8,8 @@ from subclass_aot.runtime.backends import resolve as resolve
 from subclass_aot.runtime.backends import without_autocast as without_autocast
 from subclass_aot.runtime.describe import difference as difference
 from subclass_aot.runtime.describe import facts as facts
+from subclass_aot.runtime.describe import symbolic_places as symbolic_places
+from subclass_aot.runtime.describe import unmet as unmet
 from subclass_aot.runtime.entry import Entry as Entry
 from subclass_aot.runtime.entry import make_entry as make_entry
 from subclass_aot.runtime.graphs import Graphs as Graphs
@@ -15,3 +17,4 @@ from subclass_aot.runtime.graphs import PartitionFn as PartitionFn
 from subclass_aot.runtime.graphs import split as split
 from subclass_aot.runtime.guards import global_state as global_state
 from subclass_aot.runtime.guards import make_guard as make_guard
+from subclass_aot.runtime.history import SizeHistory as SizeHistory

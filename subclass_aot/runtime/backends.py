@@ -12,7 +12,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError, SubclassAotError
-from subclass_aot.meta import Spec
+from subclass_aot.meta import MetaTensor, Spec, is_symbolic
 from subclass_aot.runtime.entangled import then_write, without_entangled_writes
 
 BoxedFunction = Callable[[list[Any]], Sequence[Any]]
@@ -100,6 +100,39 @@ def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Boxed
     return boxed(graph.forward)
 
 
+def solver_of(graph: fx.GraphModule) -> Any:
+    """What the symbolic sizes in a graph belong to, or None if it has none."""
+    specs = (n.meta["spec"] for n in graph.graph.nodes if "spec" in n.meta)
+    return next((spec.solver for spec in specs if spec.solver is not None), None)
+
+
+class _Fakes(fx.Interpreter):
+    """Puts a fake tensor on each node, views sharing storage as they do when the graph runs."""
+
+    def __init__(self, graph: fx.GraphModule, mode: Any, solver: Any) -> None:
+        super().__init__(graph)
+        self.mode = mode
+        self.solver = solver
+
+    def run_node(self, node: fx.Node) -> Any:
+        val = node.meta.get("val")
+        if node.meta.get("unknown"):  # run again, the operator would make other numbers
+            val = map_leaves(lambda spec: fake_of(spec, self.mode), val)
+            node.meta["unbacked_bindings"] = _torch.bindings_of(self.solver, node.meta["unknown"], val)
+        elif node.op == "placeholder" or not is_symbolic(val):
+            with self.mode:
+                val = super().run_node(node)
+        node.meta["val"] = val
+        return val
+
+
+def map_leaves(make: Callable[[Spec], Any], val: Any) -> Any:
+    """What a node stands for (a leaf, or several), with another tensor for each leaf."""
+    if isinstance(val, tuple | list):
+        return type(val)(map_leaves(make, v) for v in val)
+    return make(val.spec) if isinstance(val, MetaTensor) else val
+
+
 def fake_of(spec: Spec, mode: Any) -> Any:
     """The fake tensor that torch's own passes want where this library has a `MetaTensor`."""
     with mode:
@@ -109,8 +142,9 @@ def fake_of(spec: Spec, mode: Any) -> Any:
 def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     """Torch's own compiler. It wants fake tensors, where this library has tensors that cost nothing to make."""
     graph, written = without_entangled_writes(graph)
-    mode = _torch.fake_mode()
-    fakes = [fake_of(x.spec, mode) for x in inputs]
+    mode = _torch.fake_mode(solver_of(graph))
+    fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else x for x in inputs]
+    _Fakes(graph, mode, solver_of(graph)).run(*fakes)
     compiled: BoxedFunction = _torch.compile_with_inductor(graph, fakes, mode, is_backward)
     return then_write(compiled, written)
 

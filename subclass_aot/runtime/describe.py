@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
+from subclass_aot.meta import Spec, is_symbolic, plain
 from subclass_aot.runtime.guards import MODES
-from subclass_aot.trace import Arguments, storage_groups
+from subclass_aot.trace import Arguments, JointSignature, storage_groups, tensors_of
 
 
-def facts(arguments: Arguments, leaves: list[Any], state: tuple[Any, ...]) -> dict[str, str]:
-    """Everything that a signature depends on, by name."""
+def facts(
+    arguments: Arguments, leaves: list[Any], state: tuple[Any, ...], places: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
+    """Everything that a signature depends on, by name.
+
+    Args:
+        arguments: The call.
+        leaves: Its leaves.
+        state: Its global modes.
+        places: Sizes that are not told by their number, such as `args[0].size(1)`, and what is said instead.
+    """
     found: dict[str, str] = {}
     found["structure of the arguments"] = str(arguments.treespec)
     for name, value in zip(MODES, state, strict=True):
@@ -27,7 +41,7 @@ def facts(arguments: Arguments, leaves: list[Any], state: tuple[Any, ...]) -> di
         if first != path:
             found[path] = f"the same tensor as {first}"
         else:
-            found[path] = describe_tensor(arguments.values[position])
+            found[path] = describe_tensor(arguments.values[position], path, places)
     found["leaves that share storage"] = str(storage_groups(leaves) or "none")
     return found
 
@@ -46,25 +60,73 @@ def difference(before: dict[str, str], now: dict[str, str]) -> list[str]:
     ]
 
 
-def describe_tensor(tensor: Any) -> str:
-    """A tensor in one line, inner tensors and context included."""
-    size = list(tensor.shape)
+def describe_tensor(tensor: Any, path: str = "", places: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A tensor in one line, inner tensors and context included. `places` is as for `facts`, `path` where it stands."""
+    size = ", ".join(places.get(f"{path}.size({dim})", str(n)) for dim, n in enumerate(tensor.shape))
     kind = type(tensor)
     name = kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__qualname__}"
-    text = f"{name} {str(tensor.dtype).removeprefix('torch.')}{size} on {tensor.device}"
+    text = f"{name} {str(tensor.dtype).removeprefix('torch.')}[{size}] on {tensor.device}"
     if tensor.layout is torch.strided and tensor.stride() != torch.empty(tensor.shape, device="meta").stride():
-        text += f" stride {tuple(tensor.stride())}"
+        steps = [places.get(f"{path}.stride({dim})", str(n)) for dim, n in enumerate(tensor.stride())]
+        text += f" stride ({', '.join(steps)})"
     if tensor.requires_grad:
         text += " requires_grad" + ("" if tensor.is_leaf else " non-leaf")
     if hasattr(tensor, "__tensor_flatten__"):
         names, context = tensor.__tensor_flatten__()
-        inner = ", ".join(f"{n}: {_inner(getattr(tensor, n))}" for n in names)
+        inner = ", ".join(f"{n}: {_inner(getattr(tensor, n), f'{path}.{n}', places)}" for n in names)
         text += f" {{{inner}}}" + (f" context {context!r}" if context is not None else "")
     return text
 
 
-def _inner(value: Any) -> str:
-    return describe_tensor(value) if isinstance(value, torch.Tensor) else _short(value)
+def symbolic_places(signature: JointSignature) -> dict[str, str]:
+    """Every size and stride of the inputs that is a symbol or made of symbols, with its text."""
+    if signature.symbols is None:
+        return {}
+    found: dict[str, Any] = {}
+    patterns = [pattern for given in signature.inputs for pattern in given.specs]
+    for slot, pattern in zip(signature.index_map.slots, patterns, strict=True):
+        path = signature.inputs[slot.outer].path + "".join(slot.path)
+        if isinstance(pattern, Spec):
+            found.update({f"{path}.size({dim})": n for dim, n in enumerate(pattern.size)})
+            found.update({f"{path}.stride({dim})": n for dim, n in enumerate(pattern.stride)})
+        elif slot.dim is not None:
+            found[f"{path}.{slot.kind}({slot.dim})"] = pattern
+    return {place: signature.symbols.text(n) for place, n in found.items() if is_symbolic(plain(n))}
+
+
+def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
+    """Which assumptions about symbolic sizes do not hold of a call that fits otherwise, each as one line."""
+    if signature.symbols is None:
+        return []
+    numbers = {
+        f"{path}.{kind}({dim})": n
+        for path, tensor, _ in tensors_of(arguments)
+        for kind, all_numbers in (("size", tensor.size()), ("stride", tensor.stride()))
+        for dim, n in enumerate(all_numbers)
+    }
+    values: dict[str, int] = {}
+    wrong = []
+    for place, text in symbolic_places(signature).items():
+        if text.isidentifier() and text not in values:
+            values[text] = numbers[place]
+        elif (expected := _evaluated(text, values)) is not None and expected != numbers[place]:
+            wrong.append(f"{place}: {text} before, that is {expected}, {numbers[place]} now")
+    where = ", ".join(f"{name} = {value}" for name, value in values.items())
+    for text, _ in signature.symbols.assumptions():
+        if _evaluated(text, values) is False:
+            wrong.append(f"{text} before, not so now, where {where}")
+    return wrong
+
+
+def _evaluated(text: str, values: Mapping[str, int]) -> Any:
+    """The value of an expression over symbols, or None where one of them is not known."""
+    if not values.keys() >= set(re.findall(r"\bs\d+\b", text)):
+        return None
+    return eval(text, {"math": math}, dict(values))
+
+
+def _inner(value: Any, path: str, places: Mapping[str, str]) -> str:
+    return describe_tensor(value, path, places) if isinstance(value, torch.Tensor) else _short(value)
 
 
 def _short(value: Any) -> str:

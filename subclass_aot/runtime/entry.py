@@ -17,7 +17,7 @@ import torch
 from subclass_aot.codegen import Source
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
-from subclass_aot.meta import Spec
+from subclass_aot.meta import Spec, is_symbolic, key_of
 from subclass_aot.runtime import counters, tangents
 from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.graphs import Graphs
@@ -25,6 +25,7 @@ from subclass_aot.runtime.once import once_differentiable
 from subclass_aot.trace import (
     AliasOfLeaf,
     Computed,
+    ComputedNumbers,
     Constant,
     InputLeaf,
     JointSignature,
@@ -75,6 +76,10 @@ class _EntryWriter:
         self.wanted = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
         self.counts = bool(signature.counted or signature.written_leaves or signature.reshaped)
         self.checked_wrappers = self._wrappers_to_check()
+        returned = [p.position for o in signature.outputs if isinstance(o, ComputedNumbers) for p in o.parts
+                    if isinstance(p, Computed)]  # fmt: skip
+        self.positions = sorted({*signature.numbers.values(), *returned})  # numbers that forward gives to the call
+        self.number_names: dict[Any, str] = {}  # the locals that hold symbolic numbers, in the function being written
 
     def write(self) -> Entry:
         forward = self.write_forward()
@@ -109,7 +114,9 @@ class _EntryWriter:
         source.line(f"inputs = {self._graph_inputs(source)}")
         computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
         saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
-        self._unpack(source, computed + saved, self.forward, "forward")
+        sizes = [source.fresh(f"size_{i}") for i in range(self.graphs.num_saved_numbers)]
+        self._unpack(source, computed + saved + sizes, self.forward, "forward")
+        self.number_names = {key: computed[position] for key, position in signature.numbers.items()}
         if self.counts:
             source.line(f"{source.const(counters.settle, 'settle')}(written)")
         dense = {leaf.position for v in self.made for leaf in v.leaves
@@ -121,12 +128,15 @@ class _EntryWriter:
                 source.line(f"if {computed[i]}._is_view(): {computed[i]} = {computed[i]}.detach()")
         made = [self._wrap(source, value, computed) for value in self.made]
         extra = [name for name, through in zip(made, self.through_autograd, strict=True) if not through]
+        extra += [computed[position] for position in self.positions]
         if extra:
             source.line(f"extra += [{', '.join(extra)}]")
         if not training:
             return source.build()
         outputs = [name for name, through in zip(made, self.through_autograd, strict=True) if through]
         self._save(source, computed, saved, made)
+        if sizes or signature.numbers:
+            source.line(f"ctx.sizes = [{', '.join([*sizes, *self.number_names.values()])}]")
         source.line("ctx.set_materialize_grads(False)")
         if signature.backward_writes:  # not among the saved: backward wants them as they are when it runs
             source.line(f"ctx.live = [{', '.join(f'leaves[{s}]' for s in signature.backward_writes)}]")
@@ -160,12 +170,20 @@ class _EntryWriter:
             elif isinstance(leaf, AliasOfLeaf):
                 name = source.fresh("alias")
                 make = source.const(_alias, "alias_of")
-                spec = source.const(leaf.spec, "spec")
-                source.line(f"{name} = {make}(leaves[{leaf.slot}], {spec}, {leaf.offset})")
+                geometry = ", ".join(map(self._numbers, (leaf.spec.size, leaf.spec.stride)))
+                source.line(f"{name} = {make}(leaves[{leaf.slot}], {geometry}, {self._number(leaf.offset)})")
                 leaves.append(name)
             else:
                 leaves.append(source.const(leaf, "opaque"))
         return emit_wrap(source, value.meta, leaves)
+
+    def _number(self, number: Any) -> str:
+        """A size or stride as text: symbolic ones are what forward computed of them."""
+        return self.number_names[key_of(number)] if is_symbolic(number) else str(number)
+
+    def _numbers(self, numbers: Sequence[Any]) -> str:
+        """Sizes or strides as a tuple in text."""
+        return f"({''.join(self._number(n) + ', ' for n in numbers)})"
 
     def _save(self, source: Source, computed: list[str], saved: list[str], made: list[str]) -> None:
         """Appends `save_for_backward`. Beside leaves of a wrapper stands the wrapper: Note [Versions of wrappers]."""
@@ -223,9 +241,13 @@ class _EntryWriter:
         source = Source("backward", params, "Unwraps tangents, runs the backward graph, wraps gradients.")
         saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
         ignored = [source.fresh("checked") for _ in self.checked_wrappers]
+        sizes = [source.fresh(f"size_{i}") for i in range(self.graphs.num_saved_numbers)]
+        self.number_names = {key: source.fresh("number") for key in self.signature.numbers}
+        if sizes or self.number_names:
+            source.line(f"({''.join(n + ', ' for n in (*sizes, *self.number_names.values()))}) = ctx.sizes")
         if saved or ignored:
             source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
-        leaves = list(saved)
+        leaves = sizes + saved
         for i, (name, (meta, specs)) in enumerate(zip(names, metas, strict=True)):
             leaves += self._tangent(source, name, meta, specs, self._path_of_tangent(i))
         live = [source.fresh("live") for _ in self.signature.backward_writes]
@@ -254,7 +276,11 @@ class _EntryWriter:
         with source.block(f"if {name} is None:"):
             zeros = source.const(tangents.zeros, "zeros")
             for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
-                source.line(f"{leaf} = {zeros}({constant})" if isinstance(spec, Spec) else f"{leaf} = {constant}")
+                if isinstance(spec, Spec):
+                    geometry = f"{self._numbers(spec.size)}, {self._numbers(spec.stride)}"
+                    source.line(f"{leaf} = {zeros}({constant}, {geometry})")
+                else:
+                    source.line(f"{leaf} = {constant}")
         with source.block("else:"):
             coerce = source.const(tangents.coerced, "coerced")
             wrong = f"hasattr({name}, '__tensor_flatten__')"
@@ -272,11 +298,11 @@ class _EntryWriter:
             source.line(f"if {wrong}: {name} = {coerce}({name}, {m}, {where!r})")
             parts = emit_unwrap(source, meta, name, where=where, append_symints=False, check=False)
             restride = source.const(tangents.restrided, "restrided")
-            for leaf, part, spec, constant in zip(leaves, parts, specs, constants, strict=True):
+            for leaf, part, spec in zip(leaves, parts, specs, strict=True):
                 source.line(f"{leaf} = {part}")
                 if isinstance(spec, Spec):
-                    stride = source.const(spec.stride, "stride")
-                    source.line(f"if {leaf}.stride() != {stride}: {leaf} = {restride}({leaf}, {constant})")
+                    stride = self._numbers(spec.stride)
+                    source.line(f"if {leaf}.stride() != {stride}: {leaf} = {restride}({leaf}, {stride})")
         return [leaf for leaf, spec in zip(leaves, specs, strict=True) if isinstance(spec, Spec)]
 
     def _path_of_tangent(self, i: int) -> str:
@@ -324,16 +350,20 @@ class _EntryWriter:
             else:
                 source.line(f"{run}(leaves, extra{written})")
         extra = [n for n, t in zip(made, self.through_autograd, strict=True) if not t]
+        numbers = {position: source.fresh("number") for position in self.positions}
+        self.number_names = {key: numbers[position] for key, position in signature.numbers.items()}
+        extra += numbers.values()
         if extra:
             source.line(f"({', '.join(extra)},) = extra")
         for position, of_input in changes.items():
             source.line(f"{source.const(functools.partial(counters.reshape, of_input), 'reshape')}({values[position]})")
         for (position, _), name in zip(signature.rewritten, made, strict=False):
             source.line(f"{values[position]}.copy_({name})")
-        source.line(f"return [{', '.join(self._results(source, values, made[len(signature.rewritten):]))}]")
+        results = self._results(source, values, made[len(signature.rewritten) :], numbers)
+        source.line(f"return [{', '.join(results)}]")
         return source.build()
 
-    def _results(self, source: Source, values: list[str], made: list[str]) -> list[str]:
+    def _results(self, source: Source, values: list[str], made: list[str], numbers: dict[int, str]) -> list[str]:
         own = [i for i, o in enumerate(self.signature.outputs) if isinstance(o, Value)]
         name_of = dict(zip(own, made, strict=False))
         hidden = made[len(own) :]
@@ -350,14 +380,29 @@ class _EntryWriter:
                 results.append(results[output.output])
             elif isinstance(output, ViewOfInput):
                 grad = output.requires_grad or not self.signature.inputs[output.value].requires_grad
-                results.append(_emit_view(source, output.replay, values[output.value], grad))
+                results.append(self._view(source, output, values[output.value], grad))
             elif isinstance(output, ViewOfBase):
                 base = hidden[output.hidden] if output.output is None else name_of[output.output]
-                results.append(_emit_view(source, output.replay, base, output.requires_grad))
+                results.append(self._view(source, output, base, output.requires_grad))
+            elif isinstance(output, ComputedNumbers):
+                parts = [numbers[p.position] if isinstance(p, Computed) else str(p) for p in output.parts]
+                results.append(f"{source.const(output.make, 'number')}({', '.join(parts)})")
             else:
                 assert isinstance(output, Constant)
                 results.append(source.const(output.value, "constant"))
         return results
+
+    def _view(self, source: Source, view: ViewOfInput | ViewOfBase, base: str, grad: bool) -> str:
+        """Appends a view of the local `base`, made as the program made it; returns the name of its local."""
+        name = source.fresh("view")
+        arguments = "".join(f", {self._number(n)}" for n in view.numbers)
+        call = f"{name} = {source.const(view.replay, 'view_of')}({base}{arguments})"
+        if grad:
+            source.line(call)
+        else:
+            with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
+                source.line(call)
+        return name
 
     def _counters(self, values: list[str]) -> tuple[list[str], list[str]]:
         """Leaves that the graph writes without a version of their own moving, and tensors whose version moves."""
@@ -373,18 +418,6 @@ class _EntryWriter:
         return silent, [name for name in counted if name not in turned] + turned
 
 
-def _emit_view(source: Source, replay: Callable[..., Any], base: str, grad: bool) -> str:
-    """Appends a view of the local `base`, made as the program made it; returns the name of its local."""
-    name = source.fresh("view")
-    call = f"{name} = {source.const(replay, 'view_of')}({base})"
-    if grad:
-        source.line(call)
-    else:
-        with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
-            source.line(call)
-    return name
-
-
 def _in_grad_modes(call: Callable[..., list[Any]], enabled: bool, after: bool, *args: list[Any]) -> list[Any]:
     """A call of a program that switches autograd on inside, or does not leave it as it was."""
     with torch.set_grad_enabled(enabled):
@@ -393,10 +426,10 @@ def _in_grad_modes(call: Callable[..., list[Any]], enabled: bool, after: bool, *
     return results
 
 
-def _alias(leaf: torch.Tensor, spec: Spec, offset: int) -> torch.Tensor:
+def _alias(leaf: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
     """A tensor that shares the storage of `leaf`."""
     with torch.no_grad():
-        alias = leaf.detach().as_strided(spec.size, spec.stride, leaf.storage_offset() + offset)
+        alias = leaf.detach().as_strided(size, stride, leaf.storage_offset() + offset)
     return alias.detach()
 
 

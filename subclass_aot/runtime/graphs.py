@@ -12,9 +12,8 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError
-from subclass_aot.meta import MetaTensor, Spec
-from subclass_aot.runtime.backends import fake_of
-from subclass_aot.trace import JointTrace, default_partition
+from subclass_aot.runtime.backends import fake_of, map_leaves, solver_of
+from subclass_aot.trace import JointTrace, default_partition, is_number
 
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 """`(joint, joint_inputs, *, num_fwd_outputs)` to forward and backward graph, as torch's partitioners."""
@@ -25,17 +24,20 @@ class Graphs:
     """The graphs of one signature.
 
     Attributes:
-        forward: Inputs: the tensor leaves. Outputs: computed leaves, then what is saved. Writes into inputs at its end.
-        backward: Inputs: what was saved, then the tangent leaves. Outputs: the gradient leaves. None without gradients.
-        saved: For each saved value: the graph input it is (its position), or None if forward computed it.
-        saved_outputs: For each saved value, the position of the computed leaf that it is, or None.
-        num_saved: How many values are saved.
+        forward: Inputs: the leaves. Outputs: computed leaves, saved tensors, saved numbers. Writes into inputs at its
+            end.
+        backward: Inputs: saved numbers, saved tensors, then the tangent leaves. Outputs: the gradient leaves. None
+            without gradients.
+        saved_inputs: For each saved tensor: the graph input it is (its position), or None if forward computed it.
+        saved_outputs: For each saved tensor, the position of the computed leaf that it is, or None.
+        num_saved_numbers: How many symbolic numbers are saved.
     """
 
     forward: fx.GraphModule
     backward: fx.GraphModule | None
     saved_inputs: tuple[int | None, ...]
     saved_outputs: tuple[int | None, ...]
+    num_saved_numbers: int
     fresh_alias: tuple[bool, ...]
     """For each computed leaf, whether it is an input or another output, and must be given out as another object."""
 
@@ -61,12 +63,12 @@ def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
     """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec."""
 
     def partition(joint: fx.GraphModule, _: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-        mode = _torch.fake_mode()
+        mode = _torch.fake_mode(solver_of(joint))
         fake = functools.cache(lambda spec: fake_of(spec, mode))
         own = {n.name: n.meta["val"] for n in joint.graph.nodes if "val" in n.meta}
         for node in joint.graph.nodes:
             if node.name in own:
-                node.meta["val"] = _map_leaves(fake, own[node.name])
+                node.meta["val"] = map_leaves(fake, own[node.name])
         inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
         graphs = partition_fn(joint, inputs, **options)
         for graph in (joint, *graphs):
@@ -98,6 +100,8 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
         outputs[count : signature.num_forward_outputs],
         outputs[signature.num_forward_outputs :],
     )
+    num_numbers = sum(map(is_number, saved))
+    saved, numbers = saved[: len(saved) - num_numbers], saved[len(saved) - num_numbers :]
     untouched = [input_of[slot] for slot in signature.untouched if slot in input_of]
     with graph.inserting_before(output):
         for i, node in enumerate(saved):
@@ -107,7 +111,7 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
             if value is not target:
                 node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
                 node.meta = dict(target.meta)
-    output.args = ((*computed, *saved),)
+    output.args = ((*computed, *saved, *numbers),)
     forward.recompile()
     position = {n: i for i, n in enumerate(placeholders)}
     first: dict[Any, int] = {}
@@ -118,15 +122,12 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
         backward=backward,
         saved_inputs=tuple(position.get(n) for n in saved),
         saved_outputs=tuple(first.get(n) for n in saved),
-        fresh_alias=tuple(n in position or first[n] != i for i, n in enumerate(computed)),
+        num_saved_numbers=num_numbers,
+        fresh_alias=tuple(
+            isinstance(n, fx.Node) and not is_number(n) and (n in position or first[n] != i)
+            for i, n in enumerate(computed)
+        ),
     )
-
-
-def _map_leaves(make: Callable[[Spec], Any], val: Any) -> Any:
-    """What a node stands for (a leaf, or several), with another tensor for each leaf."""
-    if isinstance(val, tuple | list):
-        return type(val)(_map_leaves(make, v) for v in val)
-    return make(val.spec) if isinstance(val, MetaTensor) else val
 
 
 def _copy_of(graph: fx.Graph, node: fx.Node) -> fx.Node:

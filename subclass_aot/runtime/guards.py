@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
-from subclass_aot.flatten import AbsentMeta, ContainerMeta, PlainTensorMeta, SubclassCreationMeta
+from subclass_aot.flatten import (
+    SYMBOLIC,
+    AbsentMeta,
+    ContainerMeta,
+    FlattenPlan,
+    PlainTensorMeta,
+    SubclassCreationMeta,
+)
+from subclass_aot.meta import is_symbolic
+from subclass_aot.runtime.sizes import SizeGuards
 from subclass_aot.trace import ArgumentPlace, Arguments, JointSignature, ModulePlace, has_storage, storage_groups
 
 Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
@@ -50,31 +59,30 @@ MODES = (
 """The names of what `global_state` gives."""
 
 
-def make_guard(arguments: Arguments, signature: JointSignature, leaves: Sequence[Any], state: tuple[Any, ...]) -> Guard:
+def make_guard(arguments: Arguments, signature: JointSignature, state: tuple[Any, ...]) -> Guard:
     """Generates the guard of one entry.
 
     Args:
         arguments: The call that the entry was made for.
         signature: Its signature.
-        leaves: The flat slots of that call.
         state: `global_state()` of that call.
     """
-    return _GuardWriter(arguments, signature, leaves, state).write()
+    return _GuardWriter(arguments, signature, state).write()
 
 
 class _GuardWriter:
-    def __init__(
-        self, arguments: Arguments, signature: JointSignature, leaves: Sequence[Any], state: tuple[Any, ...]
-    ) -> None:
+    def __init__(self, arguments: Arguments, signature: JointSignature, state: tuple[Any, ...]) -> None:
         self.arguments = arguments
         self.signature = signature
-        self.leaves = leaves
+        plan = FlattenPlan(tuple(given.meta for given in signature.inputs), "inputs")
+        self.leaves = plan.unwrap(arguments.values)
         self.state = state
         doc = "The tensors of a call and their leaves, or None if it does not fit."
         self.source = Source("guard", "leaves, treespec", doc)
         self.outer: list[str] = []
         self.inner: list[str] = []
         self.checked: list[tuple[str, Any]] = []
+        self.sizes = SizeGuards()
 
     def write(self) -> Guard:
         const = self.source.const
@@ -83,17 +91,15 @@ class _GuardWriter:
         self.constants()
         self.modules()
         self.tensors()
-        for name, value, meta in zip(self.outer, self.arguments.values, self._metas(), strict=True):
-            self.wrapper(name, value, meta)
+        for name, value, given in zip(self.outer, self.arguments.values, self.signature.inputs, strict=True):
+            self.wrapper(name, value, given.meta, iter(given.specs))
         self.specs()
+        self.symbols()
         self.autograd_leaves()
         if self.signature.writes:
             self.storages()
         self.source.line(f"return [{', '.join(self.outer)}], [{', '.join(self.inner)}]")
         return self.source.build()
-
-    def _metas(self) -> list[Any]:
-        return [i.meta for i in self.signature.inputs]
 
     def refuse_if(self, condition: str) -> None:
         self.source.line(f"if {condition}: return None")
@@ -165,8 +171,15 @@ class _GuardWriter:
                 self.source.line(f"{name} = {read}")
         self.outer = [by_value[i] for i in range(len(self.arguments.values))]
 
-    def wrapper(self, name: str, value: Any, meta: Any) -> None:
-        """Checks classes and contexts down to the leaves, and reads those."""
+    def wrapper(self, name: str, value: Any, meta: Any, patterns: Iterator[Any]) -> None:
+        """Checks classes and contexts down to the leaves, and reads those.
+
+        Args:
+            name: The local that holds the tensor.
+            value: The tensor of the call that the entry was made for.
+            meta: How it is made of leaves.
+            patterns: The spec of each leaf, and symbolic sizes, in flat order.
+        """
         if isinstance(meta, SubclassCreationMeta):
             cls = self.source.const(meta.cls, meta.cls.__name__)
             self.refuse_if(f"type({name}) is not {cls}")
@@ -176,7 +189,10 @@ class _GuardWriter:
                 part = getattr(value, attribute)
                 local = self.source.fresh(f"{name}_{attribute}")
                 self.source.line(f"{local} = {name}.{attribute}")
-                self.wrapper(local, part, inner)
+                self.wrapper(local, part, inner, patterns)
+            for kind, numbers in ("size", meta.outer_size), ("stride", meta.outer_stride):
+                for dim in [d for d, n in enumerate(numbers) if n is SYMBOLIC]:
+                    self.inner.append(self.sizes.read(self.source, name, kind, dim, next(patterns)))
         elif isinstance(meta, ContainerMeta):
             kind = self.source.const(meta.cls, meta.cls.__name__)
             self.refuse_if(f"type({name}) is not {kind} or len({name}) != {len(meta.items)}")
@@ -184,15 +200,19 @@ class _GuardWriter:
                 local = self.source.fresh(f"{name}_{key}")
                 k = self.source.const(key, "key")
                 self.source.line(f"{local} = {name}.get({k})" if meta.cls is dict else f"{local} = {name}[{k}]")
-                self.wrapper(local, value[key], inner)
+                self.wrapper(local, value[key], inner, patterns)
         elif isinstance(meta, AbsentMeta):
             self.refuse_if(f"{name} is not None")
         elif isinstance(meta, PlainTensorMeta):
+            spec = next(patterns)
+            for kind, numbers in ("size", spec.size), ("stride", spec.stride):
+                for dim in [d for d, n in enumerate(numbers) if is_symbolic(n)]:
+                    self.sizes.read(self.source, name, kind, dim, numbers[dim])
             self.inner.append(name)
             self.checked.append((name, value))
         else:
             same = self.source.const(_same_constant, "same_constant")
-            self.refuse_if(f"not {same}({name}, {self.source.const(value, 'opaque')})")
+            self.refuse_if(f"not {same}({name}, {self.source.const(next(patterns), 'opaque')})")
             self.inner.append(name)
 
     def context(self, name: str, value: Any, meta: SubclassCreationMeta) -> None:
@@ -224,8 +244,18 @@ class _GuardWriter:
                 first[id(value)] = name
                 once.append((name, value))
         if once:
-            check = _torch.tensor_check([value for _, value in once])
+            sizes = [self.sizes.known(name, "size", list(value.size())) for name, value in once]
+            strides = [self.sizes.known(name, "stride", list(value.stride())) for name, value in once]
+            check = _torch.tensor_check([value for _, value in once], sizes, strides)
             self.refuse_if(f"not {self.source.const(check, 'same_specs')}({', '.join(n for n, _ in once)})")
+
+    def symbols(self) -> None:
+        """Sizes that are symbols: each has one value in the whole call, and the trace's assumptions hold of it."""
+        if self.signature.symbols is None:
+            return
+        self.source.globals["math"] = math
+        for line in self.sizes.lines(self.signature.symbols):
+            self.source.line(line)
 
     def autograd_leaves(self) -> None:
         """In-place writes mean another thing on a leaf than on a non-leaf."""

@@ -73,15 +73,15 @@ def _by_parts(tangent: Any, meta: InnerMeta, where: str) -> Any:
     return cls.__tensor_unflatten__(inner, meta.context, tangent.size(), tangent.stride())
 
 
-def restrided(leaf: torch.Tensor, spec: Spec) -> torch.Tensor:
+def restrided(leaf: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """A copy of a tangent's leaf with the strides that the graph expects. The leaf itself is never changed."""
-    out = torch.empty_strided(spec.size, spec.stride, dtype=leaf.dtype, device=leaf.device)
+    out = torch.empty_strided(leaf.shape, stride, dtype=leaf.dtype, device=leaf.device)
     return out.copy_(leaf)
 
 
-def zeros(spec: Spec) -> torch.Tensor:
+def zeros(spec: Spec, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
     """What stands for the gradient of an output that was not used."""
-    return torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device=spec.device).zero_()
+    return torch.empty_strided(size, stride, dtype=spec.dtype, device=spec.device).zero_()
 
 
 def _by_hook(tangent: Any, meta: InnerMeta) -> Any:

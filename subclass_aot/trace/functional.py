@@ -12,7 +12,8 @@ import torch
 from torch import fx
 from torch.func import functionalize
 
-from subclass_aot.meta import MetaTensor
+from subclass_aot.meta import MetaTensor, current_symbols
+from subclass_aot.trace.numbers import is_number
 from subclass_aot.trace.recorder import Recorder
 from subclass_aot.trace.replay import replay as replay_operator
 from subclass_aot.trace.sharing import Base
@@ -30,14 +31,14 @@ class Functional:
     """
 
     recorder: Recorder
-    results: list[fx.Node]
+    results: list[Any]
     new_values: list[fx.Node]
     live_values: list[fx.Node]
 
 
 def remove_mutations(
     recorded: Recorder,
-    results: Sequence[fx.Node],
+    results: Sequence[Any],
     written: Sequence[fx.Node],
     bases: Sequence[Base] = (),
     node_of_slot: Mapping[int, fx.Node] | None = None,
@@ -49,7 +50,7 @@ def remove_mutations(
 
     Args:
         recorded: The recorder of the graph as written.
-        results: Nodes whose values are wanted at the end.
+        results: Nodes whose values are wanted at the end; numbers that are known stand for themselves.
         written: Placeholders whose values are wanted as they are at the end of the forward.
         bases: Storages that stand for several placeholders. See Note [Shared storage].
         node_of_slot: The placeholders of the flat slots of `bases`.
@@ -61,7 +62,8 @@ def remove_mutations(
         leaves = rewrite.make_inputs()
         play = functools.partial(rewrite.play, results=results, written=written, node_of_slot=node_of_slot or {})
         out = functionalize(play, remove="mutations")(*leaves)
-    nodes = [leaf.tag for leaf in out]
+    rewrite.recorder.phase = "backward"
+    nodes = [rewrite.recorder.node_of(leaf) for leaf in out]
     graph = rewrite.recorder.graph
     _drop_write_backs(graph)
     snapshots = []
@@ -91,6 +93,9 @@ class _Rewrite:
         leaves = []
         for node in self.placeholders:
             recorder.phase = "backward" if is_tangent(node) else "forward"
+            if is_number(node):
+                recorder.number_placeholder(node.target, node.meta["val"], node.meta["meaning"])
+                continue
             leaves.append(recorder.placeholder(node.target, node.meta["spec"], node.meta["meaning"]))
         recorder.phase = "forward"
         first_tangent = next((leaf.tag for leaf in leaves if is_tangent(leaf.tag)), None)
@@ -119,9 +124,10 @@ class _Rewrite:
             `results`; then copies of `written` and of the bases, taken when the forward ended; then copies of the live
             inputs at the end.
         """
-        values: dict[fx.Node, Any] = dict(zip(self.placeholders, leaves, strict=False))
-        storages = leaves[len(self.placeholders) : len(self.placeholders) + len(self.bases)]
-        live_leaves = leaves[len(self.placeholders) + len(self.bases) :]
+        tensors = [n for n in self.placeholders if not is_number(n)]
+        values: dict[fx.Node, Any] = dict(zip(tensors, leaves, strict=False))
+        storages = leaves[len(tensors) : len(tensors) + len(self.bases)]
+        live_leaves = leaves[len(tensors) + len(self.bases) :]
         for base, storage in zip(self.bases, storages, strict=True):
             for slot in base.slots:
                 spec = node_of_slot[slot].meta["spec"]
@@ -131,7 +137,7 @@ class _Rewrite:
             values[node] = torch.ops.aten.alias.default(values[node])
         snapshots: list[Any] | None = None
         for node in self.recorded.graph.nodes:
-            if node.op == "placeholder":
+            if node.op == "placeholder" or is_number(node) and not node.meta.get("unknown"):
                 continue
             if snapshots is None and node.meta["partitioner_tag"] == "is_backward":
                 snapshots = [x.clone() for x in end_values]
@@ -140,7 +146,8 @@ class _Rewrite:
             values[node] = self.play_node(node, values)
         if snapshots is None:
             snapshots = [x.clone() for x in end_values]
-        return [values[n] for n in results] + snapshots + [x.clone() for x in live_leaves]
+        wanted = [_value_of(n, values) for n in results]
+        return wanted + snapshots + [x.clone() for x in live_leaves]
 
     def play_node(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         """Runs one node of the old graph."""
@@ -148,11 +155,21 @@ class _Rewrite:
         self.recorder.stack_of = lambda: str(node.meta["stack_trace"])
         if node.op == "get_attr":
             return self.recorder.constant(target, self.recorded.constants[target])
+        symbols = current_symbols()
+        if symbols is not None:
+            symbols.repeat(node.meta.get("unknown", []))
         args: Any
-        args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: _value_of(n, values))
         if target is operator.getitem:
             return args[0][args[1]]
         return replay_operator(self.recorder.graph, target, args, kwargs)
+
+
+def _value_of(node: Any, values: Mapping[fx.Node, Any]) -> Any:
+    """What a result of the old graph is in the new run. Symbolic numbers are the same in both."""
+    if not isinstance(node, fx.Node):
+        return node
+    return node.meta["val"] if is_number(node) else values[node]
 
 
 def is_tangent(node: fx.Node) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +14,22 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
-from subclass_aot.meta import MetaTensor, Spec, blank, root
+from subclass_aot.meta import (
+    MetaTensor,
+    SizesMustBeKnown,
+    Spec,
+    Symbols,
+    blank,
+    is_symbolic,
+    key_of,
+    root,
+    unknown_sizes,
+)
 from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments, flatten
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
 from subclass_aot.trace.draws import Draws
+from subclass_aot.trace.dynamic import DynamicSizes, marked_sizes, plan_of_twins, symbolic_twins
 from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.history import foreign_leaf, gradients_of, undisturbed
 from subclass_aot.trace.outputs import (
@@ -26,6 +38,7 @@ from subclass_aot.trace.outputs import (
     InputLeaf,
     OutputReader,
     Value,
+    ViewOfBase,
     ViewOfInput,
     spec_of_tangent,
 )
@@ -72,20 +85,46 @@ def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace
     >>> [n.name for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
     ['primals_1', 'tangents_1']
     """
-    return trace_arguments(fn, Arguments.of(fn, args, kwargs))
+    arguments = Arguments.of(fn, args, kwargs)
+    marked = marked_sizes(arguments)
+    return trace_arguments(fn, arguments, dynamic=marked if marked else None)
 
 
 def trace_arguments(
     fn: Callable[..., Any],
     arguments: Arguments,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    dynamic: DynamicSizes | None = None,
 ) -> JointTrace:
-    """Traces `fn` on a call that was taken apart already. See `trace_joint`."""
+    """Traces `fn` on a call that was taken apart already. See `trace_joint`.
+
+    Args:
+        fn: What is traced.
+        arguments: The call.
+        decompositions: Operators to replace.
+        dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
+    """
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
-    with one_at_a_time, torch.inference_mode(False), torch.set_grad_enabled(grad):  # the former turns gradients on
-        return _Trace(fn, arguments, decompositions, inference).run()
+    outer = is_tracing()
+    with one_at_a_time, torch.inference_mode(False):
+        while True:
+            try:
+                _this_thread.is_tracing = True
+                with torch.set_grad_enabled(grad):  # inference mode turned it on, and the function may switch it
+                    return _Trace(fn, arguments, decompositions, inference, dynamic).run()
+            except SizesMustBeKnown as found:
+                assert dynamic, "a trace without symbolic sizes has known ones"
+                dynamic = dynamic.without(found.paths)
+            finally:
+                _this_thread.is_tracing = outer
 
 
+def is_tracing() -> bool:
+    """Whether this thread is in the middle of a trace."""
+    return getattr(_this_thread, "is_tracing", False)
+
+
+_this_thread = threading.local()
 one_at_a_time = threading.RLock()
 """Held while a call is traced and compiled. Modules have other tensors for parameters while they are traced, so two
 traces of one module must not meet; and what one thread compiles, another that waits for it need not."""
@@ -100,32 +139,52 @@ class _Trace:
         arguments: Arguments,
         decompositions: Mapping[Any, Callable[..., Any]] | None,
         inference: bool,
+        dynamic: DynamicSizes | None,
     ) -> None:
         self.fn = fn
         self.inference = inference
         self.arguments = arguments
         self.recorder = Recorder(decompositions)
-        self.plan = arguments.plan()
-        self.real_leaves = self.plan.unwrap(arguments.values)
-        self.graph_slots = tuple(i for i, x in enumerate(self.real_leaves) if isinstance(x, torch.Tensor))
         self.paths = [arguments.path_of(i) for i in range(len(arguments.values))]
+        self.symbols = Symbols() if dynamic is not None else None
+        if self.symbols is None or dynamic is None:
+            self.plan = arguments.plan()
+            self.patterns = self.plan.unwrap(arguments.values)
+        else:
+            twins = symbolic_twins(arguments, dynamic, self.symbols)
+            self.plan = plan_of_twins(twins, arguments)
+            self.patterns = self.plan.unwrap(twins)
+        self.real_leaves = self.plan.unwrap(arguments.values)
+        self.graph_slots = tuple(i for i, x in enumerate(self.patterns) if _is_graph_input(x))
 
     def run(self) -> JointTrace:
-        with reads_are_refused(), undisturbed(), Draws() as draws, self.recorder, _torch.force_view_tracking(True):
-            self.recorder.draws = draws
-            self.make_inputs()
-            with self.arguments.replaced(self.traced) as call:  # in backward, too: checkpoints run parts of `fn` there
-                results = self.forward(*call)
-                self.read_outputs(results)
-                self.backward()
-        return self.finish()
+        with unknown_sizes(self.symbols), _torch.python_dispatcher() if self.symbols is not None else nullcontext():
+            with (
+                reads_are_refused(),
+                undisturbed(),
+                Draws() as draws,
+                self.recorder,
+                _torch.force_view_tracking(True),
+            ):
+                self.recorder.draws = draws
+                self.make_inputs()
+                with self.arguments.replaced(self.traced) as call:  # checkpoints run parts of `fn` in backward
+                    results = self.forward(*call)
+                    self.read_outputs(results)
+                    self.plan_tangents()
+                    self.read_numbers()
+                    self.backward()
+            return self.finish()
 
     def make_inputs(self) -> None:
         """Placeholders for leaves, and traced twins of the inputs made of them."""
-        self.leaves: list[Any] = list(self.real_leaves)
+        self.leaves: list[Any] = list(self.patterns)
         for number, slot in enumerate(self.graph_slots, 1):
-            real = self.real_leaves[slot]
-            spec = real.spec if isinstance(real, MetaTensor) else Spec.of(real)
+            pattern, real = self.patterns[slot], self.real_leaves[slot]
+            if is_symbolic(pattern):
+                self.recorder.number_placeholder(f"primals_{number}", pattern, self.meaning(slot))
+                continue
+            spec = pattern.spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
             leaf = self.recorder.placeholder(f"primals_{number}", spec, self.meaning(slot))
             if not isinstance(real, MetaTensor):
                 self.recorder.stand_in(real, leaf)
@@ -183,13 +242,16 @@ class _Trace:
             if tensor is traced
         ]
         changed = {i for i, *_ in self.reshaped}
+        self.need_known_sizes(changed)
         after = self.plan.unwrap(self.traced)
         for slot in self.graph_slots:
+            if not isinstance(self.leaves[slot], MetaTensor):
+                continue
             if self.plan.index_map.slots[slot].outer in changed and root(after[slot]) is self.leaves[slot]:
                 continue
             if after[slot] is not self.leaves[slot] and not self._is_dense(slot):
                 raise MutationError(refusals.REPLACED_LEAF.format(path=self.meaning(slot)))
-            if after[slot].spec is not self.specs[slot]:
+            if not after[slot].spec.equals(self.specs[slot]):
                 path, now = self.meaning(slot), after[slot].spec
                 raise MutationError(refusals.RESHAPED_INPUT.format(path=path, before=self.specs[slot], after=now))
 
@@ -202,14 +264,15 @@ class _Trace:
         self.rewritten: list[tuple[int, Value]] = []
         self.untouched: list[int] = []
         for i, traced in enumerate(self.traced):
-            slots = [s for s in self.plan.index_map.flat_of(i) if self.leaves[s] in written] if written else []
+            slots = [s for s in self.plan.index_map.flat_of(i) if self.is_among(s, written)] if written else []
             if not slots:
                 continue
             if traced.grad_fn is self.gradient_functions[i]:
                 self.written_leaves += slots
             else:
                 self.rewritten.append((i, reader.computed_value(traced, self.paths[i])))
-                self.untouched += [s for s in self.plan.index_map.flat_of(i) if s not in slots]
+                leaves = (s for s in self.plan.index_map.flat_of(i) if isinstance(self.leaves[s], MetaTensor))
+                self.untouched += [s for s in leaves if s not in slots]
         self.find_bases()
         self.outputs = reader.read(results)
         self.refuse_views_of_reshaped()
@@ -246,10 +309,18 @@ class _Trace:
         written = {*self.written_leaves, *through_autograd}
         self.bases = bases_of(self.real_leaves, written, self.meaning) if written else []
         based = {s for base in self.bases for s in base.slots}
+        self.need_known_sizes(slots[s].outer for s in based)
         for base in self.bases:
             owners = {slots[s].outer for s in base.slots}
             self.refuse_shared_history([i for i, _ in self.rewritten if i in owners], owners)
         self.written_leaves = [s for s in self.written_leaves if s not in based]
+
+    def need_known_sizes(self, inputs: Iterable[int]) -> None:
+        """Where views of one storage overlap, and where an input is turned, sizes are part of the graph."""
+        flat_of = self.plan.index_map.flat_of
+        symbolic = {i for i in inputs if any(_has_symbols(self.patterns[s]) for s in flat_of(i))}
+        if symbolic:
+            raise SizesMustBeKnown([self.paths[i] for i in symbolic])
 
     def refuse_shared_history(self, rewritten: list[int], owners: set[int]) -> None:
         """Views of one tensor have one history; a traced write changes that of the view it was made through only."""
@@ -261,30 +332,59 @@ class _Trace:
                 paths = " and ".join(self.paths[j] for j in (i, *connected))
                 raise MutationError(refusals.SHARED_GRADIENT.format(paths=paths))
 
-    def backward(self) -> None:
+    def plan_tangents(self) -> None:
+        """What gradients will come in: known once the forward has run."""
         self.tangents: list[tuple[ValueMeta, tuple[Any, ...]]] = []
+        self.wanted = [i for i, t in enumerate(self.starts) if t.requires_grad]
+        if not self.differentiable or not self.wanted:
+            return
+        with torch.no_grad():
+            plain = [plain_tangent(t.detach()) for t in self.differentiable]
+        self.tangent_plan = FlattenPlan.of(plain, where="tangents")
+        self.tangent_leaves = [
+            spec_of_tangent(x.spec if isinstance(x, MetaTensor) else Spec.of(x)) if isinstance(x, torch.Tensor) else x
+            for x in self.tangent_plan.unwrap(plain)
+        ]
+        for i, meta in enumerate(self.tangent_plan.metas):
+            leaves = [self.tangent_leaves[s] for s in self.tangent_plan.index_map.flat_of(i)]
+            self.tangents.append((meta, tuple(x for x in leaves if not is_symbolic(x))))
+
+    def read_numbers(self) -> None:
+        """Symbolic numbers that the call needs beside those of the results: the graph returns them, too."""
+        self.numbers: dict[Any, int] = {}
+        needed = [n for _, specs in self.tangents for s in specs if isinstance(s, Spec) for n in (*s.size, *s.stride)]
+        values = [v for v in (*self.outputs, *self.hidden) if isinstance(v, Value)]
+        for alias in [x for v in values for x in v.leaves if isinstance(x, AliasOfLeaf)]:
+            needed += [*alias.spec.size, *alias.spec.stride, alias.offset]
+        needed += [n for o in self.outputs if isinstance(o, ViewOfInput | ViewOfBase) for n in o.numbers]
+        for number in filter(is_symbolic, needed):
+            if key_of(number) not in self.numbers:
+                self.numbers[key_of(number)] = len(self.computed)
+                self.computed.append(number)
+        self.computed_nodes = [self.recorder.node_of(leaf) for leaf in self.computed]
+
+    def backward(self) -> None:
         self.backward_writes: list[int] = []
         self.gradients: list[Value | None] = [None] * len(self.starts)
-        self.gradient_leaves: list[MetaTensor] = []
+        self.gradient_nodes: list[Any] = []
         self.gradient_meanings: list[str] = []
-        wanted = [i for i, t in enumerate(self.starts) if t.requires_grad]
         if self.recorder.constants or any(isinstance(o, Value) and o.starts_grad for o in self.outputs):
             self.refuse_lost_gradients()
-        if not self.differentiable or not wanted:
+        if not self.tangents:
             return
         self.recorder.phase = "backward"
         tangents = self.make_tangents()
         with torch.autocast("cpu", enabled=False):
-            gradients = gradients_of(self.differentiable, [self.starts[i] for i in wanted], tangents)
-        for i, gradient in zip(wanted, gradients, strict=True):
+            gradients = gradients_of(self.differentiable, [self.starts[i] for i in self.wanted], tangents)
+        for i, gradient in zip(self.wanted, gradients, strict=True):
             if gradient is None:
                 continue
-            plan = FlattenPlan.of([gradient], count_symints=False, where=f"gradient of {self.paths[i]}")
+            plan = FlattenPlan.of([gradient], where=f"gradient of {self.paths[i]}")
             sources: list[Any] = []
             for slot, leaf in zip(plan.index_map.slots, plan.unwrap([gradient]), strict=True):
-                if isinstance(leaf, torch.Tensor):
-                    sources.append(Computed(len(self.gradient_leaves)))
-                    self.gradient_leaves.append(leaf if isinstance(leaf, MetaTensor) else self.recorder.admit(leaf))
+                if _is_graph_input(leaf):
+                    sources.append(Computed(len(self.gradient_nodes)))
+                    self.gradient_nodes.append(self.recorder.node_of(leaf))
                     self.gradient_meanings.append(f"gradient of {self.paths[i]}{''.join(slot.path)}")
                 else:
                     sources.append(leaf)
@@ -294,7 +394,7 @@ class _Trace:
     def find_backward_writes(self) -> None:
         """Leaves that are written while gradients are computed, each in its time."""
         written = {leaf for leaf, phases in self.recorder.written.items() if "backward" in phases}
-        self.backward_writes = [s for s in self.graph_slots if self.leaves[s] in written] if written else []
+        self.backward_writes = [s for s in self.graph_slots if self.is_among(s, written)] if written else []
         based = {s for base in self.bases for s in base.slots}
         for slot in self.backward_writes:
             if slot in based:
@@ -308,25 +408,18 @@ class _Trace:
             raise TraceError(refusals.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
 
     def make_tangents(self) -> tuple[Any, ...]:
-        """Placeholders for the gradients that come in; their specs are known once the forward has run."""
-        with torch.no_grad():
-            plain = [plain_tangent(t.detach()) for t in self.differentiable]
-        plan = FlattenPlan.of(plain, count_symints=False, where="tangents")
-        leaves = plan.unwrap(plain)
+        """Placeholders for the gradients that come in. They bring no sizes: those of the results are known."""
+        leaves = list(self.tangent_leaves)
         number = 0
-        for position, leaf in enumerate(leaves):
-            if isinstance(leaf, torch.Tensor):
+        for position, spec in enumerate(leaves):
+            if isinstance(spec, Spec):
                 number += 1
-                spec = spec_of_tangent(leaf.spec if isinstance(leaf, MetaTensor) else Spec.of(leaf))
-                meaning = "tangent of " + plan.index_map.slots[position].name("outputs")
+                meaning = "tangent of " + self.tangent_plan.index_map.slots[position].name("outputs")
                 leaves[position] = self.recorder.placeholder(f"tangents_{number}", spec, meaning)
-        for i, meta in enumerate(plan.metas):
-            specs = tuple(_spec_or_value(leaves[s]) for s in plan.index_map.flat_of(i))
-            self.tangents.append((meta, specs))
-        return plan.wrap(leaves)
+        return self.tangent_plan.wrap(leaves)
 
     def finish(self) -> JointTrace:
-        results = [leaf.tag for leaf in (*self.computed, *self.gradient_leaves)]
+        results = self.computed_nodes + self.gradient_nodes
         recorder, new_values = self.recorder, []
         if recorder.mutates:
             written = [self.leaves[s].tag for s in self.written_leaves]
@@ -375,19 +468,28 @@ class _Trace:
             reshaped=tuple(self.reshaped),
             num_forward_outputs=num_forward,
             num_computed=len(self.computed),
+            numbers=self.numbers,
+            symbols=self.symbols,
             tangents=tuple(self.tangents),
             gradients=tuple(self.gradients),
             backward_writes=tuple(self.backward_writes),
             grad_modes=self.grad_modes,
         )
 
+    def is_among(self, slot: int, leaves: set[MetaTensor]) -> bool:
+        """Whether a flat slot holds one of some leaves."""
+        leaf = self.leaves[slot]
+        return isinstance(leaf, MetaTensor) and leaf in leaves
+
     def meaning(self, slot: int) -> str:
         """What a flat slot of the inputs is, as `self.head.weight.codes`."""
         found = self.plan.index_map.slots[slot]
-        return self.paths[found.outer] + "".join(found.path)
+        call = "" if found.dim is None else f".{found.kind}({found.dim})"
+        return self.paths[found.outer] + "".join(found.path) + call
 
     def _is_dense(self, slot: int) -> bool:
-        return not self.plan.index_map.slots[slot].path
+        found = self.plan.index_map.slots[slot]
+        return found.kind == "leaf" and not found.path
 
 
 class _NonLeaf(torch.autograd.Function):
@@ -416,5 +518,10 @@ def _twin(leaf: Any) -> Any:
     return twin
 
 
-def _spec_or_value(leaf: Any) -> Any:
-    return leaf.spec if isinstance(leaf, MetaTensor) else leaf
+def _has_symbols(pattern: Any) -> bool:
+    return is_symbolic(pattern) or isinstance(pattern, MetaTensor) and pattern.spec.solver is not None
+
+
+def _is_graph_input(leaf: Any) -> bool:
+    """False for an opaque inner value, which is a constant of the signature."""
+    return isinstance(leaf, torch.Tensor) or is_symbolic(leaf)

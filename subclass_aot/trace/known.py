@@ -11,6 +11,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.meta import effects_of
+from subclass_aot.trace.numbers import is_number
 
 _LIMIT = 1 << 20
 """Elements that a tensor on the way may have at the most."""
@@ -61,7 +62,9 @@ def known_value(
 def _is_fixed(node: fx.Node) -> bool:
     """True if a node gives the same small result each time, given its arguments."""
     spec = node.meta.get("spec")
-    if spec is not None and (spec.device.type != "cpu" or spec.numel > _LIMIT):
+    if spec is not None and (spec.solver is not None or spec.device.type != "cpu" or spec.numel > _LIMIT):
+        return False
+    if is_number(node):
         return False
     if node.op == "get_attr":
         return bool(node.users) and all(user.target is _LITERAL for user in node.users)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
-from subclass_aot.meta import MetaTensor, Spec, root
+from subclass_aot.meta import MetaTensor, Number, Spec, is_symbolic, key_of, root
 from subclass_aot.trace.history import has_history
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
@@ -38,7 +40,7 @@ class AliasOfLeaf:
 
     slot: int
     spec: Spec
-    offset: int
+    offset: Number
     """Storage offset relative to the leaf's own."""
 
 
@@ -75,16 +77,17 @@ class SameAsOutput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewOfInput:
-    """A view of an input as autograd sees it; `replay(input)` makes it."""
+    """A view of an input as autograd sees it; `replay(input, *numbers)` makes it."""
 
     value: int
-    replay: Callable[[torch.Tensor], torch.Tensor]
+    replay: Callable[..., torch.Tensor]
+    numbers: tuple[Any, ...]
     requires_grad: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewOfBase:
-    """A view of what several results share; `replay(base)` makes it.
+    """A view of what several results share; `replay(base, *numbers)` makes it.
 
     Attributes:
         output: The result that is the base, or None.
@@ -93,7 +96,8 @@ class ViewOfBase:
 
     output: int | None
     hidden: int
-    replay: Callable[[torch.Tensor], torch.Tensor]
+    replay: Callable[..., torch.Tensor]
+    numbers: tuple[Any, ...]
     requires_grad: bool
 
 
@@ -104,7 +108,15 @@ class Constant:
     value: Any
 
 
-Output = Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant
+@dataclass(frozen=True, slots=True)
+class ComputedNumbers:
+    """A symbolic number, or a size with such numbers in it: what the graph returned, put into `make`."""
+
+    make: Callable[..., Any]
+    parts: tuple[Any, ...]
+
+
+Output = Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant | ComputedNumbers
 
 
 class OutputReader:
@@ -133,7 +145,7 @@ class OutputReader:
         self.blank_inputs = inputs
         self.slot_of = {leaf: i for i, leaf in enumerate(leaves) if isinstance(leaf, MetaTensor)}
         self.admit = admit
-        self.computed: list[MetaTensor] = []
+        self.computed: list[Any] = []
         self.hidden: list[tuple[torch.Tensor, Value]] = []
 
     def read(self, results: Sequence[Any]) -> tuple[Output, ...]:
@@ -147,7 +159,7 @@ class OutputReader:
         outputs: list[Output] = []
         for i, result in enumerate(results):
             if not isinstance(result, torch.Tensor):
-                outputs.append(Constant(result))
+                outputs.append(self._python(result))
             elif id(result) in self.inputs:
                 outputs.append(SameAsInput(self.inputs[id(result)]))
             elif id(result) in seen:
@@ -157,6 +169,14 @@ class OutputReader:
                 base = shared.get(id(result._base)) if result._base is not None else None
                 outputs.append(self._tensor(result, f"output {i}") if base is None else self._view_of(result, base))
         return tuple(outputs)
+
+    def _python(self, result: Any) -> Output:
+        """A result that is no tensor."""
+        if is_symbolic(result):
+            return ComputedNumbers(_itself, (self._computed(result),))
+        if isinstance(result, torch.Size) and any(map(is_symbolic, result)):
+            return ComputedNumbers(_size_of, tuple(map(self._computed, result)))
+        return Constant(result)
 
     def _shared_bases(self, results: Sequence[Any]) -> dict[int, tuple[int | None, torch.Tensor]]:
         """Tensors, other than inputs, of which results are views that must share it: by id, with their own place."""
@@ -182,11 +202,11 @@ class OutputReader:
             hidden = known[0] if known else len(self.hidden)
             if not known:
                 self.hidden.append((tensor, self._value(tensor, "what several outputs are views of")))
-        return ViewOfBase(output, hidden, self._replay(result, tensor), has_history(result))
+        return ViewOfBase(output, hidden, *self._replay(result, tensor), has_history(result))
 
     def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
-        plan = FlattenPlan.of([tensor], count_symints=False, where=where)
+        plan = FlattenPlan.of([tensor], where=where)
         return Value(plan.metas[0], tuple(self._computed(x) for x in plan.unwrap([tensor])), tensor.requires_grad)
 
     def _tensor(self, result: torch.Tensor, where: str) -> Output:
@@ -196,7 +216,7 @@ class OutputReader:
         return self._value(result, where) if _is_traced(result) else Constant(result)
 
     def _value(self, result: torch.Tensor, where: str) -> Value:
-        plan = FlattenPlan.of([result], count_symints=False, where=where)
+        plan = FlattenPlan.of([result], where=where)
         leaves = plan.unwrap([result])
         through = has_history(result)
         starts_grad = result.requires_grad and not through and result._base is None
@@ -204,8 +224,6 @@ class OutputReader:
         return Value(plan.metas[0], sources, through, starts_grad)
 
     def _leaf(self, leaf: Any, through: bool) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
         if isinstance(leaf, MetaTensor) and not through:
             slot = self.slot_of.get(leaf)
             if slot is not None:
@@ -216,28 +234,59 @@ class OutputReader:
         return self._computed(leaf)
 
     def _computed(self, leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
+        if not isinstance(leaf, torch.Tensor) and not is_symbolic(leaf):
             return leaf
-        self.computed.append(leaf if isinstance(leaf, MetaTensor) else self.admit(leaf))
+        self.computed.append(leaf)
         return Computed(len(self.computed) - 1)
 
     def _view(self, result: torch.Tensor, value: int) -> ViewOfInput:
-        return ViewOfInput(value, self._replay(result, self.blank_inputs[value]), has_history(result))
+        return ViewOfInput(value, *self._replay(result, self.blank_inputs[value]), has_history(result))
 
-    def _replay(self, result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-        """How the view is made, taken from a twin that belongs to no trace, so that nothing is held on to."""
+    def _replay(
+        self, result: torch.Tensor, base: torch.Tensor
+    ) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
+        """How the view is made, taken from a twin that belongs to no trace, so that nothing is held on to.
+
+        Beside it stand the symbolic numbers that it must be given.
+        """
         if id(base) in self.reshaped:
             reason = "the function changes the size or strides of its base in place"
             raise MutationError(_LOST_VIEW.format(reason=reason))
         try:
             with _torch.disable_current_modes(), torch.no_grad():
-                clean = _torch.view_function(result)(MetaTensor.like(base.detach()))
+                numbers: dict[Any, Any] = {}
+                note = functools.partial(_note_number, numbers)
+                clean = _torch.view_function(result)(MetaTensor.like(base.detach()), note)
         except Exception as error:
             raise TraceError(_LOST_VIEW.format(reason=error)) from error
         if (clean.shape, clean.stride()) != (result.shape, result.stride()):  # as after `t_` under `no_grad`
             raise TraceError(_LOST_VIEW.format(reason="its size or strides were changed in place"))
-        replay: Callable[[torch.Tensor], torch.Tensor] = _torch.view_function(clean)
-        return replay
+        replay: Callable[..., torch.Tensor] = _torch.view_function(clean)
+        if not numbers:
+            return replay, ()
+        return functools.partial(_with_numbers, replay, tuple(numbers)), tuple(numbers.values())
+
+
+def _note_number(found: dict[Any, Any], number: Any) -> Any:
+    if is_symbolic(number):
+        found[key_of(number)] = number
+    return number
+
+
+def _with_numbers(
+    replay: Callable[..., torch.Tensor], keys: tuple[Any, ...], base: torch.Tensor, *numbers: int
+) -> torch.Tensor:
+    """Makes a view again with the numbers of this call."""
+    known = dict(zip(keys, numbers, strict=True))
+    return replay(base, lambda number: known.get(key_of(number), number))
+
+
+def _itself(number: Any) -> Any:
+    return number
+
+
+def _size_of(*numbers: int) -> torch.Size:
+    return torch.Size(numbers)
 
 
 def _is_traced(result: torch.Tensor) -> bool:
@@ -248,8 +297,9 @@ def _is_traced(result: torch.Tensor) -> bool:
 
 def spec_of_tangent(spec: Spec) -> Spec:
     """What the gradient of a leaf is expected to look like: the leaf's strides if they are dense, else packed."""
-    dense = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
-    twin = torch.empty_like(dense)
+    with nullcontext() if spec.solver is None else _torch.python_dispatcher(), _torch.disable_current_modes():
+        dense = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
+        twin = torch.empty_like(dense)
     return Spec.make(spec.size, twin.stride(), 0, spec.dtype, spec.device, spec.layout)
 
 

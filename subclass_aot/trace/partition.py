@@ -13,6 +13,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.meta import effects_of
+from subclass_aot.trace.numbers import is_number
 
 
 def default_partition(
@@ -29,15 +30,19 @@ def default_partition(
         **options: Options of other partitioners; not looked at.
 
     Returns:
-        The forward graph, whose outputs are followed by what is saved, and the backward graph, whose inputs are
-        what was saved and then the tangents.
+        The forward graph, whose outputs are followed by saved tensors and then by saved numbers, and the backward
+        graph, whose inputs are saved numbers, saved tensors, and then the tangents.
     """
     output = next(iter(reversed(joint.graph.nodes)))
     outputs = output.args[0]
     forward_outputs, gradients = outputs[:num_fwd_outputs], outputs[num_fwd_outputs:]
-    backward = _reachable([n for n in gradients if n is not None])
+    backward = _reachable([n for n in gradients if isinstance(n, fx.Node)])
     saved, redone = _what_to_save(joint.graph, backward)
-    return _forward(joint, forward_outputs, saved), _backward(joint, backward, saved, redone, gradients)
+    numbers = [n for n in saved if is_number(n)]
+    saved = [n for n in saved if not is_number(n)]
+    return _forward(joint, forward_outputs, saved + numbers), _backward(
+        joint, backward, numbers + saved, redone, gradients
+    )
 
 
 def is_backward(node: fx.Node) -> bool:
@@ -69,6 +74,7 @@ def _what_to_save(graph: fx.Graph, backward: set[fx.Node]) -> tuple[list[fx.Node
             continue
         while node not in redone and (base := _base(node)) is not None:
             redone.add(node)
+            saved.update(n for n in node.all_input_nodes if is_number(n))
             node = base
         if node.op == "get_attr":
             redone.add(node)
@@ -105,7 +111,7 @@ def _viewed(node: fx.Node) -> fx.Node | None:
 
 def _forward(joint: fx.GraphModule, outputs: Any, saved: list[fx.Node]) -> fx.GraphModule:
     needed: set[fx.Node] = set()
-    todo = [n for n in (*outputs, *saved) if n is not None]
+    todo = [n for n in (*outputs, *saved) if isinstance(n, fx.Node)]
     todo += [n for n in joint.graph.nodes if _draws(n) and not is_backward(n)]
     while todo:
         node = todo.pop()
@@ -117,7 +123,7 @@ def _forward(joint: fx.GraphModule, outputs: Any, saved: list[fx.Node]) -> fx.Gr
     for node in joint.graph.nodes:
         if node in needed or (node.op == "placeholder" and not is_backward(node)):
             copied[node] = graph.node_copy(node, copied.__getitem__)
-    graph.output(tuple(None if n is None else copied[n] for n in (*outputs, *saved)))
+    graph.output(tuple(copied[n] if isinstance(n, fx.Node) else n for n in (*outputs, *saved)))
     return _torch.make_graph_module(joint, graph, "Forward")
 
 
@@ -137,7 +143,7 @@ def _backward(
     for node in joint.graph.nodes:
         if node in needed and node not in copied:
             copied[node] = graph.node_copy(node, copied.__getitem__)
-    graph.output(tuple(None if n is None else copied[n] for n in gradients))
+    graph.output(tuple(copied[n] if isinstance(n, fx.Node) else n for n in gradients))
     return _torch.make_graph_module(joint, graph, "Backward")
 
 

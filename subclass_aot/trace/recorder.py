@@ -13,9 +13,10 @@ from subclass_aot import _torch
 from subclass_aot._stack import format_frames, user_frames, user_line
 from subclass_aot.codegen import identifier
 from subclass_aot.errors import MutationError, TraceError
-from subclass_aot.meta import MetaTensor, Spec, Stream, blank, effects_of, pick, root
+from subclass_aot.meta import MetaTensor, Spec, Stream, blank, current_symbols, effects_of, is_symbolic, pick, root
 from subclass_aot.trace.draws import SEEDED, Draws
 from subclass_aot.trace.known import known_value
+from subclass_aot.trace.numbers import Numbers
 
 Phase = Literal["forward", "backward"]
 
@@ -60,6 +61,7 @@ class Recorder(Stream):
 
     Attributes:
         graph: The graph so far.
+        numbers: The nodes of symbolic sizes.
         phase: What is recorded now.
         constants: Real tensors met on the way, by attribute name.
         written: Leaves whose storage was written, each with the phases it was written in.
@@ -76,6 +78,7 @@ class Recorder(Stream):
         self.reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
         self.draws: Draws | None = None  # if given, what tells a draw that is repeated
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
+        self.numbers = Numbers(self.graph)
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._not_detached: torch.Tensor | None = None
         self._last_placeholder: fx.Node | None = None
@@ -83,12 +86,25 @@ class Recorder(Stream):
 
     def placeholder(self, name: str, spec: Spec, meaning: str = "") -> MetaTensor:
         """A new graph input."""
+        leaf = self._leaf(spec, self._placeholder(name, meaning))
+        if spec.solver is not None and self.phase == "forward":
+            self.numbers.offer(spec, leaf.tag)
+        return leaf
+
+    def number_placeholder(self, name: str, number: Any, meaning: str = "") -> None:
+        """A new graph input that is a symbolic number."""
+        node = self._placeholder(name, meaning)
+        node.meta["val"] = number
+        self._describe(node)
+        self.numbers.give(number, node)
+
+    def _placeholder(self, name: str, meaning: str) -> fx.Node:
         anchor = self._last_placeholder
         with self.graph.inserting_after(anchor) if anchor is not None else self.graph.inserting_before():
             node = self.graph.create_node("placeholder", name)
         self._last_placeholder = node
         node.meta["meaning"] = meaning
-        return self._leaf(spec, node)
+        return node
 
     def stand_in(self, tensor: torch.Tensor, leaf: MetaTensor) -> None:
         """From now on `leaf` stands for the real `tensor` wherever the program meets it."""
@@ -142,8 +158,8 @@ class Recorder(Stream):
             if earlier is not None:
                 return self._draw_again(earlier, func, args, result)
         try:
-            node_args = tuple([self._node_of(a) for a in args])
-            node_kwargs = {name: self._node_of(a) for name, a in kwargs.items()} if kwargs else {}
+            node_args = tuple([self.node_of(a) for a in args])
+            node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
         except (AttributeError, LookupError):
             raise TraceError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
         node = self.graph.create_node("call_function", func, node_args, node_kwargs, name=_name_of(func))
@@ -158,8 +174,17 @@ class Recorder(Stream):
             node.meta["val"] = val_of(result.spec)
             if not effects.writes or effects.returns_written[0] is None:
                 result.tag = node
+        elif is_symbolic(result):
+            node.meta["val"] = result
+            self.numbers.give(result, node)
         elif result is not None:
             self._multiple(node, result, effects.returns_written)
+        symbols = current_symbols() if effects.data_dependent else None
+        if symbols is not None:
+            node.meta["unknown"] = symbols.news()
+            for leaf in result if type(result) in (tuple, list) else (result,):
+                if type(leaf) is MetaTensor and leaf.spec.solver is not None:
+                    self.numbers.offer(leaf.spec, leaf.tag)
 
     def _draw_again(self, earlier: fx.Node, func: Any, args: tuple[Any, ...], result: Any) -> None:
         """Gives the results of a draw the numbers of an earlier one: copies, since either may be written."""
@@ -228,7 +253,8 @@ class Recorder(Stream):
         self._stacks.setdefault(_torch.last_sequence_number(), frames)
         return format_frames(frames)
 
-    def _node_of(self, value: Any) -> Any:
+    def node_of(self, value: Any) -> Any:
+        """What stands for a value in the graph: nodes for leaves, real tensors and symbolic numbers."""
         kind = type(value)
         if kind is MetaTensor:
             node = value.tag
@@ -236,8 +262,10 @@ class Recorder(Stream):
                 raise LookupError
             return node
         if kind is list or kind is tuple:
-            return [self._node_of(v) for v in value]
-        return value
+            return [self.node_of(v) for v in value]
+        if is_symbolic(value):
+            return self.numbers.node(value, self._describe)
+        return self.admit(value).tag if isinstance(value, torch.Tensor) else value
 
     def _note_write(self, func: Any, target: Any) -> None:
         if target is None:
@@ -257,9 +285,10 @@ class Recorder(Stream):
 
 def val_of(spec: Spec) -> MetaTensor:
     """The tensor without data that stands for `spec` in `node.meta["val"]`: one per spec."""
-    val = _vals.get(spec)
+    vals = _vals if spec.solver is None else vars(spec.solver).setdefault("subclass_aot_vals", {})
+    val: MetaTensor | None = vals.get(spec)
     if val is None:
-        val = _vals[spec] = blank(spec)
+        val = vals[spec] = blank(spec)
     return val
 
 

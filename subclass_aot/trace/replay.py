@@ -54,7 +54,7 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _may_lose_strides(func: Any, target: Any) -> bool:
-    if not isinstance(target, torch.Tensor) or not target.numel() or func is _aten.copy_.default:
+    if not isinstance(target, torch.Tensor) or _torch.surely(target.numel() == 0) or func is _aten.copy_.default:
         return False
     if torch.Tag.inplace_view in func.tags:
         return False

@@ -101,4 +101,4 @@ def _overlapping(leaves: Sequence[Any], group: tuple[int, ...]) -> list[tuple[in
 
 def _byte_range(leaf: torch.Tensor) -> tuple[int, int]:
     spec = Spec.of(leaf)
-    return spec.offset * spec.dtype.itemsize, spec.extent * spec.dtype.itemsize
+    return int(spec.offset) * spec.dtype.itemsize, spec.extent * spec.dtype.itemsize

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import optree
 
 from subclass_aot.flatten import IndexMap, ValueMeta
+from subclass_aot.meta import Symbols
 from subclass_aot.trace.outputs import Output, Value
 from subclass_aot.trace.sharing import Base
 
@@ -57,8 +59,11 @@ class JointSignature:
             its other arguments, whether autograd sees it. The caller runs them on the input itself, before it writes
             `rewritten`.
         num_forward_outputs: How many graph outputs belong to forward.
-        num_computed: How many of these are leaves of `rewritten` and `outputs`.
+        num_computed: How many of these are leaves of `rewritten` and `outputs`, or `numbers`.
+        numbers: Symbolic numbers that the call needs, by expression: the position among what forward computes.
+        symbols: The symbols of the trace, or None where every number is known. See Note [Symbolic sizes].
         tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
+            Their metas have slots for symbolic sizes, but the sizes are those of the results.
         gradients: For each input, how its gradient is made of the gradient leaves, or None where it has none.
         backward_writes: Flat slots that are written while gradients are computed. Backward reads them as they are
             when it runs: each is one more graph input after the tangents, and its new value one more output at the end.
@@ -79,6 +84,8 @@ class JointSignature:
     reshaped: tuple[tuple[int, Any, tuple[Any, ...], dict[str, Any], bool], ...]
     num_forward_outputs: int
     num_computed: int
+    numbers: Mapping[Any, int]
+    symbols: Symbols | None
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
     gradients: tuple[Value | None, ...]
     backward_writes: tuple[int, ...]

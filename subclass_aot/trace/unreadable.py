@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from subclass_aot import _torch
 from subclass_aot._stack import user_line_of
 from subclass_aot.errors import DataDependentError, TraceError
 
@@ -15,6 +16,12 @@ _READ = """`{call}` reads the values of a tensor, and a traced tensor has none.
   Torch says: {reason}
   Instead: read the values outside the traced function and pass what was read as a Python value, as a list of
   indices instead of a tensor of them."""
+
+_UNKNOWN = """The program branches on a number that depends on data, and a traced tensor has none.
+  Your line:  {line}
+  The number: {number}
+  Instead: compute both sides and choose with torch.where, or say what is true of the number before it is used, as in
+  torch._check(n >= 2)."""
 
 _TORCH_SAYS = ("its data is not allocated yet", "is not supported for tensor subclasses")
 
@@ -29,6 +36,9 @@ def reads_are_refused() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
+        if _torch.is_unknown_asked(error):
+            number = str(error).split("expression ")[-1].split("(unhinted")[0].strip()
+            raise DataDependentError(_UNKNOWN.format(line=user_line_of(error), number=number)) from error
         if isinstance(error, TraceError) or not any(text in str(error) for text in _TORCH_SAYS):
             raise
         reason = str(error).splitlines()[0]

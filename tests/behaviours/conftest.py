@@ -1,12 +1,13 @@
 """What the tests of "What compiles, and how" share: kinds of wrappers, compilers, and the comparison with eager.
 
 A test that takes `kind` runs for each of KINDS. `@pytest.mark.unfit(two="why")` leaves one out, where what the row is
-about cannot be said of that class. A test that takes `agree` runs with the compiler "eager", and with "inductor" too
-for the kinds that `@pytest.mark.inductor("two")` names.
+about cannot be said of that class. A test that takes `agree` runs with the compiler "eager", with symbolic sizes too
+("symbolic"), and with "inductor" for the kinds that `@pytest.mark.inductor("two")` names.
 """
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -146,6 +147,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases = [(k, "eager") for k in kinds] + [(k, "inductor") for k in inductor]
     else:
         cases = [(None, "eager")] + [(None, "inductor")] * (markers["inductor"] is not None)
+    if {"agree", "follow"}.intersection(metafunc.fixturenames):
+        cases += [(k, "symbolic") for k, compiler in cases if compiler == "eager"]
     names = [n for n in ("kind", "compiler") if n in metafunc.fixturenames]
     if not names:
         return
@@ -174,7 +177,14 @@ class Run:
 
 
 @pytest.fixture
-def agree(compiler: str) -> Callable[..., Any]:
+def build(compiler: str) -> Callable[..., Any]:
+    """`aot_compile` with the compiler of the test."""
+    symbolic = compiler == "symbolic"
+    return functools.partial(aot_compile, fw_compiler="eager" if symbolic else compiler, dynamic=symbolic)
+
+
+@pytest.fixture
+def agree(build: Any) -> Callable[..., Any]:
     """`agree(program, make, later)` checks that a compiled program does what it does in eager, on two calls.
 
     `make()` gives the arguments. `later(args, results)` is what the caller does then, such as going backward. Compared
@@ -184,7 +194,7 @@ def agree(compiler: str) -> Callable[..., Any]:
     """
 
     def agree(program: Callable[..., Any], make: Callable[[], tuple[Any, ...]], later: Any = None) -> Any:
-        compiled = aot_compile(program, fw_compiler=compiler)
+        compiled = build(program)
         for _ in range(2):
             compare(observe(program, make(), later), observe(compiled, make(), later))
         assert not compiled.recompiles
@@ -194,7 +204,7 @@ def agree(compiler: str) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def follow(compiler: str) -> Callable[..., Any]:
+def follow(build: Any) -> Callable[..., Any]:
     """`follow(program, use, times)` checks that a compiled program does what it does in eager, however it is used.
 
     `use(function, i)` is the i-th use of the program or of the compiled one: it calls it, in whatever mode, and gives
@@ -203,7 +213,7 @@ def follow(compiler: str) -> Callable[..., Any]:
     """
 
     def follow(program: Callable[..., Any], use: Callable[..., Any], times: int = 2) -> Any:
-        compiled = aot_compile(program, fw_compiler=compiler)
+        compiled = build(program)
         for i in range(times):
             (expected, eager_error), (got, error) = outcome(use, program, i), outcome(use, compiled, i)
             if error is not None and eager_error is None:

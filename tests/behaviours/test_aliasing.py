@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import aot_compile
-
 
 @pytest.mark.inductor("two", "affine")
 def test_row_01_dense_shares_storage_with_inner_and_is_written(agree: Any, kind: Any) -> None:
@@ -153,7 +151,7 @@ def _again(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
 @pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("shared_first", [True, False])
 def test_row_04_inner_tensors_that_alias_in_one_call_only(
-    kind: Any, writes: bool, shared_first: bool, compiler: str
+    kind: Any, writes: bool, shared_first: bool, build: Any
 ) -> None:
     def program(s: Any) -> Any:
         if writes:
@@ -163,7 +161,7 @@ def test_row_04_inner_tensors_that_alias_in_one_call_only(
     def make(shared: bool) -> Any:
         return holds_twice(kind) if shared else kind(3, 4)
 
-    compiled = aot_compile(program, fw_compiler=compiler)
+    compiled = build(program)
     for shared in (shared_first, not shared_first, shared_first):
         expected, got = make(shared), make(shared)
         for x, y in zip(kind.leaves(program(expected)), kind.leaves(compiled(got)), strict=True):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 import torch
 from torch.autograd import graph
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 from subclass_aot import aot_compile
 from subclass_aot.errors import MutationError
@@ -208,6 +209,20 @@ def test_row_31_checkpoint_inside_without_the_state_draws_new_numbers(follow: An
         return with_gradient(function, torch.ones(30, 4, requires_grad=True)), torch.rand(1)
 
     follow(inside, use)
+
+
+def test_row_31_checkpoint_inside_that_keeps_some_results(follow: Any) -> None:
+    contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
+
+    def part(x: Any, w: Any) -> Any:
+        return torch.nn.functional.dropout((x @ w).sin() * x)
+
+    def use(function: Any, i: int) -> Any:
+        x, w = (torch.rand(4, 4, requires_grad=True) for _ in range(2))
+        out = function(x, w)
+        return out, torch.autograd.grad((out * out).sum(), [x, w])
+
+    follow(lambda x, w: checkpoint(part, x, w, use_reentrant=False, context_fn=contexts), use)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])

@@ -13,7 +13,7 @@ from subclass_aot.errors import MutationError
 
 
 @pytest.mark.inductor("two")
-def test_row_09_assigned_attribute(kind: Any, compiler: str) -> None:
+def test_row_09_assigned_attribute(kind: Any, build: Any) -> None:
     *holder, name = kind.paths[kind.main].split(".")
 
     def program(x: Any) -> Any:
@@ -25,13 +25,13 @@ def test_row_09_assigned_attribute(kind: Any, compiler: str) -> None:
     inner, before = kind.inner(x), kind.inner(x).clone()
     path = rf"args\[0\]\.{kind.paths[kind.main]}"
     with pytest.raises(MutationError, match=f"{path}: the function put another tensor"):
-        aot_compile(program, fw_compiler=compiler)(x)
+        build(program)(x)
     assert kind.inner(x) is inner and inner.equal(before)
 
 
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("exchange", [lambda x, y: x.set_(y), lambda x, y: setattr(x, "data", y)], ids=["set_", "data"])
-def test_row_09_exchanged_memory(kind: Any, exchange: Any, compiler: str) -> None:
+def test_row_09_exchanged_memory(kind: Any, exchange: Any, build: Any) -> None:
     def program(x: Any) -> Any:
         inner = kind.inner(x)
         exchange(inner, torch.zeros_like(inner))
@@ -40,7 +40,7 @@ def test_row_09_exchanged_memory(kind: Any, exchange: Any, compiler: str) -> Non
     x = kind(3, 4)
     before = kind.inner(x).clone()
     with pytest.raises(MutationError, match="other memory") as info:
-        aot_compile(program, fw_compiler=compiler)(x)
+        build(program)(x)
     assert "test_mutation.py" in str(info.value) and kind.inner(x).equal(before)
 
 

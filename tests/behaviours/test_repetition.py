@@ -52,10 +52,10 @@ def test_row_31_one_function_after_another(follow: Any, kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_31_interleaved_calls(kind: Any, compiler: str) -> None:
+def test_row_31_interleaved_calls(kind: Any, build: Any) -> None:
     x, y = (kind(3, 4, grad=True, seed=seed) for seed in (1, 2))
     found = []
-    for function in (program, aot_compile(program, fw_compiler=compiler)):
+    for function in (program, build(program)):
         first, second = function(x), function(y)
         (gradient_y,) = torch.autograd.grad(second.sum(), y)
         (gradient_x,) = torch.autograd.grad(first.sum(), x)
@@ -66,8 +66,8 @@ def test_row_31_interleaved_calls(kind: Any, compiler: str) -> None:
 
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_row_31_with_and_without_gradients(kind: Any, mode: Any, compiler: str) -> None:
-    compiled = aot_compile(program, fw_compiler=compiler)
+def test_row_31_with_and_without_gradients(kind: Any, mode: Any, build: Any) -> None:
+    compiled = build(program)
     for _ in range(2):
         x = kind(3, 4, grad=True)
         with mode():
@@ -88,8 +88,8 @@ def test_row_31_inference_tensors(kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_31_autocast_on_and_off(kind: Any, compiler: str) -> None:
-    compiled = aot_compile(lambda x, y: x @ y.t(), fw_compiler=compiler)
+def test_row_31_autocast_on_and_off(kind: Any, build: Any) -> None:
+    compiled = build(lambda x, y: x @ y.t())
     x, y = kind(3, 4), kind(5, 4)
     for enabled in (True, False, True):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
@@ -119,9 +119,9 @@ def test_row_31_threads(kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_31_threads_that_meet_at_the_first_call(kind: Any, compiler: str) -> None:
+def test_row_31_threads_that_meet_at_the_first_call(kind: Any, build: Any) -> None:
     """One compiles, the others wait for it; then all go backward."""
-    compiled = aot_compile(program, fw_compiler=compiler)
+    compiled = build(program)
     together = threading.Barrier(6)
     inputs = [kind(3, 4, grad=True, seed=i) for i in range(6)]
 
@@ -191,7 +191,7 @@ def test_row_34_a_trace_draws_nothing(kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_34_random_operators_draw_as_eager_does(kind: Any, compiler: str) -> None:
+def test_row_34_random_operators_draw_as_eager_does(kind: Any, build: Any) -> None:
     """Inductor has a generator of its own, and an option to use that of eager."""
 
     def random(x: Any) -> Any:
@@ -206,7 +206,7 @@ def test_row_34_random_operators_draw_as_eager_does(kind: Any, compiler: str) ->
         (gradient,) = torch.autograd.grad(out.sum(), x)
         return out, dense, gradient, torch.rand(1)  # whatever is drawn next is the same, too
 
-    compiled = aot_compile(random, fw_compiler=compiler)
+    compiled = build(random)
     with inductor_config.patch(fallback_random=True):
         run(compiled)
         for expected, got in zip(run(random), run(compiled), strict=True):

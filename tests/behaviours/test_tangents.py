@@ -42,10 +42,10 @@ def test_row_05_output_written_between_forward_and_backward(agree: Any, kind: An
 
 
 @pytest.mark.inductor("two")
-def test_row_10_gradient_object_is_never_touched(kind: Any, compiler: str) -> None:
+def test_row_10_gradient_object_is_never_touched(kind: Any, build: Any) -> None:
     """Each leaf of the gradient is transposed in memory; the gradient itself says that it is contiguous."""
     x = kind(3, 4, grad=True)
-    compiled = aot_compile(lambda x: x * 2, fw_compiler=compiler)
+    compiled = build(lambda x: x * 2)
     out = compiled(x)
     gradient = rebuilt(gradient_for(out), lambda leaf: leaf.t().contiguous().t())
     if isinstance(gradient, TwoTensor):
@@ -86,8 +86,8 @@ def test_row_17_no_gradient_reaches_an_input(agree: Any, kind: Any) -> None:
 
 @pytest.mark.inductor("two")
 @pytest.mark.unfit(affine=DENSE_GRADIENTS)
-def test_row_18_dense_gradient_for_a_wrapper(kind: Any, compiler: str) -> None:
-    out = aot_compile(lambda x: x * 2, fw_compiler=compiler)(kind(3, 4, grad=True))
+def test_row_18_dense_gradient_for_a_wrapper(kind: Any, build: Any) -> None:
+    out = build(lambda x: x * 2)(kind(3, 4, grad=True))
     with pytest.raises(TangentError) as info:
         out.backward(torch.ones(3, 4))
     for text in ("output 0", "Expected: TwoTensor", "Got:      Tensor (dense)", "a gradient of the expected class"):
@@ -97,11 +97,11 @@ def test_row_18_dense_gradient_for_a_wrapper(kind: Any, compiler: str) -> None:
 @pytest.mark.inductor("affine")
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.unfit(two=NO_CONVERSION, nested=NO_CONVERSION, pair=NO_CONVERSION)
-def test_row_18_declared_conversion(kind: Any, dense: bool, compiler: str) -> None:
+def test_row_18_declared_conversion(kind: Any, dense: bool, build: Any) -> None:
     """A wrapper that says `to_plain` is a gradient for what has dense gradients."""
     x, y = kind(3, 4, grad=True), kind(3, 4, grad=True)
     gradient = kind(3, 4, seed=1)
-    aot_compile(lambda x: x * 2, fw_compiler=compiler)(x).backward(gradient.to_plain() if dense else gradient)
+    build(lambda x: x * 2)(x).backward(gradient.to_plain() if dense else gradient)
     (y * 2).backward(gradient.to_plain())
     assert not difference(y.grad, x.grad, strides=False)
 
@@ -141,10 +141,10 @@ class Marked(WrapperTensor, fallback="each"):
 
 @pytest.mark.inductor
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: TwoTensor(x, x.clone())])
-def test_row_19_gradient_with_another_context(wrap: Any, compiler: str) -> None:
+def test_row_19_gradient_with_another_context(wrap: Any, build: Any) -> None:
     x = wrap(Marked(torch.ones(3, 4), 1)).requires_grad_()
     gradient = wrap(Marked(torch.arange(12.0).view(3, 4), 2))
-    aot_compile(lambda x: x * 3, fw_compiler=compiler)(x).backward(gradient)
+    build(lambda x: x * 3)(x).backward(gradient)
     assert not difference(wrap(Marked(torch.arange(12.0).view(3, 4) * 3, 1)), x.grad)
 
 
@@ -164,9 +164,9 @@ def test_row_19_gradient_with_other_strides(agree: Any, kind: Any, strided: Any)
 
 
 @pytest.mark.inductor("two")
-def test_row_29_double_backward_says_how_to_get_it(kind: Any, compiler: str) -> None:
+def test_row_29_double_backward_says_how_to_get_it(kind: Any, build: Any) -> None:
     x = kind(3, 4, grad=True)
-    compiled = aot_compile(lambda x: (x * x).sin(), fw_compiler=compiler)
+    compiled = build(lambda x: (x * x).sin())
     (gradient,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
     expected = kind(3, 4, grad=True)
     (first,) = torch.autograd.grad((expected * expected).sin().sum(), expected)
@@ -185,7 +185,7 @@ def test_row_29_second_derivative_inside(agree: Any, kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_30_what_is_saved_is_dense(kind: Any, compiler: str) -> None:
+def test_row_30_what_is_saved_is_dense(kind: Any, build: Any) -> None:
     """The backward graph is given dense tensors."""
     given: list[type] = []
 
@@ -197,5 +197,5 @@ def test_row_30_what_is_saved_is_dense(kind: Any, compiler: str) -> None:
         return run
 
     x, y = kind(3, 4, grad=True), kind(3, 4, grad=True, seed=1)
-    (aot_compile(lambda x, y: (x * y).sin() * y, fw_compiler=compiler, bw_compiler=spy)(x, y)).sum().backward()
+    (build(lambda x, y: (x * y).sin() * y, bw_compiler=spy)(x, y)).sum().backward()
     assert len(given) > 2 and set(given) == {torch.Tensor}

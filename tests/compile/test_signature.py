@@ -133,14 +133,16 @@ def test_explain_says_what_was_compiled_for_whom_and_why() -> None:
     first, second = lines.index(f"signature 1: {compiled.recompiles[0]}"), lines.index("signature 2: first call")
     section = [line.strip() for line in lines[first + 1 : second - 1]]
     assert section[section.index("inputs") + 1 : section.index("outputs")] == [
-        "args[0]: Tensor = Spec([4, 3], float32, cpu)",
+        "args[0]: Tensor = Spec([s0, 3], float32, cpu)",
         "args[1]: TwoTensor = Spec([5, 3], float32, cpu), Spec([5, 3], float32, cpu) requires_grad",
         "args[2]: Tensor = Spec([5], float32, cpu)",
+        "args[0].size(0) is s0",
+        "guard: s0 >= 2",
     ]
     outputs = section[section.index("outputs") + 1 :]
     assert outputs[:7] == [
         "0: TwoTensor requires_grad", "1: the same object as output 0", "2: the same object as args[0]",
-        "3: a view of args[0]", "4: the constant 4", "5: the same object as args[1]", "written in the graph: args[2]",
+        "3: a view of args[0]", "4: a size", "5: the same object as args[1]", "written in the graph: args[2]",
     ]  # fmt: skip
     assert re.fullmatch(r"forward graph: \d+ operators, saves \d+ tensors for backward", outputs[7])
     assert re.fullmatch(r"backward graph: \d+ operators", outputs[8])

@@ -298,7 +298,7 @@ def test_storage_sharing_matters_where_something_is_written() -> None:
 
 
 def test_cache_limit() -> None:
-    compiled = aot_compile(lambda x: x * 2, cache_limit=2)
+    compiled = aot_compile(lambda x: x * 2, dynamic=False, cache_limit=2)
     for size in (1, 2, 3):
         compiled(dense(size))
     assert len(compiled.recompiles) == 2

@@ -1,0 +1,124 @@
+"""Sizes that only the call knows: symbols, what was assumed about them, and numbers made of them.
+
+Note [Symbolic sizes]
+~~~~~~~~~~~~~~~~~~~~~
+While a program is traced, a size may be a `torch.SymInt`: an expression over symbols. Two kinds of symbols exist. The
+size of an input is read from the input at the call, and every assumption that the program makes about it (a branch, a
+shape that must fit) becomes a guard. The size of a result that depends on data is known once the operator has run; of
+it the program can assume nothing, only demand.
+
+Sizes of zero and one are never symbols: broadcasting makes too much of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+
+Number = int | torch.SymInt
+Bounds = tuple[int, int | None]
+
+
+class Symbols:
+    """The symbols of one trace.
+
+    >>> symbols = Symbols()
+    >>> symbols.text(symbols.size(8, "x.size(0)") * 2), symbols.size(1, "x.size(1)")
+    ('2*s0', 1)
+    """
+
+    def __init__(self) -> None:
+        self.env = _torch.shape_env()
+        self._names: dict[Any, str] = {}
+        self._unknown: list[Any] = []
+        self._again: list[Any] = []
+
+    def size(self, hint: int, where: str, bounds: Bounds | None = None) -> Number:
+        """A size that is `hint` in the example.
+
+        Args:
+            hint: The size of the example.
+            where: Where it is read, as `args[0].size(1)`.
+            bounds: The least and the greatest value that the user promised.
+        """
+        number: Number = _torch.new_size(self.env, hint, where, bounds)
+        if isinstance(number, torch.SymInt):
+            self._names[_torch.expression_of(number)] = f"s{len(self._names)}"
+        return number
+
+    def unknown(self, kind: str = "size") -> Any:
+        """A number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`."""
+        if self._again:
+            return self._again.pop(0)
+        number = _torch.unknown_number(self.env, kind)
+        self._unknown.append(number)
+        return number
+
+    def news(self) -> list[Any]:
+        """The numbers that depend on data and were made since this was asked last."""
+        news, self._unknown = self._unknown, []
+        return news
+
+    def repeat(self, numbers: list[Any]) -> None:
+        """An operator runs again: these are the numbers that it made."""
+        self._again = list(numbers)
+
+    def text(self, number: Any) -> str:
+        """A number or an assumption as Python text, with the names of the symbols for symbols.
+
+        >>> symbols = Symbols()
+        >>> symbols.text(symbols.size(8, "x.size(0)") // 2)
+        '(s0 // 2)'
+        """
+        if isinstance(number, int):
+            return str(number)
+        expression = _torch.expression_of(number) if hasattr(number, "node") else number
+        names = {symbol: self._names.get(symbol, str(symbol)) for symbol in expression.free_symbols}
+        return _torch.as_python(expression, names)
+
+    def assumptions(self) -> list[tuple[str, str]]:
+        """What must hold for the trace to be right, as Python text, each with a place in the source or ''.
+
+        Of numbers that depend on data the graph itself makes sure.
+        """
+        found: dict[str, str] = {}
+        ranges: Mapping[Any, tuple[int | None, int | None]] = _torch.value_ranges(self.env)
+        for symbol, name in self._names.items():
+            if self.env.replace(symbol) != symbol:
+                continue
+            least, most = ranges[symbol]
+            if least is not None:
+                found[f"{name} >= {least}"] = ""
+            if most is not None:
+                found[f"{name} <= {most}"] = ""
+        for expression, place in _torch.assumptions(self.env):
+            if expression.free_symbols <= self._names.keys():
+                found.setdefault(self.text(expression), place)
+        return list(found.items())
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a value is a number that only the call knows."""
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def plain(number: Any) -> Any:
+    """A symbolic number that turned out to be a certain one, as that one; everything else as it is."""
+    if not isinstance(number, torch.SymInt):
+        return number
+    expression = _torch.expression_of(number)
+    return int(expression) if expression.is_Integer else number
+
+
+def key_of(value: Any) -> Any:
+    """What stands for a value in the key of a cache: numbers compare by expression."""
+    return _torch.expression_of(value) if is_symbolic(value) else value
+
+
+def solver_in(values: Any) -> Any:
+    """The solver of the first symbolic number among `values`, or None."""
+    return next((_torch.solver_of(v) for v in values if is_symbolic(v)), None)

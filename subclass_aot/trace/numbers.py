@@ -1,0 +1,92 @@
+"""Symbolic sizes as nodes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.meta import Spec, is_symbolic, plain
+
+_SIZE = torch.ops.aten.sym_size.int
+_STRIDE = torch.ops.aten.sym_stride.int
+
+
+class Numbers:
+    """The nodes that compute symbolic numbers, each expression once.
+
+    A symbol is read where it was first seen: from the size of a graph input, or from the operator that made it.
+
+    Args:
+        graph: Where nodes are added.
+    """
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+        self._nodes: dict[Any, fx.Node] = {}
+        self._sources: dict[Any, tuple[fx.Node, Any, int]] = {}
+
+    def give(self, number: Any, node: fx.Node) -> None:
+        """From now on `node` is what computes `number`."""
+        self._nodes.setdefault(_torch.expression_of(number), node)
+
+    def offer(self, spec: Spec, node: fx.Node) -> None:
+        """The symbols among the sizes and strides of a tensor can be read from it."""
+        for reader, numbers in (_SIZE, spec.size), (_STRIDE, spec.stride):
+            for dim, number in enumerate(numbers):
+                if is_symbolic(number):
+                    self._sources.setdefault(_torch.expression_of(number), (node, reader, dim))
+
+    def node(self, number: Any, describe: Callable[[fx.Node], None]) -> Any:
+        """The node that computes `number`, or the number itself if it is known after all.
+
+        Args:
+            number: A symbolic number.
+            describe: Tells a new node which phase and which line of the user it belongs to.
+        """
+        number = plain(number)
+        if not is_symbolic(number):
+            return number
+        expression = _torch.expression_of(number)
+        if expression in self._nodes:
+            return self._nodes[expression]
+        if expression in self._sources:
+            return self._read(expression, describe)
+        symbols = {s: fx.Proxy(self._nodes.get(s) or self._read(s, describe)) for s in expression.free_symbols}
+        last = next(reversed(self.graph.nodes))
+        result: Any = _torch.evaluate(expression, symbols)
+        if not isinstance(result, fx.Proxy):
+            return result
+        for node in self._after(last):
+            args: Any = fx.map_arg(node.args, lambda n: n.meta["val"])
+            node.meta["val"] = node.target(*args)  # type: ignore[operator]
+            describe(node)
+        self._nodes[expression] = result.node
+        return result.node
+
+    def _read(self, expression: Any, describe: Callable[[fx.Node], None]) -> fx.Node:
+        """Reads a number from the tensor that offers it; forward does, since backward has the tensor no more."""
+        source, reader, dim = self._sources[expression]
+        node = self._nodes[expression] = self.graph.call_function(reader, (source, dim))
+        spec: Spec = source.meta["spec"]
+        node.meta["val"] = (spec.size if reader is _SIZE else spec.stride)[dim]
+        describe(node)
+        node.meta["partitioner_tag"] = source.meta["partitioner_tag"]
+        return node
+
+    def _after(self, last: fx.Node) -> list[fx.Node]:
+        """The nodes that came after `last`."""
+        made: list[fx.Node] = []
+        for node in reversed(self.graph.nodes):
+            if node is last:
+                break
+            made.append(node)
+        return made[::-1]
+
+
+def is_number(node: fx.Node) -> bool:
+    """True if a node stands for a symbolic number."""
+    return is_symbolic(node.meta.get("val"))
