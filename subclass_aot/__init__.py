@@ -9,7 +9,7 @@ from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
 from subclass_aot.tensors import Int8Weight, QuantAwareWeight, TwoTensor
-from subclass_aot.trace import mark_dynamic, trace_joint
+from subclass_aot.trace import mark_dynamic, mark_static_address, trace_joint
 from subclass_aot.wrapper import Outer, WrapperTensor
 
 __version__ = "0.1.0.dev0"
@@ -27,6 +27,7 @@ __all__ = [
     "WrapperTensor",
     "aot_compile",
     "mark_dynamic",
+    "mark_static_address",
     "register_meta",
     "to_meta",
     "trace_joint",

@@ -209,12 +209,15 @@ def inductor_decompositions() -> Any:
     return select_decomp_table()
 
 
-def compile_with_inductor(graph: Any, fakes: list[Any], mode: Any, is_backward: bool) -> Any:
-    """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there."""
+def compile_with_inductor(graph: Any, fakes: list[Any], mode: Any, is_backward: bool, static: list[int]) -> Any:
+    """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there.
+
+    It does not look at each call whether the inputs at the positions `static` are aligned.
+    """
     from torch._inductor.compile_fx import compile_fx_inner
 
     with torch._guards.tracing(torch._guards.TracingContext(mode)):
-        return compile_fx_inner(graph, fakes, is_backward=is_backward)
+        return compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static)
 
 
 def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:
@@ -370,13 +373,11 @@ def unknown_number(env: Any, kind: str) -> Any:
     """A number that depends on data: a "size", which is not negative, an "int", a "float" or a "bool"."""
     from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
 
-    if kind == "bool":
-        return env.create_unbacked_symbool()
-    if kind == "float":
-        return env.create_unbacked_symfloat()
-    number = env.create_unbacked_symint()
+    make = {"bool": env.create_unbacked_symbool, "float": env.create_unbacked_symfloat}
+    number = make.get(kind, env.create_unbacked_symint)()
     if kind == "size":
         _constrain_range_for_size(number)
+    env.pending_fresh_unbacked_symbols.clear()  # which operator made it is known here, and not to be searched for
     return number
 
 
@@ -385,3 +386,13 @@ def is_unknown_asked(error: BaseException) -> bool:
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     return isinstance(error, GuardOnDataDependentSymNode)
+
+
+def mark_static_address(tensor: torch.Tensor) -> None:
+    """Torch's own mark for tensors that stay in place. Its function is in `torch._dynamo`, which is slow to import."""
+    tensor._dynamo_static_input_type = "unguarded"  # type: ignore[attr-defined]
+
+
+def has_static_address(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has the mark that `torch._dynamo.mark_static_address` makes. No public way asks for it."""
+    return getattr(tensor, "_dynamo_static_input_type", None) is not None

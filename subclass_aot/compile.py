@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,10 @@ import optree
 
 from subclass_aot import runtime
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
+from subclass_aot.runtime.flat_calls import FlatCalls
 from subclass_aot.runtime.guards import Guard
-from subclass_aot.trace import Arguments, JointSignature, flatten, is_tracing, one_at_a_time, trace_arguments
+from subclass_aot.runtime.kept import Kept
+from subclass_aot.trace import Arguments, JointSignature, is_tracing, one_at_a_time, trace_arguments
 
 
 def aot_compile(
@@ -114,10 +117,12 @@ class CompiledFunction:
         self._cache_limit = cache_limit
         self._history = runtime.SizeHistory(dynamic)
         self._specializations: list[Specialization] = []
+        self._flatten = FlatCalls()
+        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, treespec = flatten((args, kwargs))
+        leaves, treespec = self._flatten(args, kwargs)
         for position, specialization in enumerate(self._specializations):
             read = specialization.guard(leaves, treespec)
             if read is not None:
@@ -183,7 +188,7 @@ class CompiledFunction:
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
             backward = runtime.without_autocast(backward)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward)
-        guard = runtime.make_guard(arguments, trace.signature, state)
+        guard = runtime.make_guard(arguments, trace.signature, state, self._kept)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
         reason = self._reason(arguments, facts)
         places = runtime.symbolic_places(trace.signature)

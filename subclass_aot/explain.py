@@ -28,12 +28,13 @@ def _section(specialization: Any) -> list[str]:
     for given in signature.inputs:
         leaves = ", ".join(_spec(x, signature.symbols) for x in given.specs)
         grad = " requires_grad" if given.requires_grad else ""
-        lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}")
+        static = " static" if given.is_static else ""
+        lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}{static}")
     if signature.symbols is not None:
-        lines += [f"  {place} is {text}" for place, text in specialization.places.items() if text.isidentifier()]
-        lines += [
-            f"guard: {text}" + (f" ({place})" if place else "") for text, place in signature.symbols.assumptions()
-        ]
+        symbols = {text: place for place, text in reversed(specialization.places.items()) if text.isidentifier()}
+        lines += [f"  {symbols[text]} is {text}" for text in sorted(symbols)]
+        for text, place in signature.symbols.assumptions(symbols):
+            lines.append(f"guard: {text}" + (f" ({place})" if place else ""))
     lines.append("outputs")
     for i, output in enumerate(signature.outputs):
         lines.append(f"  {i}: {_output(output, signature)}")

@@ -1,4 +1,4 @@
-/* Comparing the classes of many values in one call. Plain C on the API of CPython; it knows nothing of torch.
+/* Comparing many classes, or many objects, in one call. Plain C on the API of CPython; it knows nothing of torch.
    `twin.py` is the same in Python, and says what the functions promise. */
 
 #define PY_SSIZE_T_CLEAN
@@ -45,17 +45,58 @@ are_exactly(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return PyBool_FromLong(all_exactly(args + 1, nargs - 1, args[0]));
 }
 
+/* Whether `table` holds exactly the names and values that alternate in `items`, by identity and in this order. */
+static int
+holds(PyObject *table, PyObject *items)
+{
+    Py_ssize_t position = 0, i = 0;
+    PyObject *name, *value;
+    if (!PyDict_Check(table) || !PyTuple_Check(items) || PyDict_GET_SIZE(table) * 2 != PyTuple_GET_SIZE(items)) {
+        return 0;
+    }
+    while (PyDict_Next(table, &position, &name, &value)) {
+        if (name != PyTuple_GET_ITEM(items, i) || value != PyTuple_GET_ITEM(items, i + 1)) {
+            return 0;
+        }
+        i += 2;
+    }
+    return 1;
+}
+
+static PyObject *
+same_items(PyObject *module, PyObject *kept)
+{
+    if (!PyTuple_Check(kept) || PyTuple_GET_SIZE(kept) % 2) {
+        PyErr_SetString(PyExc_TypeError, "same_items(kept) takes a tuple of holders, each followed by its items");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kept); i += 2) {
+        PyObject *holder = PyTuple_GET_ITEM(kept, i);
+        PyObject *table = PyDict_Check(holder) ? Py_NewRef(holder) : PyObject_GenericGetDict(holder, NULL);
+        if (table == NULL) {
+            return NULL;
+        }
+        int same = holds(table, PyTuple_GET_ITEM(kept, i + 1));
+        Py_DECREF(table);
+        if (!same) {
+            Py_RETURN_FALSE;
+        }
+    }
+    Py_RETURN_TRUE;
+}
+
 static PyMethodDef methods[] = {
     {"exactly", (PyCFunction)(void (*)(void))exactly, METH_FASTCALL, "See `subclass_aot._native.twin.exactly`."},
     {"are_exactly", (PyCFunction)(void (*)(void))are_exactly, METH_FASTCALL,
      "See `subclass_aot._native.twin.are_exactly`."},
+    {"same_items", same_items, METH_O, "See `subclass_aot._native.twin.same_items`."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_exact",
-    .m_doc = "Comparing the classes of many values in one call.",
+    .m_doc = "Comparing many classes, or many objects, in one call.",
     .m_methods = methods,
 };
 

@@ -38,3 +38,27 @@ def are_exactly(classes: tuple[type, ...], /, *values: object) -> bool:
     if not isinstance(classes, tuple):
         raise TypeError("are_exactly(classes, *values) takes classes in a tuple")
     return len(values) == len(classes) and all(type(value) is cls for value, cls in zip(values, classes, strict=True))
+
+
+def same_items(kept: tuple[Any, ...], /) -> bool:
+    """Whether dicts, and the `__dict__` of other objects, still hold the very same objects.
+
+    Args:
+        kept: Each holder, followed by the tuple of its names and values in turns, as they are to be, in their order.
+
+    >>> table = {"a": 1, "b": None}
+    >>> kept = (table, ("a", 1, "b", None))
+    >>> same_items(kept)
+    True
+    >>> table["b"] = 2
+    >>> same_items(kept)
+    False
+    """
+    if not isinstance(kept, tuple) or len(kept) % 2:
+        raise TypeError("same_items(kept) takes a tuple of holders, each followed by its items")
+    for holder, items in zip(kept[::2], kept[1::2], strict=True):
+        table = holder if isinstance(holder, dict) else holder.__dict__
+        now = [x for item in table.items() for x in item]
+        if len(now) != len(items) or any(a is not b for a, b in zip(now, items, strict=True)):
+            return False
+    return True

@@ -12,7 +12,7 @@ Sizes of zero and one are never symbols: broadcasting makes too much of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -52,9 +52,7 @@ class Symbols:
 
     def unknown(self, kind: str = "size") -> Any:
         """A number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`."""
-        if self._again:
-            return self._again.pop(0)
-        number = _torch.unknown_number(self.env, kind)
+        number = self._again.pop(0) if self._again else _torch.unknown_number(self.env, kind)
         self._unknown.append(number)
         return number
 
@@ -80,23 +78,25 @@ class Symbols:
         names = {symbol: self._names.get(symbol, str(symbol)) for symbol in expression.free_symbols}
         return _torch.as_python(expression, names)
 
-    def assumptions(self) -> list[tuple[str, str]]:
+    def assumptions(self, known: Collection[str]) -> list[tuple[str, str]]:
         """What must hold for the trace to be right, as Python text, each with a place in the source or ''.
 
         Of numbers that depend on data the graph itself makes sure.
+
+        Args:
+            known: The names of the symbols that some input has; the others have no part in the graph.
         """
+        names = {symbol: name for symbol, name in self._names.items() if name in known}
         found: dict[str, str] = {}
         ranges: Mapping[Any, tuple[int | None, int | None]] = _torch.value_ranges(self.env)
-        for symbol, name in self._names.items():
-            if self.env.replace(symbol) != symbol:
-                continue
+        for symbol, name in names.items():
             least, most = ranges[symbol]
             if least is not None:
                 found[f"{name} >= {least}"] = ""
             if most is not None:
                 found[f"{name} <= {most}"] = ""
         for expression, place in _torch.assumptions(self.env):
-            if expression.free_symbols <= self._names.keys():
+            if expression.free_symbols <= names.keys():
                 found.setdefault(self.text(expression), place)
         return list(found.items())
 

@@ -112,7 +112,7 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
         elif (expected := _evaluated(text, values)) is not None and expected != numbers[place]:
             wrong.append(f"{place}: {text} before, that is {expected}, {numbers[place]} now")
     where = ", ".join(f"{name} = {value}" for name, value in values.items())
-    for text, _ in signature.symbols.assumptions():
+    for text, _ in signature.symbols.assumptions(values):
         if _evaluated(text, values) is False:
             wrong.append(f"{text} before, not so now, where {where}")
     return wrong

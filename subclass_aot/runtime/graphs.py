@@ -13,7 +13,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.runtime.backends import fake_of, map_leaves, solver_of
-from subclass_aot.trace import JointTrace, default_partition, is_number
+from subclass_aot.trace import JointSignature, JointTrace, default_partition, is_number
 
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 """`(joint, joint_inputs, *, num_fwd_outputs)` to forward and backward graph, as torch's partitioners."""
@@ -56,7 +56,9 @@ def split(trace: JointTrace, partition_fn: PartitionFn | None) -> Graphs:
         forward, backward = partition(joint, [], num_fwd_outputs=signature.num_forward_outputs)
     else:
         forward, backward = joint, None
-    return _with_writes(trace, forward, backward)
+    graphs = _with_writes(trace, forward, backward)
+    _report_static(graphs, signature)
+    return graphs
 
 
 def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
@@ -128,6 +130,25 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
             for i, n in enumerate(computed)
         ),
     )
+
+
+def _report_static(graphs: Graphs, signature: JointSignature) -> None:
+    """Tells compilers, in `meta`, which graph inputs stay in place; in backward, those of forward that are saved."""
+    static = signature.static_input_indices
+    _mark_inputs(graphs.forward, static)
+    if graphs.backward is not None:
+        tensors = enumerate(graphs.saved_inputs, graphs.num_saved_numbers)
+        saved = [i for i, position in tensors if position in static]
+        count = sum(n.op == "placeholder" for n in graphs.backward.graph.nodes)
+        live = enumerate(signature.backward_writes, count - len(signature.backward_writes))  # they come last
+        saved += [i for i, slot in live if signature.graph_slots.index(slot) in static]
+        _mark_inputs(graphs.backward, tuple(saved))
+
+
+def _mark_inputs(graph: fx.GraphModule, static: tuple[int, ...]) -> None:
+    graph.meta["static_input_indices"] = static
+    for i, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
+        node.meta["is_static_input"] = i in static
 
 
 def _copy_of(graph: fx.Graph, node: fx.Node) -> fx.Node:

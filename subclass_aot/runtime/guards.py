@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableSet
 from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot import _native, _torch
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import (
     SYMBOLIC,
@@ -19,7 +20,8 @@ from subclass_aot.flatten import (
     PlainTensorMeta,
     SubclassCreationMeta,
 )
-from subclass_aot.meta import is_symbolic
+from subclass_aot.meta import Spec, is_symbolic
+from subclass_aot.runtime.kept import Kept, positions_to_keep
 from subclass_aot.runtime.sizes import SizeGuards
 from subclass_aot.trace import ArgumentPlace, Arguments, JointSignature, ModulePlace, has_storage, storage_groups
 
@@ -59,28 +61,41 @@ MODES = (
 """The names of what `global_state` gives."""
 
 
-def make_guard(arguments: Arguments, signature: JointSignature, state: tuple[Any, ...]) -> Guard:
+def make_guard(
+    arguments: Arguments,
+    signature: JointSignature,
+    state: tuple[Any, ...],
+    together: MutableSet[Kept] | None = None,
+) -> Guard:
     """Generates the guard of one entry.
 
     Args:
         arguments: The call that the entry was made for.
         signature: Its signature.
         state: `global_state()` of that call.
+        together: What the guards of one function keep from call to call; they forget together.
     """
-    return _GuardWriter(arguments, signature, state).write()
+    return _GuardWriter(arguments, signature, state, set() if together is None else together).write()
 
 
 class _GuardWriter:
-    def __init__(self, arguments: Arguments, signature: JointSignature, state: tuple[Any, ...]) -> None:
+    def __init__(
+        self, arguments: Arguments, signature: JointSignature, state: tuple[Any, ...], together: MutableSet[Kept]
+    ) -> None:
         self.arguments = arguments
         self.signature = signature
         plan = FlattenPlan(tuple(given.meta for given in signature.inputs), "inputs")
         self.leaves = plan.unwrap(arguments.values)
         self.state = state
+        self.together = together
         doc = "The tensors of a call and their leaves, or None if it does not fit."
         self.source = Source("guard", "leaves, treespec", doc)
         self.outer: list[str] = []
         self.inner: list[str] = []
+        self.by_value: dict[int, str] = {}
+        self.leaves_of: dict[int, list[str]] = {}
+        self.helpers: list[str] = []
+        self.kept_at: dict[str, tuple[str, int, int]] = {}
         self.checked: list[tuple[str, Any]] = []
         self.sizes = SizeGuards()
 
@@ -89,17 +104,25 @@ class _GuardWriter:
         self.refuse_if(f"treespec != {const(self.arguments.treespec, 'treespec')}")
         self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
         self.constants()
-        self.modules()
-        self.tensors()
-        for name, value, given in zip(self.outer, self.arguments.values, self.signature.inputs, strict=True):
-            self.wrapper(name, value, given.meta, iter(given.specs))
+        self.training()
+        everything = set(range(len(self.arguments.values)))
+        kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
+        if kept or (_native.ONE_CALL_PAYS and self.arguments.modules):
+            self.keep(kept)
+        else:
+            self.modules()
+        self.tensors(everything - kept)
+        self.outer = [self.by_value[i] for i in sorted(everything)]
+        self.inner = [leaf for i in sorted(everything) for leaf in self.leaves_of[i]]
         self.specs()
         self.symbols()
         self.autograd_leaves()
         if self.signature.writes:
             self.storages()
-        self.source.line(f"return [{', '.join(self.outer)}], [{', '.join(self.inner)}]")
-        return self.source.build()
+        self.source.line(f"return [{self.listing(self.outer)}], [{self.listing(self.inner)}]")
+        guard = self.source.build()
+        guard.__source__ = "\n\n".join([guard.__source__, *self.helpers])  # type: ignore[attr-defined]
+        return guard
 
     def refuse_if(self, condition: str) -> None:
         self.source.line(f"if {condition}: return None")
@@ -120,12 +143,80 @@ class _GuardWriter:
                 same = self.source.const(_same_constant, "same_constant")
                 self.refuse_if(f"leaves[{i}] is not {name} and not {same}(leaves[{i}], {name})")
 
-    def modules(self) -> None:
-        """The tree of modules, their mode, and the names of what they hold."""
+    def training(self) -> None:
+        """The mode of every module."""
         for path, module in self.arguments.modules:
             m = self.source.const(module, path.replace(".", "_"))
-            conditions = [f"{m}.training is not {module.training}"]
-            for table in ("_parameters", "_buffers"):
+            self.refuse_if(f"{m}.training is not {module.training}")
+
+    def positions_to_keep(self) -> set[int]:
+        """The values that are read once. Symbolic sizes are read at each call, and their tensors with them."""
+        inputs = self.signature.inputs
+        positions = positions_to_keep(self.arguments, [given.meta for given in inputs])
+        return {i for i in positions if not any(map(_is_symbolic, inputs[i].specs))}
+
+    def keep(self, positions: set[int]) -> None:
+        """Reads modules and what they hold in a function of its own, once. See Note [What is kept]."""
+        guard = self.source
+        self.source = Source("read", "leaves", "What is read once and not at each call, or None if it does not fit.")
+        self.modules()
+        self.tensors(positions)
+        order, value_of = sorted(positions), dict(self.checked)
+        leaves = [leaf for i in order for leaf in self.leaves_of[i]]
+        wrappers = [name for name in value_of if name not in set(leaves)]
+        parts = [self.by_value[i] for i in order], leaves, wrappers
+        self.source.line(f"return {', '.join('(' + ''.join(n + ', ' for n in names) + ')' for names in parts)}")
+        read, self.source = self.source, guard
+
+        tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*_CONTENTS, *_HOOKS)]
+        kept = guard.const(Kept(read.build(), tables, self.together), "kept")
+        self.helpers.append(str(read))
+        items, found = guard.fresh("items"), guard.fresh("found")
+        same = [f"{guard.const(_native.same_items, 'same_items')}({items})"]
+        for place, position in zip(self.arguments.places, self.arguments.value_at, strict=True):
+            if position in positions and isinstance(place, ArgumentPlace):
+                same.append(f"leaves[{place.leaf}] is {found}[0][{order.index(position)}]")
+        guard.line(f"{items}, {found} = {kept}.state")
+        guard.line(f"if not ({' and '.join(same)}): {found} = {kept}.read(leaves)")
+        self.refuse_if(f"{found} is None")
+        names = [guard.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
+        guard.line(f"{', '.join(names)} = {found}")
+        now = [self.elements(name, len(part)) for name, part in zip(names, parts, strict=True)]
+
+        self.by_value.update(zip(order, now[0], strict=True))
+        rest = iter(now[1])
+        self.leaves_of.update({i: list(itertools.islice(rest, len(self.leaves_of[i]))) for i in order})
+        self.checked = [(new, value_of[old]) for k in (1, 2) for new, old in zip(now[k], parts[k], strict=True)]
+
+    def elements(self, name: str, count: int) -> list[str]:
+        """The elements of a kept tuple, as expressions that `listing` knows."""
+        found = {f"{name}[{i}]": (name, i, count) for i in range(count)}
+        self.kept_at |= found
+        return list(found)
+
+    def listing(self, names: list[str]) -> str:
+        """Expressions with commas between; elements of a kept tuple that follow one another are taken at once."""
+
+        def run(at: tuple[int, str]) -> tuple[str, int]:
+            position, name = at
+            kept, index, _ = self.kept_at.get(name, (name, 0, 1))
+            return kept, index - position
+
+        listed = []
+        for _, group in itertools.groupby(enumerate(names), run):
+            members = [name for _, name in group]
+            kept, index, count = self.kept_at.get(members[0], ("", 0, 0))
+            if len(members) == 1:
+                listed += members
+            else:
+                listed.append(f"*{kept}" if len(members) == count else f"*{kept}[{index}:{index + len(members)}]")
+        return ", ".join(listed)
+
+    def modules(self) -> None:
+        """The tree of modules, the names of what they hold, and their hooks."""
+        for path, module in self.arguments.modules:
+            conditions = []
+            for table in _CONTENTS[:2]:
                 content = getattr(module, table)
                 t = self.source.const(content, f"{path}_{table}".replace(".", "_"))
                 if content:
@@ -137,7 +228,8 @@ class _GuardWriter:
                 conditions.append(f"len({t}) != {len(children)}")
                 for name, child in children.items():
                     conditions.append(f"{t}.get({name!r}) is not {self.source.const(child, f'{path}_{name}')}")
-            self.refuse_if(" or ".join(conditions))
+            if conditions:
+                self.refuse_if(" or ".join(conditions))
         tables = [t for _, m in self.arguments.modules for t in (m._parameters, m._buffers, m._modules)]
         if not all(tables):
             empty = self.source.const(tuple(t for t in tables if not t), "empty_tables")
@@ -154,10 +246,12 @@ class _GuardWriter:
             if table:
                 self.refuse_if(f"tuple({self.source.const(table, 'hooks')}) != {tuple(table)}")
 
-    def tensors(self) -> None:
-        """Reads each place; places that held one tensor must do so again."""
-        by_value: dict[int, str] = {}
+    def tensors(self, positions: set[int]) -> None:
+        """Reads the values at `positions`, down to the leaves; places that held one tensor must do so again."""
+        by_value = self.by_value
         for place, position in zip(self.arguments.places, self.arguments.value_at, strict=True):
+            if position not in positions:
+                continue
             if isinstance(place, ArgumentPlace):
                 read = f"leaves[{place.leaf}]"
             else:
@@ -169,7 +263,10 @@ class _GuardWriter:
             else:
                 name = by_value[position] = self.source.fresh(place.path)
                 self.source.line(f"{name} = {read}")
-        self.outer = [by_value[i] for i in range(len(self.arguments.values))]
+        for i in sorted(positions):
+            self.inner = self.leaves_of[i] = []
+            given = self.signature.inputs[i]
+            self.wrapper(by_value[i], self.arguments.values[i], given.meta, iter(given.specs))
 
     def wrapper(self, name: str, value: Any, meta: Any, patterns: Iterator[Any]) -> None:
         """Checks classes and contexts down to the leaves, and reads those.
@@ -247,7 +344,7 @@ class _GuardWriter:
             sizes = [self.sizes.known(name, "size", list(value.size())) for name, value in once]
             strides = [self.sizes.known(name, "stride", list(value.stride())) for name, value in once]
             check = _torch.tensor_check([value for _, value in once], sizes, strides)
-            self.refuse_if(f"not {self.source.const(check, 'same_specs')}({', '.join(n for n, _ in once)})")
+            self.refuse_if(f"not {self.source.const(check, 'same_specs')}({self.listing([n for n, _ in once])})")
 
     def symbols(self) -> None:
         """Sizes that are symbols: each has one value in the whole call, and the trace's assumptions hold of it."""
@@ -283,6 +380,10 @@ class _GuardWriter:
             self.refuse_if(f"len({{{pointers}}}) != {len(alone)}")
 
 
+def _is_symbolic(pattern: Any) -> bool:
+    return is_symbolic(pattern) or isinstance(pattern, Spec) and pattern.solver is not None
+
+
 def _same_constant(a: Any, b: Any) -> bool:
     """Equality to the last bit of Python values: `1`, `1.0` and `True` differ, `0.0` and `-0.0` too, NaN equals itself.
 
@@ -310,6 +411,7 @@ def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
     return bool(guard(context, found_context)) if guard is not None else _same_constant(found_context, context)
 
 
+_CONTENTS = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _AUTOCAST_DEVICES = ("cpu",) + (
     (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]

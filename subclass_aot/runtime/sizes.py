@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,7 +46,5 @@ class SizeGuards:
             elif not text.isdecimal():  # else the check of known sizes has seen it
                 late.append(f"if {local} != {text}: return None")
         yield from late
-        for assumption, place in symbols.assumptions():
-            if not bound.issuperset(re.findall(r"\bs\d+\b", assumption)):
-                continue  # nothing in this call has that size
+        for assumption, place in symbols.assumptions(bound):
             yield f"if not ({assumption}): return None" + (f"  # {place}" if place else "")

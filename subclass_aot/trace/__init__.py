@@ -32,3 +32,5 @@ from subclass_aot.trace.sharing import has_storage as has_storage
 from subclass_aot.trace.sharing import storage_groups as storage_groups
 from subclass_aot.trace.signature import Input as Input
 from subclass_aot.trace.signature import JointSignature as JointSignature
+from subclass_aot.trace.static import is_marked as is_marked
+from subclass_aot.trace.static import mark_static_address as mark_static_address

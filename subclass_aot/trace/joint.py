@@ -45,6 +45,7 @@ from subclass_aot.trace.outputs import (
 from subclass_aot.trace.recorder import Recorder
 from subclass_aot.trace.sharing import bases_of
 from subclass_aot.trace.signature import Input, JointSignature
+from subclass_aot.trace.static import static_values
 from subclass_aot.trace.unreadable import reads_are_refused
 from subclass_aot.trace.versions import versions
 from subclass_aot.wrapper import plain_tangent
@@ -447,12 +448,11 @@ class _Trace:
         return JointTrace(_torch.make_graph_module(holder, recorder.graph, "Joint"), self.signature(num_forward))
 
     def signature(self, num_forward: int) -> JointSignature:
-        inputs = []
+        inputs, static = [], static_values(self.arguments)
         for i, real in enumerate(self.arguments.values):
             specs = tuple(self.specs[s] for s in self.plan.index_map.flat_of(i))
-            inputs.append(
-                Input(self.paths[i], self.plan.metas[i], specs, self.starts[i].requires_grad, real.is_leaf)
-            )
+            grad = self.starts[i].requires_grad
+            inputs.append(Input(self.paths[i], self.plan.metas[i], specs, grad, real.is_leaf, i in static))
         return JointSignature(
             inputs=tuple(inputs),
             index_map=self.plan.index_map,

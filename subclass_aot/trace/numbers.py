@@ -26,6 +26,7 @@ class Numbers:
 
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
+        self._tracer = fx.proxy.GraphAppendingTracer(graph)
         self._nodes: dict[Any, fx.Node] = {}
         self._sources: dict[Any, tuple[fx.Node, Any, int]] = {}
 
@@ -55,7 +56,8 @@ class Numbers:
             return self._nodes[expression]
         if expression in self._sources:
             return self._read(expression, describe)
-        symbols = {s: fx.Proxy(self._nodes.get(s) or self._read(s, describe)) for s in expression.free_symbols}
+        nodes = {s: self._nodes.get(s) or self._read(s, describe) for s in expression.free_symbols}
+        symbols = {s: fx.Proxy(node, self._tracer) for s, node in nodes.items()}
         last = next(reversed(self.graph.nodes))
         result: Any = _torch.evaluate(expression, symbols)
         if not isinstance(result, fx.Proxy):

@@ -291,7 +291,7 @@ def _size_of(*numbers: int) -> torch.Size:
 
 def _is_traced(result: torch.Tensor) -> bool:
     """True if a tensor has at least one leaf that belongs to the trace."""
-    leaves = FlattenPlan.of([result], count_symints=False).unwrap([result])
+    leaves = FlattenPlan.of([result]).unwrap([result])
     return any(isinstance(leaf, MetaTensor) for leaf in leaves)
 
 

@@ -24,6 +24,7 @@ class Input:
         specs: The spec of each of its leaves; an opaque inner value stands for itself.
         requires_grad: Whether autograd wants a gradient.
         is_leaf: Whether it is a leaf of autograd's graph.
+        is_static: Whether its memory stays in place from call to call: a module holds it, or it is marked.
     """
 
     path: str
@@ -31,6 +32,7 @@ class Input:
     specs: tuple[Any, ...]
     requires_grad: bool
     is_leaf: bool
+    is_static: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,12 @@ class JointSignature:
     gradients: tuple[Value | None, ...]
     backward_writes: tuple[int, ...]
     grad_modes: tuple[bool, bool]
+
+    @property
+    def static_input_indices(self) -> tuple[int, ...]:
+        """The graph inputs whose memory stays in place: the leaves of static inputs."""
+        flat = set(self.index_map.to_flat(i for i, given in enumerate(self.inputs) if given.is_static))
+        return tuple(position for position, slot in enumerate(self.graph_slots) if slot in flat)
 
     @property
     def writes(self) -> bool:

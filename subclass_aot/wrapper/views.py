@@ -62,7 +62,8 @@ def _split(func: Any) -> ViewRule:
         dim = _dim(outer, dim)
         if not _stays(outer, field, dim):
             return list(func(field, sizes, dim))
-        count = len(sizes) if not isinstance(sizes, int) else max(1, -(-outer[dim] // sizes))
+        number = sizes if isinstance(sizes, int | torch.SymInt) else None
+        count = len(sizes) if number is None else max(1, -(-outer[dim] // number))
         return [aten.alias.default(field) for _ in range(count)]
 
     return rule

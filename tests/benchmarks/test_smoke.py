@@ -11,7 +11,20 @@ import pytest
 import torch
 
 import subclass_aot as sa
-from benchmarks import by_hand, call, dispatch, flatness, leaves, machine, measure, meta, report, torch_side, trace
+from benchmarks import (
+    by_hand,
+    call,
+    dispatch,
+    flatness,
+    leaves,
+    machine,
+    measure,
+    meta,
+    report,
+    signature,
+    torch_side,
+    trace,
+)
 from benchmarks.leaves import tree
 from benchmarks.measure import Budget, Comparison, Ratio, Side
 from benchmarks.row import Result, Row, Target
@@ -26,6 +39,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "trace": lambda: trace.run(TINY, layers=1, wrappers=1),
     "meta": lambda: meta.run(TINY, layers=1),
     "call": lambda: call.run(TINY, counts=(1,), with_dynamo=False),
+    "signature": lambda: signature.run(TINY, counts=(1, 2)),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -82,16 +83,74 @@ def test_misuse(functions: ModuleType, name: str, arguments: tuple[Any, ...]) ->
         getattr(functions, name)(*arguments)
 
 
+class Holder:
+    """Anything with a `__dict__`."""
+
+
+NAMES = ("a", "b", "c")
+CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "nothing": lambda table: None,
+    "the same again": lambda table: table.update(table),
+    "an equal value": lambda table: table.update(b=[]),
+    "another value": lambda table: table.update(a=0),
+    "one more": lambda table: table.update(d=1),
+    "one less": lambda table: table.pop("c"),
+    "another name": lambda table: table.update(d=table.pop("c")),
+    "another order": lambda table: table.update(a=table.pop("a")),
+    "none at all": lambda table: table.clear(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", [dict, OrderedDict, Holder])
+@pytest.mark.parametrize("functions", FUNCTIONS)
+def test_same_items(functions: ModuleType, kind: Any, change: str) -> None:
+    holders = [kind(), {}, Holder(), kind()]
+    tables = [holder if isinstance(holder, dict) else vars(holder) for holder in holders]
+    for table in tables[::2]:
+        table.update(zip(NAMES, (1.5, [], None), strict=True))
+    kept = tuple(
+        part for holder, table in zip(holders, tables, strict=True) for part in (holder, (*sum(table.items(), ()),))
+    )
+    assert functions.same_items(kept)
+    CHANGES[change](tables[0])
+    assert functions.same_items(kept) is (change in ("nothing", "the same again"))
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS)
+def test_same_items_sees_another_dict(functions: ModuleType) -> None:
+    holder = Holder()
+    holder.a = value = object()  # type: ignore[attr-defined]
+    kept = (holder, (*vars(holder), value))
+    holder.__dict__ = dict(vars(holder))
+    assert functions.same_items(kept)
+    holder.__dict__ = {"a": 3}
+    assert not functions.same_items(kept)
+    assert functions.same_items(())
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS)
+@pytest.mark.parametrize("kept", [None, [], (1,), ({},), (1, ())])
+def test_misuse_of_same_items(functions: ModuleType, kept: Any) -> None:
+    with pytest.raises((TypeError, AttributeError)):
+        functions.same_items(kept)
+
+
 def test_references_are_kept_and_released() -> None:
     marker = object()
     values, classes = [marker], (object,)
-    before = [sys.getrefcount(thing) for thing in (marker, values, classes)]
+    holder = Holder()
+    holder.__dict__["marker"] = marker
+    kept = (holder, (*vars(holder), marker), vars(holder), ("marker", values))
+    watched = (marker, values, classes, holder, vars(holder), kept)
+    before = [sys.getrefcount(thing) for thing in watched]
     for _ in range(100):
         assert _native.exactly(values, classes) is values
         assert _native.are_exactly(classes, marker) and not _native.are_exactly((int,), marker)
         with pytest.raises(TypeError):
             _native.exactly(values, (int,))
-    assert [sys.getrefcount(thing) for thing in (marker, values, classes)] == before
+        assert _native.same_items(kept[:2]) and not _native.same_items(kept)
+    assert [sys.getrefcount(thing) for thing in watched] == before
 
 
 def test_the_environment_chooses() -> None:

@@ -16,6 +16,7 @@ from subclass_aot.testing import dense_leaves
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
+    aot_compile(torch.sin)(torch.ones(1))  # a first call imports parts of torch, whose caught errors keep its frames
     gc.collect()
     gc.disable()
     yield
@@ -86,6 +87,109 @@ def test_a_failed_trace_keeps_nothing(no_collector: None) -> None:
     ref = weakref.ref(x)
     del x
     assert ref() is None
+
+
+class Watched:
+    """A compiler whose graphs note, by weak reference, everything that forward and backward compute.
+
+    Args:
+        fails_in: "forward" or "backward", where running the graph ends in an error.
+    """
+
+    def __init__(self, fails_in: str = "") -> None:
+        self.fails_in = fails_in
+        self.made: list[weakref.ref[Any]] = []
+        self.phases = iter(("forward", "backward"))
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        phase = next(self.phases)
+
+        def run(inputs: list[Any]) -> Any:
+            given = {id(t) for t in inputs}
+            out = graph.forward(*inputs)
+            self.made += [weakref.ref(t) for t in out if t is not None and id(t) not in given]
+            if phase == self.fails_in:
+                raise ZeroDivisionError("on purpose")
+            return out
+
+        return run
+
+    def alive(self) -> int:
+        return sum(r() is not None for r in self.made)
+
+
+class Weighted(torch.nn.Module):
+    """Trainable and frozen weights of one kind, and a buffer that is written."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.trained = torch.nn.Parameter(make(3, 3))
+        self.frozen = torch.nn.Parameter(make(3, 3), requires_grad=False)
+        self.register_buffer("count", torch.zeros(3))
+
+    def forward(self, x: Any) -> Any:
+        self.count.add_(1)
+        return ((x @ self.trained).exp() * self.frozen).sin()
+
+
+def fails(call: Any, x: Any) -> bool:
+    try:
+        call(x)
+    except ZeroDivisionError:
+        return True
+    return False
+
+
+USES = {
+    "forward only": lambda out: None,
+    "backward": lambda out: out.backward(torch.ones_like(out)),
+    "retain_graph": lambda out: [out.backward(torch.ones_like(out), retain_graph=True) for _ in range(2)],
+    "retain_graph, then not": lambda out: [out.backward(torch.ones_like(out), retain_graph=k) for k in (True, False)],
+}
+
+
+@pytest.mark.parametrize("fails_in", ["", "forward", "backward"])
+@pytest.mark.parametrize("kind", MAKERS)
+@pytest.mark.parametrize("use", USES)
+def test_activations_go_with_the_result(use: str, kind: str, fails_in: str, no_collector: None) -> None:
+    """However a call and its backward end, nothing that they computed outlives results and gradients."""
+    watched = Watched(fails_in)
+    module = Weighted(MAKERS[kind])
+    compiled = aot_compile(module, fw_compiler=watched)
+    for _ in range(2):
+        x = MAKERS[kind](3, 3)
+        held = [weakref.ref(t) for t in (x, *dense_leaves(x))]
+        assert fails(lambda x: USES[use](compiled(x)), x) == (
+            fails_in == "forward" or (fails_in == "backward" and use != "forward only")
+        )
+        del x
+        module.trained.grad = None
+        assert watched.made and watched.alive() == 0
+        assert [r() for r in held] == [None] * len(held)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_activations_stay_as_long_as_they_are_needed(kind: str, no_collector: None) -> None:
+    watched = Watched()
+    module = Weighted(MAKERS[kind])
+    out = aot_compile(module, fw_compiler=watched)(MAKERS[kind](3, 3))
+    waiting = watched.alive()
+    out.backward(torch.ones_like(out), retain_graph=True)
+    module.trained.grad = None
+    assert watched.alive() == waiting > len(dense_leaves(out))
+    out.backward(torch.ones_like(out))
+    module.trained.grad = None
+    assert watched.alive() == len(dense_leaves(out)), "the leaves of the result, and nothing else"
+
+
+def test_a_dropped_module_is_freed_with_its_compiled_function(no_collector: None) -> None:
+    module = Weighted(two)
+    compiled = aot_compile(module)
+    out = compiled(two(3, 3))
+    out.backward(torch.ones_like(out))
+    alive = [weakref.ref(t) for t in (module, module.trained, module.frozen, *dense_leaves(module.frozen))]
+    del module, compiled, out
+    assert [r() for r in alive] == [None] * len(alive)
 
 
 # Each: what is compiled, and what is written between forward and backward; eager says whether that is an error.

@@ -1,0 +1,286 @@
+"""Row 28, sizes that change between calls, and the half of row 33 with sizes that depend on data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor
+
+from subclass_aot import Outer, WrapperTensor, aot_compile, mark_dynamic
+from subclass_aot.errors import DataDependentError
+from tests.behaviours.conftest import compare, observe
+
+SIZES = (4, 3, 7, 9)
+
+
+class Packed(WrapperTensor):
+    """A `[M, N]` matrix of four-bit numbers, two to a byte."""
+
+    bytes_: torch.Tensor  # uint8[M, N // 2]
+    scale: torch.Tensor  # float[M, 1]
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        rows, half = self.bytes_.shape
+        return Outer.like(self.scale, size=(rows, 2 * half))
+
+    def to_plain(self) -> torch.Tensor:
+        low, high = self.bytes_ & 15, self.bytes_ >> 4
+        return torch.stack([low, high], -1).flatten(1).to(self.scale.dtype) * self.scale
+
+
+class Flat(torch.Tensor):
+    """A matrix stored as a vector, by another library: no inner tensor has the outer rank, and no rule tells it."""
+
+    @staticmethod
+    def __new__(cls, data: torch.Tensor, size: Any) -> Flat:
+        flat = torch.Tensor._make_wrapper_subclass(cls, size, dtype=data.dtype)
+        flat.data_ = data
+        return flat
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["data_"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Flat:
+        return Flat(inner["data_"], size)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.detach.default:
+            return Flat(args[0].data_.detach(), args[0].shape)
+        if func is torch.ops.aten.mul.Tensor and not isinstance(args[1], torch.Tensor):
+            return Flat(args[0].data_ * args[1], args[0].shape)
+        if func is torch.ops.aten.sum.default:
+            return args[0].data_.sum()
+        if func is torch.ops.aten.expand.default:
+            raise NotImplementedError
+        return NotImplemented
+
+
+def packed(rows: int, columns: int, seed: int = 0) -> Packed:
+    generator = torch.Generator().manual_seed(seed)
+    codes = torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8, generator=generator)
+    return Packed(codes, torch.rand(rows, 1, generator=generator))
+
+
+def agree_on(
+    program: Callable[..., Any],
+    make: Callable[[int], tuple[Any, ...]],
+    later: Any = None,
+    *,
+    sizes: tuple[int, ...] = SIZES,
+    traces: int = 2,
+    **options: Any,
+) -> Any:
+    """Compares with eager at several sizes. Returns the compiled program, which was traced `traces` times."""
+    compiled = aot_compile(program, **options)
+    for size in sizes:
+        compare(observe(program, make(size), later), observe(compiled, make(size), later))
+    assert len(compiled.recompiles) + 1 == traces, compiled.recompiles
+    return compiled
+
+
+@pytest.mark.parametrize("fw_compiler", ["eager", "inductor"])
+@pytest.mark.parametrize(("dynamic", "traces"), [(None, 2), (True, 1), (False, 4)])
+@pytest.mark.filterwarnings("ignore")
+def test_row_28_sizes_change(kind: Any, fw_compiler: str, dynamic: bool | None, traces: int) -> None:
+    if fw_compiler == "inductor" and (kind.name != "two" or dynamic is False):
+        fw_compiler = "eager"  # a compilation takes long
+
+    def program(x: Any, y: Any) -> Any:
+        z = x * 2
+        return z.sum(0), z.unsqueeze(1)[1:], x + y, x.shape, x.shape[0] * 3
+
+    def make(n: int) -> Any:
+        return kind(n, 4, grad=True), kind(n, 4, seed=1)
+
+    def later(args: Any, out: Any) -> Any:
+        return torch.autograd.grad(out[0].to(torch.float64).sum(), args[0])
+
+    agree_on(program, make, later, traces=traces, dynamic=dynamic, fw_compiler=fw_compiler)
+
+
+def test_row_28_writes(kind: Any) -> None:
+    def program(x: Any, y: Any) -> Any:
+        with torch.no_grad():
+            x[1:].mul_(y.shape[0])
+        y.mul_(2)
+        return x + y, y
+
+    agree_on(program, lambda n: (kind(n, 4), kind(n, 4, seed=1)))
+
+
+def test_row_28_views_of_inputs(kind: Any) -> None:
+    def program(x: Any) -> Any:
+        return x[1:], x.transpose(0, 1)[:, : x.shape[0] // 2], x.unsqueeze(0)
+
+    agree_on(program, lambda n: (kind(n, 4, grad=True),))
+
+
+def test_row_28_inner_sizes_differ() -> None:
+    def program(x: Any, w: Any) -> Any:
+        return x * w, w.shape
+
+    def make(n: int) -> Any:
+        return torch.ones(5, 2 * n, requires_grad=True), packed(5, 2 * n)
+
+    compiled = agree_on(program, make, lambda args, out: torch.autograd.grad(out[0].sum(), args[0]))
+    symbolic = [line.strip() for line in compiled.explain().splitlines() if " is s" in line or "guard" in line]
+    assert symbolic == ["args[1].bytes_.size(1) is s2", "guard: s2 >= 2"], "the sizes of both follow from one"
+
+
+def test_row_28_outer_sizes_of_a_class_without_rule() -> None:
+    agree_on(
+        lambda x: (x * 2, x.detach().sum()),
+        lambda n: (Flat(torch.arange(float(6 * n)), (n, 6)).requires_grad_(),),
+        lambda args, out: torch.autograd.grad(out[0], args[0], Flat(torch.ones(args[0].numel()), args[0].shape)),
+    )
+
+
+def test_row_28_undefined_gradients_have_the_size_of_the_call() -> None:
+    def program(x: Any) -> Any:
+        return x * 2, x.sin().sum(1)
+
+    def make(n: int) -> Any:
+        return (TwoTensor(torch.rand(n, 3), torch.rand(n, 3)).requires_grad_(),)
+
+    def later(args: Any, out: Any) -> Any:
+        return torch.autograd.grad(out[1].sum(), args[0])
+
+    def seeded(n: int) -> Any:
+        torch.manual_seed(n)
+        return make(n)
+
+    agree_on(program, seeded, later)
+
+
+def test_row_28_a_branch_on_a_size_is_a_guard() -> None:
+    compiled = agree_on(
+        lambda x: x * 2 if x.shape[0] % 2 == 0 else x * 3,
+        lambda n: (torch.ones(n, 3),),
+        sizes=(4, 6, 5, 9, 8),
+        dynamic=True,
+    )
+    assert compiled.recompiles == ["(s0 % 2) == 0 before, not so now, where s0 = 5, s1 = 3"]
+
+
+def test_row_28_sizes_that_must_be_equal_are_a_guard() -> None:
+    def make(n: int) -> Any:
+        return torch.ones(n, 3), torch.ones(n, 3)
+
+    compiled = agree_on(lambda x, y: x + y, make, dynamic=True, traces=1)
+    broadcast = torch.ones(4, 3), torch.ones(1, 3)
+    assert compiled(*broadcast).shape == (4, 3)
+    assert len(compiled.recompiles) == 1
+
+
+def test_row_28_sizes_of_zero_and_one() -> None:
+    agree_on(lambda x: x.sum(0) + x, lambda n: (torch.rand(n, 3) * 0 + n,), sizes=(4, 5, 1, 0, 6, 1, 0), traces=4)
+
+
+def test_row_28_flat_order() -> None:
+    """Leaves, then the symbolic sizes and strides of their wrapper."""
+    seen: list[Any] = []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        seen.append(inputs)
+        return graph.forward
+
+    compiled = aot_compile(lambda x: x * 2, fw_compiler=compiler, dynamic=True)
+    compiled(TwoTensor(torch.rand(5, 3), torch.rand(5, 3)).requires_grad_())
+    forward, backward = seen
+    assert [type(x).__name__ for x in forward] == ["MetaTensor", "MetaTensor", "SymInt", "SymInt", "SymInt"]
+    rows, columns, stride = forward[2:]
+    assert (forward[0].shape[0] == rows, forward[1].shape[1] == columns, stride == columns) == (True, True, True)
+    assert all(isinstance(n, torch.SymInt) for n in backward[:2]), "saved numbers come first"
+
+
+def test_row_28_marked() -> None:
+    def make(n: int) -> Any:
+        x = TwoTensor(torch.rand(n, 3), torch.rand(n, 3))
+        mark_dynamic(x, 0, min=2, max=8)
+        return (x,)
+
+    compiled = aot_compile(lambda x: x * x.shape[0])
+    for n in (4, 2, 8):
+        (x,) = make(n)
+        torch.testing.assert_close(compiled(x).b, x.b * n)
+    assert compiled.recompiles == []
+    assert "guard: s0 <= 8" in compiled.explain()
+    compiled(TwoTensor(torch.rand(9, 3), torch.rand(9, 3)))
+    assert compiled.recompiles == ["s0 <= 8 before, not so now, where s0 = 9"]
+
+
+@pytest.mark.parametrize("fw_compiler", ["eager", "inductor"])
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (torch.nonzero(x).sum(0), x * 2),
+        lambda x: x[x > 0] * 2,
+        lambda x: torch.masked_select(x, x > 0).sum(),
+        lambda x: torch.unique(x.round()).sum(),
+        lambda x: x * x.sum().item(),
+        lambda x: x * x.argmax().item(),
+        lambda x: (x.mul_(2), x[x > 0]),
+    ],
+    ids=["nonzero", "mask", "masked_select", "unique", "item", "int_item", "after_a_write"],
+)
+def test_row_33_sizes_that_depend_on_data(program: Any, fw_compiler: str) -> None:
+    def make(n: int) -> Any:
+        return (torch.randn(n, 4, generator=torch.Generator().manual_seed(n)),)
+
+    agree_on(program, make, dynamic=True, traces=1, fw_compiler=fw_compiler)
+
+
+def test_row_33_inside_wrappers() -> None:
+    def program(x: Any) -> Any:
+        return x.a[x.a > 0] * 2, x * x.b.sum().item()
+
+    def make(n: int) -> Any:
+        generator = torch.Generator().manual_seed(n)
+        return (TwoTensor(torch.randn(n, 3, generator=generator), torch.randn(n, 3, generator=generator)),)
+
+    agree_on(program, make, dynamic=True, traces=1)
+
+
+def test_row_33_gradients() -> None:
+    agree_on(
+        lambda x: (x[x > 0] ** 2).sum(),
+        lambda n: (torch.randn(n, 4, generator=torch.Generator().manual_seed(n)).requires_grad_(),),
+        lambda args, out: torch.autograd.grad(out, args[0]),
+        dynamic=True,
+        traces=1,
+    )
+
+
+def test_row_33_a_branch_on_data_is_refused() -> None:
+    def program(x: Any) -> Any:
+        return x if x.sum().item() > 0 else -x
+
+    with pytest.raises(DataDependentError, match="branches on a number that depends on data") as error:
+        aot_compile(program, dynamic=True)(torch.ones(3))
+    assert "return x if x.sum().item() > 0 else -x" in str(error.value)
+
+
+def test_vision_transformer_with_quantized_weights_is_traced_twice() -> None:
+    from subclass_aot import Int8Weight
+    from subclass_aot.demo.vit import ViT
+
+    torch.manual_seed(0)
+    vit = ViT(image=8, patch=4, channels=1, layers=12, width=8, heads=2, hidden=16, classes=10)
+    for block in vit.layers:
+        block.grow.weight = torch.nn.Parameter(Int8Weight.from_float(block.grow.weight.detach()), requires_grad=False)
+    compiled = aot_compile(vit)
+    for batch in (2, 3, 5, 8):
+        images = torch.randn(batch, 1, 8, 8)
+        gradients = []
+        for function in (vit, compiled):
+            scores = function(images)
+            gradients.append((scores, *torch.autograd.grad(scores.sum(), vit.head.weight)))
+        for expected, got in zip(*gradients, strict=True):
+            torch.testing.assert_close(got, expected)
+    assert len(compiled.recompiles) == 1

@@ -1,0 +1,89 @@
+"""How much memory waits for backward: no more than torch keeps for the same program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import functorch.compile
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from subclass_aot import Int8Weight, QuantAwareWeight, TwoTensor, aot_compile
+from subclass_aot.demo.vit import ViT
+from subclass_aot.testing import dense_leaves
+
+
+def quantized(module: nn.Module) -> nn.Module:
+    """Linear weights by turns trainable wrappers, frozen wrappers and dense."""
+    for i, layer in enumerate(m for m in module.modules() if type(m) is nn.Linear):
+        if i % 3 == 0:
+            layer.weight = nn.Parameter(QuantAwareWeight(layer.weight.detach()))
+        elif i % 3 == 1:
+            layer.weight = nn.Parameter(Int8Weight.from_float(layer.weight), requires_grad=False)
+    return module
+
+
+def doubled(module: nn.Module) -> nn.Module:
+    """Every parameter is two tensors."""
+    for owner in module.modules():
+        for name, p in owner.named_parameters(recurse=False):
+            setattr(owner, name, nn.Parameter(TwoTensor(p.detach().clone(), p.detach() + 1)))
+    return module
+
+
+def vit() -> tuple[nn.Module, torch.Tensor]:
+    return ViT(image=8, patch=4, channels=1, layers=2, width=8, heads=2, hidden=16, classes=10), torch.rand(3, 1, 8, 8)
+
+
+def mlp() -> tuple[nn.Module, torch.Tensor]:
+    layers = [nn.Linear(6, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4), nn.Tanh()]
+    return nn.Sequential(*layers), torch.rand(5, 6)
+
+
+def torchs(module: nn.Module, x: torch.Tensor) -> Callable[[], Any]:
+    """The module through `aot_function`, with torch's default partition."""
+    state = dict(module.named_parameters())
+
+    def program(x: torch.Tensor, *values: Any) -> Any:
+        return functional_call(module, dict(zip(state, values, strict=True)), (x,))
+
+    compiled: Any = functorch.compile.aot_function(
+        program,
+        fw_compiler=lambda graph, inputs: functorch.compile.make_boxed_func(graph.forward),
+        partition_fn=functorch.compile.default_partition,
+    )
+    return lambda: compiled(x, *state.values())
+
+
+def saved_bytes(call: Callable[[], Any], inputs: list[Any]) -> tuple[int, int]:
+    """What a call leaves for backward: all memory, and what of it no input holds anyway."""
+    saved: dict[int, int] = {}
+    held = {leaf.untyped_storage().data_ptr() for x in inputs for leaf in dense_leaves(x)}
+    alive = []  # so that no address is used twice
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        for leaf in dense_leaves(tensor.detach()):
+            storage = leaf.untyped_storage()
+            saved[storage.data_ptr()] = storage.nbytes()
+            alive.append(leaf)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = call()
+    assert result.requires_grad
+    return sum(saved.values()), sum(count for address, count in saved.items() if address not in held)
+
+
+@pytest.mark.parametrize("change", [lambda module: module, quantized, doubled], ids=["dense", "quantized", "doubled"])
+@pytest.mark.parametrize("make", [vit, mlp])
+def test_no_more_is_kept_than_by_torch(make: Callable[[], Any], change: Callable[[nn.Module], nn.Module]) -> None:
+    module, x = make()
+    change(module)
+    inputs = [x, *module.parameters()]
+    compiled, others = aot_compile(module), torchs(module, x)
+    compiled(x), others()
+    ours, theirs = saved_bytes(lambda: compiled(x), inputs), saved_bytes(others, inputs)
+    assert 0 < ours[0] <= theirs[0] and 0 < ours[1] <= theirs[1]
