@@ -33,7 +33,8 @@ def aot_compile(
     The first call with a new signature traces `fn` once on tensors without data, forward and backward, and hands
     graphs of dense tensors to the compilers. Later calls run one generated function. The signature is made of the
     types, contexts, sizes, strides, dtypes and devices of all tensors, `requires_grad`, which tensors are the same or
-    share storage, Python values, grad and inference mode, autocast, and `training` of every module.
+    share storage, Python values, the modes of torch (grad, inference, autocast, deterministic, default dtype and
+    device), and `training` of every module.
 
     Args:
         fn: A function or an `nn.Module`. Arguments may be any structure of tensors, wrappers, modules and Python
