@@ -248,6 +248,34 @@ def has_saved_tensor_hooks() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
+is_any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
+"""Whether autocast is on for any device, at a tenth of the time of asking for one. When it goes: ask for each."""
+
+disable_autocast: Any = torch._C._DisableAutocast
+"""Runs a block without autocast on any device; the public form is per device, and slow."""
+
+number_of_function_modes: Callable[[], int] = torch._C._len_torch_function_stack
+"""How many modes see what a program calls in torch: a default device is one. When it goes: the length of the stack."""
+
+
+def function_modes() -> tuple[Any, ...]:
+    """What the modes are that see calls of torch: devices for those that set one, others as they are."""
+    from torch.utils._device import DeviceContext
+
+    modes = torch.overrides._get_current_function_mode_stack()
+    return tuple(mode.device if type(mode) is DeviceContext else mode for mode in modes)
+
+
+def inside_transform() -> bool:
+    """Whether `torch.func` (`grad`, `vmap`, ...) or forward-mode autograd is at work. Torch has no public question."""
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether gradient hooks are registered on a tensor. Only the methods that register them are public."""
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+
+
 def shape_env() -> Any:
     """Torch's solver for symbolic sizes. Importing it brings sympy, so it waits for the first trace that wants one."""
     from torch.fx.experimental.symbolic_shapes import ShapeEnv

@@ -15,7 +15,7 @@ from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.flat_calls import FlatCalls
 from subclass_aot.runtime.guards import Guard
 from subclass_aot.runtime.kept import Kept
-from subclass_aot.trace import Arguments, JointSignature, trace_arguments
+from subclass_aot.trace import Arguments, JointSignature, is_tracing, one_at_a_time, trace_arguments
 
 
 def aot_compile(
@@ -33,7 +33,8 @@ def aot_compile(
     The first call with a new signature traces `fn` once on tensors without data, forward and backward, and hands
     graphs of dense tensors to the compilers. Later calls run one generated function. The signature is made of the
     types, contexts, sizes, strides, dtypes and devices of all tensors, `requires_grad`, which tensors are the same or
-    share storage, Python values, grad and inference mode, autocast, and `training` of every module.
+    share storage, Python values, the modes of torch (grad, inference, autocast, deterministic, default dtype and
+    device), and `training` of every module.
 
     Args:
         fn: A function or an `nn.Module`. Arguments may be any structure of tensors, wrappers, modules and Python
@@ -107,6 +108,7 @@ class CompiledFunction:
         dynamic: bool | None,
         cache_limit: int,
     ) -> None:
+        self._options = (fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit)
         self.fn = fn
         self.recompiles: list[str] = []
         self._forward = runtime.resolve(fw_compiler)
@@ -129,11 +131,14 @@ class CompiledFunction:
                     self._put_first(specialization)
                 break
         else:
-            specialization = self._specialize(Arguments.of(self.fn, args, kwargs))
-            self._put_first(specialization)
-            read = specialization.guard(leaves, treespec)
-            assert read is not None, "a new entry must fit the call it was made for"
+            if is_tracing():  # called by a function that is compiled: a part of it
+                return self.fn(*args, **kwargs)
+            specialization, read = self._compiled_for(args, kwargs, leaves, treespec)
         return specialization.finish(specialization.call(*read))
+
+    def __reduce__(self) -> Any:
+        """A copy compiles anew: what was compiled is made for the modules it was traced with."""
+        return type(self), self._options
 
     @property
     def source(self) -> str:
@@ -150,10 +155,26 @@ class CompiledFunction:
 
         return explain(self.fn, self._specializations)
 
+    def _compiled_for(
+        self, args: Any, kwargs: Any, leaves: list[Any], treespec: optree.PyTreeSpec
+    ) -> tuple[Specialization, tuple[list[Any], list[Any]]]:
+        """Compiles for a call, unless another thread did so while this one waited for its turn."""
+        with one_at_a_time:
+            for specialization in self._specializations:
+                read = specialization.guard(leaves, treespec)
+                if read is not None:
+                    return specialization, read
+            specialization = self._specialize(Arguments.of(self.fn, args, kwargs))
+            self._put_first(specialization)
+            read = specialization.guard(leaves, treespec)
+            assert read is not None, "a new entry must fit the call it was made for"
+            return specialization, read
+
     def _put_first(self, latest: Specialization) -> None:
         """The one used last goes first. Makes a new list, since another thread may be reading the old one."""
-        others = [s for s in self._specializations if s is not latest]
-        self._specializations = [latest, *others][: self._cache_limit]
+        with one_at_a_time:
+            others = [s for s in self._specializations if s is not latest]
+            self._specializations = [latest, *others][: self._cache_limit]
 
     def _specialize(self, arguments: Arguments) -> Specialization:
         state = runtime.global_state()
@@ -162,9 +183,11 @@ class CompiledFunction:
         trace = trace_arguments(self.fn, arguments, self._decompositions, self._history.next(arguments))
         graphs = runtime.split(trace, self._partition_fn)
         forward = self._forward.compile(graphs.forward, runtime.example_inputs(graphs.forward), False)
+        forward = runtime.without_autocast(forward)
         backward = None
         if graphs.backward is not None:
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
+            backward = runtime.without_autocast(backward)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward)
         guard = runtime.make_guard(arguments.with_views(trace.signature.views), trace.signature, state, self._kept)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)

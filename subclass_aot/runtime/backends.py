@@ -83,6 +83,18 @@ def boxed(compiled: Callable[..., Any]) -> BoxedFunction:
     return lambda inputs: compiled(*inputs)
 
 
+def without_autocast(run: BoxedFunction) -> BoxedFunction:
+    """`run` with autocast off: what it would cast was cast when the graph was recorded."""
+
+    def run_as_recorded(inputs: list[Any]) -> Sequence[Any]:
+        if not _torch.is_any_autocast_enabled():
+            return run(inputs)
+        with _torch.disable_autocast():
+            return run(inputs)
+
+    return run_as_recorded
+
+
 def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     """Runs the graph operator by operator: its `forward`, since a graph has no hooks that a module's call would run."""
     return boxed(graph.forward)

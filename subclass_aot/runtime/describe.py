@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from subclass_aot.meta import Spec, is_symbolic, plain
+from subclass_aot.runtime.guards import MODES
 from subclass_aot.trace import Arguments, JointSignature, history_owner, storage_groups, tensors_of
-
-_MODES = ("grad mode", "inference mode", "default dtype", "deterministic algorithms", "autocast on cpu", "autocast")
 
 
 def facts(
@@ -29,7 +28,7 @@ def facts(
     """
     found: dict[str, str] = {}
     found["structure of the arguments"] = str(arguments.treespec)
-    for name, value in zip(_MODES, state, strict=False):
+    for name, value in zip(MODES, state, strict=True):
         found[name] = str(value)
     for i, leaf in enumerate(arguments.leaves):
         if not isinstance(leaf, torch.Tensor):

@@ -93,7 +93,11 @@ class _EntryWriter:
             function: Any = type("Compiled", (torch.autograd.Function,), members)
             runner = function.apply
         call = self.write_call(runner)
-        return Entry(call, {"call": call.__source__, **sources})  # type: ignore[attr-defined]
+        sources = {"call": call.__source__, **sources}  # type: ignore[attr-defined]
+        before, after = self.signature.grad_modes
+        if before != after or self.signature.needs_backward > before:
+            call = functools.partial(_in_grad_modes, call, before or self.signature.needs_backward, after)
+        return Entry(call, sources)
 
     # -- forward ---------------------------------------------------------------------------------------------------
 
@@ -346,7 +350,7 @@ class _EntryWriter:
             beside = ", ".join(values[i] for i in self._checked_beside())
             source.line(f"({', '.join(through)},) = {run}(leaves, extra{written}, [{beside}]{arguments})")
         else:
-            if self.wanted:  # a result without gradients, of leaves that have some
+            if self.wanted and signature.grad_modes[0]:  # a result without gradients, of leaves that have some
                 with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
                     source.line(f"{run}(leaves, extra{written})")
             else:
@@ -420,6 +424,14 @@ class _EntryWriter:
         ]
         turned = [values[position] for position, *_ in signature.reshaped]
         return silent, [name for name in counted if name not in turned] + turned
+
+
+def _in_grad_modes(call: Callable[..., list[Any]], enabled: bool, after: bool, *args: list[Any]) -> list[Any]:
+    """A call of a program that switches autograd on inside, or does not leave it as it was."""
+    with torch.set_grad_enabled(enabled):
+        results = call(*args)
+    torch.set_grad_enabled(after)
+    return results
 
 
 def _alias(leaf: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:

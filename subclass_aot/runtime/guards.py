@@ -38,17 +38,35 @@ Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
 
 
 def global_state() -> tuple[Any, ...]:
-    """The modes that change what a program does: grad, inference, autocast, default dtype, determinism."""
-    state: list[Any] = [
+    """The modes that change what a program does, in the order of `MODES`; what is mostly off comes cheap."""
+    deterministic = torch.get_deterministic_debug_mode()
+    fills = bool(deterministic) and torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    autocast: tuple[Any, ...] = ()
+    if _torch.is_any_autocast_enabled():
+        autocast = tuple(torch.get_autocast_dtype(d) for d in _AUTOCAST_DEVICES if torch.is_autocast_enabled(d))
+    return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         torch.get_default_dtype(),
-        torch.are_deterministic_algorithms_enabled(),
-    ]
-    for device in _AUTOCAST_DEVICES:
-        on = torch.is_autocast_enabled(device)
-        state.append(torch.get_autocast_dtype(device) if on else None)
-    return tuple(state)
+        deterministic,
+        fills,
+        autocast,
+        _torch.function_modes() if _torch.number_of_function_modes() else (),
+        _torch.inside_transform(),
+    )
+
+
+MODES = (
+    "grad mode",
+    "inference mode",
+    "default dtype",
+    "deterministic debug mode",
+    "deterministic fill of uninitialized memory",
+    "autocast",
+    "default device and function modes",
+    "transforms of torch.func and forward-mode gradients",
+)
+"""The names of what `global_state` gives."""
 
 
 def make_guard(
@@ -366,7 +384,7 @@ class _GuardWriter:
     def autograd_leaves(self) -> None:
         """In-place writes mean another thing on a leaf than on a non-leaf."""
         for name, given in zip(self.outer, self.signature.inputs, strict=False):
-            if given.requires_grad:
+            if given.requires_grad and (self.signature.grad_modes[0] or self.signature.needs_backward):
                 self.refuse_if(f"{name}.is_leaf is not {given.is_leaf}")
         for name, view in zip(self.outer[len(self.signature.inputs) :], self.arguments.views, strict=True):
             rules = self.source.const(_torch.view_rules, "view_rules")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 
@@ -11,12 +12,17 @@ from subclass_aot import _torch
 
 
 @contextmanager
-def without_hooks() -> Iterator[None]:
-    """Hooks on saved tensors (checkpointing, offloading) are for a call, not for the trace that it begins with."""
-    if not _torch.has_saved_tensor_hooks():
-        yield
-        return
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+def undisturbed() -> Iterator[None]:
+    """Keeps from a trace what is for the call that it begins.
+
+    That is hooks on saved tensors (checkpointing, offloading), and the search for the origin of NaN: a traced gradient
+    has no values to look at.
+    """
+    with ExitStack() as stack:
+        if _torch.has_saved_tensor_hooks():
+            stack.enter_context(torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor))
+        if torch.is_anomaly_enabled():
+            stack.enter_context(torch.autograd.set_detect_anomaly(False))
         yield
 
 
@@ -35,18 +41,39 @@ def has_history(result: torch.Tensor) -> bool:
     return node is not None
 
 
+def gradients_of(
+    results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor | None]:
+    """The gradients of leaves of autograd's graph, None for those that `results` do not depend on.
+
+    A checkpoint with `use_reentrant=True` wants them to be accumulated, and refuses `torch.autograd.grad`.
+    """
+    if not any(node.name() == "CheckpointFunctionBackward" for node in _nodes(results)):
+        return torch.autograd.grad(results, leaves, tangents, allow_unused=True)
+    for leaf in leaves:
+        leaf.grad = None
+    torch.autograd.backward(results, tangents)
+    return [leaf.grad for leaf in leaves]
+
+
 def foreign_leaf(results: Iterable[torch.Tensor], own: Sequence[torch.Tensor]) -> torch.Tensor | None:
     """A leaf of autograd's graph that `results` depend on and that is not in `own`, or None."""
     known = {id(t) for t in own}
-    todo = [t.grad_fn for t in results]
-    seen = set()
+    for node in _nodes(results):
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, torch.Tensor) and id(variable) not in known:
+            return variable
+    return None
+
+
+def _nodes(results: Iterable[torch.Tensor]) -> Iterator[Any]:
+    """What autograd would run to differentiate `results`, each node once."""
+    todo: list[Any] = [t.grad_fn for t in results]
+    seen: set[Any] = set()
     while todo:
         node = todo.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        variable = getattr(node, "variable", None)
-        if isinstance(variable, torch.Tensor) and id(variable) not in known:
-            return variable
+        yield node
         todo.extend(function for function, _ in node.next_functions)
-    return None

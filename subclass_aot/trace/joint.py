@@ -28,10 +28,11 @@ from subclass_aot.meta import (
 from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments, flatten
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
+from subclass_aot.trace.draws import Draws
 from subclass_aot.trace.dynamic import DynamicSizes, marked_sizes, plan_of_twins, symbolic_twins
 from subclass_aot.trace.families import SharedHistory, TracedViews, check_histories
 from subclass_aot.trace.functional import remove_mutations
-from subclass_aot.trace.history import foreign_leaf, without_hooks
+from subclass_aot.trace.history import foreign_leaf, gradients_of, undisturbed
 from subclass_aot.trace.outputs import (
     AliasOfLeaf,
     Computed,
@@ -107,11 +108,14 @@ def trace_arguments(
         dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
     """
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    outer = is_tracing()
     views: frozenset[str] = frozenset()
-    with _one_at_a_time, torch.inference_mode(False), torch.set_grad_enabled(grad):  # the former turns gradients on
+    with one_at_a_time, torch.inference_mode(False):
         while True:
             try:
-                return _Trace(fn, arguments.with_views(views), decompositions, inference, dynamic).run()
+                _this_thread.is_tracing = True
+                with torch.set_grad_enabled(grad):  # inference mode turned it on, and the function may switch it
+                    return _Trace(fn, arguments.with_views(views), decompositions, inference, dynamic).run()
             except SizesMustBeKnown as found:
                 assert dynamic, "a trace without symbolic sizes has known ones"
                 dynamic = dynamic.without(found.paths)
@@ -120,10 +124,19 @@ def trace_arguments(
                 if dynamic is not None:
                     joined = arguments.with_views(views)
                     dynamic = dynamic.without({*views, *map(joined.path_of, joined.view_of)})
+            finally:
+                _this_thread.is_tracing = outer
 
 
-_one_at_a_time = threading.RLock()
-"""Modules have other tensors for parameters while they are traced; two traces of one module must not meet."""
+def is_tracing() -> bool:
+    """Whether this thread is in the middle of a trace."""
+    return getattr(_this_thread, "is_tracing", False)
+
+
+_this_thread = threading.local()
+one_at_a_time = threading.RLock()
+"""Held while a call is traced and compiled. Modules have other tensors for parameters while they are traced, so two
+traces of one module must not meet; and what one thread compiles, another that waits for it need not."""
 
 
 class _Trace:
@@ -155,13 +168,21 @@ class _Trace:
 
     def run(self) -> JointTrace:
         with unknown_sizes(self.symbols), _torch.python_dispatcher() if self.symbols is not None else nullcontext():
-            with reads_are_refused(), without_hooks(), self.recorder, _torch.force_view_tracking(True):
+            with (
+                reads_are_refused(),
+                undisturbed(),
+                Draws() as draws,
+                self.recorder,
+                _torch.force_view_tracking(True),
+            ):
+                self.recorder.draws = draws
                 self.make_inputs()
-                results = self.forward()
-                self.read_outputs(results)
-                self.plan_tangents()
-                self.read_numbers()
-                self.backward()
+                with self.arguments.replaced([*self.traced, *self.views.views]) as call:  # checkpoints run parts of `fn` in backward
+                    results = self.forward(*call)
+                    self.read_outputs(results)
+                    self.plan_tangents()
+                    self.read_numbers()
+                    self.backward()
             return self.finish()
 
     def make_inputs(self) -> None:
@@ -184,30 +205,46 @@ class _Trace:
         for i, real in enumerate(self.arguments.values):
             if isinstance(real, torch.nn.Parameter):
                 self.starts[i]._is_param = True
-            if not (real.requires_grad and torch.is_grad_enabled()):
+            if self.inference or not real.requires_grad:
                 continue
             self.starts[i].requires_grad_()
+            if real.is_leaf and real.grad is not None:
+                self.starts[i].grad = self.no_input(real.grad)
             if not real.is_leaf:
                 twins = [_twin(x) if self._is_dense(s) else x for s, x in enumerate(self.leaves)]
                 fresh = fresh or self.plan.wrap(twins)
-                self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])  # type: ignore[no-untyped-call]
+                with torch.enable_grad():
+                    self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])  # type: ignore[no-untyped-call]
         self.views = TracedViews(self.arguments, self.traced, self.recorder)
         self.gradient_functions = [t.grad_fn for t in self.traced]
         self.requires_grad = [t.requires_grad for t in self.traced]
+        self.grads = [t.grad if t.is_leaf else None for t in self.traced]
         self.versions = [versions(t, m) for t, m in zip(self.traced, self.plan.metas, strict=True)]
 
-    def forward(self) -> list[Any]:
-        with self.arguments.replaced([*self.traced, *self.views.views]) as (args, kwargs):
-            out = self.fn(*args, **kwargs)
+    def no_input(self, gradient: torch.Tensor) -> Any:
+        """What stands for a `.grad`: it is there, but no input of the graph, so whatever reads it is refused."""
+        with _torch.disable_current_modes():
+            return MetaTensor.like(gradient)
+
+    def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        before = torch.is_grad_enabled()
+        out = self.fn(*args, **kwargs)
+        self.grad_modes = before, torch.is_grad_enabled()
+        if self.recorder.draws is not None:
+            self.recorder.draws.refuse_seeds()
         results, self.out_treespec = flatten(out)
         self.check_inputs()
         return results
 
     def check_inputs(self) -> None:
         """Refuses what a graph cannot do to its inputs."""
-        for path, before, traced in zip(self.paths, self.requires_grad, self.traced, strict=True):
+        for path, before, grad, traced in zip(self.paths, self.requires_grad, self.grads, self.traced, strict=True):
             if traced.requires_grad != before and traced.is_leaf:
                 raise MutationError(refusals.SWITCHED_GRAD.format(path=path, value=traced.requires_grad))
+            if _torch.has_hooks(traced):
+                raise MutationError(refusals.HOOKED_INPUT.format(path=path))
+            if traced.is_leaf and traced.grad is not grad:
+                raise MutationError(refusals.ASSIGNED_GRAD.format(path=path))
         self.reshaped = [
             (i, *how)
             for tensor, *how in self.recorder.reshaped
@@ -346,9 +383,7 @@ class _Trace:
         self.recorder.phase = "backward"
         tangents = self.make_tangents()
         with torch.autocast("cpu", enabled=False):
-            gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(
-                self.differentiable, [self.starts[i] for i in self.wanted], tangents, allow_unused=True
-            )
+            gradients = gradients_of(self.differentiable, [self.starts[i] for i in self.wanted], tangents)
         for i, gradient in zip(self.wanted, gradients, strict=True):
             if gradient is None:
                 continue
@@ -447,6 +482,7 @@ class _Trace:
             tangents=tuple(self.tangents),
             gradients=tuple(self.gradients),
             backward_writes=tuple(self.backward_writes),
+            grad_modes=self.grad_modes,
         )
 
     def is_among(self, slot: int, leaves: set[MetaTensor]) -> bool:

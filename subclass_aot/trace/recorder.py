@@ -15,6 +15,7 @@ from subclass_aot.codegen import identifier
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import MetaTensor, Spec, Stream, blank, current_symbols, effects_of, is_symbolic, pick, root
 from subclass_aot.trace import folded
+from subclass_aot.trace.draws import SEEDED, Draws
 from subclass_aot.trace.known import known_value
 from subclass_aot.trace.numbers import Numbers
 
@@ -49,7 +50,8 @@ _STORAGE_REPLACED = """The traced function gives an input other memory.
 _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
   Operator:   {operator}
   Your line:  {line}
-  Was it kept from an earlier trace (in an attribute, a global, a cache)? Pass it as an argument instead."""
+  Was it kept from an earlier trace (in an attribute, a global, a cache), or is it the .grad of an input?
+  Pass it as an argument instead."""
 
 
 class Recorder(Stream):
@@ -75,6 +77,7 @@ class Recorder(Stream):
         self.constants: dict[str, torch.Tensor] = {}
         self.written: dict[MetaTensor, set[Phase]] = {}
         self.reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
+        self.draws: Draws | None = None  # if given, what tells a draw that is repeated
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self.numbers = Numbers(self.graph)
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
@@ -153,6 +156,11 @@ class Recorder(Stream):
         elif effects.writes:
             for written in effects.writes:
                 self._take_apart(pick(written, args, kwargs))
+        draws = self.draws if effects.random else None
+        if draws is not None:
+            earlier = draws.next(func, args, kwargs)
+            if earlier is not None:
+                return self._draw_again(earlier, func, args, result)
         try:
             node_args = tuple([self.node_of(a) for a in args])
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
@@ -160,6 +168,8 @@ class Recorder(Stream):
             raise TraceError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
         node = self.graph.create_node("call_function", func, node_args, node_kwargs, name=_name_of(func))
         self._describe(node)
+        if draws is not None:
+            draws.note(node)
         if effects.writes and not effects.reshapes:
             for written in effects.writes:
                 self._note_write(func, pick(written, args, kwargs))
@@ -180,6 +190,26 @@ class Recorder(Stream):
             for leaf in result if type(result) in (tuple, list) else (result,):
                 if type(leaf) is MetaTensor and leaf.spec.solver is not None:
                     self.numbers.offer(leaf.spec, leaf.tag)
+
+    def _draw_again(self, earlier: fx.Node, func: Any, args: tuple[Any, ...], result: Any) -> None:
+        """Gives the results of a draw the numbers of an earlier one: copies, since either may be written."""
+        sources, leaves = [earlier], [result]
+        if type(result) is tuple:
+            items = {n.args[1]: n for n in earlier.users if n.target is operator.getitem}
+            sources, leaves = [items[i] for i in range(len(items))], list(result)
+        specs = [leaf.spec for leaf in leaves]
+        if self.phase == "forward" or earlier.target is not func or [s.meta["spec"] for s in sources] != specs:
+            raise TraceError(SEEDED.format(where=user_line()))
+        for source, leaf in zip(sources, leaves, strict=True):
+            with self.graph.inserting_after(source):
+                copy = self.graph.create_node("call_function", torch.ops.aten.clone.default, (source,))
+            copy.meta = dict(source.meta)
+            if leaf is args[0]:
+                numbers = blank(leaf.spec)
+                numbers.tag = copy
+                self.heard(torch.ops.aten.copy_.default, (leaf, numbers), {}, leaf)
+            else:
+                leaf.tag = copy
 
     def _multiple(self, node: fx.Node, result: Any, written: Any) -> None:
         """One `getitem` node for each tensor of a tuple or list."""

@@ -34,3 +34,16 @@ LOST_GRADIENT = """A result depends on a {kind} of shape {shape} that requires g
 
 BACKWARD_WRITES = """{path} is written while gradients are computed, and in forward through memory that it shares.
   Instead: pass tensors that do not share storage, as in x.clone()."""
+
+TRANSFORMED = """A compiled function is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
+  Its graphs are compiled already, and a transform has no rule for them.
+  Instead: compile the transformed function, as in aot_compile(torch.func.grad(fn)), or transform the function itself,
+  as in torch.func.grad(compiled.fn)."""
+
+HOOKED_INPUT = """{path}: the function registers a gradient hook on this input.
+  That happens while tracing, not in the graph, so the caller's tensor would not have the hook.
+  Instead: register it on {path} before the call, or inside on a tensor that is computed, as in x.view_as(x)."""
+
+ASSIGNED_GRAD = """{path}.grad changes in the function: it is assigned to, or .backward() is called there.
+  A graph can return gradients, but not change which tensor is the .grad of an input.
+  Instead: use torch.autograd.grad(loss, inputs) and return its result, or call .backward() outside."""

@@ -72,6 +72,7 @@ class JointSignature:
         gradients: For each input, how its gradient is made of the gradient leaves, or None where it has none.
         backward_writes: Flat slots that are written while gradients are computed. Backward reads them as they are
             when it runs: each is one more graph input after the tangents, and its new value one more output at the end.
+        grad_modes: Whether autograd is on when the program begins, and when it ends.
     """
 
     inputs: tuple[Input, ...]
@@ -95,6 +96,7 @@ class JointSignature:
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
     gradients: tuple[Value | None, ...]
     backward_writes: tuple[int, ...]
+    grad_modes: tuple[bool, bool]
 
     @property
     def static_input_indices(self) -> tuple[int, ...]:

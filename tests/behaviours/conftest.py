@@ -7,6 +7,7 @@ about cannot be said of that class. A test that takes `agree` runs with the comp
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases = [(k, "eager") for k in kinds] + [(k, "inductor") for k in inductor]
     else:
         cases = [(None, "eager")] + [(None, "inductor")] * (markers["inductor"] is not None)
-    if "compiler" in metafunc.fixturenames:
+    if {"agree", "follow"}.intersection(metafunc.fixturenames):
         cases += [(k, "symbolic") for k, compiler in cases if compiler == "eager"]
     names = [n for n in ("kind", "compiler") if n in metafunc.fixturenames]
     if not names:
@@ -176,7 +177,14 @@ class Run:
 
 
 @pytest.fixture
-def agree(compiler: str) -> Callable[..., Any]:
+def build(compiler: str) -> Callable[..., Any]:
+    """`aot_compile` with the compiler of the test."""
+    symbolic = compiler == "symbolic"
+    return functools.partial(aot_compile, fw_compiler="eager" if symbolic else compiler, dynamic=symbolic)
+
+
+@pytest.fixture
+def agree(build: Any) -> Callable[..., Any]:
     """`agree(program, make, later)` checks that a compiled program does what it does in eager, on two calls.
 
     `make()` gives the arguments. `later(args, results)` is what the caller does then, such as going backward. Compared
@@ -186,14 +194,43 @@ def agree(compiler: str) -> Callable[..., Any]:
     """
 
     def agree(program: Callable[..., Any], make: Callable[[], tuple[Any, ...]], later: Any = None) -> Any:
-        symbolic = compiler == "symbolic"
-        compiled = aot_compile(program, fw_compiler="eager" if symbolic else compiler, dynamic=symbolic)
+        compiled = build(program)
         for _ in range(2):
             compare(observe(program, make(), later), observe(compiled, make(), later))
         assert not compiled.recompiles
         return compiled
 
     return agree
+
+
+@pytest.fixture
+def follow(build: Any) -> Callable[..., Any]:
+    """`follow(program, use, times)` checks that a compiled program does what it does in eager, however it is used.
+
+    `use(function, i)` is the i-th use of the program or of the compiled one: it calls it, in whatever mode, and gives
+    what is to be compared, down to the leaves. If eager raises, so must the compiled program, the same kind of error.
+    Returns the compiled program.
+    """
+
+    def follow(program: Callable[..., Any], use: Callable[..., Any], times: int = 2) -> Any:
+        compiled = build(program)
+        for i in range(times):
+            (expected, eager_error), (got, error) = outcome(use, program, i), outcome(use, compiled, i)
+            if error is not None and eager_error is None:
+                raise error
+            assert type(error) is type(eager_error), f"eager raises {eager_error!r}, not {error!r}"
+            same(expected, got, f"use {i}", strides=False)
+        return compiled
+
+    return follow
+
+
+def outcome(use: Callable[..., Any], function: Callable[..., Any], i: int) -> tuple[Any, Exception | None]:
+    torch.manual_seed(i)
+    try:
+        return use(function, i), None
+    except Exception as error:
+        return None, error
 
 
 def observe(function: Callable[..., Any], args: tuple[Any, ...], later: Any) -> Run:

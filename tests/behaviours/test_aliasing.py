@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import aot_compile
-
 
 @pytest.mark.inductor("two", "affine")
 def test_row_01_dense_shares_storage_with_inner_and_is_written(agree: Any, kind: Any) -> None:
@@ -49,6 +47,7 @@ def test_row_01_with_gradients(agree: Any, kind: Any) -> None:
     agree(program, make, lambda args, out: torch.autograd.grad(out.sum(), args[2]))
 
 
+@pytest.mark.inductor("two")
 def test_row_02_two_wrappers_share_an_inner_tensor(agree: Any, kind: Any) -> None:
     def program(s: Any, t: Any) -> Any:
         early = t * 1
@@ -148,9 +147,12 @@ def _again(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
     return copies
 
 
+@pytest.mark.inductor("two")
 @pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("shared_first", [True, False])
-def test_row_04_inner_tensors_that_alias_in_one_call_only(kind: Any, writes: bool, shared_first: bool) -> None:
+def test_row_04_inner_tensors_that_alias_in_one_call_only(
+    kind: Any, writes: bool, shared_first: bool, build: Any
+) -> None:
     def program(s: Any) -> Any:
         if writes:
             s.mul_(2)
@@ -159,7 +161,7 @@ def test_row_04_inner_tensors_that_alias_in_one_call_only(kind: Any, writes: boo
     def make(shared: bool) -> Any:
         return holds_twice(kind) if shared else kind(3, 4)
 
-    compiled = aot_compile(program)
+    compiled = build(program)
     for shared in (shared_first, not shared_first, shared_first):
         expected, got = make(shared), make(shared)
         for x, y in zip(kind.leaves(program(expected)), kind.leaves(compiled(got)), strict=True):
@@ -182,6 +184,7 @@ def test_row_14_written_argument_passed_twice(agree: Any, kind: Any) -> None:
     agree(program, make)
 
 
+@pytest.mark.inductor("two")
 def test_row_14_with_gradients(agree: Any, kind: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         early = y * 3

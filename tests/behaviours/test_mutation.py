@@ -12,7 +12,8 @@ from subclass_aot import aot_compile
 from subclass_aot.errors import MutationError
 
 
-def test_row_09_assigned_attribute(kind: Any) -> None:
+@pytest.mark.inductor("two")
+def test_row_09_assigned_attribute(kind: Any, build: Any) -> None:
     *holder, name = kind.paths[kind.main].split(".")
 
     def program(x: Any) -> Any:
@@ -24,12 +25,13 @@ def test_row_09_assigned_attribute(kind: Any) -> None:
     inner, before = kind.inner(x), kind.inner(x).clone()
     path = rf"args\[0\]\.{kind.paths[kind.main]}"
     with pytest.raises(MutationError, match=f"{path}: the function put another tensor"):
-        aot_compile(program)(x)
+        build(program)(x)
     assert kind.inner(x) is inner and inner.equal(before)
 
 
+@pytest.mark.inductor("two")
 @pytest.mark.parametrize("exchange", [lambda x, y: x.set_(y), lambda x, y: setattr(x, "data", y)], ids=["set_", "data"])
-def test_row_09_exchanged_memory(kind: Any, exchange: Any) -> None:
+def test_row_09_exchanged_memory(kind: Any, exchange: Any, build: Any) -> None:
     def program(x: Any) -> Any:
         inner = kind.inner(x)
         exchange(inner, torch.zeros_like(inner))
@@ -38,7 +40,7 @@ def test_row_09_exchanged_memory(kind: Any, exchange: Any) -> None:
     x = kind(3, 4)
     before = kind.inner(x).clone()
     with pytest.raises(MutationError, match="other memory") as info:
-        aot_compile(program)(x)
+        build(program)(x)
     assert "test_mutation.py" in str(info.value) and kind.inner(x).equal(before)
 
 
@@ -167,6 +169,7 @@ class WritesInBackward(torch.autograd.Function):
         return gradient * 2, None
 
 
+@pytest.mark.inductor("two")
 def test_row_25_buffer_is_written_forward_and_backward(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         between = args[1].clone()

@@ -14,6 +14,7 @@ from subclass_aot.testing import difference
 SCALE_PER_ROW = "one scale for each row cannot follow a view of 12 elements: see Int8Weight below"
 
 
+@pytest.mark.inductor("two")
 def test_row_11_written_input_and_its_inner_tensor_is_returned(agree: Any, kind: Any) -> None:
     def program(x: Any) -> Any:
         x.mul_(2)
@@ -35,6 +36,7 @@ def test_row_11_wrapper_around_an_inner_tensor_of_an_input(agree: Any, kind: Any
     agree(program, lambda: (kind(3, 4),))
 
 
+@pytest.mark.inductor("two")
 @pytest.mark.unfit(affine=SCALE_PER_ROW, pair=SCALE_PER_ROW)
 def test_row_12_view_is_of_the_class(agree: Any, kind: Any) -> None:
     agree(lambda w: w.view(12), lambda: (kind(3, 4, grad=True),), lambda args, out: out * 2)

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
 
-from subclass_aot import aot_compile, register_meta
+from subclass_aot import register_meta
 from subclass_aot.errors import DataDependentError, ShapeRuleError, SubclassAotError
 from subclass_aot.testing import difference
 
 
+@pytest.mark.inductor("two")
 @pytest.mark.parametrize(
     ("program", "operator"),
     [
@@ -24,11 +26,11 @@ from subclass_aot.testing import difference
     ],
     ids=["item", "if", "nonzero", "masked_select", "unique"],
 )
-def test_row_33_data_dependent_operator(kind: Any, program: Any, operator: str) -> None:
+def test_row_33_data_dependent_operator(kind: Any, program: Any, operator: str, build: Any) -> None:
     x = kind(3, 4)
     leaves = [leaf.clone() for leaf in kind.leaves(x)]
     with pytest.raises(DataDependentError) as info:
-        aot_compile(program)(x)
+        build(program)(x)
     message = str(info.value)
     assert operator in message and "test_refusals.py" in message and "Instead" in message
     assert all(a.equal(b) for a, b in zip(kind.leaves(x), leaves, strict=True))
@@ -42,15 +44,20 @@ def custom() -> Iterator[Any]:
         yield torch.ops.behaviours.twice.default
 
 
-def test_row_35_custom_operator_without_a_shape_rule(kind: Any, custom: Any) -> None:
+@pytest.mark.inductor("two")
+def test_row_35_custom_operator_without_a_shape_rule(kind: Any, custom: Any, compiler: str, build: Any) -> None:
     def program(x: Any) -> Any:
         return custom(x) + 1
 
     x = kind(3, 4)
     with pytest.raises(ShapeRuleError) as info:
-        aot_compile(program)(x)
+        build(program)(x)
     message = str(info.value)
     assert isinstance(info.value, SubclassAotError)
     assert "behaviours.twice" in message and "return custom(x) + 1" in message and "register_meta" in message
     register_meta(custom)(lambda x: torch.empty_like(x))
-    assert not difference(program(x), aot_compile(program)(x))
+    if compiler == "inductor":  # which asks torch for the shape: with an error of its own, until torch has a rule, too
+        with pytest.raises(UnsupportedOperatorException, match="behaviours.twice"):
+            build(program)(x)
+        torch.library.register_fake("behaviours::twice", lambda x: torch.empty_like(x))
+    assert not difference(program(x), build(program)(x))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from subclass_aot import WrapperTensor, aot_compile
+from subclass_aot import WrapperTensor
 from subclass_aot.testing import difference
 
 ALWAYS_THERE = "both of its inner tensors are always there"
@@ -27,9 +27,9 @@ def inside_another(x: Any) -> Any:
     return TwoTensor(x, x.clone())
 
 
-def follows_eager(program: Any, *calls: Any, reason: str) -> Any:
+def follows_eager(program: Any, *calls: Any, reason: str, build: Any) -> Any:
     """Each call gives what eager gives; all but the first are another signature, for a reason that names `reason`."""
-    compiled = aot_compile(program)
+    compiled = build(program)
     for arguments in (*calls, *calls):
         found = difference(program(*arguments), compiled(*arguments))
         assert not found, found
@@ -38,28 +38,31 @@ def follows_eager(program: Any, *calls: Any, reason: str) -> Any:
     return compiled
 
 
+@pytest.mark.inductor("affine")
 @pytest.mark.parametrize("wrap", [alone, inside_another])
 @pytest.mark.unfit(two=NO_CONTEXT, nested=NO_CONTEXT, pair=INSIDE)
-def test_row_06_context_value_changed(kind: Any, wrap: Any) -> None:
+def test_row_06_context_value_changed(kind: Any, wrap: Any, build: Any) -> None:
     def program(x: Any) -> Any:
         return x + 1
 
     once, twice = kind(3, 4), kind(3, 4)
     twice = type(twice)(twice.codes, twice.scale, twice.shift, 2)
-    follows_eager(program, (wrap(once),), (wrap(twice),), reason="context")
+    follows_eager(program, (wrap(once),), (wrap(twice),), reason="context", build=build)
 
 
+@pytest.mark.inductor("affine")
 @pytest.mark.parametrize("wrap", [alone, inside_another])
 @pytest.mark.unfit(two=ALWAYS_THERE, nested=ALWAYS_THERE, pair=INSIDE)
-def test_row_07_optional_inner_tensor_appears(kind: Any, wrap: Any) -> None:
+def test_row_07_optional_inner_tensor_appears(kind: Any, wrap: Any, build: Any) -> None:
     full = kind(3, 4)
     bare = type(full)(full.codes, full.scale)
     for calls in ([wrap(bare)], [wrap(full)]), ([wrap(full)], [wrap(bare)]):
-        follows_eager(lambda x: x + 1, *calls, reason="shift")
+        follows_eager(lambda x: x + 1, *calls, reason="shift", build=build)
 
 
-def test_row_08_outer_size_changed(kind: Any) -> None:
-    follows_eager(lambda x: x * 2, (kind(3, 4),), (kind(5, 4),), reason="[5, 4]")
+@pytest.mark.inductor("two")
+def test_row_08_outer_size_changed(kind: Any, build: Any) -> None:
+    follows_eager(lambda x: x * 2, (kind(3, 4),), (kind(5, 4),), reason="[5, 4]", build=build)
 
 
 def outside(cls: Any, like: torch.Tensor) -> Any:
@@ -90,11 +93,12 @@ class WithNone(torch.Tensor):
         return func(*plain, *args[len(plain) :], **(kwargs or {}))
 
 
+@pytest.mark.inductor
 @pytest.mark.parametrize("wrap", [alone, inside_another])
-def test_row_23_inner_attribute_is_none(wrap: Any) -> None:
+def test_row_23_inner_attribute_is_none(wrap: Any, build: Any) -> None:
     x, extra = torch.rand(3), torch.rand(3)
     calls = ((wrap(WithNone(x, None)),), (wrap(WithNone(x, extra)),))
-    follows_eager(lambda s: s * 2, *calls, reason="extra")
+    follows_eager(lambda s: s * 2, *calls, reason="extra", build=build)
 
 
 @pytest.mark.parametrize("wrap", [alone, inside_another])
@@ -164,14 +168,15 @@ def _inner(x: Any) -> list[torch.Tensor]:
     return [*x.more, *x.named.values()]
 
 
+@pytest.mark.inductor
 @pytest.mark.parametrize("make", [bag, hand_bag, lambda grad: TwoTensor(bag(False), bag(False)).requires_grad_(grad)])
-def test_row_24_inner_attribute_is_a_list_or_dict(make: Any) -> None:
+def test_row_24_inner_attribute_is_a_list_or_dict(make: Any, build: Any) -> None:
     def program(x: Any, w: Any) -> Any:
         w.mul_(2)
         return x * w
 
     runs = []
-    for function in (program, aot_compile(program)):
+    for function in (program, build(program)):
         x, w = make(True), make(False)
         out = function(x, w)
         (gradient,) = torch.autograd.grad(out.sum(), x)
@@ -207,6 +212,7 @@ def test_row_32_python_values_are_constants_of_the_signature(agree: Any, kind: A
     assert len(compiled.recompiles) == 5
 
 
+@pytest.mark.inductor("two")
 @pytest.mark.unfit(affine=NO_CONVERSION, pair=NO_CONVERSION)
 def test_row_32_dtype_argument(agree: Any, kind: Any) -> None:
     compiled = agree(lambda x, dtype: x.to(dtype) * 2, lambda: (kind(3, 4), torch.float64))

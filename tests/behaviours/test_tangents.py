@@ -41,10 +41,11 @@ def test_row_05_output_written_between_forward_and_backward(agree: Any, kind: An
     agree(lambda p: p.exp(), lambda: (kind(3, 4, grad=True),), later)
 
 
-def test_row_10_gradient_object_is_never_touched(kind: Any) -> None:
+@pytest.mark.inductor("two")
+def test_row_10_gradient_object_is_never_touched(kind: Any, build: Any) -> None:
     """Each leaf of the gradient is transposed in memory; the gradient itself says that it is contiguous."""
     x = kind(3, 4, grad=True)
-    compiled = aot_compile(lambda x: x * 2)
+    compiled = build(lambda x: x * 2)
     out = compiled(x)
     gradient = rebuilt(gradient_for(out), lambda leaf: leaf.t().contiguous().t())
     if isinstance(gradient, TwoTensor):
@@ -83,22 +84,24 @@ def test_row_17_no_gradient_reaches_an_input(agree: Any, kind: Any) -> None:
     agree(program, lambda: (kind(3, 4, grad=True), kind(3, 4, grad=True, seed=1)), later)
 
 
+@pytest.mark.inductor("two")
 @pytest.mark.unfit(affine=DENSE_GRADIENTS)
-def test_row_18_dense_gradient_for_a_wrapper(kind: Any) -> None:
-    out = aot_compile(lambda x: x * 2)(kind(3, 4, grad=True))
+def test_row_18_dense_gradient_for_a_wrapper(kind: Any, build: Any) -> None:
+    out = build(lambda x: x * 2)(kind(3, 4, grad=True))
     with pytest.raises(TangentError) as info:
         out.backward(torch.ones(3, 4))
     for text in ("output 0", "Expected: TwoTensor", "Got:      Tensor (dense)", "a gradient of the expected class"):
         assert text in str(info.value)
 
 
+@pytest.mark.inductor("affine")
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.unfit(two=NO_CONVERSION, nested=NO_CONVERSION, pair=NO_CONVERSION)
-def test_row_18_declared_conversion(kind: Any, dense: bool) -> None:
+def test_row_18_declared_conversion(kind: Any, dense: bool, build: Any) -> None:
     """A wrapper that says `to_plain` is a gradient for what has dense gradients."""
     x, y = kind(3, 4, grad=True), kind(3, 4, grad=True)
     gradient = kind(3, 4, seed=1)
-    aot_compile(lambda x: x * 2)(x).backward(gradient.to_plain() if dense else gradient)
+    build(lambda x: x * 2)(x).backward(gradient.to_plain() if dense else gradient)
     (y * 2).backward(gradient.to_plain())
     assert not difference(y.grad, x.grad, strides=False)
 
@@ -136,11 +139,12 @@ class Marked(WrapperTensor, fallback="each"):
         return self.value if expected_type is torch.Tensor else None
 
 
+@pytest.mark.inductor
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: TwoTensor(x, x.clone())])
-def test_row_19_gradient_with_another_context(wrap: Any) -> None:
+def test_row_19_gradient_with_another_context(wrap: Any, build: Any) -> None:
     x = wrap(Marked(torch.ones(3, 4), 1)).requires_grad_()
     gradient = wrap(Marked(torch.arange(12.0).view(3, 4), 2))
-    aot_compile(lambda x: x * 3)(x).backward(gradient)
+    build(lambda x: x * 3)(x).backward(gradient)
     assert not difference(wrap(Marked(torch.arange(12.0).view(3, 4) * 3, 1)), x.grad)
 
 
@@ -150,6 +154,7 @@ def test_row_19_gradient_of_another_class_through_the_hook() -> None:
     torch.testing.assert_close(x.grad, torch.arange(3.0) * 3)
 
 
+@pytest.mark.inductor("two")
 @pytest.mark.parametrize("strided", [lambda x: x.t().contiguous().t(), lambda x: x[:1, :1].clone().expand(3, 4)])
 def test_row_19_gradient_with_other_strides(agree: Any, kind: Any, strided: Any) -> None:
     def later(args: Any, out: Any) -> Any:
@@ -158,9 +163,10 @@ def test_row_19_gradient_with_other_strides(agree: Any, kind: Any, strided: Any)
     agree(lambda x: x * x, lambda: (kind(3, 4, grad=True),), later)
 
 
-def test_row_29_double_backward_says_how_to_get_it(kind: Any) -> None:
+@pytest.mark.inductor("two")
+def test_row_29_double_backward_says_how_to_get_it(kind: Any, build: Any) -> None:
     x = kind(3, 4, grad=True)
-    compiled = aot_compile(lambda x: (x * x).sin())
+    compiled = build(lambda x: (x * x).sin())
     (gradient,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
     expected = kind(3, 4, grad=True)
     (first,) = torch.autograd.grad((expected * expected).sin().sum(), expected)
@@ -169,6 +175,7 @@ def test_row_29_double_backward_says_how_to_get_it(kind: Any) -> None:
         gradient.sum().backward()
 
 
+@pytest.mark.inductor("two")
 def test_row_29_second_derivative_inside(agree: Any, kind: Any) -> None:
     def program(x: Any) -> Any:
         (gradient,) = torch.autograd.grad((x * x * x).sum(), x, create_graph=True)
@@ -177,11 +184,12 @@ def test_row_29_second_derivative_inside(agree: Any, kind: Any) -> None:
     agree(program, lambda: (kind(3, 4, grad=True),), lambda args, out: torch.autograd.grad(out.sum(), args[0]))
 
 
-def test_row_30_what_is_saved_is_dense(kind: Any) -> None:
+@pytest.mark.inductor("two")
+def test_row_30_what_is_saved_is_dense(kind: Any, build: Any) -> None:
     """The backward graph is given dense tensors."""
     given: list[type] = []
 
-    def compiler(graph: Any, inputs: Any) -> Any:
+    def spy(graph: Any, inputs: Any) -> Any:
         def run(values: list[Any]) -> Any:
             given.extend(map(type, values))
             return graph.forward(*values)
@@ -189,5 +197,5 @@ def test_row_30_what_is_saved_is_dense(kind: Any) -> None:
         return run
 
     x, y = kind(3, 4, grad=True), kind(3, 4, grad=True, seed=1)
-    (aot_compile(lambda x, y: (x * y).sin() * y, bw_compiler=compiler)(x, y)).sum().backward()
+    (build(lambda x, y: (x * y).sin() * y, bw_compiler=spy)(x, y)).sum().backward()
     assert len(given) > 2 and set(given) == {torch.Tensor}
