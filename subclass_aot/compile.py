@@ -12,7 +12,7 @@ import optree
 from subclass_aot import runtime
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.guards import Guard
-from subclass_aot.trace import Arguments, JointSignature, flatten, trace_arguments
+from subclass_aot.trace import Again, Arguments, JointSignature, flatten, trace_arguments
 
 
 def aot_compile(
@@ -23,6 +23,7 @@ def aot_compile(
     partition_fn: PartitionFn | None = None,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     cache_limit: int = 64,
+    double_backward: bool = False,
 ) -> CompiledFunction:
     """Compiles a function or module ahead of time, wrapper tensors included.
 
@@ -41,6 +42,9 @@ def aot_compile(
             `functorch.compile.min_cut_rematerialization_partition`. The default saves what backward reads.
         decompositions: Operators to replace while tracing, as in AOTAutograd: operator to function.
         cache_limit: How many signatures are kept; the one used longest ago goes first.
+        double_backward: Whether gradients can be differentiated in turn, as often as one likes. With
+            `create_graph=True`, backward then runs a compiled function that computes forward again. Refused, when the
+            function is traced, for what would not come out the same again.
 
     Returns:
         A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.
@@ -52,7 +56,7 @@ def aot_compile(
     >>> x.grad
     tensor([2., 2., 2.])
     """
-    return CompiledFunction(fn, fw_compiler, bw_compiler, partition_fn, decompositions, cache_limit)
+    return CompiledFunction(fn, fw_compiler, bw_compiler, partition_fn, decompositions, cache_limit, double_backward)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +100,7 @@ class CompiledFunction:
         partition_fn: PartitionFn | None,
         decompositions: Mapping[Any, Callable[..., Any]] | None,
         cache_limit: int,
+        double_backward: bool = False,
     ) -> None:
         self.fn = fn
         self.recompiles: list[str] = []
@@ -104,6 +109,9 @@ class CompiledFunction:
         self._partition_fn = partition_fn
         self._decompositions = {**self._forward.decompositions(), **(decompositions or {})}
         self._cache_limit = cache_limit
+        options = (fw_compiler, bw_compiler, partition_fn, decompositions, cache_limit, double_backward)
+        self._compile_alike = lambda other: CompiledFunction(other, *options)
+        self._double_backward = double_backward
         self._specializations: list[Specialization] = []
         functools.update_wrapper(self, fn, updated=())
 
@@ -148,11 +156,16 @@ class CompiledFunction:
         facts = runtime.facts(arguments, leaves, state)
         trace = trace_arguments(self.fn, arguments, self._decompositions)
         graphs = runtime.split(trace, self._partition_fn)
+        twice = None
+        if self._double_backward and graphs.backward is not None:
+            again = Again.of(self.fn, arguments)
+            repeats_draws = self._forward is runtime.BACKENDS["eager"]
+            twice = runtime.Twice(trace.signature, graphs, again, self._compile_alike, repeats_draws)
         forward = self._forward.compile(graphs.forward, runtime.example_inputs(graphs.forward), False)
         backward = None
         if graphs.backward is not None:
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
-        entry = runtime.make_entry(trace.signature, graphs, forward, backward)
+        entry = runtime.make_entry(trace.signature, graphs, forward, backward, twice)
         guard = runtime.make_guard(arguments, trace.signature, leaves, state)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
         reason = self._reason(facts)

@@ -22,6 +22,7 @@ from subclass_aot.runtime import counters, tangents
 from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
+from subclass_aot.runtime.twice import Twice
 from subclass_aot.trace import (
     AliasOfLeaf,
     Computed,
@@ -54,20 +55,38 @@ class Entry:
 
 
 def make_entry(
-    signature: JointSignature, graphs: Graphs, forward: BoxedFunction, backward: BoxedFunction | None
+    signature: JointSignature,
+    graphs: Graphs,
+    forward: BoxedFunction,
+    backward: BoxedFunction | None,
+    twice: Twice | None = None,
 ) -> Entry:
-    """Generates the code that runs compiled graphs for one signature."""
-    return _EntryWriter(signature, graphs, forward, backward).write()
+    """Generates the code that runs compiled graphs for one signature.
+
+    Args:
+        signature: The signature.
+        graphs: Its graphs.
+        forward: The forward graph, compiled.
+        backward: The backward graph, compiled.
+        twice: What makes gradients differentiable, if that was asked for.
+    """
+    return _EntryWriter(signature, graphs, forward, backward, twice).write()
 
 
 class _EntryWriter:
     def __init__(
-        self, signature: JointSignature, graphs: Graphs, forward: BoxedFunction, backward: BoxedFunction | None
+        self,
+        signature: JointSignature,
+        graphs: Graphs,
+        forward: BoxedFunction,
+        backward: BoxedFunction | None,
+        twice: Twice | None = None,
     ) -> None:
         self.signature = signature
         self.graphs = graphs
         self.forward = forward
         self.backward = backward
+        self.twice = twice
         self.made = [value for _, value in signature.rewritten]
         self.made += [o for o in signature.outputs if isinstance(o, Value)]
         self.made += signature.hidden
@@ -75,6 +94,7 @@ class _EntryWriter:
         self.wanted = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
         self.counts = bool(signature.counted or signature.written_leaves or signature.reshaped)
         self.checked_wrappers = self._wrappers_to_check()
+        self.without_gradient = 3 + self.counts + (twice is not None)  # leaves, extra, written, checked, kept
 
     def write(self) -> Entry:
         forward = self.write_forward()
@@ -83,7 +103,8 @@ class _EntryWriter:
         if self.signature.needs_backward:
             backward = self.write_backward()
             sources["backward"] = backward.__source__  # type: ignore[attr-defined]
-            members = {"forward": staticmethod(forward), "backward": staticmethod(once_differentiable(backward))}
+            chosen = once_differentiable(backward) if self.twice is None else self.twice.differentiable(backward)
+            members = {"forward": staticmethod(forward), "backward": staticmethod(chosen)}
             function: Any = type("Compiled", (torch.autograd.Function,), members)
             runner = function.apply
         call = self.write_call(runner)
@@ -94,13 +115,18 @@ class _EntryWriter:
     def write_forward(self) -> Callable[..., Any]:
         """`forward(ctx, leaves, extra, checked, *values)`; without gradients `forward(leaves, extra)`.
 
+        With second derivatives `kept` stands before `values`: it leads autograd to what they need.
+
         Values through which no gradient goes are left in the list `extra`, where autograd does not see them. For a
         graph that writes there is one more parameter after `extra`: the version counters to settle.
         """
         signature, training = self.signature, self.signature.needs_backward
         values = ["x" + str(i) for i in self.wanted]
         written = ["written"] * self.counts
-        params = ["ctx", "leaves", "extra", *written, "checked", *values] if training else ["leaves", "extra", *written]
+        kept = ["kept"] * (self.twice is not None)
+        params = ["leaves", "extra", *written]
+        if training:
+            params = ["ctx", *params, "checked", *kept, *values]
         source = Source("forward", ", ".join(params), "Runs the forward graph on leaves, and wraps what it computed.")
         source.line(f"inputs = {self._graph_inputs(source)}")
         computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
@@ -236,7 +262,7 @@ class _EntryWriter:
         self._unpack(source, outputs + written, self.backward, "backward")
         for target, value in zip(live, written, strict=True):
             source.line(f"{target}.copy_({value})")
-        results = ["None"] * (3 + self.counts)  # for `leaves`, `extra`, `written` and `checked`
+        results = ["None"] * self.without_gradient
         for i in self.wanted:
             gradient = self.signature.gradients[i]
             results.append("None" if gradient is None else self._wrap(source, gradient, outputs))
@@ -312,7 +338,8 @@ class _EntryWriter:
             through = [n for n, t in zip(made, self.through_autograd, strict=True) if t]
             arguments = "".join(f", {values[i]}" for i in self.wanted)
             beside = ", ".join(values[i] for i in self._checked_beside())
-            source.line(f"({', '.join(through)},) = {run}(leaves, extra{written}, [{beside}]{arguments})")
+            kept = "" if self.twice is None else f", {source.const(self.twice.keep, 'keep')}(values)"
+            source.line(f"({', '.join(through)},) = {run}(leaves, extra{written}, [{beside}]{kept}{arguments})")
         else:
             if self.wanted:  # a result without gradients, of leaves that have some
                 with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):

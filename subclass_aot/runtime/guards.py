@@ -12,7 +12,15 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import AbsentMeta, ContainerMeta, PlainTensorMeta, SubclassCreationMeta
-from subclass_aot.trace import ArgumentPlace, Arguments, JointSignature, ModulePlace, has_storage, storage_groups
+from subclass_aot.trace import (
+    AUTOCAST_DEVICES,
+    ArgumentPlace,
+    Arguments,
+    JointSignature,
+    ModulePlace,
+    has_storage,
+    storage_groups,
+)
 
 Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
 """`guard(argument_leaves, treespec)` gives the tensors of a call and their flat slots, or None if it does not fit."""
@@ -26,7 +34,7 @@ def global_state() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.are_deterministic_algorithms_enabled(),
     ]
-    for device in _AUTOCAST_DEVICES:
+    for device in AUTOCAST_DEVICES:
         on = torch.is_autocast_enabled(device)
         state.append(torch.get_autocast_dtype(device) if on else None)
     return tuple(state)
@@ -263,6 +271,3 @@ def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
 
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_AUTOCAST_DEVICES = ("cpu",) + (
-    (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]
-)

@@ -106,7 +106,7 @@ def _viewed(node: fx.Node) -> fx.Node | None:
 def _forward(joint: fx.GraphModule, outputs: Any, saved: list[fx.Node]) -> fx.GraphModule:
     needed: set[fx.Node] = set()
     todo = [n for n in (*outputs, *saved) if n is not None]
-    todo += [n for n in joint.graph.nodes if _draws(n) and not is_backward(n)]
+    todo += [n for n in joint.graph.nodes if draws(n) and not is_backward(n)]
     while todo:
         node = todo.pop()
         if node not in needed:
@@ -141,7 +141,8 @@ def _backward(
     return _torch.make_graph_module(joint, graph, "Backward")
 
 
-def _draws(node: fx.Node) -> bool:
+def draws(node: fx.Node) -> bool:
+    """True if a node draws random numbers."""
     return node.op == "call_function" and hasattr(node.target, "_schema") and effects_of(node.target).random
 
 

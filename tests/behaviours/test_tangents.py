@@ -1,4 +1,4 @@
-"""Rows 5, 10, 17 to 19, 29 and 30: gradients that come in, and what is kept for them."""
+"""Rows 5, 10, 17 to 19 and 30: gradients that come in, and what is kept for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import WrapperTensor, aot_compile
-from subclass_aot.errors import DoubleBackwardError, TangentError
+from subclass_aot.errors import TangentError
 from subclass_aot.testing import dense_leaves, difference, rebuilt
 from subclass_aot.wrapper import plain_tangent
 
@@ -156,25 +156,6 @@ def test_row_19_gradient_with_other_strides(agree: Any, kind: Any, strided: Any)
         return torch.autograd.grad(out, args[0], rebuilt(gradient_for(out), strided))
 
     agree(lambda x: x * x, lambda: (kind(3, 4, grad=True),), later)
-
-
-def test_row_29_double_backward_says_how_to_get_it(kind: Any) -> None:
-    x = kind(3, 4, grad=True)
-    compiled = aot_compile(lambda x: (x * x).sin())
-    (gradient,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
-    expected = kind(3, 4, grad=True)
-    (first,) = torch.autograd.grad((expected * expected).sin().sum(), expected)
-    assert not difference(first, gradient.detach(), strides=False)
-    with pytest.raises(DoubleBackwardError, match="compiled.fn"):
-        gradient.sum().backward()
-
-
-def test_row_29_second_derivative_inside(agree: Any, kind: Any) -> None:
-    def program(x: Any) -> Any:
-        (gradient,) = torch.autograd.grad((x * x * x).sum(), x, create_graph=True)
-        return gradient * 2
-
-    agree(program, lambda: (kind(3, 4, grad=True),), lambda args, out: torch.autograd.grad(out.sum(), args[0]))
 
 
 def test_row_30_what_is_saved_is_dense(kind: Any) -> None:
