@@ -162,10 +162,11 @@ class CompiledFunction:
             repeats_draws = self._forward is runtime.BACKENDS["eager"]
             twice = runtime.Twice(trace.signature, graphs, again, self._compile_alike, repeats_draws)
         forward = self._forward.compile(graphs.forward, runtime.example_inputs(graphs.forward), False)
-        backward = None
+        backward = others = None
         if graphs.backward is not None:
+            others = runtime.OtherTangents(trace, graphs, self._backward.compile)
             backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
-        entry = runtime.make_entry(trace.signature, graphs, forward, backward, twice)
+        entry = runtime.make_entry(trace.signature, graphs, forward, backward, others, twice)
         guard = runtime.make_guard(arguments, trace.signature, leaves, state)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
         reason = self._reason(facts)

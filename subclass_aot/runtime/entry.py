@@ -22,6 +22,7 @@ from subclass_aot.runtime import counters, tangents
 from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
+from subclass_aot.runtime.other_tangents import OtherTangents
 from subclass_aot.runtime.twice import Twice
 from subclass_aot.trace import (
     AliasOfLeaf,
@@ -59,6 +60,7 @@ def make_entry(
     graphs: Graphs,
     forward: BoxedFunction,
     backward: BoxedFunction | None,
+    others: OtherTangents | None,
     twice: Twice | None = None,
 ) -> Entry:
     """Generates the code that runs compiled graphs for one signature.
@@ -68,9 +70,10 @@ def make_entry(
         graphs: Its graphs.
         forward: The forward graph, compiled.
         backward: The backward graph, compiled.
+        others: What to do with gradients of other kinds than the backward graph is for.
         twice: What makes gradients differentiable, if that was asked for.
     """
-    return _EntryWriter(signature, graphs, forward, backward, twice).write()
+    return _EntryWriter(signature, graphs, forward, backward, others, twice).write()
 
 
 class _EntryWriter:
@@ -80,12 +83,14 @@ class _EntryWriter:
         graphs: Graphs,
         forward: BoxedFunction,
         backward: BoxedFunction | None,
-        twice: Twice | None = None,
+        others: OtherTangents | None,
+        twice: Twice | None,
     ) -> None:
         self.signature = signature
         self.graphs = graphs
         self.forward = forward
         self.backward = backward
+        self.others = others
         self.twice = twice
         self.made = [value for _, value in signature.rewritten]
         self.made += [o for o in signature.outputs if isinstance(o, Value)]
@@ -243,6 +248,8 @@ class _EntryWriter:
         names = [f"tangent_{i}" for i in range(len(metas))]
         params = ", ".join(["ctx", *names])
         source = Source("backward", params, "Unwraps tangents, runs the backward graph, wraps gradients.")
+        if self.others is not None:
+            self._hand_over(source, self.others, names)
         saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
         ignored = [source.fresh("checked") for _ in self.checked_wrappers]
         if saved or ignored:
@@ -269,6 +276,35 @@ class _EntryWriter:
         source.line(f"return ({', '.join(results)},)")
         return source.build()
 
+    def _hand_over(self, source: Source, others: OtherTangents, names: list[str]) -> None:
+        """Appends what hands gradients of another kind over to `others`."""
+        wrong = [self._wrong(source, n, *kind) for n, kind in zip(names, self.signature.tangents, strict=True)]
+        where = [self._path_of_tangent(i) for i in range(len(names))]
+        take = source.const(functools.partial(others.take, self._write_other, where), "other_kind")
+        with source.block(f"if {' or '.join(wrong)}:"):
+            source.line(f"run, {', '.join(names)} = {take}({', '.join(names)})")
+            source.line(f"if run is not None: return run(ctx, {', '.join(names)})")
+
+    def _wrong(self, source: Source, name: str, meta: ValueMeta, specs: Sequence[Any]) -> str:
+        """The condition that a gradient is not of the kind that was traced."""
+        if not isinstance(meta, SubclassCreationMeta):
+            return f"hasattr({name}, '__tensor_flatten__')"
+        if meta.context is None and all(isinstance(x, PlainTensorMeta) for x in meta.attrs.values()):
+            cls, dense = source.const(meta.cls, meta.cls.__name__), source.const(torch.Tensor, "Tensor")
+            wrong = [f"type({name}) is not {cls}"]
+            for a, spec in zip(meta.attrs, specs, strict=True):
+                size, dtype = source.const(spec.size, "size"), source.const(spec.dtype, "dtype")
+                wrong.append(f"type({name}.{a}) is not {dense}")
+                wrong.append(f"{name}.{a}.size() != {size} or {name}.{a}.dtype is not {dtype}")
+            return f"{name} is not None and ({' or '.join(wrong)})"
+        fits = source.const(tangents.fits, "fits")
+        kind = f"{source.const(meta, 'meta')}, {source.const(specs, 'specs')}"
+        return f"{name} is not None and not {fits}({name}, {kind})"
+
+    def _write_other(self, signature: JointSignature, graphs: Graphs, backward: BoxedFunction) -> Callable[..., Any]:
+        """The backward for other tangents, after the same forward."""
+        return _EntryWriter(signature, graphs, self.forward, backward, None, self.twice).write_backward()
+
     def _tangent(self, source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], where: str) -> list[str]:
         """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves."""
         leaves = [source.fresh(f"{name}_{i}") for i in range(len(specs))]
@@ -278,20 +314,6 @@ class _EntryWriter:
             for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
                 source.line(f"{leaf} = {zeros}({constant})" if isinstance(spec, Spec) else f"{leaf} = {constant}")
         with source.block("else:"):
-            coerce = source.const(tangents.coerced, "coerced")
-            wrong = f"hasattr({name}, '__tensor_flatten__')"
-            m = source.const(meta, "meta")
-            if isinstance(meta, SubclassCreationMeta):
-                simple = meta.context is None and all(isinstance(x, PlainTensorMeta) for x in meta.attrs.values())
-                cls = source.const(meta.cls, meta.cls.__name__)
-                fits = source.const(tangents.fits, "fits")
-                wrong = f"not {fits}({name}, {m})"
-                if simple:
-                    dense = source.const(torch.Tensor, "Tensor")
-                    wrong = " or ".join(
-                        [f"type({name}) is not {cls}", *(f"type({name}.{a}) is not {dense}" for a in meta.attrs)]
-                    )
-            source.line(f"if {wrong}: {name} = {coerce}({name}, {m}, {where!r})")
             parts = emit_unwrap(source, meta, name, where=where, append_symints=False, check=False)
             restride = source.const(tangents.restrided, "restrided")
             for leaf, part, spec, constant in zip(leaves, parts, specs, constants, strict=True):

@@ -19,6 +19,7 @@ from subclass_aot.trace.outputs import SameAsOutput as SameAsOutput
 from subclass_aot.trace.outputs import Value as Value
 from subclass_aot.trace.outputs import ViewOfBase as ViewOfBase
 from subclass_aot.trace.outputs import ViewOfInput as ViewOfInput
+from subclass_aot.trace.partition import backward_from as backward_from
 from subclass_aot.trace.partition import default_partition as default_partition
 from subclass_aot.trace.partition import draws as draws
 from subclass_aot.trace.partition import is_backward as is_backward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,10 +46,14 @@ class JointTrace:
             `spec`, `stack_trace` and `partitioner_tag` in its `meta`, placeholders also `meaning`; the output node
             has the `meanings` of all outputs.
         signature: What goes in and comes out.
+        with_tangents: Goes backward once more, for tangents of other kinds: `with_tangents(tangents)` takes a tensor of
+            the kind for each tangent, None for the kind it is traced for. The forward part of what it gives is the
+            same, node by node. None where nothing needs a gradient.
     """
 
     graph_module: fx.GraphModule
     signature: JointSignature
+    with_tangents: Callable[[Sequence[torch.Tensor | None]], JointTrace] | None = None
 
 
 def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
@@ -113,8 +118,22 @@ class _Trace:
             self.make_inputs()
             results = self.forward()
             self.read_outputs(results)
+            self.forward_part = self.recorder.mark()
             self.backward()
-        return self.finish()
+        trace = self.finish()
+        del self.fn, self.arguments, self.real_leaves
+        self.recorder.forget_tensors()
+        return dataclasses.replace(trace, with_tangents=self.again) if self.tangents else trace
+
+    def again(self, kinds: Sequence[torch.Tensor | None]) -> JointTrace:
+        """See `JointTrace.with_tangents`."""
+        with _one_at_a_time, torch.inference_mode(False), torch.enable_grad():
+            twins = [None if kind is None else MetaTensor.like(kind.detach()) for kind in kinds]
+            self.recorder.rewind(self.forward_part)
+            with reads_are_refused(), without_hooks(), self.recorder, _torch.force_view_tracking(True):
+                self.backward(twins)
+            self.recorder.forget_tensors()
+            return self.finish()
 
     def make_inputs(self) -> None:
         """Placeholders for leaves, and traced twins of the inputs made of them."""
@@ -142,6 +161,7 @@ class _Trace:
                 self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])  # type: ignore[no-untyped-call]
         self.gradient_functions = [t.grad_fn for t in self.traced]
         self.requires_grad = [t.requires_grad for t in self.traced]
+        self.are_leaves = [real.is_leaf for real in self.arguments.values]
         self.versions = [versions(t, m) for t, m in zip(self.traced, self.plan.metas, strict=True)]
 
     def forward(self) -> list[Any]:
@@ -241,7 +261,8 @@ class _Trace:
                 paths = " and ".join(self.paths[j] for j in (i, *connected))
                 raise MutationError(refusals.SHARED_GRADIENT.format(paths=paths))
 
-    def backward(self) -> None:
+    def backward(self, kinds: Sequence[Any] = ()) -> None:
+        """Computes gradients; for tangents of the kinds given, where they are not the expected ones."""
         self.tangents: list[tuple[ValueMeta, tuple[Any, ...]]] = []
         self.backward_writes: list[int] = []
         self.gradients: list[Value | None] = [None] * len(self.starts)
@@ -253,10 +274,14 @@ class _Trace:
         if not self.differentiable or not wanted:
             return
         self.recorder.phase = "backward"
-        tangents = self.make_tangents()
+        tangents = self.make_tangents(kinds or [None] * len(self.differentiable))
         with torch.autocast("cpu", enabled=False):
             gradients: Sequence[torch.Tensor | None] = torch.autograd.grad(
-                self.differentiable, [self.starts[i] for i in wanted], tangents, allow_unused=True
+                self.differentiable,
+                [self.starts[i] for i in wanted],
+                tangents,
+                retain_graph=True,  # for tangents of other kinds
+                allow_unused=True,
             )
         for i, gradient in zip(wanted, gradients, strict=True):
             if gradient is None:
@@ -289,10 +314,13 @@ class _Trace:
             kind = type(lost).__name__ if not isinstance(lost, MetaTensor) else "tensor made in it"
             raise TraceError(refusals.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
 
-    def make_tangents(self) -> tuple[Any, ...]:
+    def make_tangents(self, kinds: Sequence[Any]) -> tuple[Any, ...]:
         """Placeholders for the gradients that come in; their specs are known once the forward has run."""
         with torch.no_grad():
-            plain = [plain_tangent(t.detach()) for t in self.differentiable]
+            plain = [
+                plain_tangent(t.detach()) if kind is None else kind
+                for t, kind in zip(self.differentiable, kinds, strict=True)
+            ]
         plan = FlattenPlan.of(plain, count_symints=False, where="tangents")
         leaves = plan.unwrap(plain)
         number = 0
@@ -308,12 +336,13 @@ class _Trace:
         return plan.wrap(leaves)
 
     def finish(self) -> JointTrace:
-        results = [leaf.tag for leaf in (*self.computed, *self.gradient_leaves)]
         recorder, new_values = self.recorder, []
+        node_of = recorder.node_of
+        results = [node_of(leaf) for leaf in (*self.computed, *self.gradient_leaves)]
         if recorder.mutates:
-            written = [self.leaves[s].tag for s in self.written_leaves]
-            slots = {s: self.leaves[s].tag for base in self.bases for s in base.slots}
-            live = [self.leaves[s].tag for s in self.backward_writes]
+            written = [node_of(self.leaves[s]) for s in self.written_leaves]
+            slots = {s: node_of(self.leaves[s]) for base in self.bases for s in base.slots}
+            live = [node_of(self.leaves[s]) for s in self.backward_writes]
             functional = remove_mutations(recorder, results, written, self.bases, slots, live)
             recorder, new_values = functional.recorder, functional.new_values
             results = functional.results + functional.live_values
@@ -337,11 +366,9 @@ class _Trace:
 
     def signature(self, num_forward: int) -> JointSignature:
         inputs = []
-        for i, real in enumerate(self.arguments.values):
+        for i, is_leaf in enumerate(self.are_leaves):
             specs = tuple(self.specs[s] for s in self.plan.index_map.flat_of(i))
-            inputs.append(
-                Input(self.paths[i], self.plan.metas[i], specs, self.starts[i].requires_grad, real.is_leaf)
-            )
+            inputs.append(Input(self.paths[i], self.plan.metas[i], specs, self.starts[i].requires_grad, is_leaf))
         return JointSignature(
             inputs=tuple(inputs),
             index_map=self.plan.index_map,

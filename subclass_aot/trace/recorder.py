@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -50,6 +51,16 @@ _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to
   Was it kept from an earlier trace (in an attribute, a global, a cache)? Pass it as an argument instead."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Mark:
+    """What was recorded up to some moment, safe from what is done to the graph afterwards."""
+
+    nodes: list[tuple[fx.Node, Any, Any]]
+    constants: dict[str, torch.Tensor]
+    written: dict[MetaTensor, set[Phase]]
+    reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]]
+
+
 class Recorder(Stream):
     """Records the operators on leaves as an `fx.Graph`, as written: with mutations, views and duplicates.
 
@@ -76,7 +87,39 @@ class Recorder(Stream):
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._not_detached: torch.Tensor | None = None
         self._last_placeholder: fx.Node | None = None
+        self._copies: dict[fx.Node, fx.Node] = {}  # after `rewind`: nodes of this graph, by those of the first
         self._stacks: dict[int, tuple[Any, ...]] = {}
+
+    def mark(self) -> Mark:
+        """What `rewind` needs to come back to this moment."""
+        nodes = [(node, node.args, node.kwargs) for node in self.graph.nodes]
+        written = {leaf: set(phases) for leaf, phases in self.written.items()}
+        return Mark(nodes, dict(self.constants), written, list(self.reshaped))
+
+    def rewind(self, mark: Mark) -> None:
+        """Goes on from `mark`, in another graph. Leaves that were recorded by then belong to that one from now on."""
+        self.graph, self._copies = fx.Graph(), {}
+        for node, args, kwargs in mark.nodes:
+            args, kwargs = fx.map_arg((args, kwargs), self._copies.__getitem__)
+            copy = self._copies[node] = self.graph.create_node(node.op, node.target, args, kwargs, node.name)
+            copy.meta = dict(node.meta)
+            if node.op == "placeholder":
+                self._last_placeholder = copy
+        self.constants, self.reshaped = dict(mark.constants), list(mark.reshaped)
+        self.written = {leaf: set(phases) for leaf, phases in mark.written.items()}
+
+    def node_of(self, leaf: MetaTensor) -> fx.Node:
+        """The node that computes `leaf`.
+
+        Raises:
+            LookupError: It belongs to another trace.
+        """
+        node: fx.Node = leaf.tag
+        return node if node.graph is self.graph else self._copies[node]
+
+    def forget_tensors(self) -> None:
+        """Lets go of the real tensors that leaves stand for."""
+        self._stand_ins.clear()
 
     def placeholder(self, name: str, spec: Spec, meaning: str = "") -> MetaTensor:
         """A new graph input."""
@@ -116,7 +159,7 @@ class Recorder(Stream):
         return self._leaf(Spec.of(tensor), self.graph.create_node("get_attr", name))
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
-        return known_value(leaf.tag, self.constants, {owner.tag for owner in self.written})
+        return known_value(self.node_of(leaf), self.constants, {self.node_of(owner) for owner in self.written})
 
     @property
     def mutates(self) -> bool:
@@ -201,10 +244,7 @@ class Recorder(Stream):
     def _node_of(self, value: Any) -> Any:
         kind = type(value)
         if kind is MetaTensor:
-            node = value.tag
-            if node.graph is not self.graph:
-                raise LookupError
-            return node
+            return self.node_of(value)
         if kind is list or kind is tuple:
             return [self._node_of(v) for v in value]
         return value
