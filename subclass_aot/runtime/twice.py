@@ -7,6 +7,7 @@ can be differentiated as often as one likes, since it is compiled with `double_b
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -63,9 +64,7 @@ class Twice:
     ) -> None:
         self._draws = _check(signature, graphs, repeats_draws)
         self._changed = _changed(signature)
-        self._signature = signature
-        self._again = again
-        self._vjp = compiled(self._gradients)
+        self._vjp = compiled(functools.partial(_gradients, signature, again, self._changed))
 
     def keep(self, values: list[torch.Tensor]) -> torch.Tensor:
         """Keeps the inputs as they are before the call; what it returns is an input of the compiled `Function`."""
@@ -87,18 +86,6 @@ class Twice:
 
         return chosen
 
-    def _gradients(self, values: list[torch.Tensor], tangents: list[Any]) -> tuple[Any, ...]:
-        """The vjp. It writes into none of its arguments."""
-        wanted = [v for v, given in zip(values, self._signature.inputs, strict=True) if given.requires_grad]
-        values = [v.clone() if i in self._changed else v for i, v in enumerate(values)]
-        with torch.enable_grad():
-            results = _through_autograd(self._signature, values, self._again(values))
-            used = [(r, t) for r, t in zip(results, tangents, strict=True) if t is not None]
-            if not used:
-                return (None,) * len(wanted)
-            outputs, given = zip(*used, strict=True)
-            return torch.autograd.grad(outputs, wanted, given, create_graph=True, allow_unused=True)
-
 
 class _Keep(torch.autograd.Function):
     """A node that autograd frees when it frees the compiled one, and that an ordinary backward does not read.
@@ -117,6 +104,23 @@ class _Keep(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: None) -> tuple[None, ...]:
         return (None,) * len(ctx.needs_input_grad)
+
+
+def _gradients(
+    signature: JointSignature, again: Again, changed: set[int], values: list[torch.Tensor], tangents: list[Any]
+) -> tuple[Any, ...]:
+    """The vjp. It writes into none of its tensors."""
+    wanted = [v for v, given in zip(values, signature.inputs, strict=True) if given.requires_grad]
+    inputs = [v for v in wanted if v.requires_grad]  # some are said to, and do so only after they are written
+    values = [v.clone() if i in changed else v for i, v in enumerate(values)]
+    with torch.enable_grad():
+        results = _through_autograd(signature, values, again(values))
+        used = [(r, t) for r, t in zip(results, tangents, strict=True) if t is not None]
+        if not used:
+            return (None,) * len(wanted)
+        outputs, given = zip(*used, strict=True)
+        found = iter(torch.autograd.grad(outputs, inputs, given, create_graph=True, allow_unused=True))
+        return tuple(next(found) if v.requires_grad else None for v in wanted)
 
 
 def _through_autograd(signature: JointSignature, values: list[Any], results: list[Any]) -> list[Any]:

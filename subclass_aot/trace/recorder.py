@@ -120,6 +120,7 @@ class Recorder(Stream):
     def forget_tensors(self) -> None:
         """Lets go of the real tensors that leaves stand for."""
         self._stand_ins.clear()
+        self._not_detached = None
 
     def placeholder(self, name: str, spec: Spec, meaning: str = "") -> MetaTensor:
         """A new graph input."""

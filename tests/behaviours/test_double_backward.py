@@ -193,6 +193,16 @@ def test_row_29_an_input_that_is_written(agree: Any, kind: Any) -> None:
 
     agree(seen, lambda: (kind(3, 4, grad=True), kind.non_leaf(3, 4)), later, double_backward=True)
 
+    def given_history(x: Any, y: Any) -> Any:
+        y[1:].copy_((x * x * x)[1:])
+        return x * 2
+
+    def after(args: Any, out: Any) -> Any:
+        return second(args[:1], (out, args[1]))
+
+    agree(given_history, lambda: (kind(3, 4, grad=True), torch.ones(3, 4, dtype=kind(3, 4).dtype)), after,
+          double_backward=True)  # fmt: skip
+
     def turned(x: Any, y: Any) -> Any:
         y.t_()
         return (x * x * y.t()).sin()
