@@ -74,7 +74,8 @@ def second_derivatives(program: Program, function: Any, seed: int) -> list[Any]:
     total = [(g * g).sum() for g in first if g is not None and g.requires_grad]
     if not total:
         return list(first)
-    return [*first, *torch.autograd.grad(total, leaves, [torch.ones_like(t.detach()) for t in total], allow_unused=True)]
+    ones = [torch.ones_like(t.detach()) for t in total]
+    return [*first, *torch.autograd.grad(total, leaves, ones, allow_unused=True)]
 
 
 @given(programs())
