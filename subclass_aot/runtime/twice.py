@@ -14,30 +14,9 @@ from typing import Any
 
 import torch
 
-from subclass_aot.errors import DoubleBackwardError
 from subclass_aot.runtime.graphs import Graphs
-from subclass_aot.trace import Again, JointSignature, Value, ViewOfBase, draws, is_backward
-
-_REFUSED = """Second derivatives of this function are asked for (double_backward=True), and it {what}.
-  They call the function once more, and {why}.
-  Instead: {instead}"""
-
-_BACKWARD_WRITES = {
-    "what": "writes into {path} while gradients are computed",
-    "why": "would write a second time",
-    "instead": "write outside the compiled function, or compile it without double_backward.",
-}
-_SHARED = {
-    "what": "writes into memory that several inputs share: {path}",
-    "why": "the inputs as they were before the write are kept one by one, so they would share nothing any more",
-    "instead": "pass tensors that do not share storage, as in x.clone().",
-}
-_DRAWS = {
-    "what": "draws random numbers ({path})",
-    "why": "the draws must be the same again. {reason}",
-    "instead": 'draw outside and pass the result as an argument, or use fw_compiler="eager" and the default generator '
-    "in forward.",
-}
+from subclass_aot.runtime.repeatable import draws_again
+from subclass_aot.trace import Again, JointSignature, Value, ViewOfBase
 
 
 class Twice:
@@ -62,7 +41,7 @@ class Twice:
         compiled: Callable[[Callable[..., Any]], Callable[..., Any]],
         repeats_draws: bool,
     ) -> None:
-        self._draws = _check(signature, graphs, repeats_draws)
+        self._draws = draws_again(signature, graphs, repeats_draws)
         self._changed = _changed(signature)
         self._vjp = compiled(functools.partial(_gradients, signature, again, self._changed))
 
@@ -142,36 +121,6 @@ def _changed(signature: JointSignature) -> set[int]:
     """Inputs that a call changes."""
     changed = {signature.index_map.slots[slot].outer for slot in signature.written_leaves}
     return changed | {i for i, *_ in signature.rewritten} | {i for i, *_ in signature.reshaped}
-
-
-def _check(signature: JointSignature, graphs: Graphs, repeats_draws: bool) -> bool:
-    """Whether the function draws random numbers.
-
-    Raises:
-        DoubleBackwardError: It does what a second call would not repeat.
-    """
-    slots = signature.index_map.slots
-
-    def refuse(kind: dict[str, str], path: str, reason: str = "") -> None:
-        texts = {name: text.format(path=path, reason=reason) for name, text in kind.items()}
-        raise DoubleBackwardError(_REFUSED.format(**texts))
-
-    def path_of(slot: int) -> str:
-        return signature.inputs[slots[slot].outer].path + "".join(slots[slot].path)
-
-    for slot in signature.backward_writes:
-        refuse(_BACKWARD_WRITES, path_of(slot))
-    for base in signature.bases:
-        refuse(_SHARED, " and ".join(map(path_of, base.slots)))
-    random = [n for g in (graphs.forward, graphs.backward) if g is not None for n in g.graph.nodes if draws(n)]
-    for node in random:
-        if is_backward(node):
-            refuse(_DRAWS, str(node.target), "These are drawn in backward.")
-        if node.kwargs.get("generator") is not None:
-            refuse(_DRAWS, str(node.target), "These come from a generator of your own, whose state is not kept.")
-        if not repeats_draws:
-            refuse(_DRAWS, str(node.target), "Only the compiler \"eager\" is known to draw as the function does.")
-    return bool(random)
 
 
 def _rng_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
