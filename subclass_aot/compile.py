@@ -12,10 +12,11 @@ import optree
 
 from subclass_aot import runtime
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
+from subclass_aot.runtime.backends import Backend, BoxedFunction
 from subclass_aot.runtime.flat_calls import FlatCalls
 from subclass_aot.runtime.guards import Guard
 from subclass_aot.runtime.kept import Kept
-from subclass_aot.trace import Arguments, JointSignature, is_tracing, one_at_a_time, trace_arguments
+from subclass_aot.trace import Again, Arguments, JointSignature, is_tracing, one_at_a_time, trace_arguments
 
 
 def aot_compile(
@@ -27,6 +28,7 @@ def aot_compile(
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     dynamic: bool | None = None,
     cache_limit: int = 64,
+    double_backward: bool = False,
 ) -> CompiledFunction:
     """Compiles a function or module ahead of time, wrapper tensors included.
 
@@ -49,6 +51,9 @@ def aot_compile(
             calls, and those that `mark_dynamic` names. `True`: all but those of parameters and buffers, from the first
             call on; results whose shape depends on data are allowed, too. `False`: none.
         cache_limit: How many signatures are kept; the one used longest ago goes first.
+        double_backward: Whether gradients can be differentiated in turn, as often as one likes. With
+            `create_graph=True`, backward then runs a compiled function that computes forward again. Refused, when the
+            function is traced, for what would not come out the same again.
 
     Returns:
         A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.
@@ -60,7 +65,9 @@ def aot_compile(
     >>> x.grad
     tensor([2., 2., 2.])
     """
-    return CompiledFunction(fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit)
+    return CompiledFunction(
+        fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,8 +114,11 @@ class CompiledFunction:
         decompositions: Mapping[Any, Callable[..., Any]] | None,
         dynamic: bool | None,
         cache_limit: int,
+        double_backward: bool = False,
     ) -> None:
-        self._options = (fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit)
+        self._options: tuple[Any, ...] = (
+            fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward
+        )  # fmt: skip
         self.fn = fn
         self.recompiles: list[str] = []
         self._forward = runtime.resolve(fw_compiler)
@@ -117,6 +127,9 @@ class CompiledFunction:
         self._decompositions = {**self._forward.decompositions(), **(decompositions or {})}
         self._cache_limit = cache_limit
         self._history = runtime.SizeHistory(dynamic)
+        others = self._options[1:]  # and not `self`, which nothing of it may hold
+        self._compile_alike = lambda other: CompiledFunction(other, *others)
+        self._double_backward = double_backward
         self._specializations: list[Specialization] = []
         self._flatten = FlatCalls()
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
@@ -182,13 +195,19 @@ class CompiledFunction:
         facts = functools.partial(runtime.facts, arguments, leaves, state)
         trace = trace_arguments(self.fn, arguments, self._decompositions, self._history.next(arguments))
         graphs = runtime.split(trace, self._partition_fn)
+        twice = None
+        if self._double_backward and graphs.backward is not None:
+            again = Again.of(self.fn, arguments)
+            repeats_draws = self._forward is runtime.BACKENDS["eager"]
+            twice = runtime.Twice(trace.signature, graphs, again, self._compile_alike, repeats_draws)
         forward = self._forward.compile(graphs.forward, runtime.example_inputs(graphs.forward), False)
         forward = runtime.without_autocast(forward)
-        backward = None
+        backward = others = None
         if graphs.backward is not None:
-            backward = self._backward.compile(graphs.backward, runtime.example_inputs(graphs.backward), True)
-            backward = runtime.without_autocast(backward)
-        entry = runtime.make_entry(trace.signature, graphs, forward, backward)
+            compile_backward = functools.partial(_compile_backward, self._backward)
+            others = runtime.OtherTangents(trace, graphs, compile_backward)
+            backward = compile_backward(graphs.backward, runtime.example_inputs(graphs.backward), True)
+        entry = runtime.make_entry(trace.signature, graphs, forward, backward, others, twice)
         guard = runtime.make_guard(arguments.with_views(trace.signature.views), trace.signature, state, self._kept)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
         reason = self._reason(arguments, facts)
@@ -209,3 +228,7 @@ class CompiledFunction:
         reason = "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
         self.recompiles.append(reason)
         return reason
+
+
+def _compile_backward(backend: Backend, graph: Any, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+    return runtime.without_autocast(backend.compile(graph, inputs, is_backward))

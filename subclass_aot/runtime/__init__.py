@@ -18,3 +18,5 @@ from subclass_aot.runtime.graphs import split as split
 from subclass_aot.runtime.guards import global_state as global_state
 from subclass_aot.runtime.guards import make_guard as make_guard
 from subclass_aot.runtime.history import SizeHistory as SizeHistory
+from subclass_aot.runtime.other_tangents import OtherTangents as OtherTangents
+from subclass_aot.runtime.twice import Twice as Twice

@@ -23,6 +23,8 @@ from subclass_aot.runtime import counters, tangents
 from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
+from subclass_aot.runtime.other_tangents import OtherTangents
+from subclass_aot.runtime.twice import Twice
 from subclass_aot.trace import (
     AliasOfLeaf,
     Computed,
@@ -56,20 +58,42 @@ class Entry:
 
 
 def make_entry(
-    signature: JointSignature, graphs: Graphs, forward: BoxedFunction, backward: BoxedFunction | None
+    signature: JointSignature,
+    graphs: Graphs,
+    forward: BoxedFunction,
+    backward: BoxedFunction | None,
+    others: OtherTangents | None,
+    twice: Twice | None = None,
 ) -> Entry:
-    """Generates the code that runs compiled graphs for one signature."""
-    return _EntryWriter(signature, graphs, forward, backward).write()
+    """Generates the code that runs compiled graphs for one signature.
+
+    Args:
+        signature: The signature.
+        graphs: Its graphs.
+        forward: The forward graph, compiled.
+        backward: The backward graph, compiled.
+        others: What to do with gradients of other kinds than the backward graph is for.
+        twice: What makes gradients differentiable, if that was asked for.
+    """
+    return _EntryWriter(signature, graphs, forward, backward, others, twice).write()
 
 
 class _EntryWriter:
     def __init__(
-        self, signature: JointSignature, graphs: Graphs, forward: BoxedFunction, backward: BoxedFunction | None
+        self,
+        signature: JointSignature,
+        graphs: Graphs,
+        forward: BoxedFunction,
+        backward: BoxedFunction | None,
+        others: OtherTangents | None,
+        twice: Twice | None,
     ) -> None:
         self.signature = signature
         self.graphs = graphs
         self.forward = forward
         self.backward = backward
+        self.others = others
+        self.twice = twice
         self.made = [value for _, value in signature.rewritten]
         self.made += [o for o in signature.outputs if isinstance(o, Value)]
         self.made += signature.hidden
@@ -81,6 +105,7 @@ class _EntryWriter:
                     if isinstance(p, Computed)]  # fmt: skip
         self.positions = sorted({*signature.numbers.values(), *returned})  # numbers that forward gives to the call
         self.number_names: dict[Any, str] = {}  # the locals that hold symbolic numbers, in the function being written
+        self.without_gradient = 3 + self.counts + (twice is not None)  # leaves, extra, written, checked, kept
 
     def write(self) -> Entry:
         forward = self.write_forward()
@@ -89,7 +114,8 @@ class _EntryWriter:
         if self.signature.needs_backward:
             backward = self.write_backward()
             sources["backward"] = backward.__source__  # type: ignore[attr-defined]
-            members = {"forward": staticmethod(forward), "backward": staticmethod(once_differentiable(backward))}
+            chosen = once_differentiable(backward) if self.twice is None else self.twice.differentiable(backward)
+            members = {"forward": staticmethod(forward), "backward": staticmethod(chosen)}
             function: Any = type("Compiled", (torch.autograd.Function,), members)
             runner = function.apply
         call = self.write_call(runner)
@@ -104,13 +130,18 @@ class _EntryWriter:
     def write_forward(self) -> Callable[..., Any]:
         """`forward(ctx, leaves, extra, checked, *values)`; without gradients `forward(leaves, extra)`.
 
+        With second derivatives `kept` stands before `values`: it leads autograd to what they need.
+
         Values through which no gradient goes are left in the list `extra`, where autograd does not see them. For a
         graph that writes there is one more parameter after `extra`: the version counters to settle.
         """
         signature, training = self.signature, self.signature.needs_backward
         values = ["x" + str(i) for i in self.wanted]
         written = ["written"] * self.counts
-        params = ["ctx", "leaves", "extra", *written, "checked", *values] if training else ["leaves", "extra", *written]
+        kept = ["kept"] * (self.twice is not None)
+        params = ["leaves", "extra", *written]
+        if training:
+            params = ["ctx", *params, "checked", *kept, *values]
         source = Source("forward", ", ".join(params), "Runs the forward graph on leaves, and wraps what it computed.")
         source.line(f"inputs = {self._graph_inputs(source)}")
         computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
@@ -244,12 +275,14 @@ class _EntryWriter:
         names = [f"tangent_{i}" for i in range(len(metas))]
         params = ", ".join(["ctx", *names])
         source = Source("backward", params, "Unwraps tangents, runs the backward graph, wraps gradients.")
-        saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
-        ignored = [source.fresh("checked") for _ in self.checked_wrappers]
         sizes = [source.fresh(f"size_{i}") for i in range(self.graphs.num_saved_numbers)]
         self.number_names = {key: source.fresh("number") for key in self.signature.numbers}
         if sizes or self.number_names:
             source.line(f"({''.join(n + ', ' for n in (*sizes, *self.number_names.values()))}) = ctx.sizes")
+        if self.others is not None:
+            self._hand_over(source, self.others, names)
+        saved = [source.fresh(f"saved_{i}") for i in range(len(self.graphs.saved_inputs))]
+        ignored = [source.fresh("checked") for _ in self.checked_wrappers]
         if saved or ignored:
             source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
         leaves = sizes + saved
@@ -267,15 +300,45 @@ class _EntryWriter:
         self._unpack(source, outputs + written, self.backward, "backward")
         for target, value in zip(live, written, strict=True):
             source.line(f"{target}.copy_({value})")
-        results = ["None"] * (3 + self.counts)  # for `leaves`, `extra`, `written` and `checked`
+        results = ["None"] * self.without_gradient
         for i in self.wanted:
             gradient = self.signature.gradients[i]
             results.append("None" if gradient is None else self._wrap(source, gradient, outputs))
         source.line(f"return ({', '.join(results)},)")
         return source.build()
 
+    def _hand_over(self, source: Source, others: OtherTangents, names: list[str]) -> None:
+        """Appends what hands gradients of another kind over to `others`."""
+        wrong = [self._wrong(source, n, *kind) for n, kind in zip(names, self.signature.tangents, strict=True)]
+        where = [self._path_of_tangent(i) for i in range(len(names))]
+        take = source.const(functools.partial(others.take, self._write_other, where), "other_kind")
+        with source.block(f"if {' or '.join(wrong)}:"):
+            source.line(f"run, {', '.join(names)} = {take}({', '.join(names)})")
+            source.line(f"if run is not None: return run(ctx, {', '.join(names)})")
+
+    def _wrong(self, source: Source, name: str, meta: ValueMeta, specs: Sequence[Any]) -> str:
+        """The condition that a gradient is not of the kind that was traced."""
+        if not isinstance(meta, SubclassCreationMeta):
+            return f"hasattr({name}, '__tensor_flatten__')"
+        if meta.context is None and all(isinstance(x, PlainTensorMeta) for x in meta.attrs.values()):
+            cls, dense = source.const(meta.cls, meta.cls.__name__), source.const(torch.Tensor, "Tensor")
+            wrong = [f"type({name}) is not {cls}"]
+            for a, spec in zip(meta.attrs, specs, strict=False):  # sizes and strides of the wrapper may follow
+                size, dtype = self._numbers(spec.size), source.const(spec.dtype, "dtype")
+                wrong.append(f"type({name}.{a}) is not {dense}")
+                wrong.append(f"{name}.{a}.size() != {size} or {name}.{a}.dtype is not {dtype}")
+            return f"{name} is not None and ({' or '.join(wrong)})"
+        fits = source.const(tangents.fits, "fits")
+        kind = f"{source.const(meta, 'meta')}, {source.const(specs, 'specs')}"
+        return f"{name} is not None and not {fits}({name}, {kind})"
+
+    def _write_other(self, signature: JointSignature, graphs: Graphs, backward: BoxedFunction) -> Callable[..., Any]:
+        """The backward for other tangents, after the same forward."""
+        return _EntryWriter(signature, graphs, self.forward, backward, None, self.twice).write_backward()
+
     def _tangent(self, source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], where: str) -> list[str]:
         """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves."""
+        specs = [spec for spec in specs if not is_symbolic(spec)]  # its sizes are those of the result
         leaves = [source.fresh(f"{name}_{i}") for i in range(len(specs))]
         constants = [source.const(s, "spec") for s in specs]
         with source.block(f"if {name} is None:"):
@@ -287,20 +350,6 @@ class _EntryWriter:
                 else:
                     source.line(f"{leaf} = {constant}")
         with source.block("else:"):
-            coerce = source.const(tangents.coerced, "coerced")
-            wrong = f"hasattr({name}, '__tensor_flatten__')"
-            m = source.const(meta, "meta")
-            if isinstance(meta, SubclassCreationMeta):
-                simple = meta.context is None and all(isinstance(x, PlainTensorMeta) for x in meta.attrs.values())
-                cls = source.const(meta.cls, meta.cls.__name__)
-                fits = source.const(tangents.fits, "fits")
-                wrong = f"not {fits}({name}, {m})"
-                if simple:
-                    dense = source.const(torch.Tensor, "Tensor")
-                    wrong = " or ".join(
-                        [f"type({name}) is not {cls}", *(f"type({name}.{a}) is not {dense}" for a in meta.attrs)]
-                    )
-            source.line(f"if {wrong}: {name} = {coerce}({name}, {m}, {where!r})")
             parts = emit_unwrap(source, meta, name, where=where, append_symints=False, check=False)
             restride = source.const(tangents.restrided, "restrided")
             for leaf, part, spec in zip(leaves, parts, specs, strict=True):
@@ -348,7 +397,8 @@ class _EntryWriter:
             through = [n for n, t in zip(made, self.through_autograd, strict=True) if t]
             arguments = "".join(f", {values[i]}" for i in self.wanted)
             beside = ", ".join(values[i] for i in self._checked_beside())
-            source.line(f"({', '.join(through)},) = {run}(leaves, extra{written}, [{beside}]{arguments})")
+            kept = "" if self.twice is None else f", {source.const(self.twice.keep, 'keep')}(values)"
+            source.line(f"({', '.join(through)},) = {run}(leaves, extra{written}, [{beside}]{kept}{arguments})")
         else:
             if self.wanted and signature.grad_modes[0]:  # a result without gradients, of leaves that have some
                 with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):

@@ -24,6 +24,7 @@ from subclass_aot.meta import Spec, is_symbolic
 from subclass_aot.runtime.kept import Kept, positions_to_keep
 from subclass_aot.runtime.sizes import SizeGuards
 from subclass_aot.trace import (
+    AUTOCAST_DEVICES,
     ArgumentPlace,
     Arguments,
     JointSignature,
@@ -43,7 +44,7 @@ def global_state() -> tuple[Any, ...]:
     fills = bool(deterministic) and torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     autocast: tuple[Any, ...] = ()
     if _torch.is_any_autocast_enabled():
-        autocast = tuple(torch.get_autocast_dtype(d) for d in _AUTOCAST_DEVICES if torch.is_autocast_enabled(d))
+        autocast = tuple(torch.get_autocast_dtype(d) for d in AUTOCAST_DEVICES if torch.is_autocast_enabled(d))
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -457,6 +458,3 @@ def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
 
 _CONTENTS = ("_parameters", "_buffers", "_modules")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_AUTOCAST_DEVICES = ("cpu",) + (
-    (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]
-)

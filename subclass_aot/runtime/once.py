@@ -1,4 +1,7 @@
-"""A compiled backward is not itself differentiable: differentiating its result is an error, never a silent zero."""
+"""A compiled backward is not itself differentiable: differentiating its result is an error, never a silent zero.
+
+Unless the function was compiled with `double_backward`: see `runtime/twice.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from subclass_aot.errors import DoubleBackwardError
 
 _TWICE = """A gradient that a compiled backward computed is differentiated again.
   The backward graph is compiled, so autograd has no record of what it did.
-  Instead: call the function itself where you need second derivatives (compiled.fn instead of compiled), or put the
-  inner torch.autograd.grad into the function that is compiled."""
+  Instead: ask for second derivatives, aot_compile(fn, double_backward=True). Or call the function itself where you
+  need them (compiled.fn instead of compiled), or put the inner torch.autograd.grad into the function."""
 
 
 def once_differentiable(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:

@@ -1,59 +1,71 @@
-"""Gradients that arrive in backward, brought into the form the graph was traced for."""
+"""Gradients that arrive in backward: whether they are what the graph was traced for, and how to make them so.
+
+Note [Gradients of another kind]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A gradient with another class, context or inner tensors than the graph was traced for becomes what is expected by the
+first of these that applies: `__coerce_same_metadata_as_tangent__` of its class; `from_tangent` of the expected class;
+the same for each of its inner tensors, where only they differ. What cannot be converted gets a backward of its own
+(`runtime/other_tangents.py`). The caller's gradient is never changed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from subclass_aot.errors import TangentError
 from subclass_aot.flatten import AbsentMeta, ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta
-from subclass_aot.meta import Spec
-
-_WRONG_TANGENT = """The gradient of {where} is not of the kind the backward graph was traced for.
-  Expected: {expected}
-  Got:      {got}
-  Instead:  pass a gradient of the expected class{hook}"""
-
-_HOOK = """, or give {cls} the hook
-
-      def __coerce_same_metadata_as_tangent__(self, context, expected_type=None):
-          return ...  # self as a {expected_cls} with this context, or None if that is impossible"""
+from subclass_aot.meta import Spec, is_symbolic
 
 
-def coerced(tangent: Any, meta: InnerMeta, where: str) -> Any:
-    """The tangent as an instance of the class and with the context of `meta`.
-
-    The tangent itself is never changed.
-
-    Raises:
-        TangentError: No conversion is known.
-    """
-    if fits(tangent, meta):
+def converted(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
+    """The tangent in the form that `meta` and `specs` describe; None where no conversion is known."""
+    if fits(tangent, meta, specs):
         return tangent
-    converted = _by_hook(tangent, meta)
-    if converted is None or not fits(converted, meta):
-        converted = _by_parts(tangent, meta, where)
-    if converted is not None:
-        return converted
-    expected = _describe(meta)
-    hook = ""
-    if hasattr(tangent, "__tensor_flatten__"):  # a dense tensor has no class of the user's that could convert it
-        hook = _HOOK.format(cls=type(tangent).__name__, expected_cls=expected.split()[0])
-    got = _describe_tensor(tangent)
-    raise TangentError(_WRONG_TANGENT.format(where=where, expected=expected, got=got, hook=hook))
+    for convert in (_by_its_class, _by_expected_class, _by_parts):
+        result = convert(tangent, meta, specs)
+        if result is not None and fits(result, meta, specs):
+            return result
+    return None
 
 
-def fits(tangent: Any, meta: InnerMeta) -> bool:
-    """True if a tangent has the class, inner names and context of `meta`, inner wrappers included."""
+def fits(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> bool:
+    """True if a tangent is what the graph was traced for, all the way down. Strides may differ.
+
+    Args:
+        tangent: The tangent, or something inside it.
+        meta: The class, inner names and context it should have.
+        specs: The sizes and dtypes that its leaves should have.
+    """
     if isinstance(meta, PlainTensorMeta):
-        return not hasattr(tangent, "__tensor_flatten__") and isinstance(tangent, torch.Tensor)
+        if not isinstance(tangent, torch.Tensor) or hasattr(tangent, "__tensor_flatten__"):
+            return False
+        (spec,) = specs
+        return tangent.dtype is spec.dtype and same_size(tangent.size(), spec.size)
     if isinstance(meta, SubclassCreationMeta):
-        return _same_outside(tangent, meta) and all(fits(getattr(tangent, name), m) for name, m in meta.attrs.items())
+        return _same_outside(tangent, meta) and all(
+            fits(getattr(tangent, name), part, own) for name, part, own in _parts(meta.attrs, specs)
+        )
     if isinstance(meta, ContainerMeta):
         elements: Any = tangent if type(tangent) is meta.cls else ()
-        return len(elements) == len(meta.items) and all(fits(elements[key], m) for key, m in meta.items.items())
+        return len(elements) == len(meta.items) and all(
+            fits(elements[key], part, own) for key, part, own in _parts(meta.items, specs)
+        )
     return (tangent is None) is isinstance(meta, AbsentMeta)
+
+
+def same_size(size: Sequence[int], expected: Sequence[Any]) -> bool:
+    """Whether sizes are as expected; where those are symbolic, they follow from what autograd has looked at."""
+    return len(size) == len(expected) and all(is_symbolic(e) or n == e for n, e in zip(size, expected, strict=True))
+
+
+def _parts(metas: Mapping[Any, InnerMeta], specs: Sequence[Any]) -> Iterator[tuple[Any, InnerMeta, Sequence[Any]]]:
+    """What stands inside: its name, its meta, its share of the specs."""
+    start = 0
+    for name, meta in metas.items():
+        yield name, meta, specs[start : start + meta.arg_count]
+        start += meta.arg_count
 
 
 def _same_outside(tangent: Any, meta: SubclassCreationMeta) -> bool:
@@ -64,11 +76,29 @@ def _same_outside(tangent: Any, meta: SubclassCreationMeta) -> bool:
     return tuple(names) == tuple(meta.attrs) and bool(context == meta.context)
 
 
-def _by_parts(tangent: Any, meta: InnerMeta, where: str) -> Any:
-    """Another wrapper of the tangent's class, whose inner tensors are coerced; None where the outside differs, too."""
+def _by_its_class(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
+    hook = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
+    if hook is None:
+        return None
+    if not isinstance(meta, SubclassCreationMeta):
+        return hook(None, torch.Tensor)
+    return hook(meta.context) if type(tangent) is meta.cls else hook(meta.context, meta.cls)
+
+
+def _by_expected_class(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
+    if not isinstance(meta, SubclassCreationMeta):
+        return None
+    convert: Any = getattr(meta.cls, "from_tangent", None)
+    return None if convert is None else convert(tangent, meta.context)
+
+
+def _by_parts(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
+    """Another wrapper like the tangent, whose inner tensors are converted; None where the outside differs, too."""
     if not isinstance(meta, SubclassCreationMeta) or not _same_outside(tangent, meta):
         return None
-    inner = {name: coerced(getattr(tangent, name), part, f"{where}.{name}") for name, part in meta.attrs.items()}
+    inner = {name: converted(getattr(tangent, name), part, own) for name, part, own in _parts(meta.attrs, specs)}
+    if any(inner[name] is None and not isinstance(part, AbsentMeta) for name, part in meta.attrs.items()):
+        return None
     cls: Any = meta.cls
     return cls.__tensor_unflatten__(inner, meta.context, tangent.size(), tangent.stride())
 
@@ -82,25 +112,3 @@ def restrided(leaf: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
 def zeros(spec: Spec, size: tuple[int, ...], stride: tuple[int, ...]) -> torch.Tensor:
     """What stands for the gradient of an output that was not used."""
     return torch.empty_strided(size, stride, dtype=spec.dtype, device=spec.device).zero_()
-
-
-def _by_hook(tangent: Any, meta: InnerMeta) -> Any:
-    hook = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
-    if hook is None:
-        return None
-    if not isinstance(meta, SubclassCreationMeta):
-        return hook(None, torch.Tensor)
-    return hook(meta.context) if type(tangent) is meta.cls else hook(meta.context, meta.cls)
-
-
-def _describe(meta: InnerMeta) -> str:
-    if isinstance(meta, SubclassCreationMeta):
-        return f"{meta.cls.__name__} with inner tensors {list(meta.attrs)} and context {meta.context!r}"
-    return "Tensor (dense)"
-
-
-def _describe_tensor(tensor: Any) -> str:
-    if hasattr(tensor, "__tensor_flatten__"):
-        names, context = tensor.__tensor_flatten__()
-        return f"{type(tensor).__name__} with inner tensors {list(names)} and context {context!r}"
-    return f"{type(tensor).__name__} (dense)"

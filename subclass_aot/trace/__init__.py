@@ -1,5 +1,7 @@
 """From a program to graphs of dense tensors."""
 
+from subclass_aot.trace.again import AUTOCAST_DEVICES as AUTOCAST_DEVICES
+from subclass_aot.trace.again import Again as Again
 from subclass_aot.trace.arguments import ArgumentPlace as ArgumentPlace
 from subclass_aot.trace.arguments import Arguments as Arguments
 from subclass_aot.trace.arguments import ModulePlace as ModulePlace
@@ -26,7 +28,10 @@ from subclass_aot.trace.outputs import SameAsOutput as SameAsOutput
 from subclass_aot.trace.outputs import Value as Value
 from subclass_aot.trace.outputs import ViewOfBase as ViewOfBase
 from subclass_aot.trace.outputs import ViewOfInput as ViewOfInput
+from subclass_aot.trace.partition import backward_from as backward_from
 from subclass_aot.trace.partition import default_partition as default_partition
+from subclass_aot.trace.partition import draws as draws
+from subclass_aot.trace.partition import is_backward as is_backward
 from subclass_aot.trace.sharing import Base as Base
 from subclass_aot.trace.sharing import flat_base as flat_base
 from subclass_aot.trace.sharing import has_storage as has_storage

@@ -39,6 +39,7 @@ class Draws:
         self._state = b""
 
     def __enter__(self) -> Draws:
+        self._before = None
         return self
 
     def __exit__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,6 +132,20 @@ def symbolic_twins(arguments: Arguments, dynamic: DynamicSizes, symbols: Symbols
     ]
 
 
+def twin_with_sizes(tensor: Any, shape: Sequence[Number]) -> Any:
+    """A data-free twin of a gradient, with the sizes of the result that it belongs to.
+
+    Args:
+        tensor: A gradient.
+        shape: The sizes of the result, symbolic ones among them.
+    """
+    inherited = {dim: (tensor.shape[dim], n, True) for dim, n in enumerate(shape) if is_symbolic(n)}
+    if not inherited:
+        return MetaTensor.like(tensor)
+    (meta,) = FlattenPlan.of([tensor]).metas
+    return _TwinMaker(DynamicSizes(), Symbols()).make(tensor, meta, "", inherited)
+
+
 _Inherited = Mapping[int, tuple[int, Number, bool]]
 """For symbolic dimensions of the wrapper around a tensor: the size, the symbol, and whether the user marked it."""
 
@@ -162,7 +176,8 @@ class _TwinMaker:
         given = dict(inherited)
         for dim, number in enumerate(size):
             if is_symbolic(number):
-                given[dim] = value.shape[dim], number, dim in marked
+                follows = dim in marked or dim in inherited and inherited[dim][2]
+                given[dim] = value.shape[dim], number, follows
         inner = {
             name: self.make(getattr(value, name), part, path + attribute(name), given)
             for name, part in meta.attrs.items()

@@ -85,7 +85,7 @@ class _Rewrite:
         self.live = live
         self.storage_of: dict[Any, Any] = {}
         self.placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
-        reshaped = {leaf.tag for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor)}
+        reshaped = {recorded.node_of(leaf) for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor)}
         self.reshaped = [n for n in self.placeholders if n in reshaped]
 
     def make_inputs(self) -> list[MetaTensor]:

@@ -46,13 +46,14 @@ def gradients_of(
 ) -> Sequence[torch.Tensor | None]:
     """The gradients of leaves of autograd's graph, None for those that `results` do not depend on.
 
-    A checkpoint with `use_reentrant=True` wants them to be accumulated, and refuses `torch.autograd.grad`.
+    The graph stays, for gradients of other kinds. A checkpoint with `use_reentrant=True` wants them to be accumulated,
+    and refuses `torch.autograd.grad`.
     """
     if not any(node.name() == "CheckpointFunctionBackward" for node in _nodes(results)):
-        return torch.autograd.grad(results, leaves, tangents, allow_unused=True)
+        return torch.autograd.grad(results, leaves, tangents, retain_graph=True, allow_unused=True)
     for leaf in leaves:
         leaf.grad = None
-    torch.autograd.backward(results, tangents)
+    torch.autograd.backward(results, tangents, retain_graph=True)
     return [leaf.grad for leaf in leaves]
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,7 @@ from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments, flatten
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
 from subclass_aot.trace.draws import Draws
-from subclass_aot.trace.dynamic import DynamicSizes, marked_sizes, plan_of_twins, symbolic_twins
+from subclass_aot.trace.dynamic import DynamicSizes, marked_sizes, plan_of_twins, symbolic_twins, twin_with_sizes
 from subclass_aot.trace.families import SharedHistory, TracedViews, check_histories
 from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.history import foreign_leaf, gradients_of, undisturbed
@@ -61,10 +62,14 @@ class JointTrace:
             `spec`, `stack_trace` and `partitioner_tag` in its `meta`, placeholders also `meaning`; the output node
             has the `meanings` of all outputs.
         signature: What goes in and comes out.
+        with_tangents: Goes backward once more, for tangents of other kinds: `with_tangents(tangents)` takes a tensor of
+            the kind for each tangent, None for the kind it is traced for. The forward part of what it gives is the
+            same, node by node. None where nothing needs a gradient.
     """
 
     graph_module: fx.GraphModule
     signature: JointSignature
+    with_tangents: Callable[[Sequence[torch.Tensor | None]], JointTrace] | None = None
 
 
 def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
@@ -154,6 +159,7 @@ class _Trace:
         self.inference = inference
         self.arguments = arguments
         self.recorder = Recorder(decompositions)
+        self.draws = self.recorder.draws = Draws()
         self.paths = [arguments.path_of(i) for i in range(len(arguments.values))]
         self.symbols = Symbols() if dynamic is not None else None
         if self.symbols is None or dynamic is None:
@@ -167,22 +173,42 @@ class _Trace:
         self.graph_slots = tuple(i for i, x in enumerate(self.patterns) if _is_graph_input(x))
 
     def run(self) -> JointTrace:
+        with self.tracing(), _torch.force_view_tracking(True):
+            self.make_inputs()
+            with self.arguments.replaced([*self.traced, *self.views.views]) as call:
+                results = self.forward(*call)
+                self.read_outputs(results)
+                self.plan_tangents([None] * len(self.differentiable))
+                self.read_numbers()
+                self.forward_part = self.recorder.mark()
+                self.backward()  # checkpoints run parts of the function again
+        trace = self.finish()
+        del self.fn, self.arguments, self.real_leaves, self.patterns
+        self.recorder.forget_tensors()
+        return dataclasses.replace(trace, with_tangents=self.again) if self.tangents else trace
+
+    @contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Within the block, operators are recorded."""
+        with self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
+            yield
+
+    @contextmanager
+    def with_symbols(self) -> Iterator[None]:
+        """Within the block, operators may make numbers that depend on data, if this trace has symbols."""
         with unknown_sizes(self.symbols), _torch.python_dispatcher() if self.symbols is not None else nullcontext():
-            with (
-                reads_are_refused(),
-                undisturbed(),
-                Draws() as draws,
-                self.recorder,
-                _torch.force_view_tracking(True),
-            ):
-                self.recorder.draws = draws
-                self.make_inputs()
-                with self.arguments.replaced([*self.traced, *self.views.views]) as call:  # checkpoints run parts of `fn` in backward
-                    results = self.forward(*call)
-                    self.read_outputs(results)
-                    self.plan_tangents()
-                    self.read_numbers()
-                    self.backward()
+            yield
+
+    def again(self, kinds: Sequence[torch.Tensor | None]) -> JointTrace:
+        """See `JointTrace.with_tangents`."""
+        with one_at_a_time, torch.inference_mode(False), torch.enable_grad():
+            pairs = zip(kinds, self.differentiable, strict=True)
+            twins = [None if kind is None else twin_with_sizes(kind.detach(), t.shape) for kind, t in pairs]
+            self.recorder.rewind(self.forward_part)
+            with self.tracing(), _torch.force_view_tracking(True):
+                self.plan_tangents(twins)
+                self.backward()
+            self.recorder.forget_tensors()
             return self.finish()
 
     def make_inputs(self) -> None:
@@ -219,6 +245,9 @@ class _Trace:
         self.gradient_functions = [t.grad_fn for t in self.traced]
         self.requires_grad = [t.requires_grad for t in self.traced]
         self.grads = [t.grad if t.is_leaf else None for t in self.traced]
+        self.static = static_values(self.arguments)
+        self.paths_of_views = self.arguments.paths_of_views
+        self.are_leaves = [real.is_leaf for real in self.arguments.values]
         self.versions = [versions(t, m) for t, m in zip(self.traced, self.plan.metas, strict=True)]
 
     def no_input(self, gradient: torch.Tensor) -> Any:
@@ -335,14 +364,21 @@ class _Trace:
         if symbolic:
             raise SizesMustBeKnown([self.paths[i] for i in symbolic])
 
-    def plan_tangents(self) -> None:
-        """What gradients will come in: known once the forward has run."""
+    def plan_tangents(self, kinds: Sequence[Any]) -> None:
+        """What gradients will come in: known once the forward has run.
+
+        Args:
+            kinds: For each result that has one, what it looks like; None for the expected.
+        """
         self.tangents: list[tuple[ValueMeta, tuple[Any, ...]]] = []
         self.wanted = [i for i, t in enumerate(self.starts) if t.requires_grad]
         if not self.differentiable or not self.wanted:
             return
         with torch.no_grad():
-            plain = [plain_tangent(t.detach()) for t in self.differentiable]
+            plain = [
+                plain_tangent(t.detach()) if kind is None else kind
+                for t, kind in zip(self.differentiable, kinds, strict=True)
+            ]
         self.tangent_plan = FlattenPlan.of(plain, where="tangents")
         self.tangent_leaves = [
             spec_of_tangent(x.spec if isinstance(x, MetaTensor) else Spec.of(x)) if isinstance(x, torch.Tensor) else x
@@ -350,7 +386,7 @@ class _Trace:
         ]
         for i, meta in enumerate(self.tangent_plan.metas):
             leaves = [self.tangent_leaves[s] for s in self.tangent_plan.index_map.flat_of(i)]
-            self.tangents.append((meta, tuple(x for x in leaves if not is_symbolic(x))))
+            self.tangents.append((meta, tuple(leaves)))
 
     def read_numbers(self) -> None:
         """Symbolic numbers that the call needs beside those of the results: the graph returns them, too."""
@@ -427,13 +463,15 @@ class _Trace:
         return self.tangent_plan.wrap(leaves)
 
     def finish(self) -> JointTrace:
-        results = self.computed_nodes + self.gradient_nodes
+        results = [self.recorder.moved(node) for node in self.computed_nodes + self.gradient_nodes]
         recorder, new_values = self.recorder, []
+        node_of = recorder.node_of
         if recorder.mutates:
-            written = [self.leaves[s].tag for s in self.written_leaves]
-            slots = {s: self.leaves[s].tag for base in self.bases for s in base.slots}
-            live = [self.leaves[s].tag for s in self.backward_writes]
-            functional = remove_mutations(recorder, results, written, self.bases, slots, live)
+            written = [node_of(self.leaves[s]) for s in self.written_leaves]
+            slots = {s: node_of(self.leaves[s]) for base in self.bases for s in base.slots}
+            live = [node_of(self.leaves[s]) for s in self.backward_writes]
+            with self.with_symbols():
+                functional = remove_mutations(recorder, results, written, self.bases, slots, live)
             recorder, new_values = functional.recorder, functional.new_values
             results = functional.results + functional.live_values
         nodes = new_values + results
@@ -455,15 +493,15 @@ class _Trace:
         return JointTrace(_torch.make_graph_module(holder, recorder.graph, "Joint"), self.signature(num_forward))
 
     def signature(self, num_forward: int) -> JointSignature:
-        inputs, static = [], static_values(self.arguments)
-        for i, real in enumerate(self.arguments.values):
+        inputs = []
+        for i, is_leaf in enumerate(self.are_leaves):
             specs = tuple(self.specs[s] for s in self.plan.index_map.flat_of(i))
             grad = self.starts[i].requires_grad
-            inputs.append(Input(self.paths[i], self.plan.metas[i], specs, grad, real.is_leaf, i in static))
+            inputs.append(Input(self.paths[i], self.plan.metas[i], specs, grad, is_leaf, i in self.static))
         return JointSignature(
             inputs=tuple(inputs),
             index_map=self.plan.index_map,
-            views=self.arguments.paths_of_views,
+            views=self.paths_of_views,
             graph_slots=self.graph_slots,
             outputs=self.outputs,
             hidden=self.hidden,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -30,6 +30,19 @@ class Numbers:
         self._nodes: dict[Any, fx.Node] = {}
         self._unknown: set[Any] = set()
         self._sources: dict[Any, tuple[fx.Node, Any, int]] = {}
+
+    def moved(self, graph: fx.Graph, copies: Mapping[fx.Node, fx.Node]) -> Numbers:
+        """The same in a copy of the graph.
+
+        Args:
+            graph: The copy.
+            copies: The node of the copy for each node.
+        """
+        twin = Numbers(graph)
+        twin._nodes = {key: copies[node] for key, node in self._nodes.items() if node in copies}
+        twin._sources = {key: (copies[node], *rest) for key, (node, *rest) in self._sources.items() if node in copies}
+        twin._unknown = set(self._unknown)
+        return twin
 
     def give(self, number: Any, node: fx.Node) -> None:
         """From now on `node` is what computes `number`."""

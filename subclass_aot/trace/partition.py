@@ -7,6 +7,7 @@ Linear in the size of the graph. For trading memory against recomputation, pass
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 from torch import fx
@@ -43,6 +44,36 @@ def default_partition(
     return _forward(joint, forward_outputs, saved + numbers), _backward(
         joint, backward, numbers + saved, redone, gradients
     )
+
+
+def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_outputs: int) -> fx.GraphModule:
+    """The backward graph for a forward that is compiled already, and saves what it saves.
+
+    Args:
+        joint: A joint graph with that forward.
+        saved: The names of the nodes that are saved, in order.
+        num_fwd_outputs: How many of the joint graph's outputs belong to forward.
+
+    Raises:
+        LookupError: Backward needs something that does not follow from what is saved; it is named.
+    """
+    output = next(iter(reversed(joint.graph.nodes)))
+    gradients = output.args[0][num_fwd_outputs:]
+    backward = _reachable([n for n in gradients if isinstance(n, fx.Node)])
+    nodes = {n.name: n for n in joint.graph.nodes}
+    kept = [nodes[name] for name in saved]
+    redone: set[fx.Node] = set()
+    todo = [n for n in (*backward, *gradients) if isinstance(n, fx.Node) and not is_backward(n)]
+    todo += [n for node in backward for n in node.all_input_nodes if not is_backward(n)]
+    while todo:
+        node = todo.pop()
+        if node in redone or node in kept:
+            continue
+        if node.op == "placeholder" or draws(node):
+            raise LookupError(node.meta.get("meaning") or f"the result of {node.target}")
+        redone.add(node)
+        todo.extend(node.all_input_nodes)
+    return _backward(joint, backward, kept, [n for n in joint.graph.nodes if n in redone], gradients)
 
 
 def is_backward(node: fx.Node) -> bool:
@@ -112,7 +143,7 @@ def _viewed(node: fx.Node) -> fx.Node | None:
 def _forward(joint: fx.GraphModule, outputs: Any, saved: list[fx.Node]) -> fx.GraphModule:
     needed: set[fx.Node] = set()
     todo = [n for n in (*outputs, *saved) if isinstance(n, fx.Node)]
-    todo += [n for n in joint.graph.nodes if _draws(n) and not is_backward(n)]
+    todo += [n for n in joint.graph.nodes if draws(n) and not is_backward(n)]
     while todo:
         node = todo.pop()
         if node not in needed:
@@ -147,7 +178,8 @@ def _backward(
     return _torch.make_graph_module(joint, graph, "Backward")
 
 
-def _draws(node: fx.Node) -> bool:
+def draws(node: fx.Node) -> bool:
+    """True if a node draws random numbers."""
     return node.op == "call_function" and hasattr(node.target, "_schema") and effects_of(node.target).random
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -54,6 +55,17 @@ _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to
   Pass it as an argument instead."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Mark:
+    """What was recorded up to some moment, safe from what is done to the graph afterwards."""
+
+    nodes: list[tuple[fx.Node, Any, Any]]
+    constants: dict[str, torch.Tensor]
+    written: dict[MetaTensor, set[Phase]]
+    reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]]
+    numbers: Numbers
+
+
 class Recorder(Stream):
     """Records the operators on leaves as an `fx.Graph`, as written: with mutations, views and duplicates.
 
@@ -83,7 +95,41 @@ class Recorder(Stream):
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._not_detached: torch.Tensor | None = None
         self._last_placeholder: fx.Node | None = None
+        self._copies: dict[fx.Node, fx.Node] = {}  # after `rewind`: nodes of this graph, by those of the first
         self._stacks: dict[int, tuple[Any, ...]] = {}
+
+    def mark(self) -> Mark:
+        """What `rewind` needs to come back to this moment."""
+        nodes = [(node, node.args, node.kwargs) for node in self.graph.nodes]
+        written = {leaf: set(phases) for leaf, phases in self.written.items()}
+        numbers = self.numbers.moved(self.graph, {node: node for node, _, _ in nodes})
+        return Mark(nodes, dict(self.constants), written, list(self.reshaped), numbers)
+
+    def rewind(self, mark: Mark) -> None:
+        """Goes on from `mark`, in another graph. Leaves that were recorded by then belong to that one from now on."""
+        self.graph, self._copies = fx.Graph(), {}
+        for node, args, kwargs in mark.nodes:
+            args, kwargs = fx.map_arg((args, kwargs), self._copies.__getitem__)
+            copy = self._copies[node] = self.graph.create_node(node.op, node.target, args, kwargs, node.name)
+            copy.meta = dict(node.meta)
+            if node.op == "placeholder":
+                self._last_placeholder = copy
+        self.constants, self.reshaped = dict(mark.constants), list(mark.reshaped)
+        self.written = {leaf: set(phases) for leaf, phases in mark.written.items()}
+        self.numbers = mark.numbers.moved(self.graph, self._copies)
+
+    def moved(self, node: Any) -> Any:
+        """A node of the graph as it was before `rewind`, in this one; what is no node stands for itself.
+
+        Raises:
+            LookupError: It belongs to another trace.
+        """
+        return node if not isinstance(node, fx.Node) or node.graph is self.graph else self._copies[node]
+
+    def forget_tensors(self) -> None:
+        """Lets go of the real tensors that leaves stand for."""
+        self._stand_ins.clear()
+        self._not_detached = None
 
     def placeholder(self, name: str, spec: Spec, meaning: str = "") -> MetaTensor:
         """A new graph input."""
@@ -136,7 +182,7 @@ class Recorder(Stream):
         return self._leaf(Spec.of(tensor), self.graph.create_node("get_attr", name))
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
-        return known_value(leaf.tag, self.constants, {owner.tag for owner in self.written})
+        return known_value(self.node_of(leaf), self.constants, {self.node_of(owner) for owner in self.written})
 
     @property
     def mutates(self) -> bool:
@@ -160,7 +206,7 @@ class Recorder(Stream):
         if draws is not None:
             earlier = draws.next(func, args, kwargs)
             if earlier is not None:
-                return self._draw_again(earlier, func, args, result)
+                return self._draw_again(self.moved(earlier), func, args, result)
         try:
             node_args = tuple([self.node_of(a) for a in args])
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
@@ -259,13 +305,14 @@ class Recorder(Stream):
         return format_frames(frames)
 
     def node_of(self, value: Any) -> Any:
-        """What stands for a value in the graph: nodes for leaves, real tensors and symbolic numbers."""
+        """What stands for a value in the graph: nodes for leaves, real tensors and symbolic numbers.
+
+        Raises:
+            LookupError: A leaf belongs to another trace.
+        """
         kind = type(value)
         if kind is MetaTensor:
-            node = value.tag
-            if node.graph is not self.graph:
-                raise LookupError
-            return node
+            return self.moved(value.tag)
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]
         if is_symbolic(value):

@@ -28,6 +28,8 @@ class WrapperTensor(torch.Tensor):
     - `to_plain(self)`: the dense tensor it stands for; operators without a rule then run on that;
     - `from_plain(self, plain)`: another of the class, like `self`, with the values of `plain`; then `copy_` and
       in-place operators without a rule work too;
+    - `from_tangent(cls, tangent, context)`, a class method: a gradient of another class as one of this class with that
+      context, or None; a compiled backward asks for it;
     - `accepts`: other wrapper classes that its rules take as arguments.
 
     Args:

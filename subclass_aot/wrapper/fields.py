@@ -29,7 +29,7 @@ MISSING = _Missing.MISSING
 _SEQUENCES = (list, tuple, collections.abc.Sequence)
 _MAPPINGS = (dict, collections.abc.Mapping)
 _MUTABLE = (list, dict, set, bytearray, collections.abc.MutableSequence, collections.abc.MutableMapping)
-_RESERVED = {"outer", "to_plain", "from_plain", "accepts"}
+_RESERVED = {"outer", "to_plain", "from_plain", "from_tangent", "accepts"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,11 +56,16 @@ def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
 
 
 def plain_tangent(tensor: Any) -> Any:
-    """What a gradient of `tensor` looks like: dense where its operators run on `to_plain()`, inside wrappers too."""
+    """What a gradient of `tensor` looks like: dense where its operators run on `to_plain()`, inside wrappers too.
+
+    Else as the hook `__coerce_tangent_metadata__` of its class has it.
+    """
     if not _torch.is_traceable_wrapper_subclass(tensor):
         return tensor
     if getattr(tensor, "_fallback", "") == "plain":
         return plain_tangent(tensor.to_plain())
+    if hasattr(tensor, "__coerce_tangent_metadata__"):
+        tensor = tensor.__coerce_tangent_metadata__()
     names, context = tensor.__tensor_flatten__()
     inner = {name: getattr(tensor, name) for name in names}
     plain = {name: plain_tangent(value) for name, value in inner.items()}

@@ -190,11 +190,14 @@ def agree(build: Any) -> Callable[..., Any]:
     `make()` gives the arguments. `later(args, results)` is what the caller does then, such as going backward. Compared
     are results, arguments and what `later` gives, down to the leaves: class, context, metadata, values, and for
     arguments and results also object identity, which storages are shared, and which version counters moved. If eager
-    raises in `later`, so must the compiled program, the same kind of error. Returns the compiled program.
+    raises in `later`, so must the compiled program, the same kind of error. Returns the compiled program. Options are
+    those of `aot_compile`.
     """
 
-    def agree(program: Callable[..., Any], make: Callable[[], tuple[Any, ...]], later: Any = None) -> Any:
-        compiled = build(program)
+    def agree(
+        program: Callable[..., Any], make: Callable[[], tuple[Any, ...]], later: Any = None, **options: Any
+    ) -> Any:
+        compiled = build(program, **options)
         for _ in range(2):
             compare(observe(program, make(), later), observe(compiled, make(), later))
         assert not compiled.recompiles

@@ -253,3 +253,29 @@ def test_dead_code_is_dropped_and_draws_are_not() -> None:
 
     kept = operators(trace_joint(program, torch.ones(3)))
     assert aten.exp.default not in kept and aten.rand.default in kept
+
+
+def test_backward_once_more_for_other_tangents() -> None:
+    """The forward part is the same, node by node, also where the graph was cleaned and made without writes."""
+
+    def program(x: Any, y: Any) -> Any:
+        y.mul_(2)
+        return (x * y).sin().detach_() * x
+
+    trace = trace_joint(program, TwoTensor(torch.ones(3), torch.ones(3)).requires_grad_(), torch.ones(3))
+    assert trace.with_tangents is not None
+    dense = trace.with_tangents([torch.ones(3)])
+    again = trace.with_tangents([None])
+
+    def forward(trace: Any) -> list[str]:
+        nodes = trace.graph_module.graph.nodes
+        return [n.format_node() for n in nodes if n.meta.get("partitioner_tag") == "is_forward"]
+
+    def inputs(trace: Any) -> list[str]:
+        return [n.name for n in trace.graph_module.graph.find_nodes(op="placeholder")]
+
+    assert forward(trace) == forward(dense) == forward(again)
+    assert inputs(trace) == inputs(again) == ["primals_1", "primals_2", "primals_3", "tangents_1", "tangents_2"]
+    assert inputs(dense) == ["primals_1", "primals_2", "primals_3", "tangents_1"]
+    assert again.signature.gradients == trace.signature.gradients
+    assert trace_joint(lambda x: x, torch.ones(3)).with_tangents is None

@@ -14,7 +14,7 @@ from torch import fx
 from subclass_aot import QuantAwareWeight, TwoTensor, aot_compile, runtime, trace_joint
 from subclass_aot.demo.vit import ViT
 from subclass_aot.testing import difference
-from subclass_aot.trace import default_partition
+from subclass_aot.trace import backward_from, default_partition
 
 PARTITIONS = {
     "ours": None,
@@ -131,3 +131,15 @@ def test_a_partition_that_drops_an_input() -> None:
 
     with pytest.raises(CompilerResultError, match="must keep every input"):
         aot_compile(lambda x, y: x * 2, partition_fn=wrong)(torch.rand(2, requires_grad=True), torch.rand(2))
+
+
+def test_backward_from_what_another_partition_saved() -> None:
+    """It computes again what is not saved, and says what does not follow from it."""
+    trace = trace_joint(lambda x: x.sin().exp(), torch.rand(3, requires_grad=True))
+    joint, count = trace.graph_module, trace.signature.num_forward_outputs
+    backward = backward_from(joint, ["primals_1"], num_fwd_outputs=count)
+    x, tangent = torch.rand(3, requires_grad=True), torch.rand(3)
+    (expected,) = torch.autograd.grad(x.sin().exp(), x, tangent)
+    torch.testing.assert_close(backward(x.detach(), tangent)[0], expected)
+    with pytest.raises(LookupError, match=r"args\[0\]"):
+        backward_from(joint, ["exp"], num_fwd_outputs=count)

@@ -1,0 +1,145 @@
+"""A backward of its own for gradients of another kind than expected. See Note [Gradients of another kind]."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from subclass_aot.errors import TangentError
+from subclass_aot.flatten import SubclassCreationMeta, ValueMeta
+from subclass_aot.runtime.backends import BoxedFunction, example_inputs
+from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.runtime.tangents import converted, fits
+from subclass_aot.trace import JointSignature, JointTrace, backward_from
+
+Backward = Callable[..., tuple[Any, ...]]
+"""`backward(ctx, *tangents)`."""
+
+Write = Callable[[JointSignature, Graphs, BoxedFunction], Backward]
+"""Generates the backward that runs a compiled graph."""
+
+_LIMIT = 4
+"""Kinds of gradients that are kept for one signature; the one met longest ago goes first."""
+
+_WRONG_TANGENT = """The gradient of {where} is not of the kind the backward graph was traced for.
+  Expected: {expected}
+  Got:      {got}
+  No class converts the one to the other, and there is no backward for such a gradient: {why}
+  Instead:  pass a gradient of the expected class{hook}"""
+
+_HOOK = """, or give {cls} the hook
+
+      def __coerce_same_metadata_as_tangent__(self, context, expected_type=None):
+          return ...  # self as a {expected_cls} with this context, or None if that is impossible"""
+
+_FROM_TANGENT = """, or give {expected_cls} the hook
+
+      @classmethod
+      def from_tangent(cls, tangent, context):
+          return ...  # a {expected_cls} with this context, or None if that is impossible"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """Gradients of one kind, one for each result that has some, and the backward for them."""
+
+    described: tuple[tuple[ValueMeta, tuple[Any, ...]] | None, ...]
+    run: Backward
+
+
+class OtherTangents:
+    """The backwards of one signature for gradients of other kinds than it was traced for.
+
+    Args:
+        trace: The trace.
+        graphs: Its graphs. What forward saves is what these backwards read, too.
+        compiler: Compiles a backward graph.
+    """
+
+    def __init__(
+        self, trace: JointTrace, graphs: Graphs, compiler: Callable[[fx.GraphModule, list[Any], bool], BoxedFunction]
+    ) -> None:
+        assert trace.with_tangents is not None
+        self._with_tangents = trace.with_tangents
+        self._signature = trace.signature
+        self._graphs = graphs
+        inputs = graphs.backward.graph.find_nodes(op="placeholder") if graphs.backward is not None else []
+        self._saved = [node.name for node in inputs][: graphs.num_saved_numbers + len(graphs.saved_inputs)]
+        self._compile = compiler
+        self._kinds: list[_Kind] = []
+
+    def take(self, write: Write, where: Sequence[str], *tangents: Any) -> tuple[Any, ...]:
+        """What to do with gradients of which at least one is not of the expected kind.
+
+        Args:
+            write: Generates a backward.
+            where: What errors call each of the tangents.
+            *tangents: The gradients; None for an undefined one.
+
+        Returns:
+            The backward to run, None for the one they were meant for; then the gradients it takes.
+
+        Raises:
+            TangentError: There is none.
+        """
+        expected = self._signature.tangents
+        results = [t if t is None else converted(t, *kind) for t, kind in zip(tangents, expected, strict=True)]
+        wrong = [t is not None and r is None for t, r in zip(tangents, results, strict=True)]
+        if not any(wrong):
+            return None, *results
+        given = [t if not_converted else r for t, r, not_converted in zip(tangents, results, wrong, strict=True)]
+        for kind in self._kinds:
+            if all(map(_is_of, given, kind.described)):
+                return kind.run, *given
+        try:
+            trace, backward = self._trace(given)
+        except Exception as error:
+            first = wrong.index(True)
+            raise TangentError(_message(where[first], tangents[first], expected[first][0], error)) from error
+        compiled = self._compile(backward, example_inputs(backward), True)
+        run = write(trace.signature, dataclasses.replace(self._graphs, backward=backward), compiled)
+        described = [None if t is None else kind for t, kind in zip(given, trace.signature.tangents, strict=True)]
+        self._kinds = [_Kind(tuple(described), run), *self._kinds][:_LIMIT]
+        return run, *given
+
+    def _trace(self, given: Sequence[Any]) -> tuple[JointTrace, fx.GraphModule]:
+        trace = self._with_tangents(given)
+        if trace.signature.backward_writes != self._signature.backward_writes:
+            raise NotImplementedError("it would write into other tensors")
+        count = trace.signature.num_forward_outputs
+        try:
+            return trace, backward_from(trace.graph_module, self._saved, num_fwd_outputs=count)
+        except LookupError as missing:
+            raise NotImplementedError(f"it would need {missing.args[0]}, which forward did not keep") from missing
+
+
+def _is_of(tangent: Any, described: tuple[ValueMeta, tuple[Any, ...]] | None) -> bool:
+    return tangent is None if described is None else tangent is not None and fits(tangent, *described)
+
+
+def _message(where: str, tangent: Any, meta: ValueMeta, error: Exception) -> str:
+    expected, hook = _describe(meta), ""
+    names = {"cls": type(tangent).__name__, "expected_cls": expected.split()[0]}
+    if hasattr(tangent, "__tensor_flatten__"):
+        hook = _HOOK.format(**names)
+    elif isinstance(meta, SubclassCreationMeta):  # a dense tensor has no class of the user's that could convert it
+        hook = _FROM_TANGENT.format(**names)
+    why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return _WRONG_TANGENT.format(where=where, expected=expected, got=_describe_tensor(tangent), why=why, hook=hook)
+
+
+def _describe(meta: ValueMeta) -> str:
+    if isinstance(meta, SubclassCreationMeta):
+        return f"{meta.cls.__name__} with inner tensors {list(meta.attrs)} and context {meta.context!r}"
+    return "Tensor (dense)"
+
+
+def _describe_tensor(tensor: Any) -> str:
+    if hasattr(tensor, "__tensor_flatten__"):
+        names, context = tensor.__tensor_flatten__()
+        return f"{type(tensor).__name__} with inner tensors {list(names)} and context {context!r}"
+    return f"{type(tensor).__name__} (dense)"

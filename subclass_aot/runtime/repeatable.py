@@ -1,0 +1,61 @@
+"""Whether a function may be called once more for its second derivatives, with the same outcome."""
+
+from __future__ import annotations
+
+from subclass_aot.errors import DoubleBackwardError
+from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.trace import JointSignature, draws, is_backward
+
+_REFUSED = """Second derivatives of this function are asked for (double_backward=True), and it {what}.
+  They call the function once more, and {why}.
+  Instead: {instead}"""
+
+_BACKWARD_WRITES = {
+    "what": "writes into {path} while gradients are computed",
+    "why": "would write a second time",
+    "instead": "write outside the compiled function, or compile it without double_backward.",
+}
+_SHARED = {
+    "what": "writes into memory that several inputs share: {path}",
+    "why": "the inputs as they were before the write are kept one by one, so they would share nothing any more",
+    "instead": "pass tensors that do not share storage, as in x.clone().",
+}
+_DRAWS = {
+    "what": "draws random numbers ({path})",
+    "why": "the draws must be the same again. {reason}",
+    "instead": 'draw outside and pass the result as an argument, or use fw_compiler="eager" and the default generator '
+    "in forward.",
+}
+
+
+def draws_again(signature: JointSignature, graphs: Graphs, repeats_draws: bool) -> bool:
+    """Whether a second call must begin with the state of the random generator that the first began with.
+
+    Args:
+        signature: What was traced.
+        graphs: Its graphs.
+        repeats_draws: Whether the compiler draws random numbers as the function does.
+
+    Raises:
+        DoubleBackwardError: It does what a second call would not repeat.
+    """
+    slots = signature.index_map.slots
+
+    def refuse(kind: dict[str, str], path: str, reason: str = "") -> None:
+        texts = {name: text.format(path=path, reason=reason) for name, text in kind.items()}
+        raise DoubleBackwardError(_REFUSED.format(**texts))
+
+    def path_of(slot: int) -> str:
+        return signature.inputs[slots[slot].outer].path + "".join(slots[slot].path)
+
+    for slot in signature.backward_writes:
+        refuse(_BACKWARD_WRITES, path_of(slot))
+    for base in signature.bases:
+        refuse(_SHARED, " and ".join(map(path_of, base.slots)))
+    random = [n for g in (graphs.forward, graphs.backward) if g is not None for n in g.graph.nodes if draws(n)]
+    for node in random:
+        if is_backward(node):
+            refuse(_DRAWS, str(node.target), "These are drawn in backward.")
+        if not repeats_draws:
+            refuse(_DRAWS, str(node.target), 'Only the compiler "eager" is known to draw as the function does.')
+    return bool(random)

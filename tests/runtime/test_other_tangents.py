@@ -1,0 +1,185 @@
+"""Backwards for gradients of another kind: when they are made, what they read, how many are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from functorch.compile import min_cut_rematerialization_partition
+
+from subclass_aot import TwoTensor, WrapperTensor, aot_compile
+from subclass_aot.errors import TangentError
+from subclass_aot.testing import difference
+
+aten: Any = torch.ops.aten
+
+
+def pair(seed: int = 0) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    return TwoTensor(torch.rand(2, 3, generator=generator), torch.rand(2, 3, generator=generator))
+
+
+def counting() -> tuple[list[str], Any]:
+    compiled: list[str] = []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        compiled.append(graph.print_readable(print_output=False))
+        return graph.forward
+
+    return compiled, compiler
+
+
+def test_each_kind_is_compiled_once() -> None:
+    graphs, compiler = counting()
+    compiled = aot_compile(lambda x: (x * x).sin(), bw_compiler=compiler)
+    nested = TwoTensor(pair(1), pair(2))
+    for gradient in (pair(3), torch.ones(2, 3), nested, torch.rand(2, 3), nested * 2, torch.ones(3, 2).t(), pair(4)):
+        x, y = pair().requires_grad_(), pair().requires_grad_()
+        (y * y).sin().backward(gradient)
+        compiled(x).backward(gradient)
+        assert not difference(y.grad, x.grad, strides=False)
+    assert len(graphs) == 3
+
+
+def test_only_the_latest_kinds_are_kept() -> None:
+    graphs, compiler = counting()
+    compiled = aot_compile(lambda x: x * 2, bw_compiler=compiler)
+    x = torch.ones(2, 3, requires_grad=True)
+    out = compiled(x)
+    kinds = [pair()]
+    for _ in range(4):
+        kinds.append(TwoTensor(kinds[-1], kinds[-1]))
+    for gradient in (*kinds, *reversed(kinds)):
+        torch.autograd.grad(out, x, gradient, retain_graph=True)
+    assert len(graphs) == 1 + 5 + 1
+
+
+def test_inner_tensors_of_other_sizes_are_another_kind() -> None:
+    graphs, compiler = counting()
+    compiled = aot_compile(lambda x: x * 2, bw_compiler=compiler)
+    x = torch.ones(2, 3, requires_grad=True)
+    out = compiled(x)
+    for columns in (1, 3, 1):
+        gradient = Rows(torch.ones(2, 3), torch.rand(2, columns))
+        (found,) = torch.autograd.grad(out, x, gradient, retain_graph=True)
+        assert not difference(gradient * 2, found)
+    assert len(graphs) == 3
+
+
+@pytest.mark.parametrize("partition_fn", [None, min_cut_rematerialization_partition])
+def test_it_reads_what_forward_saved(partition_fn: Any) -> None:
+    def program(x: Any, y: Any) -> Any:
+        return (x.sin() * y).exp().cos()
+
+    x, y = pair().requires_grad_(), pair(1).requires_grad_()
+    compiled = aot_compile(program, partition_fn=partition_fn)
+    for gradient in (torch.ones(2, 3), pair(2)):
+        found = torch.autograd.grad(compiled(x, y), (x, y), gradient)
+        for a, b in zip(torch.autograd.grad(program(x, y), (x, y), gradient), found, strict=True):
+            assert not difference(a, b, strides=False)
+
+
+class Lazy(WrapperTensor, fallback="each"):
+    """Multiplies a dense tensor by both of its parts, one of its own by one."""
+
+    left: torch.Tensor
+    right: torch.Tensor
+
+
+@Lazy.implements(aten.mul.Tensor)
+def _(x: Any, y: Any) -> Any:
+    if isinstance(x, Lazy) and isinstance(y, Lazy):
+        return Lazy(x.left * y.left, x.right * y.left)
+    dense, lazy = (y, x) if isinstance(x, Lazy) else (x, y)
+    return Lazy(lazy.left * dense, lazy.right * dense) if isinstance(dense, torch.Tensor) else NotImplemented
+
+
+def test_what_forward_did_not_keep() -> None:
+    x, y = Lazy(torch.rand(3), torch.rand(3)).requires_grad_(), Lazy(torch.rand(3), torch.rand(3))
+    out = aot_compile(lambda x, y: x * y)(x, y)
+    with pytest.raises(TangentError, match=r"it would need args\[1\]\.right, which forward did not keep"):
+        torch.autograd.grad(out, x, torch.ones(3))
+
+
+class DrawsTwice(torch.autograd.Function):
+    """Backward of a dense gradient wants a draw that forward made and nobody else reads."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.mask = torch.rand(3)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * ctx.mask if type(gradient) is not TwoTensor else gradient * 2
+
+
+def test_draws_are_not_made_again() -> None:
+    x = TwoTensor(torch.rand(3), torch.rand(3)).requires_grad_()
+    out = aot_compile(DrawsTwice.apply)(x)
+    with pytest.raises(TangentError, match=r"the result of aten\.rand"):
+        torch.autograd.grad(out, x, torch.ones(3))
+
+
+def test_what_only_the_other_backward_reads_is_computed_again() -> None:
+    """It was dead code when the graph was first made."""
+
+    class Remembers(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.mask = x.sin().detach()
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return gradient * ctx.mask if type(gradient) is not TwoTensor else gradient * ctx.mask.cos()
+
+    x = TwoTensor(torch.rand(3), torch.rand(3)).requires_grad_()
+    compiled = aot_compile(lambda x: Remembers.apply(x) * x)
+    for gradient in (torch.rand(3), TwoTensor(torch.rand(3), torch.rand(3))):
+        (expected,) = torch.autograd.grad(Remembers.apply(x) * x, x, gradient)
+        (found,) = torch.autograd.grad(compiled(x), x, gradient)
+        assert not difference(expected, found)
+
+
+def test_retained_graph_and_second_time() -> None:
+    x = pair().requires_grad_()
+    out = aot_compile(lambda x: (x * x).sin())(x)
+    first = torch.autograd.grad(out, x, torch.ones(2, 3), retain_graph=True)[0]
+    again = torch.autograd.grad(out, x, torch.ones(2, 3))[0]
+    assert not difference(first, again)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(out, x, torch.ones(2, 3))
+
+
+def test_with_second_derivatives() -> None:
+    x = pair().requires_grad_()
+    compiled = aot_compile(lambda x: (x * x).sin(), double_backward=True)
+    for create_graph in (False, True):
+        gradients = []
+        for function in (compiled.fn, compiled):
+            (first,) = torch.autograd.grad(function(x), x, torch.ones(2, 3), create_graph=create_graph)
+            gradients.append(torch.autograd.grad(first.sum(), x)[0] if create_graph else first)
+        assert not difference(*gradients)
+
+
+class Rows(WrapperTensor, fallback="each"):
+    """Its inner tensors may have several sizes and dtypes beside one outer size."""
+
+    value: torch.Tensor
+    scale: torch.Tensor
+    note: str = ""
+
+
+@pytest.mark.parametrize("note", ["", "with a context"])
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: TwoTensor(x, x * 1)])
+@pytest.mark.parametrize("scale", [torch.rand(2, 3), torch.rand(2, 1, dtype=torch.float64)])
+def test_inner_tensors_that_differ_from_those_expected(note: str, wrap: Any, scale: torch.Tensor) -> None:
+    x = wrap(Rows(torch.rand(2, 3), torch.rand(2, 1), note)).requires_grad_()
+    out = aot_compile(lambda x: (x * x).sin())(x)
+    for given in (scale, torch.rand(2, 1), scale):
+        gradient = wrap(Rows(torch.rand(2, 3), given, note))
+        (expected,) = torch.autograd.grad((x * x).sin(), x, gradient)
+        (found,) = torch.autograd.grad(out, x, gradient, retain_graph=True)
+        assert not difference(expected, found, strides=False)

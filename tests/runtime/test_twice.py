@@ -1,0 +1,161 @@
+"""Second derivatives that were asked for: how they are got, what they keep, and what is refused."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import TwoTensor, aot_compile
+from subclass_aot.errors import DoubleBackwardError
+
+
+def cube(x: Any) -> Any:
+    return x**3
+
+
+def pair(requires_grad: bool = True) -> Any:
+    return TwoTensor(torch.rand(3), torch.rand(3)).requires_grad_(requires_grad)
+
+
+def counting() -> tuple[list[int], Any]:
+    compiled: list[int] = []
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        compiled.append(len(inputs))
+        return graph.forward
+
+    return compiled, compiler
+
+
+def test_against_finite_differences() -> None:
+    def program(x: Any, y: Any) -> Any:
+        return (x @ y).tanh(), x.exp().sum(1)
+
+    inputs = [torch.rand(2, 3, dtype=torch.float64, requires_grad=True), torch.rand(3, 2, dtype=torch.float64)]
+    compiled = aot_compile(program, double_backward=True)
+    assert torch.autograd.gradgradcheck(compiled, inputs, [torch.rand(2, 2), torch.rand(2)])
+
+
+def test_nothing_more_is_compiled_until_it_is_needed() -> None:
+    graphs, compiler = counting()
+    compiled = aot_compile(cube, fw_compiler=compiler, double_backward=True)
+    for _ in range(2):
+        compiled(pair()).sum().backward()
+    assert len(graphs) == 2
+    for _ in range(3):
+        x = pair()
+        (gradient,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
+        gradient.sum().backward()
+    assert len(graphs) == 4
+
+
+def test_graph_is_kept_where_the_caller_keeps_it() -> None:
+    x = torch.tensor([2.0], requires_grad=True)
+    out = aot_compile(cube, double_backward=True)(x)
+    for _ in range(2):
+        (gradient,) = torch.autograd.grad(out, x, create_graph=True)
+        assert torch.autograd.grad(gradient, x)[0].item() == 12
+    assert torch.autograd.grad(out, x)[0].item() == 12
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        torch.autograd.grad(out, x, create_graph=True)
+
+
+def test_inputs_are_freed_with_the_graph() -> None:
+    """A middle of a larger program, kept for second derivatives, goes when backward has run; no cycle is made."""
+    compiled = aot_compile(lambda x: x * 2, double_backward=True)
+    gc.disable()
+    try:
+        for create_graph in (False, True):
+            x = pair()
+            middle = x.sin()
+            kept = weakref.ref(middle)
+            out = compiled(middle)
+            del middle
+            assert kept() is not None
+            torch.autograd.grad(out.sum(), x, create_graph=create_graph)
+            if create_graph:
+                del out
+            assert kept() is None
+    finally:
+        gc.enable()
+
+
+def test_autocast_of_the_call() -> None:
+    weight = torch.rand(4, 4, requires_grad=True)
+    found = []
+
+    def program(weight: Any) -> Any:
+        return (weight @ weight).float().sin()
+
+    for function in (program, aot_compile(program, double_backward=True)):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = function(weight)
+        (gradient,) = torch.autograd.grad(out.sum(), weight, create_graph=True)
+        found += [gradient.detach(), torch.autograd.grad(gradient.sum(), weight)[0]]
+    assert found[0].equal(found[2]) and found[1].equal(found[3])
+
+
+def test_a_wrapper_that_holds_python_values_among_arguments() -> None:
+    compiled = aot_compile(lambda xs, scale: xs["a"] ** scale, double_backward=True)
+    x = pair()
+    (gradient,) = torch.autograd.grad(compiled({"a": x}, scale=3).sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.sum(), x)
+    torch.testing.assert_close(second.a, 6 * x.detach().a)
+
+
+def refusal(program: Any, *args: Any, **options: Any) -> str:
+    before = [x.detach().clone() for x in args]
+    with pytest.raises(DoubleBackwardError) as info:
+        aot_compile(program, double_backward=True, **options)(*args)
+    assert all(x.equal(y) for x, y in zip(args, before, strict=True)), "nothing has changed"
+    return str(info.value)
+
+
+def test_memory_that_is_shared_and_written() -> None:
+    base = torch.rand(4)
+
+    def program(x: Any, y: Any, w: Any) -> Any:
+        x.mul_(2)
+        return (w * y).sin()
+
+    text = refusal(program, base[:3], base[1:], torch.rand(3, requires_grad=True))
+    assert "memory that several inputs share: args[0] and args[1]" in text and "x.clone()" in text
+
+
+class WritesInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, buffer: Any) -> Any:
+        ctx.buffer = buffer
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        ctx.buffer.add_(1)
+        return gradient * 2, None
+
+
+def test_a_write_in_backward() -> None:
+    text = refusal(WritesInBackward.apply, torch.rand(3, requires_grad=True), torch.rand(3))
+    assert "writes into args[1] while gradients are computed" in text
+
+
+class DrawsInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * torch.rand_like(gradient)
+
+
+def test_random_numbers_that_would_be_others() -> None:
+    x = torch.rand(3, requires_grad=True)
+    dropout = torch.nn.functional.dropout
+    assert "drawn in backward" in refusal(DrawsInBackward.apply, x)
+    text = refusal(lambda x: dropout(x), x, fw_compiler="inductor")
+    assert "draws random numbers (aten.bernoulli" in text and 'fw_compiler="eager"' in text
