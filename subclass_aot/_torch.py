@@ -227,3 +227,10 @@ def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -
 def has_saved_tensor_hooks() -> bool:
     """Whether hooks see the tensors that autograd saves. The public module sets them and has no question for them."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def foreign_two_tensor() -> Any:
+    """Torch's own example of a wrapper class: one that knows nothing of this library, to test with."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    return TwoTensor

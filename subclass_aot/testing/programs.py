@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from subclass_aot.codegen import Source
 from subclass_aot.meta import Spec
 from subclass_aot.testing.compare import dense_leaves
+from subclass_aot.testing.runs import Later
 from subclass_aot.testing.trees import Tree, trees
 
 EXPRESSIONS = (
@@ -105,18 +106,14 @@ class Program:
         statements: Its lines, each with whether it stands in a `no_grad` block.
         results: The names or expressions it returns.
         mode: "grad", "no_grad" or "inference": the mode in which it is called.
-        used: Which of the results that require grad take part in backward, in turn.
-        tangents: "random", or "expanded" as those that `sum` sends back.
-        after: Whether the caller writes into the results: "", "grad", or "no_grad".
+        later: What the caller does with the results.
     """
 
     arguments: tuple[Argument, ...]
     statements: tuple[tuple[str, bool], ...]
     results: tuple[str, ...]
     mode: Mode = "grad"
-    used: tuple[bool, ...] = (True,)
-    tangents: str = "random"
-    after: str = ""
+    later: Later = Later()
 
     @functools.cached_property
     def function(self) -> Callable[..., Any]:
@@ -147,7 +144,7 @@ class Program:
 
     def __repr__(self) -> str:
         lines = [f"x{i} = {argument}" for i, argument in enumerate(self.arguments)]
-        lines.append(f"mode={self.mode} used={self.used} tangents={self.tangents} after={self.after}")
+        lines.append(f"mode={self.mode} {self.later}")
         lines.append(self.function.__source__)  # type: ignore[attr-defined]
         return "\n".join(lines)
 
@@ -221,7 +218,8 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
     gives_up = mode != "grad" or any(no_grad for _, no_grad in statements)  # autograd gives up views
     if gives_up or not all(map(str.isidentifier, results)):  # eager does not see a write into an inner tensor
         after = ""
-    return Program(tuple(given), tuple(statements), tuple(results), mode, tuple(used), tangents, after)
+    later = Later(used=tuple(used), tangents=tangents, after=after)
+    return Program(tuple(given), tuple(statements), tuple(results), mode, later)
 
 
 @st.composite

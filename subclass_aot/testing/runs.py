@@ -66,11 +66,13 @@ class Difference:
         kind: "error", "result", "argument", "gradient", "aliasing", "identity" or "version".
         text: What, in one line.
         error: What only one of them raises.
+        position: Of which result, argument or gradient, if of one.
     """
 
     kind: str
     text: str
     error: Exception | None = None
+    position: int = -1
 
     def like(self, other: Difference) -> bool:
         """Whether the same may be wrong here."""
@@ -209,7 +211,7 @@ def _state(expected: Run, got: Run, tolerances: tuple[float, float]) -> Iterator
                 continue
             found = difference(a, b, True, *tolerances)
             if found:
-                yield Difference(kind, f"{name} {i}: {found}")
+                yield Difference(kind, f"{name} {i}: {found}", position=i)
 
 
 def _relations(expected: Run, got: Run) -> Iterator[Difference]:
@@ -233,11 +235,11 @@ def _gradients(expected: Run, got: Run, tolerances: tuple[float, float]) -> Iter
             continue
         if x.grad is None and y.grad is not None and expected.partial:  # zeros for nothing
             if any(leaf.any() for leaf in dense_leaves(y.grad)):
-                yield Difference("gradient", f"gradient {i} should be nothing")
+                yield Difference("gradient", f"gradient {i} should be nothing", position=i)
             continue
         found = difference(x.grad, y.grad, False, *tolerances)
         if found:
-            yield Difference("gradient", f"gradient {i}: {found}")
+            yield Difference("gradient", f"gradient {i}: {found}", position=i)
 
 
 def _identity(values: Sequence[Any]) -> list[int]:

@@ -128,6 +128,7 @@ class OutputReader:
         reshaped: Sequence[Any] = (),
     ) -> None:
         self.reshaped = {id(t) for t in reshaped}
+        self.turned = {id(t._base) for t in reshaped if t._base is not None}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
@@ -229,6 +230,8 @@ class OutputReader:
         if id(base) in self.reshaped:
             reason = "the function changes the size or strides of its base in place"
             raise MutationError(_LOST_VIEW.format(reason=reason))
+        if id(base) in self.turned:
+            return _strided_view(result, base)
         try:
             with _torch.disable_current_modes(), torch.no_grad():
                 clean = _torch.view_function(result)(MetaTensor.like(base.detach()))
@@ -238,6 +241,18 @@ class OutputReader:
             raise TraceError(_LOST_VIEW.format(reason="its size or strides were changed in place"))
         replay: Callable[[torch.Tensor], torch.Tensor] = _torch.view_function(clean)
         return replay
+
+
+def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """How a view is made of a tensor of which the function turned a view in place.
+
+    Autograd does not note that, so what it knows of views of that view does not fit them; asking it may even crash.
+    """
+    if not isinstance(result, MetaTensor) or not isinstance(base, MetaTensor) or result.dtype != base.dtype:
+        reason = "the function changes the size or strides of another view of the same tensor in place"
+        raise MutationError(_LOST_VIEW.format(reason=reason))
+    size, stride, start = result.spec.size, result.spec.stride, result.spec.offset - base.spec.offset
+    return lambda real: real.as_strided(size, stride, real.storage_offset() + start)
 
 
 def _is_traced(result: torch.Tensor) -> bool:
