@@ -216,9 +216,12 @@ class _Trace:
         """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
         flat_of = self.plan.index_map.flat_of
         slots = self.plan.index_map.slots
+        moved = {slots[s].outer: None for s in self.written_leaves}
+        if self.recorder.reshaped:  # what was turned may be a view of any input, and counts on it
+            moved |= dict.fromkeys(range(len(self.traced)))
         self.counted = [
             (i, path)
-            for i in dict.fromkeys(slots[s].outer for s in self.written_leaves)
+            for i in moved
             for path, version in versions(self.traced[i], self.plan.metas[i]).items()
             if version != self.versions[i][path]
         ]
