@@ -1,4 +1,4 @@
-"""Looks for programs that `aot_compile` gets wrong, for as long as it is told: `python -m subclass_aot.testing.fuzz`."""
+"""Looks for programs that `aot_compile` gets wrong, as long as it is told: `python -m subclass_aot.testing.fuzz`."""
 
 from __future__ import annotations
 

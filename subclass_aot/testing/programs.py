@@ -6,8 +6,10 @@ A program is drawn by running it, so that most of its statements make sense, and
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +18,10 @@ from hypothesis import strategies as st
 
 from subclass_aot.codegen import Source
 from subclass_aot.meta import Spec
+from subclass_aot.tensors import TwoTensor
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.runs import Later
-from subclass_aot.testing.trees import Tree, trees
+from subclass_aot.testing.trees import Tagged, Tree, trees
 
 EXPRESSIONS = (
     "{0} * 2", "{0} * {1}", "{0} + {1}", "{0} - {1}", "{0} @ {1}", "{0}.sin()", "{0}.exp()", "{0}.tanh()", "{0}.sum()",
@@ -37,6 +40,16 @@ VIEWS = (
 )  # fmt: skip
 """What computes nothing."""
 
+MADE = (
+    "TwoTensor({0}, {1})", "TwoTensor({0}.detach(), {1}.detach())", "Tagged({0}.detach(), None, 1)", "{0}.{2}",
+)  # fmt: skip
+"""What makes a wrapper, or looks into one."""
+
+PAIRS = (
+    "{0}.chunk(2, -1)", "{0}.unbind()[:2]", "{0}.split(1)[:2]", "{0}.max(-1)", "torch.broadcast_tensors({0}, {1})",
+)  # fmt: skip
+"""What has two results."""
+
 WRITES = (
     "{0}.mul_(2)", "{0}.add_({1})", "{0}.mul_({1})", "{0}.copy_({1})", "{0}.zero_()", "{0}.sin_()", "{0}[0] = 1.5",
     "{0}[0].mul_(3)", "{0}.t().add_(1)", "{0}[1:].copy_({1}[1:])", "{0}.view(-1)[0] = 0.25", "{0}.fill_(0.5)",
@@ -49,6 +62,12 @@ RESHAPES = re.compile(r"(\.t|squeeze)_\(")
 
 INNER = ("a", "b", "value", "extra", "codes", "scale", "parts[0]")
 """Attributes of the classes of `trees` under which inner tensors are."""
+
+_TARGETS = re.compile(r"(v\d+(?:, v\d+)*) = ")
+_GLOBALS = {"torch": torch, "TwoTensor": TwoTensor, "Tagged": Tagged}
+
+ALIASES = ("same", "leaf", "inner", "around", "twice", "base", "apart", "view")
+"""What an argument may be of an earlier one."""
 
 Mode = str
 
@@ -63,7 +82,9 @@ class Argument:
         dtype: Its dtype.
         layout: "packed", "transposed", or "offset" into a larger storage.
         grad: "none", "leaf", "computed" (a non-leaf), "view" (a view of a non-leaf).
-        alias: "" or what it is of argument `of`: "same" object, its "inner" tensor, or "base" (shares its storage).
+        alias: "" or what it is of argument `of`: the "same" object; its first "leaf", or another tensor on the "inner"
+            memory of that; a wrapper "around" that leaf and another, or that holds it "twice"; on its storage, over it
+            ("base") or "apart" from it; or a "view" of it that autograd knows.
         of: An earlier argument.
     """
 
@@ -75,9 +96,10 @@ class Argument:
     alias: str = ""
     of: int = 0
 
-    def make(self, generator: torch.Generator) -> tuple[Any, list[Any]]:
+    def make(self, generator: torch.Generator, sizes: Mapping[int, int]) -> tuple[Any, list[Any]]:
         """A new tensor, and the tensors behind it: where gradients arrive, and its base."""
-        tensor = self.tree.make(self.size, lambda size: self._dense(size, generator))
+        own_size = tuple(sizes.get(n, n) for n in self.size)
+        tensor = self.tree.make(own_size, lambda size: self._dense(size, generator))
         if self.grad == "none":
             return tensor, []
         root = tensor.requires_grad_()
@@ -119,25 +141,30 @@ class Program:
     def function(self) -> Callable[..., Any]:
         """The function; its text is `function.__source__`."""
         source = Source("program", ", ".join(f"x{i}" for i in range(len(self.arguments))))
-        source.globals["torch"] = torch
-        for text, no_grad in self.statements:
-            if no_grad:
-                with source.block("with torch.no_grad():"):
+        source.globals.update(_GLOBALS)
+        for no_grad, block in itertools.groupby(self.statements, key=lambda statement: statement[1]):
+            with source.block("with torch.no_grad():") if no_grad else nullcontext():
+                for text, _ in block:
                     source.line(text)
-            else:
-                source.line(text)
         source.line(f"return {', '.join(self.results)}")
         return source.build()
 
-    def make_arguments(self, seed: int) -> tuple[list[Any], list[Any]]:
-        """New arguments with the values of `seed`, and the tensors behind them."""
+    def make_arguments(self, seed: int, sizes: Mapping[int, int] = {}) -> tuple[list[Any], list[Any]]:  # noqa: B006
+        """New arguments, and the tensors behind them.
+
+        Args:
+            seed: For their values.
+            sizes: Other sizes for some: the function may be called with arguments that are larger or smaller.
+        """
         generator = torch.Generator().manual_seed(seed)
         tensors: list[Any] = []
         behind: list[Any] = []
         for argument in self.arguments:
-            tensor, roots = argument.make(generator)
+            roots: list[Any] = []
             if argument.alias:
-                tensor, roots = _alias_of(tensors[argument.of], argument.alias), []
+                tensor = _alias_of(tensors[argument.of], argument.alias)
+            else:
+                tensor, roots = argument.make(generator, sizes)
             tensors.append(tensor)
             behind += roots
         return tensors, behind
@@ -157,22 +184,32 @@ def mode_of(program: Program) -> Any:
 
 
 def _alias_of(tensor: Any, alias: str) -> Any:
+    """See `Argument.alias`."""
     if alias == "same":
         return tensor
-    if alias == "inner":
-        return dense_leaves(tensor)[0].detach()
-    return tensor.detach()[1:] if type(tensor) is torch.Tensor and tensor.dim() else tensor.detach()
+    if alias == "view":
+        return tensor.view_as(tensor)
+    dense = type(tensor) is torch.Tensor
+    leaf = dense_leaves(tensor.detach() if dense else tensor)[0]
+    if alias in ("leaf", "inner"):
+        return leaf if alias == "leaf" else leaf.detach()
+    if alias in ("around", "twice"):
+        return TwoTensor(leaf, leaf if alias == "twice" else leaf.clone())
+    if alias == "apart" and leaf.storage_offset() == leaf.numel():  # the other half of what was made with an offset
+        return leaf.as_strided(leaf.size(), leaf.stride(), 0)
+    return tensor.detach()[1:] if dense and tensor.dim() else tensor.detach()
 
 
 @st.composite
 def arguments(draw: st.DrawFn, earlier: Sequence[Argument] = (), aliases: bool = True) -> Argument:
     """Recipes of one argument, the one after `earlier` others."""
-    alias = draw(st.sampled_from(["", "", "", "", "", "same", "inner", "base"])) if aliases and earlier else ""
+    alias = draw(st.sampled_from(ALIASES)) if aliases and earlier and draw(st.integers(0, 2)) == 0 else ""
     if alias:
         of = draw(st.integers(0, len(earlier) - 1))
         if earlier[of].grad == "leaf":  # eager forgets the history of its views when it is written through an alias
             alias = "same"
-        return Argument(Tree("dense"), (1,), grad=earlier[of].grad if alias == "same" else "none", alias=alias, of=of)
+        tree = Tree("TwoTensor") if alias in ("around", "twice") else Tree("dense")
+        return Argument(tree, (1,), grad=earlier[of].grad if alias in ("same", "view") else "none", alias=alias, of=of)
     dtype = draw(st.sampled_from([torch.float64] * 5 + [torch.float32, torch.int64]))
     size = draw(st.sampled_from([(2, 3), (2, 3), (2, 2), (3, 3), (3,), ()]))
     layout = draw(st.sampled_from(["packed", "packed", "packed", "transposed", "offset"]))
@@ -200,7 +237,8 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
     values: dict[str, Any] = {f"x{i}": tensor for i, tensor in enumerate(tensors)}
     with mode_of(empty):
         for _ in range(draw(st.integers(0, max_statements))):
-            text, no_grad = draw(_statements(list(values))), draw(st.integers(0, 4)) == 0
+            text = draw(_statements(list(values)))
+            no_grad = draw(st.integers(0, 1 if statements and statements[-1][1] else 4)) == 0
             if _ambiguous(text, no_grad, values):
                 continue
             try:
@@ -218,17 +256,19 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
     gives_up = mode != "grad" or any(no_grad for _, no_grad in statements)  # autograd gives up views
     if gives_up or not all(map(str.isidentifier, results)):  # eager does not see a write into an inner tensor
         after = ""
-    later = Later(used=tuple(used), tangents=tangents, after=after)
+    later = Later(twice=draw(st.integers(0, 4)) == 0, used=tuple(used), tangents=tangents, after=after)
     return Program(tuple(given), tuple(statements), tuple(results), mode, later)
 
 
 @st.composite
 def _statements(draw: st.DrawFn, names: list[str]) -> str:
-    kind = draw(st.sampled_from([EXPRESSIONS, VIEWS, VIEWS, WRITES, WRITES]))
+    kind = draw(st.sampled_from([EXPRESSIONS, EXPRESSIONS, VIEWS, VIEWS, VIEWS, WRITES, WRITES, WRITES, MADE, PAIRS]))
     template = draw(st.sampled_from(kind))
     recent = [*names, *names[-2:]]
     operands = [draw(st.sampled_from(recent)), draw(st.sampled_from(recent))]
-    text = template.format(*operands)
+    text = template.format(*operands, draw(st.sampled_from(INNER)) if "{2}" in template else "")
+    if kind is PAIRS:
+        return f"v{len(names)}, v{len(names) + 1} = {text}"
     return text if kind is WRITES else f"v{len(names)} = {text}"
 
 
@@ -236,14 +276,17 @@ def _ambiguous(text: str, no_grad: bool, values: dict[str, Any]) -> bool:
     """True for a write of which eager has no clear idea.
 
     It reads another view of what it writes, or several elements of what it writes are one place in memory, so that the
-    order of loops matters; or autograd is not told that a tensor which it follows is turned.
+    order of loops matters; or it turns a tensor that autograd follows, or that something else holds, and does not tell.
     """
-    if text.split(" = ")[0].isidentifier():
+    if _TARGETS.match(text):
         return False
     names = list(dict.fromkeys(re.findall(r"\b[xv]\d+", text)))
-    if no_grad and RESHAPES.search(text) and values[names[0]].requires_grad:
-        return True
     first, *others = [dense_leaves(values[name]) for name in names]
+    if RESHAPES.search(text):
+        parts = {id(leaf) for leaf in first}
+        among = [leaf for value in values.values() if value is not values[names[0]] for leaf in dense_leaves(value)]
+        if no_grad and values[names[0]].requires_grad or any(id(leaf) in parts for leaf in among):
+            return True
     storages = {leaf.untyped_storage().data_ptr() for leaf in first}
     return (
         any(leaf.untyped_storage().data_ptr() in storages for other in others for leaf in other)
@@ -253,22 +296,22 @@ def _ambiguous(text: str, no_grad: bool, values: dict[str, Any]) -> bool:
 
 
 def _run(text: str, no_grad: bool, values: dict[str, Any]) -> None:
-    target = text.split(" = ")[0]
-    new = target if target.isidentifier() else ""
-    step = _step(text, tuple(values), new)
+    found = _TARGETS.match(text)
+    targets = found[1].split(", ") if found else []
+    step = _step(text, tuple(values), tuple(targets))
     with torch.set_grad_enabled(torch.is_grad_enabled() and not no_grad):
-        result = step(*values.values())
-    if new:
-        values[new] = result
+        results = step(*values.values())
+    if not all(isinstance(x, torch.Tensor) for x in results):
+        raise TypeError("not a tensor")
+    values.update(zip(targets, results, strict=True))
 
 
 @functools.lru_cache(maxsize=10_000)
-def _step(text: str, names: tuple[str, ...], new: str) -> Callable[..., Any]:
+def _step(text: str, names: tuple[str, ...], targets: tuple[str, ...]) -> Callable[..., Any]:
     source = Source("step", ", ".join(names))
-    source.globals["torch"] = torch
+    source.globals.update(_GLOBALS)
     source.line(text)
-    if new:
-        source.line(f"return {new}")
+    source.line(f"return [{', '.join(targets)}]")
     return source.build()
 
 

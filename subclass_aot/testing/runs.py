@@ -22,12 +22,14 @@ class Later:
 
     Attributes:
         backward: Whether to go backward, where anything requires grad.
+        twice: Whether to go backward a second time.
         used: Which of the ends of autograd's graph take part in backward, in turn.
         tangents: "random", or "expanded" as those that `sum` sends back.
         after: Whether to write into the results before: "", "grad", or "no_grad".
     """
 
     backward: bool = True
+    twice: bool = False
     used: tuple[bool, ...] = (True,)
     tangents: str = "random"
     after: str = ""
@@ -124,8 +126,9 @@ def _backward(run: Run, later: Later, generator: torch.Generator) -> None:
     ends += [x for x in run.arguments if x.requires_grad and not x.is_leaf]
     used = [x for i, x in enumerate(ends) if later.used[i % len(later.used)]]
     run.partial = len(used) < len(ends)
-    if used:
-        torch.autograd.backward(used, [tangent_of(x, later.tangents, generator) for x in used])
+    for again in (True, False) if later.twice and used else (False,) if used else ():
+        tangents = [tangent_of(x, later.tangents, generator) for x in used]
+        torch.autograd.backward(used, tangents, retain_graph=again)
 
 
 def tangent_of(tensor: Any, kind: str, generator: torch.Generator) -> Any:

@@ -163,6 +163,12 @@ class _Trace:
             if tensor is traced
         ]
         changed = {i for i, *_ in self.reshaped}
+        slots = self.plan.index_map.slots
+        for slot in [s for i in changed for s in self.plan.index_map.flat_of(i)]:
+            for other in self.graph_slots:
+                if self.real_leaves[other] is self.real_leaves[slot] and slots[other].outer != slots[slot].outer:
+                    paths = f"{self.meaning(slot)} and {self.meaning(other)}"
+                    raise MutationError(refusals.RESHAPED_TOGETHER.format(paths=paths))
         after = self.plan.unwrap(self.traced)
         for slot in self.graph_slots:
             if self.plan.index_map.slots[slot].outer in changed and root(after[slot]) is self.leaves[slot]:
@@ -205,6 +211,9 @@ class _Trace:
         """A view is made again from the input as it looks after the call; made before, it would be another."""
         reshaped = {i for i, *_ in self.reshaped}
         slots = self.plan.index_map.slots
+        for i in reshaped.intersection(i for i, _ in self.rewritten):
+            if self.arguments.values[i]._base is not None and not isinstance(self.traced[i], MetaTensor):
+                raise MutationError(refusals.RESHAPED_VIEW_WRITTEN.format(path=self.paths[i]))
         for output in self.outputs:
             sources = {output.value} if isinstance(output, ViewOfInput) else set()
             if isinstance(output, Value):
