@@ -6,10 +6,12 @@ import argparse
 import random
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import hypothesis
 import torch
@@ -36,16 +38,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=60, help="how long (default: %(default)g)")
     parser.add_argument("--seed", type=int, help="where to begin (default: another one each time)")
     parser.add_argument("--processes", type=int, default=1, help="how many at a time (default: %(default)s)")
+    parser.add_argument("--latest", type=Path, help=argparse.SUPPRESS)  # of a process of ours: where to note programs
     chosen = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed
-    if chosen.processes > 1:
-        command = [sys.executable, "-m", "subclass_aot.testing.fuzz", "--minutes", str(chosen.minutes), "--seed"]
-        started = [subprocess.Popen([*command, str(seed + i)]) for i in range(chosen.processes)]
-        return max(abs(process.wait()) for process in started)
-    print(f"seed {seed}, for {chosen.minutes:g} minutes", flush=True)
+    if chosen.latest is None:
+        return _in_processes(chosen.minutes, seed, chosen.processes)
     torch.set_num_threads(1)
     warnings.simplefilter("error")  # a program of which torch warns is not worth a look
-    return fuzz(chosen.minutes, seed)
+
+    def check(program: Program) -> None:
+        chosen.latest.write_text(repr(program))
+        check_program(program)
+
+    return fuzz(chosen.minutes, seed, check)
+
+
+def _in_processes(minutes: float, seed: int, count: int) -> int:
+    """Runs `count` processes of their own, since a program may crash the process that it runs in."""
+    print(f"seed {seed}, for {minutes:g} minutes", flush=True)
+    command = [sys.executable, "-X", "faulthandler", "-m", "subclass_aot.testing.fuzz", "--minutes", str(minutes)]
+    with tempfile.TemporaryDirectory() as folder:
+        notes = [Path(folder) / str(i) for i in range(count)]
+        started = [
+            subprocess.Popen([*command, "--seed", str(seed + i), "--latest", str(note)]) for i, note in enumerate(notes)
+        ]
+        codes = [process.wait() for process in started]
+        for code, note in zip(codes, notes, strict=True):
+            if code not in (0, 1):
+                print(f"The process ended with {code}, in this program:\n\n{note.read_text()}", flush=True)
+    return max(map(abs, codes))
 
 
 def fuzz(minutes: float, seed: int, check: Callable[[Program], object] = check_program) -> int:
