@@ -22,7 +22,7 @@ from subclass_aot.testing.agreement import check_program
 from subclass_aot.testing.check import check_compiled
 from subclass_aot.testing.programs import Program, mode_of, programs
 
-_PROGRAMS_PER_ROUND = 500  # of one seed for hypothesis; small, so that the end is near when the time is over
+_PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,10 +100,8 @@ def fuzz(minutes: float, seed: int, check: Callable[[Program], object] = check_p
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
-    while (passed := (time.monotonic() - begin) / 60) < minutes:
-        if passed >= said + 1:
-            said = int(passed)
-            print(f"{said} minutes: {count} programs", flush=True)
+    passed = 0.0
+    while not count or passed < minutes:
         try:
             hypothesis.seed(rounds.getrandbits(32))(options(strategy(body)))()
         except Exception as error:
@@ -111,6 +109,10 @@ def fuzz(minutes: float, seed: int, check: Callable[[Program], object] = check_p
             traceback.print_exception(error)
             print(_as_script(latest[0]), flush=True)
             return 1
+        passed = (time.monotonic() - begin) / 60
+        if passed >= said + 1:
+            said = int(passed)
+            print(f"{said} minutes: {count} programs", flush=True)
     print(f"{count} programs, none wrong (seed {seed})", flush=True)
     return 0
 

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch.testing._internal.two_tensor import TwoTensor as TorchTwoTensor
 
-from subclass_aot import Int8Weight, TwoTensor
+from subclass_aot import TwoTensor
 from subclass_aot.errors import DataDependentError, DifferenceError, NondeterministicError
 from subclass_aot.testing import check_compiled
-from subclass_aot.testing.trees import Parts, Scaled, Tagged
+from subclass_aot.testing.trees import Parts, Tagged
 
 aten: Any = torch.ops.aten
 
@@ -115,7 +114,7 @@ def test_arguments_stay_as_they_are() -> None:
     arguments = make_arguments()
     before = [x.detach().clone() for x in arguments]
     with pytest.raises(DifferenceError):
-        check_compiled(long_program, arguments, fw_compiler=changed(cosine))
+        check_compiled(long_program, arguments, fw_compiler=changed(cosine), tries=5)
     for x, y in zip(arguments, before, strict=True):
         assert torch.equal(x, y) if type(x) is not TwoTensor else torch.equal(x.a, y.a)
         assert x.grad is None and x.is_leaf and x._version == 0
@@ -137,7 +136,8 @@ def test_what_is_right_passes() -> None:
         check_compiled(program, [x, computed], {"scale": 2.0, "more": more})
     with torch.inference_mode():
         check_compiled(program, [x, computed], {"scale": 2.0, "more": more})
-    check_compiled(program, [x, computed], {"scale": 2.0, "more": more}, fw_compiler=lambda graph, inputs: graph.forward)
+    right = changed(lambda node: None)
+    check_compiled(program, [x, computed], {"scale": 2.0, "more": more}, fw_compiler=right)
 
 
 def test_modules() -> None:
@@ -215,7 +215,8 @@ def test_what_is_wrong_with_one_class_only(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(DifferenceError) as caught:
         check_compiled(program, [two, Tagged(rand(2), None, 3), parts])
     count, body = shape_of_calls(caught.value.program)
-    assert count <= 1 and "x0 = Parts(parts=[torch.rand((1, 1)), torch.rand((1, 1))])" in caught.value.program, caught.value
+    assert count <= 1, caught.value
+    assert "x0 = Parts(parts=[torch.rand((1, 1)), torch.rand((1, 1))])" in caught.value.program, caught.value
     fails_alike(caught.value)
 
 
@@ -231,8 +232,11 @@ def test_values_that_matter_are_printed() -> None:
 
 
 def test_a_tensor_that_the_function_closes_over() -> None:
-    table = rand(3)
-    compiler = changed(lambda node: setattr(node, "target", aten.sub.Tensor) if node.target is aten.add.Tensor else None)
+    def subtracts(node: Any) -> None:
+        if node.target is aten.add.Tensor:
+            node.target = aten.sub.Tensor
+
+    table, compiler = rand(3), changed(subtracts)
     with pytest.raises(DifferenceError) as caught:
         check_compiled(lambda x: (x + table).exp(), [rand(3)], fw_compiler=compiler)
     assert shape_of_calls(caught.value.program)[0] == 1
