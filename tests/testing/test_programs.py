@@ -19,9 +19,13 @@ from subclass_aot.testing.trees import KINDS, Tree
 @pytest.fixture(scope="module")
 def drawn() -> list[Program]:
     found: list[Program] = []
-    draw = hypothesis.given(programs())(found.append)
-    options = {"suppress_health_check": list(HealthCheck), "phases": [Phase.generate], "database": None}
-    hypothesis.settings(max_examples=600, **options)(draw)()
+
+    @hypothesis.given(programs())
+    @hypothesis.settings(max_examples=600, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    def draw(program: Program) -> None:
+        found.append(program)
+
+    draw()
     return found
 
 
@@ -71,7 +75,7 @@ def test_equal_arguments_for_equal_seeds(drawn: list[Program]) -> None:
 def test_other_sizes() -> None:
     """A program may be called again with inputs of other sizes: compiled, that is another signature, and right."""
     two = Argument(Tree("TwoTensor", (Tree("dense"), Tree("dense"))), (2, 3), grad="leaf")
-    program = Program((two, Argument(Tree("dense"), (3,))), (("v2 = x0 * x1", False), ("x1.add_(1)", False)), ("v2",))
+    program = Program((two, Argument(Tree("dense"), (3,))), (("x1.add_(1)", False), ("v2 = x0 * x1", False)), ("v2",))
     compiled = aot_compile(program.function)
     for sizes in ({}, {3: 5}, {2: 4, 3: 5}):
         made = [program.make_arguments(1, sizes) for _ in range(2)]
