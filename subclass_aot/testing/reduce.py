@@ -78,13 +78,13 @@ def _without(script: Script, start: int, stop: int) -> Script | None:
     renamed: dict[str, str] = {}
     values = script.values() if wanted or not results else {}
     for name in dict.fromkeys(wanted):
-        if not isinstance(values[name], torch.Tensor):
+        if not isinstance(values.get(name), torch.Tensor):
             return None
         renamed[name] = _fresh(inputs)
         inputs.append(_like(values[name], renamed[name]))
     if not results:
         ends = [s.target for s in kept if s.target and s.target not in read]
-        results = tuple(name for name in ends if isinstance(values[name], torch.Tensor))
+        results = tuple(name for name in ends if isinstance(values.get(name), torch.Tensor))
     if not results and not kept:
         return None
     return replace(script, inputs=tuple(inputs), statements=kept, results=results).substituted(renamed)

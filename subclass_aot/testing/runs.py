@@ -65,7 +65,7 @@ class Difference:
     """One thing that two calls do differently.
 
     Attributes:
-        kind: "error", "result", "argument", "gradient", "aliasing", "identity" or "version".
+        kind: "error", "no error", "result", "argument", "gradient", "aliasing", "identity" or "version".
         text: What, in one line.
         error: What only one of them raises.
         position: Of which result, argument or gradient, if of one.
@@ -175,14 +175,11 @@ def differences(expected: Run, got: Run, tolerances: tuple[float, float] = (1e-5
         got: What else happened.
         tolerances: The relative and the absolute error that values may have.
     """
-    if "call" in (expected.failed, got.failed):
+    if {expected.failed, got.failed} & {"call", "after"}:
         yield from _errors(expected, got)
         return
     if expected.structure != got.structure:
         yield Difference("result", f"the structure {expected.structure} expected, {got.structure} got")
-        return
-    if got.failed == "after" != expected.failed or expected.failed == "after" != got.failed:
-        yield from _errors(expected, got)
         return
     yield from _state(expected, got, tolerances)
     yield from _relations(expected, got)
@@ -200,7 +197,8 @@ def _errors(expected: Run, got: Run) -> Iterator[Difference]:
             yield Difference("error", f"{where[got.failed]} raises {kind}: {got.error}", got.error)
         else:
             kind = type(expected.error).__name__
-            yield Difference("error", f"{where[expected.failed]} should raise {kind}: {expected.error}", expected.error)
+            text = f"{where[expected.failed]} should raise {kind}: {expected.error}"
+            yield Difference("no error", text, expected.error)
 
 
 def _state(expected: Run, got: Run, tolerances: tuple[float, float]) -> Iterator[Difference]:

@@ -72,7 +72,7 @@ class Script:
                 lines.append(f"with {statement.mode}:")
             mode = statement.mode
             lines.append(f"    {statement.line}" if mode else statement.line)
-        return [*lines, f"return {', '.join(self.results)}"]
+        return [*lines, f"return {', '.join(self.results) or None}"]
 
     @functools.cached_property
     def _make_all(self) -> Maker:
@@ -83,12 +83,18 @@ class Script:
         values, behind = self._make_all()
         return [v for v, given in zip(values, self.inputs, strict=True) if given.role == "argument"], behind
 
-    def function(self, last: str = "") -> Callable[..., Any]:
-        """The function.
+    def function(self) -> Callable[..., Any]:
+        """The function."""
+        return self._built(self.body())
 
-        Args:
-            last: Another last line than its own.
-        """
+    def values(self) -> dict[str, Any]:
+        """The tensors that its names stand for at the end of a run, or where it raises."""
+        lines = [f"    {line}" for line in self.body()[:-1]]
+        function = self._built(["try:", *lines, "    pass", "except Exception:", "    pass", "return locals()"])
+        found: dict[str, Any] = function(*self.make()[0])
+        return found
+
+    def _built(self, lines: list[str]) -> Callable[..., Any]:
         source = Source("program", ", ".join(self.parameters))
         source.globals.update({"torch": torch, **self.names.values})
         if any(given.role == "constant" for given in self.inputs):
@@ -96,15 +102,9 @@ class Script:
             for given, value in zip(self.inputs, values, strict=True):
                 if given.role == "constant":
                     source.globals[given.name] = value
-        *lines, own = self.body()
-        for line in (*lines, last or own):
+        for line in lines:
             source.line(line)
         return source.build()
-
-    def values(self) -> dict[str, Any]:
-        """The tensors that its names stand for at the end of a run."""
-        found: dict[str, Any] = self.function("return locals()")(*self.make()[0])
-        return found
 
     def renamed(self) -> Script:
         """The same, with names counted from 0."""

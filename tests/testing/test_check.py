@@ -220,6 +220,26 @@ def test_what_is_wrong_with_one_class_only(monkeypatch: pytest.MonkeyPatch) -> N
     fails_alike(caught.value)
 
 
+def test_an_error_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from subclass_aot.testing import check
+
+    def silent(fn: Any, **options: Any) -> Any:
+        def call(x: Any, *rest: Any) -> Any:
+            try:
+                return fn(x, *rest)
+            except RuntimeError:
+                return x
+
+        return call
+
+    monkeypatch.setattr(check, "aot_compile", silent)
+    with pytest.raises(DifferenceError, match="the call should raise RuntimeError: shape '.7.' is invalid") as caught:
+        check_compiled(lambda x, y: (x * 2 + y).sin().view(7).exp(), [rand(2, 3), rand(2, 3)])
+    count, body = shape_of_calls(caught.value.program)
+    assert count == 1 and "x0.view(7)" in body
+    fails_alike(caught.value)
+
+
 def test_values_that_matter_are_printed() -> None:
     def no_relu(node: Any) -> None:
         if node.target is aten.relu.default:
