@@ -60,9 +60,7 @@ def _check(program: Program, seed: int, compiled: Any) -> None:
 
 
 def _run(program: Program, function: Any, seed: int, later: Later | None = None) -> Run:
-    return observe(
-        function, program.make_arguments(seed), seed, later or program.later, lambda: mode_of(program)
-    )
+    return observe(function, program.make_arguments(seed), seed, later or program.later, lambda: mode_of(program))
 
 
 def _refused(program: Program, got: Run) -> bool:

@@ -73,5 +73,3 @@ def test_two_processes() -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "seed 7, for 0 minutes"
     assert done.stdout.count("none wrong") == 2 and "(seed 8)" in done.stdout
-
-
