@@ -248,10 +248,12 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
 
     Autograd does not note that, so what it knows of views of that view does not fit them; asking it may even crash.
     """
-    if not isinstance(result, MetaTensor) or not isinstance(base, MetaTensor) or result.dtype != base.dtype:
+    dense = isinstance(result, MetaTensor) and isinstance(base, MetaTensor) and result.dtype == base.dtype
+    if not dense or result.requires_grad:
         reason = "the function changes the size or strides of another view of the same tensor in place"
         raise MutationError(_LOST_VIEW.format(reason=reason))
-    size, stride, start = result.spec.size, result.spec.stride, result.spec.offset - base.spec.offset
+    now, before = result.spec, base.spec  # type: ignore[attr-defined]
+    size, stride, start = now.size, now.stride, now.offset - before.offset
     return lambda real: real.as_strided(size, stride, real.storage_offset() + start)
 
 

@@ -10,6 +10,7 @@ import torch
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
 from subclass_aot.testing import check_compiled
+from subclass_aot.testing.trees import ForeignTwoTensor
 
 
 def test_a_view_of_a_view_that_was_turned_in_place() -> None:
@@ -44,3 +45,9 @@ def test_an_inner_tensor_that_is_turned_beside_its_wrapper() -> None:
     inner = torch.rand(2, 3)
     with pytest.raises(MutationError, match=r"args\[1\] and args\[0\].a are one tensor"):
         aot_compile(lambda x, y: y.t_().sum())(TwoTensor(inner, torch.rand(2, 3)), inner)
+
+
+@pytest.mark.xfail(strict=True, reason="tangents: the strides of a wrapper inside a wrapper stay those of the view")
+def test_a_gradient_of_a_view_of_a_wrapper_beside_a_dense_tensor() -> None:
+    inner = TwoTensor(torch.rand(2, 2), torch.rand(2, 2))
+    check_compiled(lambda x: (x * 2).chunk(2, -1)[0], [ForeignTwoTensor(inner, torch.rand(2, 2)).requires_grad_()])
