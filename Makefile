@@ -3,18 +3,23 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH  ?= torch==2.13.0
+MINUTES   ?= 60
+PROCESSES ?= 1
 
 VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip
 
-.PHONY: help test demo bench docs lint clean
+.PHONY: help test fuzz demo bench docs lint clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
 
 test: $(VENV)/.test  ## Run all tests and the doctests (under 15 minutes on 2 cores)
 	$(BIN)/python -m pytest -q
+
+fuzz: $(VENV)/.test  ## Look for programs that compile wrong, for an hour; MINUTES=5, SEED=1, PROCESSES=2
+	$(BIN)/python -m subclass_aot.testing.fuzz --minutes $(MINUTES) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))
 
 demo: $(VENV)/.package  ## Train a quantized vision transformer, compare it with eager, show what it costs (under 3 minutes)
 	$(BIN)/python -m subclass_aot demo

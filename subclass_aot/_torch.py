@@ -419,3 +419,10 @@ def mark_static_address(tensor: torch.Tensor) -> None:
 def has_static_address(tensor: torch.Tensor) -> bool:
     """Whether a tensor has the mark that `torch._dynamo.mark_static_address` makes. No public way asks for it."""
     return getattr(tensor, "_dynamo_static_input_type", None) is not None
+
+
+def foreign_two_tensor() -> Any:
+    """Torch's own example of a wrapper class: one that knows nothing of this library, to test with."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    return TwoTensor

@@ -73,3 +73,19 @@ class TangentError(SubclassAotError, TypeError):
 
 class UnknownClassError(SubclassAotError, LookupError):
     """A name given on the command line is not that of a `WrapperTensor` class."""
+
+
+class DifferenceError(SubclassAotError, AssertionError):
+    """A compiled function does something else than the function in eager mode; raised by `check_compiled`.
+
+    Attributes:
+        program: A small program that shows it, as Python; "" if none was found.
+    """
+
+    def __init__(self, message: str, program: str = "") -> None:
+        super().__init__(message)
+        self.program = program
+
+
+class NondeterministicError(SubclassAotError, AssertionError):
+    """A function does not do the same twice in eager mode, so that nothing can be compared with it."""

@@ -23,4 +23,5 @@ from subclass_aot.meta.symbols import Number as Number
 from subclass_aot.meta.symbols import Symbols as Symbols
 from subclass_aot.meta.symbols import is_symbolic as is_symbolic
 from subclass_aot.meta.symbols import key_of as key_of
+from subclass_aot.meta.symbols import lasting_key_of as lasting_key_of
 from subclass_aot.meta.symbols import plain as plain

@@ -154,6 +154,11 @@ def key_of(value: Any) -> Any:
     return _torch.expression_of(value) if is_symbolic(value) else value
 
 
+def lasting_key_of(number: Any) -> Any:
+    """What stands for a symbolic number as long as the trace is used: it stays when more is found out about symbols."""
+    return _torch.original_expression_of(number)
+
+
 def solver_in(values: Any) -> Any:
     """The solver of the first symbolic number among `values`, or None."""
     return next((_torch.solver_of(v) for v in values if is_symbolic(v)), None)

@@ -18,7 +18,7 @@ import torch
 from subclass_aot.codegen import Source
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
-from subclass_aot.meta import Spec, is_symbolic, key_of
+from subclass_aot.meta import Spec, is_symbolic, lasting_key_of
 from subclass_aot.runtime import counters, tangents
 from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.graphs import Graphs
@@ -215,7 +215,7 @@ class _EntryWriter:
 
     def _number(self, number: Any) -> str:
         """A size or stride as text: symbolic ones are what forward computed of them."""
-        return self.number_names[key_of(number)] if is_symbolic(number) else str(number)
+        return self.number_names[lasting_key_of(number)] if is_symbolic(number) else str(number)
 
     def _numbers(self, numbers: Sequence[Any]) -> str:
         """Sizes or strides as a tuple in text."""

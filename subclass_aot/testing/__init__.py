@@ -1,10 +1,12 @@
-"""Help for tests of tensor subclasses: comparison of wrapper trees, and random trees and programs for hypothesis.
+"""Help for tests of tensor subclasses: does a compiled function do what the function does, and how do tensors differ?
 
-`trees` and `programs` are imported by name, since they need hypothesis.
+`trees` and `programs`, which are random ones for hypothesis, are imported by name, since they need hypothesis.
 """
 
+from subclass_aot.testing.check import check_compiled as check_compiled
 from subclass_aot.testing.compare import cut_off as cut_off
 from subclass_aot.testing.compare import dense_leaves as dense_leaves
 from subclass_aot.testing.compare import difference as difference
 from subclass_aot.testing.compare import rebuilt as rebuilt
 from subclass_aot.testing.compare import sharing as sharing
+from subclass_aot.testing.inputs import non_leaf as non_leaf

@@ -47,13 +47,15 @@ def sharing(tensors: Sequence[Any]) -> list[tuple[int, ...]]:
     return found
 
 
-def difference(expected: Any, got: Any, strides: bool = True) -> str:
+def difference(expected: Any, got: Any, strides: bool = True, rtol: float = 1e-5, atol: float = 1e-6) -> str:
     """How `got` differs from `expected`: class, context, metadata and values of every tensor in the tree.
 
     Args:
         expected: A tensor or any Python value.
         got: What should be equal to it.
         strides: Whether strides must be equal too.
+        rtol: The relative error that values may have.
+        atol: The absolute one.
 
     Returns:
         One line, empty if there is no difference.
@@ -75,14 +77,14 @@ def difference(expected: Any, got: Any, strides: bool = True) -> str:
     if strides and _meaningful_strides(expected) != _meaningful_strides(got):
         return f"stride {expected.stride()} expected, {got.stride()} got"
     if not hasattr(expected, "__tensor_flatten__"):
-        same = torch.allclose(expected, got, rtol=1e-5, atol=1e-6, equal_nan=True)
+        same = torch.allclose(expected, got, rtol=rtol, atol=atol, equal_nan=True)
         return "" if same else f"values {expected} expected, {got} got"
     wrapper: Any = expected
     (names, context), (got_names, got_context) = wrapper.__tensor_flatten__(), got.__tensor_flatten__()
     if (list(names), context) != (list(got_names), got_context):
         return f"{list(names)}, {context} expected, {list(got_names)}, {got_context} got"
     for name in names:
-        found = difference(getattr(expected, name), getattr(got, name), strides)
+        found = difference(getattr(expected, name), getattr(got, name), strides, rtol, atol)
         if found:
             return f".{name}: {found}"
     return ""

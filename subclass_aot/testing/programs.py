@@ -5,9 +5,12 @@ A program is drawn by running it, so that most of its statements make sense, and
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +19,10 @@ from hypothesis import strategies as st
 
 from subclass_aot.codegen import Source
 from subclass_aot.meta import Spec
+from subclass_aot.tensors import TwoTensor
 from subclass_aot.testing.compare import dense_leaves
-from subclass_aot.testing.trees import Tree, trees
+from subclass_aot.testing.runs import Later
+from subclass_aot.testing.trees import Tagged, Tree, trees
 
 EXPRESSIONS = (
     "{0} * 2", "{0} * {1}", "{0} + {1}", "{0} - {1}", "{0} @ {1}", "{0}.sin()", "{0}.exp()", "{0}.tanh()", "{0}.sum()",
@@ -36,6 +41,16 @@ VIEWS = (
 )  # fmt: skip
 """What computes nothing."""
 
+MADE = (
+    "TwoTensor({0}, {1})", "TwoTensor({0}.detach(), {1}.detach())", "Tagged({0}.detach(), None, 1)", "{0}.{2}",
+)  # fmt: skip
+"""What makes a wrapper, or looks into one."""
+
+PAIRS = (
+    "{0}.chunk(2, -1)", "{0}.unbind()[:2]", "{0}.split(1)[:2]", "{0}.max(-1)", "torch.broadcast_tensors({0}, {1})",
+)  # fmt: skip
+"""What has two results."""
+
 WRITES = (
     "{0}.mul_(2)", "{0}.add_({1})", "{0}.mul_({1})", "{0}.copy_({1})", "{0}.zero_()", "{0}.sin_()", "{0}[0] = 1.5",
     "{0}[0].mul_(3)", "{0}.t().add_(1)", "{0}[1:].copy_({1}[1:])", "{0}.view(-1)[0] = 0.25", "{0}.fill_(0.5)",
@@ -52,6 +67,12 @@ UNIFORM = re.compile(r"^\w+\.(zero_|fill_)\(")
 INNER = ("a", "b", "value", "extra", "codes", "scale", "parts[0]")
 """Attributes of the classes of `trees` under which inner tensors are."""
 
+_TARGETS = re.compile(r"(v\d+(?:, v\d+)*) = ")
+_GLOBALS = {"torch": torch, "TwoTensor": TwoTensor, "Tagged": Tagged}
+
+ALIASES = ("same", "leaf", "inner", "around", "twice", "base", "apart", "view")
+"""What an argument may be of an earlier one."""
+
 Mode = str
 
 
@@ -65,8 +86,9 @@ class Argument:
         dtype: Its dtype.
         layout: "packed", "transposed", or "offset" into a larger storage.
         grad: "none", "leaf", "computed" (a non-leaf), "view" (a view of a non-leaf).
-        alias: "" or what it is of argument `of`: "same" object, its "inner" tensor, "base" (shares its storage), or a
-            "view" (of which autograd knows).
+        alias: "" or what it is of argument `of`: the "same" object; its first "leaf", or another tensor on the "inner"
+            memory of that; a wrapper "around" that leaf and another, or that holds it "twice"; on its storage, over it
+            ("base") or "apart" from it; or a "view" of it that autograd knows.
         of: An earlier argument.
     """
 
@@ -109,49 +131,56 @@ class Program:
         statements: Its lines, each with whether it stands in a `no_grad` block.
         results: The names or expressions it returns.
         mode: "grad", "no_grad" or "inference": the mode in which it is called.
-        used: Which of the results that require grad take part in backward, in turn.
-        tangents: "random", or "expanded" as those that `sum` sends back.
-        after: Whether the caller writes into the results: "", "grad", or "no_grad".
+        later: What the caller does with the results.
+        symbolic: Whether sizes are symbols, and it is called with other sizes, too.
     """
 
     arguments: tuple[Argument, ...]
     statements: tuple[tuple[str, bool], ...]
     results: tuple[str, ...]
     mode: Mode = "grad"
-    used: tuple[bool, ...] = (True,)
-    tangents: str = "random"
-    after: str = ""
+    later: Later = Later()
+    symbolic: bool = False
 
     @functools.cached_property
     def function(self) -> Callable[..., Any]:
         """The function; its text is `function.__source__`."""
         source = Source("program", ", ".join(f"x{i}" for i in range(len(self.arguments))))
-        source.globals["torch"] = torch
-        for text, no_grad in self.statements:
-            if no_grad:
-                with source.block("with torch.no_grad():"):
+        source.globals.update(_GLOBALS)
+        for no_grad, block in itertools.groupby(self.statements, key=lambda statement: statement[1]):
+            with source.block("with torch.no_grad():") if no_grad else nullcontext():
+                for text, _ in block:
                     source.line(text)
-            else:
-                source.line(text)
         source.line(f"return {', '.join(self.results)}")
         return source.build()
 
+    def resized(self, sizes: Mapping[int, int]) -> Program:
+        """The same program with larger or smaller arguments: other sizes for some."""
+        resized = [dataclasses.replace(a, size=tuple(sizes.get(n, n) for n in a.size)) for a in self.arguments]
+        return dataclasses.replace(self, arguments=tuple(resized))
+
     def make_arguments(self, seed: int) -> tuple[list[Any], list[Any]]:
-        """New arguments with the values of `seed`, and the tensors behind them."""
+        """New arguments, and the tensors behind them.
+
+        Args:
+            seed: For their values.
+        """
         generator = torch.Generator().manual_seed(seed)
         tensors: list[Any] = []
         behind: list[Any] = []
         for argument in self.arguments:
-            tensor, roots = argument.make(generator)
+            roots: list[Any] = []
             if argument.alias:
-                tensor, roots = _alias_of(tensors[argument.of], argument.alias), []
+                tensor = _alias_of(tensors[argument.of], argument.alias)
+            else:
+                tensor, roots = argument.make(generator)
             tensors.append(tensor)
             behind += roots
         return tensors, behind
 
     def __repr__(self) -> str:
         lines = [f"x{i} = {argument}" for i, argument in enumerate(self.arguments)]
-        lines.append(f"mode={self.mode} used={self.used} tangents={self.tangents} after={self.after}")
+        lines.append(f"mode={self.mode} {self.later}" + " symbolic" * self.symbolic)
         lines.append(self.function.__source__)  # type: ignore[attr-defined]
         return "\n".join(lines)
 
@@ -164,25 +193,32 @@ def mode_of(program: Program) -> Any:
 
 
 def _alias_of(tensor: Any, alias: str) -> Any:
+    """See `Argument.alias`."""
     if alias == "same":
         return tensor
-    if alias == "inner":
-        return dense_leaves(tensor)[0].detach()
     if alias == "view":
-        return tensor[1:] if tensor.dim() else tensor.view_as(tensor)
-    return tensor.detach()[1:] if type(tensor) is torch.Tensor and tensor.dim() else tensor.detach()
+        return tensor[1:] if tensor.dim() and tensor.shape[0] > 1 else tensor.view_as(tensor)
+    dense = type(tensor) is torch.Tensor
+    leaf = dense_leaves(tensor.detach() if dense else tensor)[0]
+    if alias in ("leaf", "inner"):
+        return leaf if alias == "leaf" else leaf.detach()
+    if alias in ("around", "twice"):
+        return TwoTensor(leaf, leaf if alias == "twice" else leaf.clone())
+    if alias == "apart" and leaf.storage_offset() == leaf.numel():  # the other half of what was made with an offset
+        return leaf.as_strided(leaf.size(), leaf.stride(), 0)
+    return tensor.detach()[1:] if dense and tensor.dim() else tensor.detach()
 
 
 @st.composite
 def arguments(draw: st.DrawFn, earlier: Sequence[Argument] = (), aliases: bool = True) -> Argument:
     """Recipes of one argument, the one after `earlier` others."""
-    alias = draw(st.sampled_from(["", "", "", "", "", "same", "inner", "base", "view"])) if aliases and earlier else ""
+    alias = draw(st.sampled_from(ALIASES)) if aliases and earlier and draw(st.integers(0, 2)) == 0 else ""
     if alias:
         of = draw(st.integers(0, len(earlier) - 1))
         if earlier[of].grad == "leaf":  # eager forgets the history of its views when it is written through an alias
             alias = "same"
-        grad = earlier[of].grad if alias in ("same", "view") else "none"
-        return Argument(Tree("dense"), (1,), grad=grad, alias=alias, of=of)
+        tree = Tree("TwoTensor") if alias in ("around", "twice") else Tree("dense")
+        return Argument(tree, (1,), grad=earlier[of].grad if alias in ("same", "view") else "none", alias=alias, of=of)
     dtype = draw(st.sampled_from([torch.float64] * 5 + [torch.float32, torch.int64]))
     size = draw(st.sampled_from([(2, 3), (2, 3), (2, 2), (3, 3), (3,), ()]))
     layout = draw(st.sampled_from(["packed", "packed", "packed", "transposed", "offset"]))
@@ -210,7 +246,8 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
     values: dict[str, Any] = {f"x{i}": tensor for i, tensor in enumerate(tensors)}
     with mode_of(empty):
         for _ in range(draw(st.integers(0, max_statements))):
-            text, no_grad = draw(_statements(list(values))), draw(st.integers(0, 4)) == 0
+            text = draw(_statements(list(values)))
+            no_grad = draw(st.integers(0, 1 if statements and statements[-1][1] else 4)) == 0
             if _ambiguous(text, no_grad, values):
                 continue
             try:
@@ -228,16 +265,19 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
     gives_up = mode != "grad" or any(no_grad for _, no_grad in statements)  # autograd gives up views
     if gives_up or not all(map(str.isidentifier, results)):  # eager does not see a write into an inner tensor
         after = ""
-    return Program(tuple(given), tuple(statements), tuple(results), mode, tuple(used), tangents, after)
+    later = Later(twice=draw(st.integers(0, 4)) == 0, used=tuple(used), tangents=tangents, after=after)
+    return Program(tuple(given), tuple(statements), tuple(results), mode, later, draw(st.booleans()))
 
 
 @st.composite
 def _statements(draw: st.DrawFn, names: list[str]) -> str:
-    kind = draw(st.sampled_from([EXPRESSIONS, VIEWS, VIEWS, WRITES, WRITES]))
+    kind = draw(st.sampled_from([EXPRESSIONS, EXPRESSIONS, VIEWS, VIEWS, VIEWS, WRITES, WRITES, WRITES, MADE, PAIRS]))
     template = draw(st.sampled_from(kind))
     recent = [*names, *names[-2:]]
     operands = [draw(st.sampled_from(recent)), draw(st.sampled_from(recent))]
-    text = template.format(*operands)
+    text = template.format(*operands, draw(st.sampled_from(INNER)) if "{2}" in template else "")
+    if kind is PAIRS:
+        return f"v{len(names)}, v{len(names) + 1} = {text}"
     return text if kind is WRITES else f"v{len(names)} = {text}"
 
 
@@ -245,14 +285,17 @@ def _ambiguous(text: str, no_grad: bool, values: dict[str, Any]) -> bool:
     """True for a write of which eager has no clear idea.
 
     It reads another view of what it writes, or several elements of what it writes are one place in memory, so that the
-    order of loops matters; or autograd is not told that a tensor which it follows is turned.
+    order of loops matters; or it turns a tensor that autograd follows, or that something else holds, and does not tell.
     """
-    if text.split(" = ")[0].isidentifier():
+    if _TARGETS.match(text):
         return False
     names = list(dict.fromkeys(re.findall(r"\b[xv]\d+", text)))
-    if no_grad and RESHAPES.search(text) and values[names[0]].requires_grad:
-        return True
     first, *others = [dense_leaves(values[name]) for name in names]
+    if RESHAPES.search(text):
+        parts = {id(leaf) for leaf in first}
+        among = [leaf for value in values.values() if value is not values[names[0]] for leaf in dense_leaves(value)]
+        if no_grad and values[names[0]].requires_grad or any(id(leaf) in parts for leaf in among):
+            return True
     storages = {leaf.untyped_storage().data_ptr() for leaf in first}
     return (
         any(leaf.untyped_storage().data_ptr() in storages for other in others for leaf in other)
@@ -263,22 +306,22 @@ def _ambiguous(text: str, no_grad: bool, values: dict[str, Any]) -> bool:
 
 
 def _run(text: str, no_grad: bool, values: dict[str, Any]) -> None:
-    target = text.split(" = ")[0]
-    new = target if target.isidentifier() else ""
-    step = _step(text, tuple(values), new)
+    found = _TARGETS.match(text)
+    targets = found[1].split(", ") if found else []
+    step = _step(text, tuple(values), tuple(targets))
     with torch.set_grad_enabled(torch.is_grad_enabled() and not no_grad):
-        result = step(*values.values())
-    if new:
-        values[new] = result
+        results = step(*values.values())
+    if not all(isinstance(x, torch.Tensor) for x in results):
+        raise TypeError("not a tensor")
+    values.update(zip(targets, results, strict=True))
 
 
 @functools.lru_cache(maxsize=10_000)
-def _step(text: str, names: tuple[str, ...], new: str) -> Callable[..., Any]:
+def _step(text: str, names: tuple[str, ...], targets: tuple[str, ...]) -> Callable[..., Any]:
     source = Source("step", ", ".join(names))
-    source.globals["torch"] = torch
+    source.globals.update(_GLOBALS)
     source.line(text)
-    if new:
-        source.line(f"return {new}")
+    source.line(f"return [{', '.join(targets)}]")
     return source.build()
 
 

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from subclass_aot import _torch
 from subclass_aot.tensors import TwoTensor
 from subclass_aot.wrapper import WrapperTensor
 
 aten: Any = torch.ops.aten
+ForeignTwoTensor = _torch.foreign_two_tensor()
 
 
 class Tagged(WrapperTensor, fallback="each"):
@@ -87,6 +89,10 @@ def _two(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:
     return TwoTensor(*[inner.make(size, fill) for inner in tree.inner])
 
 
+def _foreign(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:
+    return ForeignTwoTensor(*[inner.make(size, fill) for inner in tree.inner])
+
+
 def _tagged(tree: Tree, size: tuple[int, ...], fill: Fill) -> Any:
     value, *rest = [inner.make(size, fill) for inner in tree.inner]
     return Tagged(value, rest[0] if rest else None, tree.tag)
@@ -105,6 +111,7 @@ KINDS: dict[str, Callable[[Tree, tuple[int, ...], Fill], Any]] = {
     "Tagged": _tagged,
     "Scaled": _scaled,
     "Parts": _parts,
+    "ForeignTwoTensor": _foreign,
 }
 """What makes a tensor of each kind of tree; tests may add classes of their own."""
 

@@ -22,7 +22,7 @@ from subclass_aot.meta import (
     Symbols,
     blank,
     is_symbolic,
-    key_of,
+    lasting_key_of,
     root,
     unknown_sizes,
 )
@@ -283,6 +283,7 @@ class _Trace:
         changed = {i for i, *_ in self.reshaped}
         self.need_known_sizes(i for i in changed if i < len(self.traced))
         self.views.check({i - len(self.traced) for i in changed})
+        self.refuse_reshaped_together([i for i in changed if i < len(self.traced)])
         after = self.plan.unwrap(self.traced)
         for slot in self.graph_slots:
             if not isinstance(self.leaves[slot], MetaTensor):
@@ -294,6 +295,17 @@ class _Trace:
             if not after[slot].spec.equals(self.specs[slot]):
                 path, now = self.meaning(slot), after[slot].spec
                 raise MutationError(refusals.RESHAPED_INPUT.format(path=path, before=self.specs[slot], after=now))
+
+    def refuse_reshaped_together(self, changed: list[int]) -> None:
+        """An inner tensor that another input holds, too, would change there."""
+        slots = self.plan.index_map.slots
+        for slot in [s for i in changed for s in self.plan.index_map.flat_of(i)]:
+            real = self.real_leaves[slot]
+            for other in self.graph_slots:
+                same = isinstance(real, torch.Tensor) and self.real_leaves[other] is real
+                if same and slots[other].outer != slots[slot].outer:
+                    paths = f"{self.meaning(slot)} and {self.meaning(other)}"
+                    raise MutationError(refusals.RESHAPED_TOGETHER.format(paths=paths))
 
     def read_outputs(self, results: list[Any]) -> None:
         """Says what each result is, and which inputs were written how."""
@@ -329,6 +341,9 @@ class _Trace:
         """A view is made again from the input as it looks after the call; made before, it would be another."""
         reshaped = {i for i, *_ in self.reshaped}
         slots = self.plan.index_map.slots
+        for i in reshaped.intersection(i for i, _ in self.rewritten):
+            if self.arguments.values[i]._base is not None and not isinstance(self.traced[i], MetaTensor):
+                raise MutationError(refusals.RESHAPED_VIEW_WRITTEN.format(path=self.paths[i]))
         for output in self.outputs:
             sources = {output.value} if isinstance(output, ViewOfInput) else set()
             if isinstance(output, Value):
@@ -340,9 +355,12 @@ class _Trace:
         """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
         flat_of = self.plan.index_map.flat_of
         slots = self.plan.index_map.slots
+        moved = {slots[s].outer: None for s in self.written_leaves}
+        if self.recorder.reshaped:  # what was turned may be a view of any input, and counts on it
+            moved |= dict.fromkeys(range(len(self.traced)))
         self.counted = [
             (i, path)
-            for i in dict.fromkeys(slots[s].outer for s in self.written_leaves)
+            for i in moved
             for path, version in versions(self.traced[i], self.plan.metas[i]).items()
             if version != self.versions[i][path]
         ]
@@ -398,8 +416,8 @@ class _Trace:
         needed += [n for o in self.outputs if isinstance(o, ViewOfInput | ViewOfBase) for n in o.numbers]
         self.demands = [] if self.symbols is None else self.symbols.demands()
         for number in filter(is_symbolic, needed):
-            if key_of(number) not in self.numbers:
-                self.numbers[key_of(number)] = len(self.computed)
+            if lasting_key_of(number) not in self.numbers:
+                self.numbers[lasting_key_of(number)] = len(self.computed)
                 self.computed.append(number)
         for symbol, number in [item for demand in self.demands for item in demand.numbers.items()]:
             if symbol not in self.numbers:

@@ -13,7 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
-from subclass_aot.meta import MetaTensor, Number, Spec, is_symbolic, key_of, root
+from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, is_symbolic, lasting_key_of, root
 from subclass_aot.trace.history import has_history
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
@@ -140,6 +140,7 @@ class OutputReader:
         reshaped: Sequence[Any] = (),
     ) -> None:
         self.reshaped = {id(t) for t in reshaped}
+        self.turned = {id(t._base) for t in reshaped if t._base is not None}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
@@ -252,6 +253,8 @@ class OutputReader:
         if id(base) in self.reshaped:
             reason = "the function changes the size or strides of its base in place"
             raise MutationError(_LOST_VIEW.format(reason=reason))
+        if id(base) in self.turned:
+            return _strided_view(result, base), ()
         try:
             with _torch.disable_current_modes(), torch.no_grad():
                 numbers: dict[Any, Any] = {}
@@ -269,7 +272,7 @@ class OutputReader:
 
 def _note_number(found: dict[Any, Any], number: Any) -> Any:
     if is_symbolic(number):
-        found[key_of(number)] = number
+        found[lasting_key_of(number)] = number
     return number
 
 
@@ -278,7 +281,7 @@ def _with_numbers(
 ) -> torch.Tensor:
     """Makes a view again with the numbers of this call."""
     known = dict(zip(keys, numbers, strict=True))
-    return replay(base, lambda number: known.get(key_of(number), number))
+    return replay(base, lambda number: known[lasting_key_of(number)] if is_symbolic(number) else number)
 
 
 def _itself(number: Any) -> Any:
@@ -287,6 +290,22 @@ def _itself(number: Any) -> Any:
 
 def _size_of(*numbers: int) -> torch.Size:
     return torch.Size(numbers)
+
+
+def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """How a view is made of a tensor of which the function turned a view in place.
+
+    Autograd does not note that, so what it knows of views of that view does not fit them; asking it may even crash.
+    """
+    dense = isinstance(result, MetaTensor) and isinstance(base, MetaTensor) and result.dtype == base.dtype
+    if not dense or result.requires_grad:
+        reason = "the function changes the size or strides of another view of the same tensor in place"
+        raise MutationError(_LOST_VIEW.format(reason=reason))
+    now, before = result.spec, base.spec  # type: ignore[attr-defined]
+    if now.solver is not None or before.solver is not None:
+        raise SizesMustBeKnown
+    size, stride, start = now.size, now.stride, now.offset - before.offset
+    return lambda real: real.as_strided(size, stride, real.storage_offset() + start)
 
 
 def _is_traced(result: torch.Tensor) -> bool:

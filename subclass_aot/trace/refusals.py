@@ -17,6 +17,13 @@ SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to {val
 VIEW_OF_RESHAPED = """A result is a view of {path}, and the function changes the size or strides of {path} in place.
   Instead: return a copy of the view, or use the operator that returns a new tensor (x.t() instead of x.t_())."""
 
+RESHAPED_TOGETHER = """{paths} are one tensor, and the function changes the size or strides of one of them in place.
+  In eager mode both would change. Instead: use the operator that returns a new tensor (x.t() instead of x.t_())."""
+
+RESHAPED_VIEW_WRITTEN = """{path} is a view, the function writes into it where autograd must see it, and it also
+  changes the size or strides of {path} in place. Autograd makes the view again after a write, and forgets that change.
+  Instead: use the operator that returns a new tensor (x.t() instead of x.t_()), or pass a copy, x.clone()."""
+
 SHARED_GRADIENT = """{path} is a view and overlaps another input, and autograd must see a write into one of them.
   The requires_grad of {path} is not that of what it is a view of, so that its gradient would not follow the write.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""

@@ -37,7 +37,7 @@ def ends_and_leaves(program: Program, function: Any, seed: int) -> tuple[list[An
     results = results if isinstance(results, tuple) else (results,)
     ends = [x for x in results if isinstance(x, torch.Tensor) and x.requires_grad and not cut_off(x)]
     ends += [x for x in arguments if x.requires_grad and not x.is_leaf]
-    ends = [x for i, x in enumerate(ends) if program.used[i % len(program.used)]]
+    ends = [x for i, x in enumerate(ends) if program.later.used[i % len(program.later.used)]]
     leaves = [x for x in behind if x.is_leaf]
     if not ends or not leaves:
         raise Skipped
@@ -81,7 +81,7 @@ def second_derivatives(program: Program, function: Any, seed: int) -> list[Any]:
 @given(programs())
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 def test_second_derivatives_of_random_programs(program: Program) -> None:
-    program = dataclasses.replace(program, mode="grad", after="")
+    program = dataclasses.replace(program, mode="grad", later=dataclasses.replace(program.later, after=""))
     compiled = aot_compile(program.function, double_backward=True)
     for seed in (1, 2):
         try:
@@ -114,7 +114,7 @@ def first_derivatives(program: Program, function: Any, seed: int, kinds: list[st
 @given(programs(), st.lists(st.sampled_from(["dense", "two", "nested"]), min_size=1, max_size=3))
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 def test_other_gradients_of_random_programs(program: Program, kinds: list[str]) -> None:
-    program = dataclasses.replace(program, mode="grad", after="")
+    program = dataclasses.replace(program, mode="grad", later=dataclasses.replace(program.later, after=""))
     compiled = aot_compile(program.function)
     for seed in (1, 2):
         try:

@@ -11,7 +11,7 @@ import torch
 
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError, TraceError
-from subclass_aot.testing import difference, sharing
+from subclass_aot.testing import check_compiled, difference, sharing
 from subclass_aot.testing.trees import Scaled
 
 
@@ -154,8 +154,11 @@ def test_a_view_that_was_turned_under_no_grad() -> None:
             view.t_()
         return view
 
+    check_compiled(program, [dense()])
     with pytest.raises(TraceError, match="the view cannot be made again"):
-        aot_compile(program)(dense())
+        aot_compile(program)(dense().requires_grad_() * 1)
+    with pytest.raises(TraceError, match="the view cannot be made again"):
+        aot_compile(program)(wrapper())
 
 
 @pytest.mark.parametrize("kind", MAKERS)

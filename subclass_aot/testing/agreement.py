@@ -1,0 +1,110 @@
+"""Whether a compiled random program does what the program does; where eager is of two minds, either will do."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from subclass_aot.compile import CompiledFunction, aot_compile
+from subclass_aot.testing.compare import difference
+from subclass_aot.testing.programs import RESHAPES, Program, mode_of
+from subclass_aot.testing.runs import INVALIDATED, Difference, Later, Run, differences, observe
+
+EAGER_ONLY = (
+    "not implemented for",  # where the result is not used, no kernel is asked
+    "the same dtype",
+    "Boolean inputs not supported",
+    "Gradients belong to the outer tensor",  # under no_grad nothing requires grad while it is traced
+    "Cannot set version_counter for inference tensor",  # torch's own aliasing of views under inference mode
+)
+_LARGER = {2: 4, 3: 5, 4: 6}
+"""Other sizes that a program with symbolic ones is called with, too."""
+
+RESHAPE_REFUSED = ("changes the size or strides", "the view cannot be made again")  # of inputs that change their look
+HISTORY_REFUSED = "overlap in memory, and a write that autograd must see"  # of views of one tensor that requires grad
+
+
+def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: Any) -> CompiledFunction:
+    """Compiles `program` once, and compares a call, and backward, with eager mode for each of `seeds`.
+
+    One with symbolic sizes is called with larger arguments, too.
+
+    Args:
+        program: What to check.
+        seeds: For the values of its arguments, and for random operators.
+        **options: What `aot_compile` is given.
+
+    Returns:
+        The compiled function.
+
+    Raises:
+        AssertionError: There is a difference that cannot be excused, or the second call was compiled again.
+    """
+    compiled = aot_compile(program.function, **{"dynamic": program.symbolic, **options})
+    for seed in seeds:
+        _check(program, seed, compiled)
+    assert not compiled.recompiles, compiled.recompiles
+    if program.symbolic:
+        _check(program.resized(_LARGER), seeds[0], compiled)
+    return compiled
+
+
+def _check(program: Program, seed: int, compiled: Any) -> None:
+    expected, got = _run(program, program.function, seed), _run(program, compiled, seed)
+    if _refused(program, got) or _fails_in_every_backward(program, expected, got, seed):
+        return
+    if expected.failed == "call" and (got.failed == "call" or any(r in str(expected.error) for r in EAGER_ONLY)):
+        if got.failed == "call":
+            _assert_unchanged(program, got, seed)
+        return
+    # Of several views that one operator made, autograd gives up all when one is written. A compiled result is a view of
+    # another result or of an input only.
+    if expected.failed == "after" or program.later.after and any(x is INVALIDATED for x in expected.results):
+        return
+    for found in differences(expected, got):
+        if not _excused(found, program, expected, got):
+            raise AssertionError(f"{found.text} (seed {seed})") from found.error
+
+
+def _run(program: Program, function: Any, seed: int, later: Later | None = None) -> Run:
+    return observe(function, program.make_arguments(seed), seed, later or program.later, lambda: mode_of(program))
+
+
+def _refused(program: Program, got: Run) -> bool:
+    if got.failed != "call":
+        return False
+    reshapes = any(RESHAPES.search(text) for text, _ in program.statements)
+    views = any(argument.alias == "view" for argument in program.arguments)
+    message = str(got.error)
+    return reshapes and any(reason in message for reason in RESHAPE_REFUSED) or views and HISTORY_REFUSED in message
+
+
+def _fails_in_every_backward(program: Program, expected: Run, got: Run, seed: int) -> bool:
+    """A backward that fails whenever it is run fails at the call: there it is traced."""
+    if got.failed != "call" or expected.failed == "call":
+        return False
+    through_all = dataclasses.replace(program.later, used=(True,), after="")
+    return _run(program, program.function, seed, through_all).failed == "backward"
+
+
+def _assert_unchanged(program: Program, got: Run, seed: int) -> None:
+    before, _ = program.make_arguments(seed)
+    for i, (x, y) in enumerate(zip(before, got.arguments, strict=True)):
+        assert not (d := difference(x.detach(), y.detach())), f"x{i} changed although the call failed: {d}"
+
+
+def _excused(found: Difference, program: Program, expected: Run, got: Run) -> bool:
+    inference = program.mode == "inference"
+    if found.kind in ("result", "argument"):  # of views of a written input, autograd says one thing or another
+        return inference and (INVALIDATED in found.text or " is_leaf " in found.text)
+    if found.kind == "version":
+        return inference
+    if found.kind == "error" and got.failed == "backward":  # eager does not look at results that are not used
+        return expected.partial and bool(program.later.after)
+    if found.kind == "no error" and expected.failed == "backward":  # only eager shares version counters
+        return any(argument.alias for argument in program.arguments)
+    if found.kind == "gradient":  # its class may depend on what autograd copies it into when a view is written
+        kinds = {argument.tree.kind for argument in program.arguments} - {"dense"}
+        x, y = expected.behind[found.position].grad, got.behind[found.position].grad
+        return len(kinds) > 1 and type(x) is not type(y)
+    return False

@@ -1,0 +1,53 @@
+"""Programs that random search found to be wrong once, made small by hand or by `check_compiled`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import TwoTensor, aot_compile
+from subclass_aot.errors import MutationError
+from subclass_aot.testing import check_compiled
+from subclass_aot.testing.trees import ForeignTwoTensor
+
+
+def test_a_view_of_a_view_that_was_turned_in_place() -> None:
+    def program(x: Any) -> Any:
+        last = x.chunk(2, -1)[-1]
+        last.squeeze_()
+        return last.chunk(2, -1)[-1], last
+
+    check_compiled(program, [torch.rand(2, 3)])
+    check_compiled(program, [torch.rand(3, 2, 3)[1]])
+    with pytest.raises(MutationError, match="another view of the same tensor"):
+        aot_compile(program)(TwoTensor(torch.rand(2, 3), torch.rand(2, 3)))
+
+
+def test_a_view_that_is_written_and_turned() -> None:
+    """Eager has a wrong gradient, too, if the two are in the other order."""
+
+    def program(x: Any) -> None:
+        x.mul_(2)
+        x.t_()
+
+    root = TwoTensor(torch.rand(2, 3), torch.rand(2, 3)).requires_grad_()
+    base = root.clone()
+    with pytest.raises(MutationError, match="Autograd makes the view again"):
+        aot_compile(program)(base.view_as(base))
+    check_compiled(program, [root.clone()])
+    dense = torch.rand(2, 3, requires_grad=True).clone()
+    check_compiled(program, [dense.view_as(dense)])
+
+
+def test_an_inner_tensor_that_is_turned_beside_its_wrapper() -> None:
+    inner = torch.rand(2, 3)
+    with pytest.raises(MutationError, match=r"args\[1\] and args\[0\].a are one tensor"):
+        aot_compile(lambda x, y: y.t_().sum())(TwoTensor(inner, torch.rand(2, 3)), inner)
+
+
+@pytest.mark.xfail(strict=True, reason="tangents: the strides of a wrapper inside a wrapper stay those of the view")
+def test_a_gradient_of_a_view_of_a_wrapper_beside_a_dense_tensor() -> None:
+    inner = TwoTensor(torch.rand(2, 2), torch.rand(2, 2))
+    check_compiled(lambda x: (x * 2).chunk(2, -1)[0], [ForeignTwoTensor(inner, torch.rand(2, 2)).requires_grad_()])
