@@ -42,6 +42,7 @@ from subclass_aot.trace.outputs import (
     Value,
     ViewOfBase,
     ViewOfInput,
+    packed_tangent,
     spec_of_tangent,
 )
 from subclass_aot.trace.recorder import Recorder
@@ -394,7 +395,7 @@ class _Trace:
             return
         with torch.no_grad():
             plain = [
-                plain_tangent(t.detach()) if kind is None else kind
+                packed_tangent(plain_tangent(t.detach())) if kind is None else kind
                 for t, kind in zip(self.differentiable, kinds, strict=True)
             ]
         self.tangent_plan = FlattenPlan.of(plain, where="tangents")

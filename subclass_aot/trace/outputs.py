@@ -13,7 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
-from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, is_symbolic, lasting_key_of, root
+from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, blank, is_symbolic, lasting_key_of, root
 from subclass_aot.trace.history import has_history
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
@@ -312,6 +312,31 @@ def _is_traced(result: torch.Tensor) -> bool:
     """True if a tensor has at least one leaf that belongs to the trace."""
     leaves = FlattenPlan.of([result]).unwrap([result])
     return any(isinstance(leaf, MetaTensor) for leaf in leaves)
+
+
+def packed_tangent(tensor: Any) -> Any:
+    """What the gradient of a traced tensor is expected to look like: as it, with strides as `spec_of_tangent` has them.
+
+    A wrapper that is a view has the strides of the view, and so have the wrappers inside it.
+    """
+    leaves = FlattenPlan.of([tensor]).unwrap([tensor])
+    specs = [x.spec for x in leaves if isinstance(x, MetaTensor)]
+    return tensor if all(spec_of_tangent(s) is s for s in specs) else _packed(tensor)
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_packed, value))
+    if isinstance(value, dict):
+        return {key: _packed(part) for key, part in value.items()}
+    if not isinstance(value, torch.Tensor):
+        return value
+    if not _torch.is_traceable_wrapper_subclass(value):
+        return blank(spec_of_tangent(value.spec if isinstance(value, MetaTensor) else Spec.of(value)))
+    names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
+    inner = {name: _packed(getattr(value, name)) for name in names}
+    outside = Spec.make(tuple(value.size()), value.stride(), 0, value.dtype, value.device)
+    return type(value).__tensor_unflatten__(inner, context, value.size(), spec_of_tangent(outside).stride)  # type: ignore
 
 
 def spec_of_tangent(spec: Spec) -> Spec:

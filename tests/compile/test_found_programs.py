@@ -47,7 +47,6 @@ def test_an_inner_tensor_that_is_turned_beside_its_wrapper() -> None:
         aot_compile(lambda x, y: y.t_().sum())(TwoTensor(inner, torch.rand(2, 3)), inner)
 
 
-@pytest.mark.xfail(strict=True, reason="tangents: the strides of a wrapper inside a wrapper stay those of the view")
 def test_a_gradient_of_a_view_of_a_wrapper_beside_a_dense_tensor() -> None:
     inner = TwoTensor(torch.rand(2, 2), torch.rand(2, 2))
     check_compiled(lambda x: (x * 2).chunk(2, -1)[0], [ForeignTwoTensor(inner, torch.rand(2, 2)).requires_grad_()])
