@@ -345,6 +345,10 @@ class _Trace:
         for i in reshaped.intersection(i for i, _ in self.rewritten):
             if self.arguments.values[i]._base is not None and not isinstance(self.traced[i], MetaTensor):
                 raise MutationError(refusals.RESHAPED_VIEW_WRITTEN.format(path=self.paths[i]))
+        for path, view in zip(self.views.paths, self.views.views, strict=True):
+            turned_at = self.recorder.turned_at.get(id(view), view._version)
+            if view._version > turned_at + 1 and not isinstance(view, MetaTensor):
+                raise MutationError(refusals.RESHAPED_VIEW_WRITTEN.format(path=path))
         for output in self.outputs:
             sources = {output.value} if isinstance(output, ViewOfInput) else set()
             if isinstance(output, Value):

@@ -90,6 +90,7 @@ class Recorder(Stream):
         self.written: dict[MetaTensor, set[Phase]] = {}
         self.reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
         self.draws: Draws | None = None  # if given, what tells a draw that is repeated
+        self.turned_at: dict[int, int] = {}  # by the id of a tensor in `reshaped`, its version before the last time
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self.numbers = Numbers(self.graph)
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
@@ -192,6 +193,7 @@ class Recorder(Stream):
     def passed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if effects_of(func).reshapes:
             self.reshaped.append((args[0], func, args[1:], kwargs, torch.is_grad_enabled()))
+            self.turned_at[id(args[0])] = args[0]._version
 
     def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if self._not_detached is not None:

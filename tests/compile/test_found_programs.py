@@ -50,3 +50,15 @@ def test_an_inner_tensor_that_is_turned_beside_its_wrapper() -> None:
 def test_a_gradient_of_a_view_of_a_wrapper_beside_a_dense_tensor() -> None:
     inner = TwoTensor(torch.rand(2, 2), torch.rand(2, 2))
     check_compiled(lambda x: (x * 2).chunk(2, -1)[0], [ForeignTwoTensor(inner, torch.rand(2, 2)).requires_grad_()])
+
+
+def test_a_wrapper_of_a_family_of_views_that_is_turned_and_written() -> None:
+    def program(x: Any, y: Any) -> Any:
+        x.t_()
+        with torch.no_grad():
+            x.mul_(2)
+        return y * 1
+
+    base = TwoTensor(torch.rand(2, 2), torch.rand(2, 2)).requires_grad_().clone()
+    with pytest.raises(MutationError, match="args\\[0\\] is a view"):
+        aot_compile(program)(base.view_as(base), base[1:])
