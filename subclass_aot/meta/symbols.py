@@ -76,7 +76,7 @@ class Symbols:
 
         >>> symbols = Symbols()
         >>> symbols.text(symbols.size(8, "x.size(0)") // 2)
-        '(s0 // 2)'
+        's0 // 2'
         """
         if isinstance(number, int):
             return str(number)

@@ -1,0 +1,111 @@
+"""Symbolic sizes: in specs, in shape inference, and what is assumed about them."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import torch
+
+from subclass_aot.meta import MetaTensor, Spec, Symbols, blank, infer, is_symbolic, key_of, lasting_key_of, plain
+
+aten: Any = torch.ops.aten
+
+
+def test_specs_are_interned_by_expression() -> None:
+    symbols = Symbols()
+    n = symbols.size(8, "x.size(0)")
+    spec = Spec.make((n, 3), (3, 1))
+    assert spec is Spec.make((n * 2 // 2, 3), (3, 1))
+    assert spec is not Spec.make((n + 1, 3), (3, 1))
+    assert spec.solver is symbols.env and Spec.make((8, 3), (3, 1)).solver is None
+    other = Symbols()
+    assert spec is not Spec.make((other.size(8, "x.size(0)"), 3), (3, 1)), "symbols of another trace"
+
+
+def test_a_number_that_turned_out_to_be_known() -> None:
+    symbols = Symbols()
+    n = symbols.size(8, "x.size(0)")
+    before = lasting_key_of(n)
+    spec = Spec.make((n,), (1,))
+    assert n == 8  # an assumption
+    assert plain(n) == 8 and not is_symbolic(plain(n))
+    assert key_of(n) != before and lasting_key_of(n) == before
+    assert Spec.make((n,), (1,)) is Spec.make((8,), (1,))
+    assert spec.equals(Spec.make((n + 0,), (1,))) or spec.solver is not None
+
+
+def test_equal_specs_after_an_assumption() -> None:
+    symbols = Symbols()
+    n, m = symbols.size(8, "x.size(0)"), symbols.size(8, "y.size(0)")
+    first, second = Spec.make((n,), (1,)), Spec.make((m,), (1,))
+    assert not first.equals(second)
+    assert n == m
+    assert first.equals(second)
+
+
+def test_assumptions_are_python() -> None:
+    symbols = Symbols()
+    n, m = symbols.size(8, "x.size(0)", (2, 16)), symbols.size(4, "x.size(1)")
+    assert n % 2 == 0 and n > m
+    texts = [text for text, _ in symbols.assumptions(["s0", "s1"])]
+    assert {"s0 <= 16", "s1 >= 2", "(s0 % 2) == 0"} <= set(texts)
+    assert all(eval(text, {}, {"s0": 8, "s1": 4}) for text in texts)
+    assert not all(eval(text, {}, {"s0": 4, "s1": 8}) for text in texts)
+    assert all("s1" not in text for text, _ in symbols.assumptions(["s0"])), "of symbols that are in use only"
+
+
+def test_text_of_nested_expressions() -> None:
+    symbols = Symbols()
+    n = symbols.size(8, "x.size(0)")
+    formulas: list[Any] = [
+        lambda n: n // 2 * 3, lambda n: (n + 1) // 2 % 3, lambda n: (n * 2 - 1) * (n // 3), lambda n: -n + 9
+    ]  # fmt: skip
+    for formula in formulas:
+        text = symbols.text(formula(n))
+        for value in (8, 11, 14):
+            assert eval(text, {}, {"s0": value}) == formula(value), text
+
+
+def test_inference_with_symbols() -> None:
+    symbols = Symbols()
+    n = symbols.size(8, "x.size(0)")
+    x, w = Spec.make((n, 3), (3, 1)), Spec.make((3, 5), (5, 1))
+    assert infer(aten.mm.default, (x, w), {}) is Spec.make((n, 5), (5, 1))
+    assert infer(aten.view.default, (x, [-1]), {}) is Spec.make((n * 3,), (1,))
+    assert infer(aten.zeros.default, ([n, 2],), {}) is Spec.make((n, 2), (2, 1))
+    assert symbols.assumptions(["s0"]) == [("s0 >= 2", "")], "nothing was assumed"
+
+
+def test_a_leaf_has_symbolic_sizes() -> None:
+    n = Symbols().size(8, "x.size(0)")
+    leaf = blank(Spec.make((n, 3), (3, 1)))
+    assert leaf.shape[0] == n and (leaf @ blank(Spec.make((3, 5), (5, 1)))).shape[1] == 5
+    assert type(leaf) is MetaTensor and not leaf.spec.overlaps_itself
+
+
+def test_demands_are_checked_by_text() -> None:
+    symbols = Symbols()
+    n = symbols.unknown()
+    torch._check(n >= 3, lambda: "three at least")
+    (demand,) = [d for d in symbols.demands() if "3" in d.text({k: "n" for k in d.numbers})]
+    text = demand.text(dict.fromkeys(demand.numbers, "n"))
+    assert eval(text, {}, {"n": 3}) and not eval(text, {}, {"n": 2})
+
+
+def test_repeated_operators_make_the_same_numbers() -> None:
+    symbols = Symbols()
+    first = [symbols.unknown(), symbols.unknown("int")]
+    assert symbols.news() == first and symbols.news() == []
+    symbols.repeat(first)
+    assert [symbols.unknown(), symbols.unknown()] == first
+
+
+def test_specs_of_a_trace_go_with_it() -> None:
+    symbols = Symbols()
+    spec = Spec.make((symbols.size(8, "x.size(0)"),), (1,))
+    solver = weakref.ref(symbols.env)
+    del symbols, spec
+    gc.collect()
+    assert solver() is None
