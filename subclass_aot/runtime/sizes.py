@@ -43,7 +43,7 @@ class SizeGuards:
             if text.isidentifier() and text not in bound:
                 bound.add(text)
                 yield f"{text} = {local}"
-            elif not text.isdecimal():  # else the check of known sizes has seen it
+            else:  # a number that became known, too: another input may be the same tensor, with a symbol there
                 late.append(f"if {local} != {text}: return None")
         yield from late
         for assumption, place in symbols.assumptions(bound):

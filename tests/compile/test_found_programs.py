@@ -62,3 +62,15 @@ def test_a_wrapper_of_a_family_of_views_that_is_turned_and_written() -> None:
     base = TwoTensor(torch.rand(2, 2), torch.rand(2, 2)).requires_grad_().clone()
     with pytest.raises(MutationError, match="args\\[0\\] is a view"):
         aot_compile(program)(base.view_as(base), base[1:])
+
+
+def test_a_size_that_became_known_of_a_tensor_that_another_input_holds() -> None:
+    def program(x: Any, y: Any) -> Any:
+        return x * 2, y.unbind()[-1]
+
+    compiled = aot_compile(program, dynamic=True)
+    for rows in (2, 4):
+        inner = torch.rand(rows, 3)
+        x = TwoTensor(inner, torch.rand(rows, 3))
+        assert compiled(x, inner)[1].equal(inner[-1])
+    assert len(compiled.recompiles) == 1
