@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Mapping
@@ -16,7 +17,15 @@ from subclass_aot.runtime.backends import Backend, BoxedFunction
 from subclass_aot.runtime.flat_calls import FlatCalls
 from subclass_aot.runtime.guards import Guard
 from subclass_aot.runtime.kept import Kept
-from subclass_aot.trace import Again, Arguments, JointSignature, is_tracing, one_at_a_time, trace_arguments
+from subclass_aot.trace import (
+    Again,
+    Arguments,
+    DynamicSizes,
+    JointSignature,
+    is_tracing,
+    one_at_a_time,
+    trace_arguments,
+)
 
 
 def aot_compile(
@@ -190,10 +199,23 @@ class CompiledFunction:
             self._specializations = [latest, *others][: self._cache_limit]
 
     def _specialize(self, arguments: Arguments) -> Specialization:
+        """Compiles for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
+        dynamic = self._history.next(arguments)
+        try:
+            return self._specialize_for(arguments, dynamic)
+        except Exception as error:
+            if not dynamic:
+                raise
+            known = self._history.without_symbols()
+            made = self._specialize_for(arguments, known)
+            why = f"its sizes stay numbers, since with symbols it fails: {type(error).__name__}: {_first_line(error)}"
+            return dataclasses.replace(made, reason=f"{made.reason}; {why}")
+
+    def _specialize_for(self, arguments: Arguments, dynamic: DynamicSizes | None) -> Specialization:
         state = runtime.global_state()
         leaves = arguments.plan().unwrap(arguments.values)
         facts = functools.partial(runtime.facts, arguments, leaves, state)
-        trace = trace_arguments(self.fn, arguments, self._decompositions, self._history.next(arguments))
+        trace = trace_arguments(self.fn, arguments, self._decompositions, dynamic)
         graphs = runtime.split(trace, self._partition_fn)
         twice = None
         if self._double_backward and graphs.backward is not None:
@@ -232,3 +254,7 @@ class CompiledFunction:
 
 def _compile_backward(backend: Backend, graph: Any, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     return runtime.without_autocast(backend.compile(graph, inputs, is_backward))
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]

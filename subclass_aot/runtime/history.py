@@ -23,6 +23,10 @@ class SizeHistory:
         self._seen: dict[str, tuple[list[object], list[object]]] = {}
         """By path, sizes and strides; None where they differed."""
 
+    def without_symbols(self) -> DynamicSizes | None:
+        """What is a symbol where no size of an input may be one."""
+        return DynamicSizes() if self.dynamic else None
+
     def next(self, arguments: Arguments) -> DynamicSizes | None:
         """What is a symbol in the trace of this call. None where even sizes that depend on data are refused."""
         if self.dynamic is False:

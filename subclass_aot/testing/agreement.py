@@ -46,6 +46,7 @@ def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: 
     assert not compiled.recompiles, compiled.recompiles
     if program.symbolic:
         _check(program.resized(_LARGER), seeds[0], compiled)
+        assert "with symbols it fails" not in compiled.explain()
     return compiled
 
 

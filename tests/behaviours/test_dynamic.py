@@ -284,3 +284,26 @@ def test_vision_transformer_with_quantized_weights_is_traced_twice() -> None:
         for expected, got in zip(*gradients, strict=True):
             torch.testing.assert_close(got, expected)
     assert len(compiled.recompiles) == 1
+
+
+def test_row_28_what_does_not_go_with_symbols_is_compiled_for_each_size() -> None:
+    def compiler(graph: Any, inputs: Any) -> Any:
+        if any(isinstance(n, torch.SymInt) for x in inputs for n in x.shape):
+            raise ValueError("this compiler knows numbers only")
+        return graph.forward
+
+    compiled = agree_on(lambda x: x * 2, lambda n: (torch.ones(n, 3),), traces=4, fw_compiler=compiler)
+    assert "its sizes stay numbers, since with symbols it fails: ValueError: this compiler" in compiled.explain()
+
+
+def test_row_28_an_error_of_the_program_is_its_own() -> None:
+    def program(x: Any) -> Any:
+        if x.shape[0] > 4:
+            raise KeyError("too many rows")
+        return x * 2
+
+    compiled = aot_compile(program)
+    compiled(torch.ones(3, 2))
+    with pytest.raises(KeyError, match="too many rows"):
+        compiled(torch.ones(5, 2))
+    assert compiled(torch.ones(4, 2)).shape == (4, 2)
