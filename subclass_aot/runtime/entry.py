@@ -465,7 +465,8 @@ class _EntryWriter:
     def _counters(self, values: list[str]) -> tuple[list[str], list[str]]:
         """Leaves that the graph writes without a version of their own moving, and tensors whose version moves."""
         signature = self.signature
-        slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in signature.index_map.slots}
+        leaves = (slot for slot in signature.index_map.slots if slot.kind == "leaf")
+        slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in leaves}
         moved = {slot_of.get(where) for where in signature.counted}
         silent = [f"leaves[{slot}]" for slot in signature.written_leaves if slot not in moved]
         counted = [

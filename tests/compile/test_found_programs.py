@@ -74,3 +74,14 @@ def test_a_size_that_became_known_of_a_tensor_that_another_input_holds() -> None
         x = TwoTensor(inner, torch.rand(rows, 3))
         assert compiled(x, inner)[1].equal(inner[-1])
     assert len(compiled.recompiles) == 1
+
+
+def test_an_inner_wrapper_with_symbolic_sizes_is_written_by_its_own_name() -> None:
+    def program(x: Any) -> Any:
+        x.a.mul_(2)
+        return x
+
+    compiled = aot_compile(program, dynamic=True)
+    x = TwoTensor(TwoTensor(torch.ones(2, 3), torch.ones(2, 3)), TwoTensor(torch.ones(2, 3), torch.ones(2, 3)))
+    inner = x.a
+    assert compiled(x) is x and inner._version == 1 and inner.a.sum() == 12
