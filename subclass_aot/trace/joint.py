@@ -452,7 +452,8 @@ class _Trace:
                 if _is_graph_input(leaf):
                     sources.append(Computed(len(self.gradient_nodes)))
                     self.gradient_nodes.append(self.recorder.node_of(leaf))
-                    self.gradient_meanings.append(f"gradient of {self.paths[i]}{''.join(slot.path)}")
+                    call = "" if slot.dim is None else f".{slot.kind}({slot.dim})"
+                    self.gradient_meanings.append(f"gradient of {self.paths[i]}{''.join(slot.path)}{call}")
                 else:
                     sources.append(leaf)
             self.gradients[i] = Value(plan.metas[0], tuple(sources), requires_grad=False)
