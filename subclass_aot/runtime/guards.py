@@ -310,6 +310,8 @@ class _GuardWriter:
             self.refuse_if(f"type({name}) is not {cls}")
             self.context(name, value, meta)
             self.checked.append((name, value))
+            if meta.storage_offset:  # results that are made like it have it, too
+                self.refuse_if(f"{name}.storage_offset() != {meta.storage_offset}")
             for attribute, inner in meta.attrs.items():
                 part = getattr(value, attribute)
                 local = self.source.fresh(f"{name}_{attribute}")

@@ -85,3 +85,12 @@ def test_an_inner_wrapper_with_symbolic_sizes_is_written_by_its_own_name() -> No
     x = TwoTensor(TwoTensor(torch.ones(2, 3), torch.ones(2, 3)), TwoTensor(torch.ones(2, 3), torch.ones(2, 3)))
     inner = x.a
     assert compiled(x) is x and inner._version == 1 and inner.a.sum() == 12
+
+
+def test_the_storage_offset_of_a_wrapper_changes_with_its_size() -> None:
+    compiled = aot_compile(lambda x: TwoTensor(x, x), dynamic=True)
+    for rows in (2, 4):
+        parts = torch.rand(2, rows, 3)
+        x = TwoTensor(parts[1], torch.rand(2, rows, 3)[1])
+        result = compiled(x)
+        assert result.a.storage_offset() == x.storage_offset() == rows * 3
