@@ -21,6 +21,7 @@ from subclass_aot.flatten import (
     unwrap_tensor_subclasses,
     wrap_tensor_subclasses,
 )
+from tests.classes import Flat
 
 
 class Fast(TwoTensor):
@@ -29,27 +30,6 @@ class Fast(TwoTensor):
     @classmethod
     def __wrapper_attributes__(cls, names: tuple[str, ...], context: Any) -> dict[str, object]:
         return {}
-
-
-class Flat(torch.Tensor):
-    """A matrix stored as a vector: no inner tensor has the outer rank."""
-
-    @staticmethod
-    def __new__(cls, data: torch.Tensor, size: Any) -> Flat:
-        flat = torch.Tensor._make_wrapper_subclass(cls, size, dtype=data.dtype)
-        flat.data_ = data
-        return flat
-
-    def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        return ["data_"], None
-
-    @staticmethod
-    def __tensor_unflatten__(inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Flat:
-        return Flat(inner["data_"], size)
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return NotImplemented
 
 
 def symbolic(*sizes: int) -> torch.Tensor:
