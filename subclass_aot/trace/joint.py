@@ -365,9 +365,9 @@ class _Trace:
             moved |= dict.fromkeys(range(len(self.traced)))
         self.counted = [
             (i, path)
-            for i in moved
+            for i in dict.fromkeys([*moved, *(i for i, _ in self.rewritten)])
             for path, version in versions(self.traced[i], self.plan.metas[i]).items()
-            if version != self.versions[i][path]
+            if version != self.versions[i][path] and (path or i in moved)  # else `copy_` counts on the outside
         ]
         through_autograd = {s for i, _ in self.rewritten for s in flat_of(i)}
         written = {*self.written_leaves, *through_autograd}

@@ -94,3 +94,17 @@ def test_the_storage_offset_of_a_wrapper_changes_with_its_size() -> None:
         x = TwoTensor(parts[1], torch.rand(2, rows, 3)[1])
         result = compiled(x)
         assert result.a.storage_offset() == x.storage_offset() == rows * 3
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_counters_of_inner_tensors_of_a_wrapper_that_autograd_sees_written(first: bool) -> None:
+    def program(x: Any) -> Any:
+        if first:
+            x.mul_(2)
+        x.a.mul_(2)
+        if not first:
+            x.mul_(2)
+        return x * 3
+
+    root = TwoTensor(torch.rand(2, 3), torch.rand(2, 3)).requires_grad_()
+    check_compiled(program, [root.clone()])
