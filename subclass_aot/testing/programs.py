@@ -250,6 +250,8 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
             no_grad = draw(st.integers(0, 1 if statements and statements[-1][1] else 4)) == 0
             if _ambiguous(text, no_grad, values):
                 continue
+            if mode == "inference" and "broadcast_tensors" in text:  # there, a foreign class is given it whole
+                continue
             try:
                 _run(text, no_grad, values)
             except Exception:
