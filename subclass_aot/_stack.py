@@ -5,8 +5,8 @@ from __future__ import annotations
 import linecache
 import os
 import sys
-from collections.abc import Sequence
-from traceback import walk_tb
+from collections.abc import Iterable, Sequence
+from traceback import FrameSummary, walk_tb
 from types import CodeType, FrameType
 
 import optree
@@ -44,6 +44,12 @@ def user_line_of(error: BaseException) -> str:
     """The innermost line of the user's that an error came through, in the same form."""
     steps = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
     return _format_line([step for step in reversed(steps) if _is_users(step[0])][:1])
+
+
+def user_line_in(summary: Iterable[FrameSummary]) -> str:
+    """The innermost line of the user's in a stack that was taken earlier, in the same form."""
+    mine = [frame for frame in summary if _belongs_to_user(frame.filename)]
+    return f"{mine[-1].filename}:{mine[-1].lineno}: {(mine[-1].line or '').strip()}" if mine else _format_line(())
 
 
 def format_frames(frames: tuple[tuple[CodeType, int], ...]) -> str:

@@ -343,9 +343,9 @@ def original_expression_of(number: Any) -> Any:
     return number.node._expr
 
 
-def assertions(env: Any) -> list[tuple[Any, str]]:
-    """What must hold of numbers that only the run will tell, as `torch._check` demanded, each with its message."""
-    return [(a.expr, a.msg) for asserts in env.deferred_runtime_asserts.values() for a in asserts]
+def assertions(env: Any) -> list[tuple[Any, Any]]:
+    """What must hold of numbers that only the run will tell, as `torch._check` demanded, each with its stack."""
+    return [(a.expr, a.stack.summary()) for asserts in env.deferred_runtime_asserts.values() for a in asserts]
 
 
 def as_python(expression: Any, names: Mapping[Any, str]) -> str:

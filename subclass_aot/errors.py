@@ -59,6 +59,10 @@ class MutationError(TraceError):
     """A traced program changes something in a way that cannot be carried into a graph."""
 
 
+class UnmetDemandError(SubclassAotError, RuntimeError):
+    """What a program says of a number that depends on data, as by `torch._check`, is not so in a call."""
+
+
 class CompilerResultError(SubclassAotError, RuntimeError):
     """A compiler backend returned something that is not what it was asked for."""
 

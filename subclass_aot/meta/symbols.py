@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import user_line_in
 
 Number = int | torch.SymInt
 Bounds = tuple[int, int | None]
@@ -84,15 +85,15 @@ class Symbols:
         names = {symbol: self._names.get(symbol, str(symbol)) for symbol in expression.free_symbols}
         return _torch.as_python(expression, names)
 
-    def assumptions(self, known: Collection[str]) -> list[tuple[str, str]]:
+    def assumptions(self, known: Collection[str] | None = None) -> list[tuple[str, str]]:
         """What must hold for the trace to be right, as Python text, each with a place in the source or ''.
 
         What must hold of numbers that depend on data is among `demands`.
 
         Args:
-            known: The names of the symbols that some input has; the others have no part in the graph.
+            known: The names of the symbols that some input has, where the others have no part in the graph.
         """
-        names = {symbol: name for symbol, name in self._names.items() if name in known}
+        names = {symbol: name for symbol, name in self._names.items() if known is None or name in known}
         found: dict[str, str] = {}
         ranges: Mapping[Any, tuple[int | None, int | None]] = _torch.value_ranges(self.env)
         for symbol, name in names.items():
@@ -110,10 +111,10 @@ class Symbols:
     def demands(self) -> list[Demand]:
         """What must hold of numbers that depend on data: the call checks it once they are known."""
         found = []
-        for expression, message in _torch.assertions(self.env):
+        for expression, stack in _torch.assertions(self.env):
             if expression.free_symbols and expression.free_symbols <= self.numbers.keys():
                 numbers = {symbol: self.numbers[symbol] for symbol in expression.free_symbols}
-                found.append(Demand(expression, numbers, message))
+                found.append(Demand(expression, numbers, user_line_in(stack)))
         return found
 
 
@@ -124,12 +125,12 @@ class Demand:
     Attributes:
         expression: What.
         numbers: The numbers in it, by symbol.
-        message: What to say where it does not hold.
+        line: Where the program says it.
     """
 
     expression: Any
     numbers: Mapping[Any, Any]
-    message: str
+    line: str
 
     def text(self, names: Mapping[Any, str]) -> str:
         """The expression as Python text."""

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import torch
 
 from subclass_aot.codegen import Source
-from subclass_aot.errors import CompilerResultError
+from subclass_aot.errors import CompilerResultError, UnmetDemandError
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
 from subclass_aot.meta import Spec, is_symbolic, lasting_key_of
 from subclass_aot.runtime import counters, tangents
@@ -42,6 +42,11 @@ from subclass_aot.trace import (
 
 _WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.
   Instead: return every output of the graph, in order, in one sequence."""
+
+
+_UNMET_DEMAND = """The program says that {demand}, and in this call {values}.
+  Your line:  {line}
+  The graph was traced for numbers of which it is true. Instead: say it of numbers of which it always is."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +157,10 @@ class _EntryWriter:
         for demand in signature.demands:
             refuse = source.const(_unmet_demand, "unmet_demand")
             source.globals["math"] = math
-            source.line(f"if not ({demand.text(self.number_names)}): {refuse}({demand.message!r})")
+            names = {symbol: self.number_names[symbol] for symbol in demand.numbers}
+            text = demand.text({symbol: f"n{i}" for i, symbol in enumerate(names)})
+            given = ", ".join([repr(text), repr(demand.line), *names.values()])
+            source.line(f"if not ({demand.text(names)}): {refuse}({given})")
         if self.counts:
             source.line(f"{source.const(counters.settle, 'settle')}(written)")
         dense = {leaf.position for v in self.made for leaf in v.leaves
@@ -492,8 +500,9 @@ def _alias(leaf: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], o
     return alias.detach()
 
 
-def _unmet_demand(message: str) -> NoReturn:
-    raise RuntimeError(message)
+def _unmet_demand(demand: str, line: str, *numbers: int) -> NoReturn:
+    values = ", ".join(f"n{i} = {n}" for i, n in enumerate(numbers))
+    raise UnmetDemandError(_UNMET_DEMAND.format(demand=demand, values=values, line=line))
 
 
 def _wrong_count(outputs: Any, expected: int, which: str) -> NoReturn:

@@ -96,15 +96,24 @@ class OtherTangents:
             if all(map(_is_of, given, kind.described)):
                 return kind.run, *given
         try:
-            trace, backward = self._trace(given)
+            trace, run = self._make(given, write)
         except Exception as error:
             first = wrong.index(True)
             raise TangentError(_message(where[first], tangents[first], expected[first][0], error)) from error
-        compiled = self._compile(backward, example_inputs(backward), True)
-        run = write(trace.signature, dataclasses.replace(self._graphs, backward=backward), compiled)
         described = [None if t is None else kind for t, kind in zip(given, trace.signature.tangents, strict=True)]
         self._kinds = [_Kind(tuple(described), run), *self._kinds][:_LIMIT]
         return run, *given
+
+    def _make(self, given: Sequence[Any], write: Write) -> tuple[JointTrace, Backward]:
+        """Traces, compiles and generates. The guard of the signature is made already, and must not become too lax."""
+        symbols = self._signature.symbols
+        assumed = None if symbols is None else symbols.assumptions()
+        trace, backward = self._trace(given)
+        compiled = self._compile(backward, example_inputs(backward), True)
+        run = write(trace.signature, dataclasses.replace(self._graphs, backward=backward), compiled)
+        if symbols is not None and symbols.assumptions() != assumed:
+            raise NotImplementedError("it would assume more of symbolic sizes than the call has checked")
+        return trace, run
 
     def _trace(self, given: Sequence[Any]) -> tuple[JointTrace, fx.GraphModule]:
         trace = self._with_tangents(given)

@@ -21,7 +21,6 @@ _LARGER = {2: 4, 3: 5, 4: 6}
 """Other sizes that a program with symbolic ones is called with, too."""
 
 RESHAPE_REFUSED = ("changes the size or strides", "the view cannot be made again")  # of inputs that change their look
-HISTORY_REFUSED = "overlap in memory, and a write that autograd must see"  # of views of one tensor that requires grad
 
 
 def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: Any) -> CompiledFunction:
@@ -75,9 +74,7 @@ def _refused(program: Program, got: Run) -> bool:
     if got.failed != "call":
         return False
     reshapes = any(RESHAPES.search(text) for text, _ in program.statements)
-    views = any(argument.alias == "view" for argument in program.arguments)
-    message = str(got.error)
-    return reshapes and any(reason in message for reason in RESHAPE_REFUSED) or views and HISTORY_REFUSED in message
+    return reshapes and any(reason in str(got.error) for reason in RESHAPE_REFUSED)
 
 
 def _fails_in_every_backward(program: Program, expected: Run, got: Run, seed: int) -> bool:

@@ -77,7 +77,7 @@ def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace
     """Traces a function or module, forward and backward, to one graph of dense tensors.
 
     The function runs on tensors without data, once unless Note [Views of one tensor] applies; nothing of the caller's
-    is changed.
+    is changed. Sizes that `mark_dynamic` names are symbols.
 
     Args:
         fn: A function or module.

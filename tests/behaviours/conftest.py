@@ -135,12 +135,11 @@ KINDS = {
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "unfit(**reasons): kinds of which the row cannot be said, and why")
     config.addinivalue_line("markers", "inductor(*kinds): kinds for which the compiler 'inductor' is tested too")
-    config.addinivalue_line("markers", "open(**reasons): kinds for which the row does not hold yet, and why")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    markers = {name: metafunc.definition.get_closest_marker(name) for name in ("unfit", "inductor", "open")}
-    unfit, still_open = (markers[n].kwargs if markers[n] else {} for n in ("unfit", "open"))
+    markers = {name: metafunc.definition.get_closest_marker(name) for name in ("unfit", "inductor")}
+    unfit = markers["unfit"].kwargs if markers["unfit"] else {}
     inductor = markers["inductor"].args if markers["inductor"] else ()
     kinds = [k for k in KINDS if k not in unfit] if "kind" in metafunc.fixturenames else [None]
     if kinds != [None]:
@@ -154,7 +153,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     values = []
     for kind, compiler in cases:
-        marks = [pytest.mark.xfail(strict=True, reason=still_open[kind])] if kind in still_open else []
+        marks = []
         if compiler == "inductor":  # warns of torch's own deprecated parts
             marks.append(pytest.mark.filterwarnings("ignore"))
         given = {"kind": KINDS.get(kind), "compiler": compiler}

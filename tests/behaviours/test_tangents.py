@@ -305,3 +305,22 @@ def test_row_30_what_is_saved_is_dense(kind: Any, build: Any) -> None:
     x, y = kind(3, 4, grad=True), kind(3, 4, grad=True, seed=1)
     (build(lambda x, y: (x * y).sin() * y, bw_compiler=spy)(x, y)).sum().backward()
     assert len(given) > 2 and set(given) == {torch.Tensor}
+
+
+class BranchesInBackward(torch.autograd.Function):
+    """Looks at the size of a dense gradient, and not at that of a wrapper."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * 2 if type(gradient) is TwoTensor or gradient.shape[0] % 2 == 0 else gradient * 3
+
+
+def test_row_18_a_backward_that_assumes_more_of_symbolic_sizes_than_the_call_has_checked() -> None:
+    compiled = aot_compile(BranchesInBackward.apply, dynamic=True)
+    x = TwoTensor(torch.ones(4, 3), torch.ones(4, 3)).requires_grad_()
+    with pytest.raises(TangentError, match="assume more of symbolic sizes"):
+        compiled(x).backward(torch.ones(4, 3))
