@@ -318,6 +318,8 @@ class _EntryWriter:
     def _hand_over(self, source: Source, others: OtherTangents, names: list[str]) -> None:
         """Appends what hands gradients of another kind over to `others`."""
         wrong = [self._wrong(source, n, *kind) for n, kind in zip(names, self.signature.tangents, strict=True)]
+        if len(names) > 1:  # autograd does not go backward for nothing at all
+            wrong += [f"{names[i]} is None" for i in others.needed]
         where = [self._path_of_tangent(i) for i in range(len(names))]
         take = source.const(functools.partial(others.take, self._write_other, where), "other_kind")
         with source.block(f"if {' or '.join(wrong)}:"):

@@ -1,12 +1,20 @@
-"""A backward of its own for gradients of another kind than expected. See Note [Gradients of another kind]."""
+"""A backward of its own for gradients of another kind than expected. See Note [Gradients of another kind].
+
+Note [Undefined gradients]
+~~~~~~~~~~~~~~~~~~~~~~~~~~
+A result that backward does not go through has no gradient, and zeros of its class stand for it. Zeros of a wrapper can
+change the class of what they are added to: of `dense * wrapper`, the gradient of `dense` is a wrapper. Where some input
+has a gradient of another class than its own, the gradients that did arrive are a kind that gets its own backward.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
 from subclass_aot.errors import TangentError
@@ -45,10 +53,19 @@ _FROM_TANGENT = """, or give {expected_cls} the hook
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kind:
-    """Gradients of one kind, one for each result that has some, and the backward for them."""
+    """Gradients of one kind, one for each result or None where undefined, and the backward for those that are there."""
 
     described: tuple[tuple[ValueMeta, tuple[Any, ...]] | None, ...]
-    run: Backward
+    backward: Backward | None
+
+    @property
+    def chosen(self) -> Backward | None:
+        """What to run; None if it has to be the backward that the signature was traced for."""
+        return None if self.backward is None else self._run
+
+    def _run(self, ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        assert self.backward is not None
+        return self.backward(ctx, *[t for t in tangents if t is not None])
 
 
 class OtherTangents:
@@ -71,9 +88,14 @@ class OtherTangents:
         self._saved = [node.name for node in inputs][: graphs.num_saved_numbers + len(graphs.saved_inputs)]
         self._compile = compiler
         self._kinds: list[_Kind] = []
+        pairs = zip(self._signature.inputs, self._signature.gradients, strict=True)
+        mixed = any(g is not None and _class_of(g.meta) is not _class_of(x.meta) for x, g in pairs)
+        wrappers = (i for i, (m, _) in enumerate(self._signature.tangents) if isinstance(m, SubclassCreationMeta))
+        self.needed = set(wrappers) if mixed else set()
+        """The tangents for which zeros will not do. See Note [Undefined gradients]."""
 
     def take(self, write: Write, where: Sequence[str], *tangents: Any) -> tuple[Any, ...]:
-        """What to do with gradients of which at least one is not of the expected kind.
+        """What to do with gradients of which at least one is not of the expected kind, or is undefined and needed.
 
         Args:
             write: Generates a backward.
@@ -89,33 +111,38 @@ class OtherTangents:
         expected = self._signature.tangents
         results = [t if t is None else converted(t, *kind) for t, kind in zip(tangents, expected, strict=True)]
         wrong = [t is not None and r is None for t, r in zip(tangents, results, strict=True)]
-        if not any(wrong):
+        missing = any(tangents[i] is None for i in self.needed) and any(t is not None for t in tangents)
+        if not any(wrong) and not missing:
             return None, *results
         given = [t if not_converted else r for t, r, not_converted in zip(tangents, results, wrong, strict=True)]
         for kind in self._kinds:
             if all(map(_is_of, given, kind.described)):
-                return kind.run, *given
+                return kind.chosen, *given
         try:
-            trace, run = self._make(given, write)
+            kind = self._make(given, write)
         except Exception as error:
-            first = wrong.index(True)
-            raise TangentError(_message(where[first], tangents[first], expected[first][0], error)) from error
-        described = [None if t is None else kind for t, kind in zip(given, trace.signature.tangents, strict=True)]
-        self._kinds = [_Kind(tuple(described), run), *self._kinds][:_LIMIT]
-        return run, *given
+            if any(wrong):
+                first = wrong.index(True)
+                raise TangentError(_message(where[first], tangents[first], expected[first][0], error)) from error
+            described = (None if t is None else kind for t, kind in zip(tangents, expected, strict=True))
+            kind = _Kind(tuple(described), None)
+        self._kinds = [kind, *self._kinds][:_LIMIT]
+        return kind.chosen, *given
 
-    def _make(self, given: Sequence[Any], write: Write) -> tuple[JointTrace, Backward]:
+    def _make(self, given: Sequence[Any], write: Write) -> _Kind:
         """Traces, compiles and generates. The guard of the signature is made already, and must not become too lax."""
         symbols = self._signature.symbols
         assumed = None if symbols is None else symbols.assumptions()
-        trace, backward = self._trace(given)
+        defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
+        trace, backward = self._trace(defined)
         compiled = self._compile(backward, example_inputs(backward), True)
         run = write(trace.signature, dataclasses.replace(self._graphs, backward=backward), compiled)
         if symbols is not None and symbols.assumptions() != assumed:
             raise NotImplementedError("it would assume more of symbolic sizes than the call has checked")
-        return trace, run
+        kinds = dict(zip(defined, trace.signature.tangents, strict=True))
+        return _Kind(tuple(map(kinds.get, range(len(given)))), run)
 
-    def _trace(self, given: Sequence[Any]) -> tuple[JointTrace, fx.GraphModule]:
+    def _trace(self, given: Mapping[int, Any]) -> tuple[JointTrace, fx.GraphModule]:
         trace = self._with_tangents(given)
         if trace.signature.backward_writes != self._signature.backward_writes:
             raise NotImplementedError("it would write into other tensors")
@@ -124,6 +151,10 @@ class OtherTangents:
             return trace, backward_from(trace.graph_module, self._saved, num_fwd_outputs=count)
         except LookupError as missing:
             raise NotImplementedError(f"it would need {missing.args[0]}, which forward did not keep") from missing
+
+
+def _class_of(meta: ValueMeta) -> type:
+    return meta.cls if isinstance(meta, SubclassCreationMeta) else torch.Tensor
 
 
 def _is_of(tangent: Any, described: tuple[ValueMeta, tuple[Any, ...]] | None) -> bool:

@@ -63,14 +63,14 @@ class JointTrace:
             `spec`, `stack_trace` and `partitioner_tag` in its `meta`, placeholders also `meaning`; the output node
             has the `meanings` of all outputs.
         signature: What goes in and comes out.
-        with_tangents: Goes backward once more, for tangents of other kinds: `with_tangents(tangents)` takes a tensor of
-            the kind for each tangent, None for the kind it is traced for. The forward part of what it gives is the
-            same, node by node. None where nothing needs a gradient.
+        with_tangents: Goes backward once more, for other tangents: `with_tangents(tangents)` takes, by their positions,
+            a tensor of the kind of each, or None for the kind it is traced for; results at other positions take none.
+            The forward part of what it gives is the same, node by node. None where nothing needs a gradient.
     """
 
     graph_module: fx.GraphModule
     signature: JointSignature
-    with_tangents: Callable[[Sequence[torch.Tensor | None]], JointTrace] | None = None
+    with_tangents: Callable[[Mapping[int, torch.Tensor | None]], JointTrace] | None = None
 
 
 def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
@@ -179,7 +179,7 @@ class _Trace:
             with self.arguments.replaced([*self.traced, *self.views.views]) as call:
                 results = self.forward(*call)
                 self.read_outputs(results)
-                self.plan_tangents([None] * len(self.differentiable))
+                self.plan_tangents(dict.fromkeys(range(len(self.differentiable))))
                 self.read_numbers()
                 self.forward_part = self.recorder.mark()
                 self.backward()  # checkpoints run parts of the function again
@@ -200,11 +200,13 @@ class _Trace:
         with unknown_sizes(self.symbols), _torch.python_dispatcher() if self.symbols is not None else nullcontext():
             yield
 
-    def again(self, kinds: Sequence[torch.Tensor | None]) -> JointTrace:
+    def again(self, kinds: Mapping[int, torch.Tensor | None]) -> JointTrace:
         """See `JointTrace.with_tangents`."""
         with one_at_a_time, torch.inference_mode(False), torch.enable_grad():
-            pairs = zip(kinds, self.differentiable, strict=True)
-            twins = [None if kind is None else twin_with_sizes(kind.detach(), t.shape) for kind, t in pairs]
+            twins = {
+                i: None if kind is None else twin_with_sizes(kind.detach(), self.differentiable[i].shape)
+                for i, kind in kinds.items()
+            }
             self.recorder.rewind(self.forward_part)
             with self.tracing(), _torch.force_view_tracking(True):
                 self.plan_tangents(twins)
@@ -387,20 +389,21 @@ class _Trace:
         if symbolic:
             raise SizesMustBeKnown([self.paths[i] for i in symbolic])
 
-    def plan_tangents(self, kinds: Sequence[Any]) -> None:
+    def plan_tangents(self, kinds: Mapping[int, Any]) -> None:
         """What gradients will come in: known once the forward has run.
 
         Args:
-            kinds: For each result that has one, what it looks like; None for the expected.
+            kinds: For each result that has one, by its position, what that looks like; None for the expected.
         """
         self.tangents: list[tuple[ValueMeta, tuple[Any, ...]]] = []
+        self.ends = [self.differentiable[i] for i in kinds]
         self.wanted = [i for i, t in enumerate(self.starts) if t.requires_grad]
         if not self.differentiable or not self.wanted:
             return
         with torch.no_grad():
             plain = [
                 packed_tangent(plain_tangent(t.detach())) if kind is None else kind
-                for t, kind in zip(self.differentiable, kinds, strict=True)
+                for t, kind in zip(self.ends, kinds.values(), strict=True)
             ]
         self.tangent_plan = FlattenPlan.of(plain, where="tangents")
         self.tangent_leaves = [
@@ -442,7 +445,7 @@ class _Trace:
         self.recorder.phase = "backward"
         tangents = self.make_tangents()
         with torch.autocast("cpu", enabled=False):
-            gradients = gradients_of(self.differentiable, [self.starts[i] for i in self.wanted], tangents)
+            gradients = gradients_of(self.ends, [self.starts[i] for i in self.wanted], tangents)
         for i, gradient in zip(self.wanted, gradients, strict=True):
             if gradient is None:
                 continue

@@ -9,7 +9,7 @@ import torch
 
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
-from subclass_aot.testing import check_compiled
+from subclass_aot.testing import check_compiled, difference
 from subclass_aot.testing.trees import ForeignTwoTensor
 
 
@@ -108,3 +108,19 @@ def test_counters_of_inner_tensors_of_a_wrapper_that_autograd_sees_written(first
 
     root = TwoTensor(torch.rand(2, 3), torch.rand(2, 3)).requires_grad_()
     check_compiled(program, [root.clone()])
+
+
+def test_a_written_input_whose_product_with_a_wrapper_is_not_used() -> None:
+    def program(x: Any, w: Any) -> Any:
+        product = x * w
+        x.mul_(2)
+        return product
+
+    gradients = []
+    for function in (program, aot_compile(program)):
+        root = torch.ones(2, 3, requires_grad=True)
+        x = root.clone()
+        function(x, TwoTensor(torch.rand(2, 3), torch.rand(2, 3)))
+        x.sum().backward()
+        gradients.append(root.grad)
+    assert not difference(*gradients)

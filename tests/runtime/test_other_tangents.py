@@ -183,3 +183,46 @@ def test_inner_tensors_that_differ_from_those_expected(note: str, wrap: Any, sca
         (expected,) = torch.autograd.grad((x * x).sin(), x, gradient)
         (found,) = torch.autograd.grad(out, x, gradient, retain_graph=True)
         assert not difference(expected, found, strides=False)
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_a_result_without_a_gradient_does_not_change_the_class_of_others(used: tuple[int, ...]) -> None:
+    """Zeros of its class would: what a dense tensor gets of its product with a wrapper is a wrapper."""
+    graphs, compiler = counting()
+    program = lambda x, w: (x * w, x.sin())  # noqa: E731
+    compiled = aot_compile(program, bw_compiler=compiler)
+    for _ in range(2):
+        gradients = []
+        for function in (program, compiled):
+            x, w = torch.full((2, 3), 0.5, requires_grad=True), pair().requires_grad_()
+            results = function(x, w)
+            results = [results[i] for i in used]
+            torch.autograd.backward(results, [torch.ones_like(r) for r in results])
+            gradients.append((x.grad, w.grad))
+        for expected, got in zip(*gradients, strict=True):
+            assert not difference(expected, got)
+    assert len(graphs) == (2 if used == (1,) else 1)
+
+
+def test_a_gradient_of_the_class_of_its_input_takes_zeros_for_what_is_undefined() -> None:
+    graphs, compiler = counting()
+    w = pair().requires_grad_()
+    aot_compile(lambda w: (w * 2, w.sin()), bw_compiler=compiler)(w)[0].sum().backward()
+    assert len(graphs) == 1 and not difference(w.grad, torch.full_like(w.detach(), 2.0))
+
+
+def test_where_undefined_gradients_cannot_have_a_backward_of_their_own_they_are_zeros() -> None:
+    graphs, compiler = counting()
+
+    def broken_later(graph: Any, inputs: Any) -> Any:
+        if graphs:
+            graphs.append("")
+            raise RuntimeError("no more")
+        return compiler(graph, inputs)
+
+    x, w = torch.full((2, 3), 0.5, requires_grad=True), pair().requires_grad_()
+    result = aot_compile(lambda x, w: (x * w, x * 3), bw_compiler=broken_later)(x, w)[1]
+    for _ in range(2):
+        (gradient,) = torch.autograd.grad(result, x, torch.ones(2, 3), retain_graph=True)
+        assert type(gradient) is TwoTensor and gradient.a.eq(3).all()
+    assert len(graphs) == 2

@@ -264,8 +264,8 @@ def test_backward_once_more_for_other_tangents() -> None:
 
     trace = trace_joint(program, TwoTensor(torch.ones(3), torch.ones(3)).requires_grad_(), torch.ones(3))
     assert trace.with_tangents is not None
-    dense = trace.with_tangents([torch.ones(3)])
-    again = trace.with_tangents([None])
+    dense = trace.with_tangents({0: torch.ones(3)})
+    again = trace.with_tangents({0: None})
 
     def forward(trace: Any) -> list[str]:
         nodes = trace.graph_module.graph.nodes
