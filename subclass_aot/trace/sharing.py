@@ -4,8 +4,9 @@ Note [Shared storage]
 ~~~~~~~~~~~~~~~~~~~~~
 A graph reads its inputs as if each had memory of its own. That is right as long as nothing is written. Where a leaf is
 written and another leaf overlaps it, both become views of one more graph input, the base: a flat tensor over the whole
-storage. Writes then reach every view by functionalization, and one `copy_` into the base writes all of them back.
-What wraps the leaves does not matter.
+storage. Writes then reach every view by functionalization, and one `copy_` into the base writes all of them back, so
+that other leaves of the storage that are written, overlapping or not, are views of it, too. What wraps the leaves does
+not matter.
 """
 
 from __future__ import annotations
@@ -59,22 +60,29 @@ def storage_groups(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
 def bases_of(leaves: Sequence[Any], written: set[int], path_of: Any) -> list[Base]:
     """The bases that a graph needs which writes the flat slots `written`.
 
-    Leaves of one storage that lie apart stay apart. A leaf in which elements share a place has a base of its own.
+    Leaves of one storage that lie apart stay apart if no two leaves of it overlap. One in which elements share a place
+    needs a base, too.
 
     Raises:
         MutationError: Overlapping leaves have different dtypes.
     """
     bases = []
-    clusters = [c for group in storage_groups(leaves) for c in _overlapping(leaves, group)]
-    together = {s for c in clusters for s in c}
-    clusters += [(s,) for s in sorted(written - together) if is_folded(leaves[s])]
-    for cluster in clusters:
-        if written.intersection(cluster):
-            if len({leaves[s].dtype for s in cluster}) > 1:
-                raise MutationError(_DTYPES_DIFFER.format(paths=" and ".join(map(path_of, cluster))))
-            leaf = leaves[cluster[0]]
-            length = leaf.untyped_storage().nbytes() // leaf.element_size()
-            bases.append(Base(cluster, Spec.make((length,), (1,), 0, leaf.dtype, leaf.device)))
+    groups = storage_groups(leaves)
+    together = {s for group in groups for s in group}
+    groups += [(s,) for s in sorted(written - together)]
+    for group in groups:
+        overlapping = _overlapping(leaves, group) if len(group) > 1 else []
+        parts = [c for c in overlapping if written.intersection(c)]
+        parts += [(s,) for s in group if s in written and is_folded(leaves[s])]
+        if not parts:
+            continue
+        # All that is written of a storage is in the one base: its new value replaces the whole storage.
+        slots = tuple(sorted({s for part in parts for s in part} | written.intersection(group)))
+        if len({leaves[s].dtype for s in slots}) > 1:
+            raise MutationError(_DTYPES_DIFFER.format(paths=" and ".join(map(path_of, slots))))
+        leaf = leaves[slots[0]]
+        length = leaf.untyped_storage().nbytes() // leaf.element_size()
+        bases.append(Base(slots, Spec.make((length,), (1,), 0, leaf.dtype, leaf.device)))
     return bases
 
 

@@ -124,3 +124,17 @@ def test_a_written_input_whose_product_with_a_wrapper_is_not_used() -> None:
         x.sum().backward()
         gradients.append(root.grad)
     assert not difference(*gradients)
+
+
+@pytest.mark.parametrize("rows", [(0, 0, 1), (1, 1, 0), (0, 0, 2), (0, 1, 1, 0), (2, 0, 1, 0), (0, 2, 0)])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_parts_of_a_storage_are_written_of_which_some_overlap(rows: tuple[int, ...], backwards: bool) -> None:
+    """The new value of a storage goes back as a whole, so all that is written of it must be in there."""
+
+    def program(*args: Any) -> None:
+        for i, x in enumerate(reversed(args) if backwards else args, 2):
+            x.mul_(i)
+
+    storage = torch.rand(3, 4)
+    check_compiled(program, [storage[i].detach() for i in rows])
+    check_compiled(program, [TwoTensor(storage[i].detach(), torch.rand(4)) for i in rows])
