@@ -168,7 +168,9 @@ class _EntryWriter:
         for i, alias in enumerate(self.graphs.fresh_alias):
             if alias:  # autograd marks the objects it is given: they must be nobody else's
                 source.line(f"{computed[i]} = {computed[i]}.detach()")
-            elif training and i in dense:  # a view of something unseen could not be written in place later
+            elif training and (i in dense or self.graphs.is_view[i]):
+                # A view of something unseen could not be written in place later; one of a result that autograd is
+                # given would have the history of that.
                 source.line(f"if {computed[i]}._is_view(): {computed[i]} = {computed[i]}.detach()")
         made = [self._wrap(source, value, computed) for value in self.made]
         extra = [name for name, through in zip(made, self.through_autograd, strict=True) if not through]

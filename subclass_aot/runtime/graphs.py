@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError
+from subclass_aot.meta import effects_of
 from subclass_aot.runtime.backends import fake_of, map_leaves, solver_of
 from subclass_aot.trace import JointSignature, JointTrace, default_partition, is_number
 
@@ -40,6 +42,8 @@ class Graphs:
     num_saved_numbers: int
     fresh_alias: tuple[bool, ...]
     """For each computed leaf, whether it is an input or another output, and must be given out as another object."""
+    is_view: tuple[bool, ...]
+    """For each computed leaf, whether the graph makes it with a view operator."""
 
 
 def split(trace: JointTrace, partition_fn: PartitionFn | None) -> Graphs:
@@ -129,6 +133,7 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
             isinstance(n, fx.Node) and not is_number(n) and (n in position or first[n] != i)
             for i, n in enumerate(computed)
         ),
+        is_view=tuple(map(_is_view, computed)),
     )
 
 
@@ -149,6 +154,15 @@ def _mark_inputs(graph: fx.GraphModule, static: tuple[int, ...]) -> None:
     graph.meta["static_input_indices"] = static
     for i, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
         node.meta["is_static_input"] = i in static
+
+
+def _is_view(node: Any) -> bool:
+    """Whether a view operator, such as `t` or `split`, made an output of a graph."""
+    while isinstance(node, fx.Node) and node.target is operator.getitem:
+        node = node.args[0]
+    if not isinstance(node, fx.Node) or not _torch.is_overload(node.target):
+        return False
+    return any(viewed is not None for viewed in effects_of(node.target).returns_view_of)
 
 
 def _copy_of(graph: fx.Graph, node: fx.Node) -> fx.Node:

@@ -12,7 +12,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError, TraceError
-from subclass_aot.flatten import FlattenPlan, ValueMeta
+from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, blank, is_symbolic, lasting_key_of, root
 from subclass_aot.trace.history import has_history
 
@@ -221,13 +221,14 @@ class OutputReader:
         leaves = plan.unwrap([result])
         through = has_history(result)
         starts_grad = result.requires_grad and not through and result._base is None
-        sources = tuple(self._leaf(leaf, through) for leaf in leaves)
+        new_object = through and isinstance(plan.metas[0], PlainTensorMeta)  # with a history that is not the input's
+        sources = tuple(self._leaf(leaf, new_object) for leaf in leaves)
         return Value(plan.metas[0], sources, through, starts_grad)
 
-    def _leaf(self, leaf: Any, through: bool) -> Any:
-        if isinstance(leaf, MetaTensor) and not through:
+    def _leaf(self, leaf: Any, new_object: bool) -> Any:
+        if isinstance(leaf, MetaTensor):
             slot = self.slot_of.get(leaf)
-            if slot is not None:
+            if slot is not None and not new_object:
                 return InputLeaf(slot)
             slot = self.slot_of.get(root(leaf))
             if slot is not None and leaf.spec.dtype is root(leaf).spec.dtype:

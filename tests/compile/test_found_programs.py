@@ -138,3 +138,31 @@ def test_parts_of_a_storage_are_written_of_which_some_overlap(rows: tuple[int, .
     storage = torch.rand(3, 4)
     check_compiled(program, [storage[i].detach() for i in rows])
     check_compiled(program, [TwoTensor(storage[i].detach(), torch.rand(4)) for i in rows])
+
+
+@pytest.mark.parametrize("look", [lambda x: x.detach(), lambda x: x.detach()[1:], lambda x: x.detach().t()])
+@pytest.mark.parametrize("wrapper", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_detached_input_that_is_written_has_a_history_and_the_memory_of_the_input(
+    look: Any, wrapper: bool, grad: bool
+) -> None:
+    def program(x: Any, y: Any) -> Any:
+        seen = look(x)
+        seen.add_(look(y) * look(y) * y.sum())
+        return seen
+
+    def make() -> Any:
+        return TwoTensor(torch.rand(3, 3), torch.rand(3, 3)) if wrapper else torch.rand(3, 3)
+
+    check_compiled(program, [make().requires_grad_(grad), make().requires_grad_()])
+    check_compiled(program, [make().requires_grad_(grad), make().requires_grad_()], dynamic=True)
+
+
+@pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[1:], lambda x: x.unbind()[0], lambda x: x.view(-1)])
+def test_inner_tensors_that_are_views_of_a_result_have_no_history(view: Any) -> None:
+    def program(x: Any, y: Any) -> Any:
+        largest = x.max(-1)[0]
+        with torch.no_grad():
+            return largest, TwoTensor(y.detach(), view(largest.detach()))
+
+    check_compiled(program, [torch.rand(2, 3).requires_grad_(), torch.rand(2)])
