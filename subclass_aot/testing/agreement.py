@@ -50,7 +50,8 @@ def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: 
 
 
 def _check(program: Program, seed: int, compiled: Any) -> None:
-    expected, got = _run(program, program.function, seed), _run(program, compiled, seed)
+    expected = _run(program, program.function, seed)
+    got = _run(program, compiled, seed, like=expected)
     if _refused(program, got) or _fails_in_every_backward(program, expected, got, seed):
         return
     if expected.failed == "call" and (got.failed == "call" or any(r in str(expected.error) for r in EAGER_ONLY)):
@@ -66,8 +67,9 @@ def _check(program: Program, seed: int, compiled: Any) -> None:
             raise AssertionError(f"{found.text} (seed {seed})") from found.error
 
 
-def _run(program: Program, function: Any, seed: int, later: Later | None = None) -> Run:
-    return observe(function, program.make_arguments(seed), seed, later or program.later, lambda: mode_of(program))
+def _run(program: Program, function: Any, seed: int, later: Later | None = None, like: Run | None = None) -> Run:
+    made = program.make_arguments(seed)
+    return observe(function, made, seed, later or program.later, lambda: mode_of(program), like)
 
 
 def _refused(program: Program, got: Run) -> bool:

@@ -124,7 +124,7 @@ class _Check:
         """What eager mode does; the first difference; in which call. Call 0 is eager mode itself, once more."""
         eager = observe(function, make(), later=self.later)
         for call in range(self.calls + 1):
-            run = observe(compiled if call else function, make(), later=self.later)
+            run = observe(compiled if call else function, make(), later=self.later, like=eager)
             for found in differences(eager, run, self.tolerances):
                 return eager, found, call
         return eager, None, 0

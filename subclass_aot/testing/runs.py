@@ -87,6 +87,7 @@ def observe(
     seed: int = 0,
     later: Later = Later(),  # noqa: B008
     mode: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    like: Run | None = None,
 ) -> Run:
     """Calls `function`, and goes backward through its results.
 
@@ -96,6 +97,7 @@ def observe(
         seed: For random operators in it, and for the gradients it gets.
         later: What to do with the results.
         mode: The context manager in which it is called.
+        like: A run to compare with: backward leaves out results of which autograd says nothing there.
     """
     run = Run(*made)
     tensors = [t for x in run.arguments for t in _tree(x)]
@@ -112,6 +114,8 @@ def observe(
             for result in run.results:
                 _write_after(result, later.after)
             run.results = [_readable(x) for x in run.results]
+            if like is not None and len(like.results) == len(run.results):
+                run.results = [e if e is INVALIDATED else x for e, x in zip(like.results, run.results, strict=True)]
             run.failed = "backward"
             if later.backward:
                 _backward(run, later, torch.Generator().manual_seed(seed + 1))
