@@ -175,7 +175,7 @@ def test_what_is_not_the_same_twice() -> None:
 
 def test_a_wrong_stage_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Inputs that share memory are found and kept; what has nothing to do with it goes."""
-    monkeypatch.setattr("subclass_aot.trace.joint.bases_of", lambda *args: [])
+    monkeypatch.setattr("subclass_aot.trace.writes.bases_of", lambda *args: [])
 
     def program(x: Any, y: Any, z: Any) -> Any:
         h = torch.tanh(y)

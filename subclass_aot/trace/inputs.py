@@ -1,0 +1,198 @@
+"""The tensors of a call as a trace sees them: placeholders for their leaves, and traced twins made of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.flatten import ValueMeta
+from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, blank, is_symbolic
+from subclass_aot.trace.arguments import Arguments
+from subclass_aot.trace.dynamic import DynamicSizes, plan_of_twins, symbolic_twins
+from subclass_aot.trace.families import TracedViews
+from subclass_aot.trace.recorder import Recorder
+from subclass_aot.trace.signature import Input
+from subclass_aot.trace.static import static_values
+from subclass_aot.trace.versions import versions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Before:
+    """What was true of a traced input before the function ran."""
+
+    requires_grad: bool
+    grad: torch.Tensor | None
+    grad_fn: Any
+    versions: dict[str, int]
+
+    @staticmethod
+    def of(traced: torch.Tensor, meta: ValueMeta) -> Before:
+        """Reads it."""
+        grad = traced.grad if traced.is_leaf else None
+        return Before(traced.requires_grad, grad, traced.grad_fn, versions(traced, meta))
+
+
+class TracedInputs:
+    """Placeholders for the leaves of a call, and twins of its tensors that are made of them.
+
+    Args:
+        arguments: The call.
+        recorder: Gets the placeholders.
+        dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
+        inference: Whether autograd is to see nothing of them.
+
+    Attributes:
+        symbols: The symbols of the trace, if it has some.
+        plan: How the tensors are taken apart.
+        paths: What each of them is called.
+        real_leaves: The caller's leaves, by flat slot.
+        graph_slots: The flat slots that are graph inputs: all but opaque inner values.
+        leaves: What the trace has in each flat slot: a leaf, a symbolic number or an opaque value.
+        specs: The same with the spec of each leaf, as it was when the trace began.
+        starts: Twins at which the graph of autograd begins.
+        traced: Twins that the function is given: those of `starts`, behind one more node for a non-leaf.
+        views: Twins of inputs that are views of others. See Note [Views of one tensor].
+        before: What was true of `traced` then.
+    """
+
+    def __init__(
+        self, arguments: Arguments, recorder: Recorder, dynamic: DynamicSizes | None, inference: bool
+    ) -> None:
+        self.arguments = arguments
+        self.paths = [arguments.path_of(i) for i in range(len(arguments.values))]
+        self.symbols = None if dynamic is None else Symbols()
+        if self.symbols is None or dynamic is None:
+            self.plan = arguments.plan()
+            self._patterns = self.plan.unwrap(arguments.values)
+        else:
+            twins = symbolic_twins(arguments, dynamic, self.symbols)
+            self.plan = plan_of_twins(twins, arguments)
+            self._patterns = self.plan.unwrap(twins)
+        self.real_leaves = self.plan.unwrap(arguments.values)
+        self.graph_slots = tuple(i for i, x in enumerate(self._patterns) if is_graph_value(x))
+        self._inference = inference
+        self._static = static_values(arguments)
+        self._are_leaves = [real.is_leaf for real in arguments.values]
+        self._recorder = recorder
+
+    def make(self) -> None:
+        """Makes placeholders and twins. The recorder must be listening."""
+        recorder = self._recorder
+        self.leaves: list[Any] = list(self._patterns)
+        for number, slot in enumerate(self.graph_slots, 1):
+            pattern, real = self._patterns[slot], self.real_leaves[slot]
+            if is_symbolic(pattern):
+                recorder.number_placeholder(f"primals_{number}", pattern, self.meaning(slot))
+                continue
+            spec = pattern.spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
+            leaf = recorder.placeholder(f"primals_{number}", spec, self.meaning(slot))
+            if not isinstance(real, MetaTensor):
+                recorder.stand_in(real, leaf)
+            self.leaves[slot] = leaf
+        self.specs = [x.spec if isinstance(x, MetaTensor) else x for x in self.leaves]
+        self.starts = list(self.plan.wrap(self.leaves))
+        self.traced = list(self.starts)
+        fresh: Sequence[Any] = ()
+        for i, real in enumerate(self.arguments.values):
+            if isinstance(real, torch.nn.Parameter):
+                self.starts[i]._is_param = True
+            if self._inference or not real.requires_grad:
+                continue
+            self.starts[i].requires_grad_()
+            if real.is_leaf and real.grad is not None:
+                self.starts[i].grad = _no_input(real.grad)
+            if not real.is_leaf:
+                twins = [_twin(x) if self.is_dense(s) else x for s, x in enumerate(self.leaves)]
+                fresh = fresh or self.plan.wrap(twins)
+                with torch.enable_grad():
+                    self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])  # type: ignore[no-untyped-call]
+        self.views = TracedViews(self.arguments, self.traced, recorder)
+        self.before = [Before.of(t, m) for t, m in zip(self.traced, self.plan.metas, strict=True)]
+
+    def forget_call(self) -> None:
+        """Lets go of everything of the caller's."""
+        del self.arguments, self.real_leaves, self._patterns
+
+    @property
+    def wanted(self) -> list[int]:
+        """The positions of inputs that want a gradient."""
+        return [i for i, t in enumerate(self.starts) if t.requires_grad]
+
+    def described(self) -> tuple[Input, ...]:
+        """The inputs as the signature has them."""
+        found = []
+        for i, is_leaf in enumerate(self._are_leaves):
+            specs = tuple(self.specs[s] for s in self.plan.index_map.flat_of(i))
+            grad = self.starts[i].requires_grad
+            found.append(Input(self.paths[i], self.plan.metas[i], specs, grad, is_leaf, i in self._static))
+        return tuple(found)
+
+    def need_known_sizes(self, inputs: Iterable[int]) -> None:
+        """Where views of one storage overlap, and where an input is turned, sizes are part of the graph.
+
+        Args:
+            inputs: Positions of such inputs.
+
+        Raises:
+            SizesMustBeKnown: One of them has symbolic sizes.
+        """
+        flat_of = self.plan.index_map.flat_of
+        symbolic = {i for i in inputs if any(_has_symbols(self._patterns[s]) for s in flat_of(i))}
+        if symbolic:
+            raise SizesMustBeKnown([self.paths[i] for i in symbolic])
+
+    def is_among(self, slot: int, leaves: set[MetaTensor]) -> bool:
+        """Whether a flat slot holds one of some leaves."""
+        leaf = self.leaves[slot]
+        return isinstance(leaf, MetaTensor) and leaf in leaves
+
+    def is_dense(self, slot: int) -> bool:
+        """Whether a flat slot is a tensor of the call, and not an inner one."""
+        found = self.plan.index_map.slots[slot]
+        return found.kind == "leaf" and not found.path
+
+    def meaning(self, slot: int) -> str:
+        """What a flat slot is, as `self.head.weight.codes`."""
+        found = self.plan.index_map.slots[slot]
+        call = "" if found.dim is None else f".{found.kind}({found.dim})"
+        return self.paths[found.outer] + "".join(found.path) + call
+
+
+def is_graph_value(leaf: Any) -> bool:
+    """Whether a flat slot holds what a graph computes with. An opaque inner value is a constant of the signature."""
+    return isinstance(leaf, torch.Tensor) or is_symbolic(leaf)
+
+
+class _NonLeaf(torch.autograd.Function):
+    """Makes a traced input a non-leaf of autograd's graph, as the caller's is: in-place operators are allowed on it."""
+
+    @staticmethod
+    def forward(ctx: Any, start: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:
+        return box[0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+
+def _no_input(gradient: torch.Tensor) -> Any:
+    """What stands for a `.grad`: it is there, but no input of the graph, so whatever reads it is refused."""
+    with _torch.disable_current_modes():
+        return MetaTensor.like(gradient)
+
+
+def _twin(leaf: Any) -> Any:
+    """Another leaf for the same graph input."""
+    if not isinstance(leaf, MetaTensor):
+        return leaf
+    twin = blank(leaf.spec)
+    twin.base, twin.tag = leaf, leaf.tag
+    return twin
+
+
+def _has_symbols(pattern: Any) -> bool:
+    return is_symbolic(pattern) or isinstance(pattern, MetaTensor) and pattern.spec.solver is not None
