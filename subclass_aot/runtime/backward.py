@@ -1,0 +1,136 @@
+"""The generated function that takes tangents apart, runs the backward graph and wraps gradients."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot.codegen import Source
+from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
+from subclass_aot.meta import Spec, is_symbolic
+from subclass_aot.runtime import tangents
+from subclass_aot.runtime.backends import BoxedFunction
+from subclass_aot.runtime.convention import Convention, NumberNames, emit_run
+from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.runtime.other_tangents import OtherTangents
+from subclass_aot.trace import Computed, JointSignature, Value
+
+
+def write_backward(
+    convention: Convention, graph: BoxedFunction, others: OtherTangents | None = None
+) -> Callable[..., Any]:
+    """`backward(ctx, *tangents)`.
+
+    Args:
+        convention: What the functions agree on.
+        graph: The backward graph, compiled.
+        others: What to do with gradients of other kinds than the graph is for; None if there are no others.
+    """
+    signature, graphs = convention.signature, convention.graphs
+    names = [f"tangent_{i}" for i in range(len(signature.tangents))]
+    params = ", ".join(["ctx", *names])
+    source = Source("backward", params, "Unwraps tangents, runs the backward graph, wraps gradients.")
+    sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_numbers)]
+    numbers = NumberNames({key: source.fresh("number") for key in signature.numbers})
+    if sizes or numbers.names:
+        source.line(f"({''.join(n + ', ' for n in (*sizes, *numbers.names.values()))}) = ctx.sizes")
+    if others is not None:
+        _hand_over(source, convention, others, names, numbers)
+    saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved_inputs))]
+    ignored = [source.fresh("checked") for _ in convention.checked]
+    if saved or ignored:
+        source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
+    leaves = sizes + saved
+    for name, (meta, specs) in zip(names, signature.tangents, strict=True):
+        leaves += _tangent(source, name, meta, specs, numbers)
+    live = [source.fresh("live") for _ in signature.backward_writes]
+    if live:
+        source.line(f"({', '.join(live)},) = ctx.live")
+    source.line(f"inputs = [{', '.join(leaves + live)}]")
+    if saved:
+        source.line(f"del {', '.join(saved)}")
+    count = sum(isinstance(x, Computed) for g in signature.gradients if g is not None for x in g.leaves)
+    outputs = [source.fresh(f"grad_{i}") for i in range(count)]
+    written = [source.fresh("new_value") for _ in live]
+    emit_run(source, outputs + written, graph, "backward")
+    for target, value in zip(live, written, strict=True):
+        source.line(f"{target}.copy_({value})")
+    results = ["None"] * convention.without_gradient
+    for i in convention.wanted:
+        gradient = signature.gradients[i]
+        results.append("None" if gradient is None else _wrap(source, gradient, outputs))
+    source.line(f"return ({', '.join(results)},)")
+    return source.build()
+
+
+def _wrap(source: Source, gradient: Value, outputs: list[str]) -> str:
+    leaves = [outputs[x.position] if isinstance(x, Computed) else source.const(x, "opaque") for x in gradient.leaves]
+    return emit_wrap(source, gradient.meta, leaves)
+
+
+def _hand_over(
+    source: Source, convention: Convention, others: OtherTangents, names: list[str], numbers: NumberNames
+) -> None:
+    """Appends what hands gradients of another kind over to `others`."""
+
+    def write_other(signature: JointSignature, graphs: Graphs, backward: BoxedFunction) -> Callable[..., Any]:
+        """The backward for other tangents, after the same forward."""
+        return write_backward(Convention(signature, graphs, convention.keeps_inputs), backward)
+
+    wrong = [_wrong(source, n, *kind, numbers) for n, kind in zip(names, convention.signature.tangents, strict=True)]
+    if len(names) > 1:  # autograd does not go backward for nothing at all
+        wrong += [f"{names[i]} is None" for i in others.needed]
+    take = source.const(functools.partial(others.take, write_other, _paths(convention.signature)), "other_kind")
+    with source.block(f"if {' or '.join(wrong)}:"):
+        source.line(f"run, {', '.join(names)} = {take}({', '.join(names)})")
+        source.line(f"if run is not None: return run(ctx, {', '.join(names)})")
+
+
+def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: NumberNames) -> str:
+    """The condition that a gradient is not of the kind that was traced."""
+    if not isinstance(meta, SubclassCreationMeta):
+        return f"hasattr({name}, '__tensor_flatten__')"
+    if meta.context is None and all(isinstance(x, PlainTensorMeta) for x in meta.attrs.values()):
+        cls, dense = source.const(meta.cls, meta.cls.__name__), source.const(torch.Tensor, "Tensor")
+        wrong = [f"type({name}) is not {cls}"]
+        for a, spec in zip(meta.attrs, specs, strict=False):  # sizes and strides of the wrapper may follow
+            size, dtype = numbers.all(spec.size), source.const(spec.dtype, "dtype")
+            wrong.append(f"type({name}.{a}) is not {dense}")
+            wrong.append(f"{name}.{a}.size() != {size} or {name}.{a}.dtype is not {dtype}")
+        return f"{name} is not None and ({' or '.join(wrong)})"
+    fits = source.const(tangents.fits, "fits")
+    kind = f"{source.const(meta, 'meta')}, {source.const(specs, 'specs')}"
+    return f"{name} is not None and not {fits}({name}, {kind})"
+
+
+def _tangent(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: NumberNames) -> list[str]:
+    """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves."""
+    specs = [spec for spec in specs if not is_symbolic(spec)]  # its sizes are those of the result
+    leaves = [source.fresh(f"{name}_{i}") for i in range(len(specs))]
+    constants = [source.const(s, "spec") for s in specs]
+    with source.block(f"if {name} is None:"):
+        zeros = source.const(tangents.zeros, "zeros")
+        for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
+            if isinstance(spec, Spec):
+                source.line(f"{leaf} = {zeros}({constant}, {numbers.all(spec.size)}, {numbers.all(spec.stride)})")
+            else:
+                source.line(f"{leaf} = {constant}")
+    with source.block("else:"):
+        parts = emit_unwrap(source, meta, name, where=name, append_symints=False, check=False)
+        restride = source.const(tangents.restrided, "restrided")
+        for leaf, part, spec in zip(leaves, parts, specs, strict=True):
+            source.line(f"{leaf} = {part}")
+            if isinstance(spec, Spec):
+                stride = numbers.all(spec.stride)
+                source.line(f"if {leaf}.stride() != {stride}: {leaf} = {restride}({leaf}, {stride})")
+    return [leaf for leaf, spec in zip(leaves, specs, strict=True) if isinstance(spec, Spec)]
+
+
+def _paths(signature: JointSignature) -> list[str]:
+    """What each tangent is the gradient of."""
+    paths = [f"the new value of {signature.inputs[p].path}" for p, v in signature.rewritten if v.requires_grad]
+    paths += [f"output {k}" for k, o in enumerate(signature.outputs) if isinstance(o, Value) and o.requires_grad]
+    return paths + ["the tensor that several outputs are views of" for v in signature.hidden if v.requires_grad]

@@ -1,0 +1,152 @@
+"""The generated function that runs the forward graph and wraps what it computed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+
+from subclass_aot.codegen import Source
+from subclass_aot.errors import UnmetDemandError
+from subclass_aot.flatten import PlainTensorMeta, emit_wrap
+from subclass_aot.runtime import counters
+from subclass_aot.runtime.backends import BoxedFunction
+from subclass_aot.runtime.convention import Convention, NumberNames, emit_run
+from subclass_aot.trace import AliasOfLeaf, Computed, InputLeaf, Value, flat_base
+
+_UNMET_DEMAND = """The program says that {demand}, and in this call {values}.
+  Your line:  {line}
+  The graph was traced for numbers of which it is true. Instead: say it of numbers of which it always is."""
+
+
+def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[..., Any]:
+    """`forward(ctx, leaves, extra, checked, *values)`; without gradients `forward(leaves, extra)`.
+
+    With second derivatives `kept` stands before `values`: it leads autograd to what they need.
+
+    Values through which no gradient goes are left in the list `extra`, where autograd does not see them. For a graph
+    that writes there is one more parameter after `extra`: the version counters to settle.
+
+    Args:
+        convention: What the functions agree on.
+        graph: The forward graph, compiled.
+    """
+    signature, graphs = convention.signature, convention.graphs
+    training = signature.needs_backward
+    params = ["leaves", "extra", *["written"] * convention.counts]
+    if training:
+        kept = ["kept"] * convention.keeps_inputs
+        params = ["ctx", *params, "checked", *kept, *(f"x{i}" for i in convention.wanted)]
+    source = Source("forward", ", ".join(params), "Runs the forward graph on leaves, and wraps what it computed.")
+    source.line(f"inputs = {_graph_inputs(source, convention)}")
+    computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
+    saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved_inputs))]
+    sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_numbers)]
+    emit_run(source, computed + saved + sizes, graph, "forward")
+    numbers = NumberNames({key: computed[position] for key, position in signature.numbers.items()})
+    _check_demands(source, convention, numbers)
+    if convention.counts:
+        source.line(f"{source.const(counters.settle, 'settle')}(written)")
+    _detach(source, convention, computed)
+    made = [_wrap(source, value, computed, numbers) for value in convention.made]
+    pairs = list(zip(made, convention.through_autograd, strict=True))
+    extra = [name for name, through in pairs if not through]
+    extra += [computed[position] for position in convention.positions]
+    if extra:
+        source.line(f"extra += [{', '.join(extra)}]")
+    if not training:
+        return source.build()
+    _save(source, convention, computed, saved, made)
+    if sizes or signature.numbers:
+        source.line(f"ctx.sizes = [{', '.join([*sizes, *numbers.names.values()])}]")
+    source.line("ctx.set_materialize_grads(False)")
+    if signature.backward_writes:  # not among the saved: backward wants them as they are when it runs
+        source.line(f"ctx.live = [{', '.join(f'leaves[{s}]' for s in signature.backward_writes)}]")
+    source.line(f"return ({', '.join(name for name, through in pairs if through)},)")
+    return source.build()
+
+
+def _graph_inputs(source: Source, convention: Convention) -> str:
+    slots, bases = convention.signature.graph_slots, convention.signature.bases
+    if len(slots) == len(convention.signature.index_map.slots) and not bases:
+        return "list(leaves)"
+    inputs = [f"leaves[{i}]" for i in slots]
+    inputs += [f"{source.const(flat_base, 'flat_base')}(leaves[{base.slots[0]}])" for base in bases]
+    return f"[{', '.join(inputs)}]"
+
+
+def _check_demands(source: Source, convention: Convention, numbers: NumberNames) -> None:
+    """Appends the check of what the program says of symbolic numbers."""
+    for demand in convention.signature.demands:
+        refuse = source.const(_unmet_demand, "unmet_demand")
+        source.globals["math"] = math
+        names = {symbol: numbers.names[symbol] for symbol in demand.numbers}
+        text = demand.text({symbol: f"n{i}" for i, symbol in enumerate(names)})
+        given = ", ".join([repr(text), repr(demand.line), *names.values()])
+        source.line(f"if not ({demand.text(names)}): {refuse}({given})")
+
+
+def _detach(source: Source, convention: Convention, computed: list[str]) -> None:
+    """Appends what makes computed leaves nobody else's: autograd marks the objects it is given."""
+    graphs, training = convention.graphs, convention.signature.needs_backward
+    dense = {leaf.position for v in convention.made for leaf in v.leaves
+             if isinstance(v.meta, PlainTensorMeta) and isinstance(leaf, Computed)}  # fmt: skip
+    for i, alias in enumerate(graphs.fresh_alias):
+        if alias:
+            source.line(f"{computed[i]} = {computed[i]}.detach()")
+        elif training and (i in dense or graphs.is_view[i]):
+            # A view of something unseen could not be written in place later; one of a result that autograd is given
+            # would have the history of that.
+            source.line(f"if {computed[i]}._is_view(): {computed[i]} = {computed[i]}.detach()")
+
+
+def _wrap(source: Source, value: Value, computed: list[str], numbers: NumberNames) -> str:
+    """Appends what makes one value of its leaves; returns the name of a local that nobody else has."""
+    leaves = []
+    for leaf in value.leaves:
+        if isinstance(leaf, Computed):
+            leaves.append(computed[leaf.position])
+        elif isinstance(leaf, InputLeaf):
+            leaves.append(f"leaves[{leaf.slot}]")
+        elif isinstance(leaf, AliasOfLeaf):
+            name = source.fresh("alias")
+            make = source.const(_alias, "alias_of")
+            geometry = ", ".join(map(numbers.all, (leaf.spec.size, leaf.spec.stride)))
+            source.line(f"{name} = {make}(leaves[{leaf.slot}], {geometry}, {numbers.one(leaf.offset)})")
+            leaves.append(name)
+        else:
+            leaves.append(source.const(leaf, "opaque"))
+    return emit_wrap(source, value.meta, leaves)
+
+
+def _save(source: Source, convention: Convention, computed: list[str], saved: list[str], made: list[str]) -> None:
+    """Appends `save_for_backward`. Beside leaves of a wrapper stands the wrapper: Note [Versions of wrappers]."""
+    graphs = convention.graphs
+    names = []
+    for i, name in enumerate(saved):
+        from_output = graphs.saved_outputs[i]
+        if from_output is not None and graphs.saved_inputs[i] is None:
+            name = computed[from_output]  # the object that is returned, so that autograd sees it is an output
+        names.append(name)
+    for kind, position in convention.checked:
+        if kind == "output":
+            names.append(made[position])
+        elif position in convention.wanted:
+            names.append(f"x{position}")
+    if convention.checked_beside:
+        names.append("*checked")
+    source.line(f"ctx.save_for_backward({', '.join(names)})")
+
+
+def _alias(leaf: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
+    """A tensor that shares the storage of `leaf`."""
+    with torch.no_grad():
+        alias = leaf.detach().as_strided(size, stride, leaf.storage_offset() + offset)
+    return alias.detach()
+
+
+def _unmet_demand(demand: str, line: str, *numbers: int) -> NoReturn:
+    values = ", ".join(f"n{i} = {n}" for i, n in enumerate(numbers))
+    raise UnmetDemandError(_UNMET_DEMAND.format(demand=demand, values=values, line=line))
