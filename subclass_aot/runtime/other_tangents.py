@@ -3,8 +3,9 @@
 Note [Undefined gradients]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~
 A result that backward does not go through has no gradient, and zeros of its class stand for it. Zeros of a wrapper can
-change the class of what they are added to: of `dense * wrapper`, the gradient of `dense` is a wrapper. Where some input
-has a gradient of another class than its own, the gradients that did arrive are a kind that gets its own backward.
+change the class of what they are added to: of `dense * wrapper`, the gradient of `dense` is a wrapper. Where an input
+has a gradient of another class than its own, inside or outside, the gradients that did arrive are a kind that gets its
+own backward.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from torch import fx
 
 from subclass_aot.errors import TangentError
-from subclass_aot.flatten import SubclassCreationMeta, ValueMeta
+from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.runtime.backends import BoxedFunction, example_inputs
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.tangents import converted, fits
@@ -89,7 +90,7 @@ class OtherTangents:
         self._compile = compiler
         self._kinds: list[_Kind] = []
         pairs = zip(self._signature.inputs, self._signature.gradients, strict=True)
-        mixed = any(g is not None and _class_of(g.meta) is not _class_of(x.meta) for x, g in pairs)
+        mixed = any(g is not None and _classes(g.meta) != _classes(x.meta) for x, g in pairs)
         wrappers = (i for i, (m, _) in enumerate(self._signature.tangents) if isinstance(m, SubclassCreationMeta))
         self.needed = set(wrappers) if mixed else set()
         """The tangents for which zeros will not do. See Note [Undefined gradients]."""
@@ -153,8 +154,13 @@ class OtherTangents:
             raise NotImplementedError(f"it would need {missing.args[0]}, which forward did not keep") from missing
 
 
-def _class_of(meta: ValueMeta) -> type:
-    return meta.cls if isinstance(meta, SubclassCreationMeta) else torch.Tensor
+def _classes(meta: InnerMeta) -> Any:
+    """The classes of a value and of all that is inside."""
+    if isinstance(meta, SubclassCreationMeta):
+        return meta.cls, {name: _classes(inner) for name, inner in meta.attrs.items()}
+    if isinstance(meta, ContainerMeta):
+        return meta.cls, {key: _classes(inner) for key, inner in meta.items.items()}
+    return torch.Tensor if isinstance(meta, PlainTensorMeta) else type(meta)
 
 
 def _is_of(tangent: Any, described: tuple[ValueMeta, tuple[Any, ...]] | None) -> bool:

@@ -110,7 +110,11 @@ def test_counters_of_inner_tensors_of_a_wrapper_that_autograd_sees_written(first
     check_compiled(program, [root.clone()])
 
 
-def test_a_written_input_whose_product_with_a_wrapper_is_not_used() -> None:
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_written_input_whose_product_with_a_wrapper_is_not_used(depth: int) -> None:
+    def wrapped(depth: int) -> Any:
+        return TwoTensor(wrapped(depth - 1), wrapped(depth - 1)) if depth else torch.rand(2, 3)
+
     def program(x: Any, w: Any) -> Any:
         product = x * w
         x.mul_(2)
@@ -118,9 +122,9 @@ def test_a_written_input_whose_product_with_a_wrapper_is_not_used() -> None:
 
     gradients = []
     for function in (program, aot_compile(program)):
-        root = torch.ones(2, 3, requires_grad=True)
+        root = torch.ones_like(wrapped(depth)).requires_grad_()
         x = root.clone()
-        function(x, TwoTensor(torch.rand(2, 3), torch.rand(2, 3)))
+        function(x, wrapped(depth + 1))
         x.sum().backward()
         gradients.append(root.grad)
     assert not difference(*gradients)
