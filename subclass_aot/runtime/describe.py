@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot.codegen import Source
 from subclass_aot.meta import Spec, is_symbolic, plain
 from subclass_aot.runtime.guards import MODES
 from subclass_aot.trace import Arguments, JointSignature, history_owner, storage_groups, tensors_of
@@ -126,7 +127,10 @@ def _evaluated(text: str, values: Mapping[str, int]) -> Any:
     """The value of an expression over symbols, or None where one of them is not known."""
     if not values.keys() >= set(re.findall(r"\bs\d+\b", text)):
         return None
-    return eval(text, {"math": math}, dict(values))
+    source = Source("evaluated", ", ".join(values))
+    source.globals["math"] = math
+    source.line(f"return {text}")
+    return source.build()(**values)
 
 
 def _inner(value: Any, path: str, places: Mapping[str, str]) -> str:
