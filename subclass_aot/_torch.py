@@ -5,7 +5,8 @@ No other file of this package touches a name of torch that starts with an unders
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -230,12 +231,31 @@ def inductor_decompositions() -> Any:
 def compile_with_inductor(graph: Any, fakes: list[Any], mode: Any, is_backward: bool, static: list[int]) -> Any:
     """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there.
 
-    It does not look at each call whether the inputs at the positions `static` are aligned.
+    It does not look at each call whether the inputs at the positions `static` are aligned. Every output has the strides
+    of its spec, what is saved for backward too: left alone, convolutions give other strides than backward is told.
     """
     from torch._inductor.compile_fx import compile_fx_inner
 
+    output = graph.graph.output_node()
+    specs = [node.meta.get("spec") if isinstance(node, torch.fx.Node) else None for node in output.args[0]]
+    output.meta["original_output_strides"] = [None if spec is None else spec.stride for spec in specs]
+    output.meta["user_visible_output_idxs"] = [i for i, spec in enumerate(specs) if spec is not None]
     with torch._guards.tracing(torch._guards.TracingContext(mode)):
         return compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static)
+
+
+@contextmanager
+def without_mkldnn() -> Iterator[None]:
+    """Within the block torch does not choose kernels of oneDNN; the public form warns of what machines do not have.
+
+    The switch is the process's: what other threads run meanwhile is computed by other kernels, too.
+    """
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:

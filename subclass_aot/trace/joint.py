@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.history import foreign_leaf, undisturbed
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
-from subclass_aot.trace.recorder import Recorder
+from subclass_aot.trace.recorder import FusedLstm, Recorder
 from subclass_aot.trace.signature import JointSignature
 from subclass_aot.trace.unreadable import reads_are_refused
 from subclass_aot.trace.writes import backward_writes, refuse_views_of_reshaped, reshapes, writes
@@ -94,16 +94,19 @@ def trace_arguments(
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     outer = is_tracing()
     views: frozenset[str] = frozenset()
+    kernels: Callable[[], AbstractContextManager[None]] = nullcontext
     with one_at_a_time, torch.inference_mode(False):
         while True:
             try:
                 _this_thread.is_tracing = True
-                with torch.set_grad_enabled(grad):  # inference mode turned it on, and the function may switch it
+                with torch.set_grad_enabled(grad), kernels():  # inference mode turned it on, the function may switch it
                     call = arguments.with_views(views)
                     return _Trace(fn, call, decompositions, inference, dynamic).run(call)
             except SizesMustBeKnown as found:
                 assert dynamic, "a trace without symbolic sizes has known ones"
                 dynamic = dynamic.without(found.paths)
+            except FusedLstm:
+                kernels = _torch.without_mkldnn
             except SharedHistory as found:  # see Note [Views of one tensor]
                 views |= found.paths
                 if dynamic is not None:

@@ -22,6 +22,8 @@ from subclass_aot.trace.numbers import Numbers
 
 Phase = Literal["forward", "backward"]
 
+_LSTM_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
+
 _CONSTANT_REQUIRES_GRAD = """A tensor that requires grad is used by the traced function without being an argument of it.
   Your line:  {line}
   The tensor: {kind} of shape {shape}
@@ -53,6 +55,10 @@ _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to
   Your line:  {line}
   Was it kept from an earlier trace (in an attribute, a global, a cache), or is it the .grad of an input?
   Pass it as an argument instead."""
+
+
+class FusedLstm(Exception):
+    """Torch chose the LSTM of oneDNN for training. It saves what backward needs only while autograd is on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,6 +204,8 @@ class Recorder(Stream):
     def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if self._not_detached is not None:
             self._refuse_lost_gradient(func)
+        if func is _LSTM_LAYER and torch.is_grad_enabled():
+            raise FusedLstm
         effects = effects_of(func)
         if effects.reshapes:
             self.passed_on(func, args, kwargs)

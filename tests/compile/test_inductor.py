@@ -13,7 +13,7 @@ from torch import nn
 from subclass_aot import Int8Weight, QuantAwareWeight, TwoTensor, aot_compile
 from subclass_aot.demo.digits import Digits, quantized_vit
 from subclass_aot.demo.lockstep import WithLoss
-from subclass_aot.testing import dense_leaves
+from subclass_aot.testing import dense_leaves, difference
 
 # Inductor warns of parts of torch that torch itself has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -74,3 +74,34 @@ def test_writes_into_inputs() -> None:
 def test_the_digits_model() -> None:
     digits = Digits.load()
     agree(WithLoss(quantized_vit()), digits.train_images[:32], digits.train_labels[:32])
+
+
+@pytest.mark.parametrize(("layout", "dynamic"), [(torch.contiguous_format, True), (torch.channels_last, False)])
+def test_convolutions_keep_the_strides_that_backward_is_told(layout: torch.memory_format, dynamic: bool) -> None:
+    convolution = nn.Conv2d(3, 4, 3, padding=1)
+    compiled = aot_compile(copy.deepcopy(convolution), fw_compiler="inductor", dynamic=dynamic)
+    x = torch.rand(2, 3, 8, 8).to(memory_format=layout)
+    gradients = []
+    for module in (convolution, compiled):
+        given = x.clone().requires_grad_()
+        result = module(given).tanh()
+        result.square().sum().backward()
+        gradients.append((result.detach(), given.grad))
+    for expected, got in zip(*gradients, strict=True):
+        assert not difference(expected, got, rtol=1e-3, atol=1e-4)
+    for ours, theirs in zip(compiled.fn.parameters(), convolution.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("compiler", "dynamic"), [("eager", False), ("eager", True), ("inductor", False)])
+def test_recurrent_layers(compiler: str, dynamic: bool) -> None:
+    """The LSTM that torch runs for training on a CPU works only where autograd sees it."""
+    layer = nn.LSTM(3, 4)
+    compiled = aot_compile(copy.deepcopy(layer), fw_compiler=compiler, dynamic=dynamic)
+    x = torch.rand(2, 2, 3)
+    for module in (layer, compiled):
+        module(x)[0].square().sum().backward()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), layer(x))
+    for ours, theirs in zip(compiled.fn.parameters(), layer.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
