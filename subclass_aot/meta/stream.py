@@ -154,6 +154,9 @@ class Stream(_torch.DispatchMode):
         """The leaf that stands for a real tensor met on the way."""
         return MetaTensor(tensor)
 
+    def materialized(self, source: Any, copy: Any) -> None:
+        """Hears that `copy` was computed where eager has a view of `source`: a lazy conjugation or negation."""
+
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         """The real tensor behind `leaf`, where it is known."""
         return None
@@ -168,6 +171,8 @@ class Stream(_torch.DispatchMode):
             with self:
                 result = decomposition(*args, **kwargs)
             if result is not NotImplemented:
+                if func in _PHYSICAL:
+                    self.materialized(args[0], result)
                 return result
         effects = effects_of(func)
         if effects.composite:  # autograd takes these apart; inference mode does not
@@ -380,6 +385,12 @@ def _honest_form(func: Any) -> Callable[..., Any] | None:
     return _HONEST_FORMS.get(func)
 
 
+def _conj(x: Any) -> Any:
+    if isinstance(x, torch.Tensor):
+        return _aten._conj_physical.default(x)
+    return _aten.scalar_tensor.default(x.conjugate(), dtype=torch.complex128)  # a number that stands for a tensor
+
+
 def _batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
@@ -434,6 +445,7 @@ _aten = torch.ops.aten
 _PHYSICAL = {_aten._conj.default: _aten._conj_physical.default, _aten._neg_view.default: _aten.neg.default}
 _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
     **_PHYSICAL,
+    _aten._conj.default: _conj,
     _aten.native_batch_norm.default: _batch_norm,
     _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
     _aten.index.Tensor: _index,

@@ -50,6 +50,12 @@ _STORAGE_REPLACED = """The traced function gives an input other memory.
   A graph can write into the memory of its inputs, but not exchange it.
   Instead: write into the tensor, as in x.copy_(source), or return the other tensor."""
 
+_LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj(), and one of the two is written.
+  Your line:  {line}
+  The tensor: {shape}
+  In eager mode the two share memory, so that the other one changes, too; in a graph they do not.
+  Instead: write into a copy, as in x.conj().resolve_conj().clone(), or write into x itself before it is conjugated."""
+
 _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
   Operator:   {operator}
   Your line:  {line}
@@ -99,6 +105,8 @@ class Recorder(Stream):
         self.turned_at: dict[int, int] = {}  # by the id of a tensor in `reshaped`, its version before the last time
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self.numbers = Numbers(self.graph)
+        self._materialized: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
+        self._stale: set[MetaTensor] = set()
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._not_detached: torch.Tensor | None = None
         self._last_placeholder: fx.Node | None = None
@@ -222,6 +230,9 @@ class Recorder(Stream):
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
         except (AttributeError, LookupError):
             raise TraceError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
+        if self._stale:
+            for value in (*args, *kwargs.values()):
+                self.check_not_stale(value)
         node = self.graph.create_node("call_function", func, node_args, node_kwargs, name=_name_of(func))
         self._describe(node)
         if draws is not None:
@@ -350,6 +361,35 @@ class Recorder(Stream):
             if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
                 raise MutationError(_WRITTEN_TWICE.format(operator=func, line=user_line(), shape=repr(leaf.spec)))
             self.written.setdefault(owner, set()).add(self.phase)
+            if self._materialized:
+                self._note_stale(func, owner)
+
+    def materialized(self, source: Any, copy: Any) -> None:
+        if type(source) is MetaTensor:
+            self._materialized.append((root(source), root(copy)))
+
+    def _note_stale(self, func: Any, written: MetaTensor) -> None:
+        """After a write, what eager would have changed with it, and a graph does not."""
+        for source, copy in self._materialized:
+            if written is source:
+                self._stale.add(copy)
+            elif written is copy:
+                if source.tag.op == "placeholder":
+                    raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(source.spec)))
+                self._stale.add(source)
+
+    def check_not_stale(self, value: Any) -> None:
+        """Refuses to read what eager would have changed.
+
+        Args:
+            value: A leaf, or several.
+
+        Raises:
+            MutationError: One of them, or what it is a lazy view of, was written since.
+        """
+        for leaf in value if type(value) in (list, tuple) else (value,):
+            if type(leaf) is MetaTensor and root(leaf) in self._stale:
+                raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(leaf.spec)))
 
 
 def val_of(spec: Spec) -> MetaTensor:
