@@ -102,3 +102,10 @@ def test_backward_leaves_out_a_view_that_autograd_gave_up_in_eager_mode() -> Non
     """Only there `chunk` makes views of which autograd says nothing once the memory is written by another name."""
     given = (Argument(Tree("dense"), (2, 3), grad="computed"), Argument(Tree("dense"), (1,), alias="leaf"))
     check_program(Program(given, (("v2, v3 = x0.chunk(2, -1)", False), ("x1.mul_(2)", True)), ("v2",)))
+
+
+def test_in_inference_mode_a_composite_operator_may_count_no_version() -> None:
+    """There `reshape` goes to the class whole, which makes no view of the wrapper; a write counts on it if compiled."""
+    two = Argument(Tree("TwoTensor", (Tree("dense"), Tree("dense"))), (2, 3), grad="view")
+    statements = (("v2 = x0.reshape(-1)", True), ("v2.mul_(2)", True))
+    check_program(Program((two,), statements, ("x0",), "inference"))
