@@ -46,6 +46,12 @@ def user_line_of(error: BaseException) -> str:
     return _format_line([step for step in reversed(steps) if _is_users(step[0])][:1])
 
 
+def is_raised_by_user(error: BaseException) -> bool:
+    """Whether the frame that raised an error is the user's, and not of this library or of torch."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return bool(frames) and _is_users(frames[-1].f_code)
+
+
 def user_line_in(summary: Iterable[FrameSummary]) -> str:
     """The innermost line of the user's in a stack that was taken earlier, in the same form."""
     mine = [frame for frame in summary if _belongs_to_user(frame.filename)]

@@ -13,7 +13,8 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.errors import TraceError
+from subclass_aot._stack import is_raised_by_user, user_line_of
+from subclass_aot.errors import MutationError, SubclassAotError, TraceError
 from subclass_aot.meta import MetaTensor, SizesMustBeKnown, is_symbolic, lasting_key_of, unknown_sizes
 from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments, flatten
@@ -165,8 +166,14 @@ class _Trace:
     @contextmanager
     def tracing(self) -> Iterator[None]:
         """Within the block, operators are recorded."""
-        with self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
-            yield
+        try:
+            with self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
+                yield
+        except RuntimeError as error:
+            if isinstance(error, SubclassAotError) or not self.recorder.reshaped or is_raised_by_user(error):
+                raise
+            reason = str(error).splitlines()[0]
+            raise MutationError(refusals.VIEW_BEFORE_RESHAPE.format(reason=reason, line=user_line_of(error))) from error
 
     @contextmanager
     def with_symbols(self) -> Iterator[None]:

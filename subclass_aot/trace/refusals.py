@@ -24,6 +24,13 @@ RESHAPED_VIEW_WRITTEN = """{path} is a view, the function writes into it where a
   changes the size or strides of {path} in place. Autograd makes the view again after a write, and forgets that change.
   Instead: use the operator that returns a new tensor (x.t() instead of x.t_()), or pass a copy, x.clone()."""
 
+VIEW_BEFORE_RESHAPE = """The function changes the size or strides of a tensor in place, and then torch says: {reason}
+  Your line:  {line}
+  If a view of that tensor is used here which was made before: autograd makes it again, in a trace of the tensor as it
+  looks now.
+  Instead: use the operator that returns a new tensor (x.unsqueeze(0) instead of x.unsqueeze_(0)), or make the view
+  afterwards."""
+
 SHARED_GRADIENT = """{path} is a view and overlaps another input, and autograd must see a write into one of them.
   The requires_grad of {path} is not that of what it is a view of, so that its gradient would not follow the write.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""

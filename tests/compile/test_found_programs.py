@@ -170,3 +170,24 @@ def test_inner_tensors_that_are_views_of_a_result_have_no_history(view: Any) -> 
             return largest, TwoTensor(y.detach(), view(largest.detach()))
 
     check_compiled(program, [torch.rand(2, 3).requires_grad_(), torch.rand(2)])
+
+
+def test_a_view_that_is_used_after_its_base_was_turned_in_place() -> None:
+    def program(x: Any) -> Any:
+        view = x.t()
+        x.unsqueeze_(0)
+        return view * 2
+
+    x = torch.rand(2, 3).requires_grad_().clone()
+    with pytest.raises(MutationError, match=r"changes the size or strides(.|\n)*return view \* 2"):
+        aot_compile(program)(x)
+    assert x.shape == (2, 3)
+
+
+def test_an_error_of_the_users_stays_what_it_is_after_a_tensor_was_turned() -> None:
+    def program(x: Any) -> Any:
+        x.t_()
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="^mine$"):
+        aot_compile(program)(torch.rand(2, 3))
