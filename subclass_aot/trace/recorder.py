@@ -362,13 +362,13 @@ class Recorder(Stream):
                 raise MutationError(_WRITTEN_TWICE.format(operator=func, line=user_line(), shape=repr(leaf.spec)))
             self.written.setdefault(owner, set()).add(self.phase)
             if self._materialized:
-                self._note_stale(func, owner)
+                self._note_stale(owner)
 
     def materialized(self, source: Any, copy: Any) -> None:
         if type(source) is MetaTensor:
             self._materialized.append((root(source), root(copy)))
 
-    def _note_stale(self, func: Any, written: MetaTensor) -> None:
+    def _note_stale(self, written: MetaTensor) -> None:
         """After a write, what eager would have changed with it, and a graph does not."""
         for source, copy in self._materialized:
             if written is source:
