@@ -86,7 +86,7 @@ class Specialization:
     Attributes:
         guard: Says whether it fits a call, and reads the call's tensors and leaves.
         call: Runs it on these; gives the flattened results.
-        finish: Gives the results the structure they have.
+        finish: Gives the results the structure they have, and changes objects as the function did.
         entry: The generated code that `call` is part of.
         graphs: The graphs it runs.
         signature: What their inputs and outputs mean.
@@ -97,7 +97,7 @@ class Specialization:
 
     guard: Guard
     call: Callable[[list[Any], list[Any]], list[Any]]
-    finish: Callable[[list[Any]], Any]
+    finish: runtime.Finish
     entry: Entry
     graphs: Graphs
     signature: JointSignature
@@ -156,7 +156,7 @@ class CompiledFunction:
             if is_tracing():  # called by a function that is compiled: a part of it
                 return self.fn(*args, **kwargs)
             specialization, read = self._compiled_for(args, kwargs, leaves, treespec)
-        return specialization.finish(specialization.call(*read))
+        return specialization.finish(specialization.call(*read), read[0], leaves, args, kwargs)
 
     def __reduce__(self) -> Any:
         """A copy compiles anew: what was compiled is made for the modules it was traced with."""
@@ -169,6 +169,8 @@ class CompiledFunction:
             return "# Nothing was compiled yet: the first call compiles."
         latest = self._specializations[0]
         parts = {"guard": latest.guard.__source__, **latest.entry.sources}  # type: ignore[attr-defined]
+        if not latest.signature.outcome.is_plain:
+            parts["finish"] = latest.finish.__source__  # type: ignore[attr-defined]
         return "\n\n".join(parts.values()) + "\n"
 
     def explain(self) -> str:
@@ -231,7 +233,7 @@ class CompiledFunction:
             backward = compile_backward(graphs.backward, runtime.example_inputs(graphs.backward), True)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward, others, twice)
         guard = runtime.make_guard(arguments.with_views(trace.signature.views), trace.signature, state, self._kept)
-        finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
+        finish = runtime.write_finish(trace.signature.outcome)
         reason = self._reason(arguments, facts)
         places = runtime.symbolic_places(trace.signature)
         return Specialization(

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["ONE_CALL_PAYS", "are_exactly", "exactly", "have_exactly", "same_items"]
+from subclass_aot._native.twin import items_of
+
+__all__ = ["ONE_CALL_PAYS", "are_exactly", "exactly", "have_exactly", "items_of", "same_items"]
 
 if os.environ.get("SUBCLASS_AOT_NATIVE") == "0":
     from subclass_aot._native.twin import are_exactly, exactly, have_exactly, same_items

@@ -70,6 +70,34 @@ holds(PyObject *table, PyObject *items)
     return 1;
 }
 
+/* The same of a list, of the cell of a closure, and of one name in a dict, a tuple of both; -1 for other holders. */
+static int
+holds_simply(PyObject *holder, PyObject *items)
+{
+    if (!PyTuple_Check(items)) {
+        return 0;
+    }
+    if (PyList_Check(holder)) {
+        if (PyList_GET_SIZE(holder) != PyTuple_GET_SIZE(items)) {
+            return 0;
+        }
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
+            if (PyList_GET_ITEM(holder, i) != PyTuple_GET_ITEM(items, i)) {
+                return 0;
+            }
+        }
+        return 1;
+    }
+    if (PyCell_Check(holder)) {
+        return PyTuple_GET_SIZE(items) == 1 && PyCell_GET(holder) == PyTuple_GET_ITEM(items, 0);
+    }
+    if (PyTuple_CheckExact(holder) && PyTuple_GET_SIZE(holder) == 2 && PyDict_Check(PyTuple_GET_ITEM(holder, 0))) {
+        PyObject *value = PyDict_GetItem(PyTuple_GET_ITEM(holder, 0), PyTuple_GET_ITEM(holder, 1));
+        return PyTuple_GET_SIZE(items) == 1 && value == PyTuple_GET_ITEM(items, 0);
+    }
+    return -1;
+}
+
 static PyObject *
 same_items(PyObject *module, PyObject *kept)
 {
@@ -79,6 +107,15 @@ same_items(PyObject *module, PyObject *kept)
     }
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kept); i += 2) {
         PyObject *holder = PyTuple_GET_ITEM(kept, i);
+        if (!PyDict_Check(holder)) {
+            int simple = holds_simply(holder, PyTuple_GET_ITEM(kept, i + 1));
+            if (simple == 0) {
+                Py_RETURN_FALSE;
+            }
+            if (simple == 1) {
+                continue;
+            }
+        }
         PyObject *table = PyDict_Check(holder) ? Py_NewRef(holder) : PyObject_GenericGetDict(holder, NULL);
         if (table == NULL) {
             return NULL;

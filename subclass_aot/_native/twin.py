@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any, TypeVar
 
 _Values = TypeVar("_Values")
@@ -41,10 +42,12 @@ def are_exactly(classes: tuple[type, ...], /, *values: object) -> bool:
 
 
 def same_items(kept: tuple[Any, ...], /) -> bool:
-    """Whether dicts, and the `__dict__` of other objects, still hold the very same objects.
+    """Whether dicts, lists, cells of closures, and the `__dict__` of other objects still hold the very same objects.
 
     Args:
         kept: Each holder, followed by the tuple of its names and values in turns, as they are to be, in their order.
+            Of a list, the elements; of a cell, what it holds. A dict with one name, in a tuple, is followed by what
+            stands there, alone in a tuple.
 
     >>> table = {"a": 1, "b": None}
     >>> kept = (table, ("a", 1, "b", None))
@@ -57,11 +60,22 @@ def same_items(kept: tuple[Any, ...], /) -> bool:
     if not isinstance(kept, tuple) or len(kept) % 2:
         raise TypeError("same_items(kept) takes a tuple of holders, each followed by its items")
     for holder, items in zip(kept[::2], kept[1::2], strict=True):
-        table = holder if isinstance(holder, dict) else holder.__dict__
-        now = [x for item in table.items() for x in item]
+        now = items_of(holder)
         if len(now) != len(items) or any(a is not b for a, b in zip(now, items, strict=True)):
             return False
     return True
+
+
+def items_of(holder: Any) -> tuple[Any, ...]:
+    """What `same_items` compares of a holder."""
+    if isinstance(holder, list):
+        return tuple(holder)
+    if isinstance(holder, types.CellType):
+        return (holder.cell_contents,)
+    if type(holder) is tuple:
+        return (holder[0].get(holder[1]),)
+    table = holder if isinstance(holder, dict) else holder.__dict__
+    return tuple([x for item in dict.items(table) for x in item])
 
 
 def have_exactly(values: object, classes: tuple[type, ...], name: str, attributes: tuple[object, ...], /) -> bool:

@@ -12,6 +12,8 @@ from subclass_aot.runtime.describe import symbolic_places as symbolic_places
 from subclass_aot.runtime.describe import unmet as unmet
 from subclass_aot.runtime.entry import Entry as Entry
 from subclass_aot.runtime.entry import make_entry as make_entry
+from subclass_aot.runtime.finish import Finish as Finish
+from subclass_aot.runtime.finish import write_finish as write_finish
 from subclass_aot.runtime.graphs import Graphs as Graphs
 from subclass_aot.runtime.graphs import PartitionFn as PartitionFn
 from subclass_aot.runtime.graphs import split as split

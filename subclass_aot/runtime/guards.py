@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import types
 from collections.abc import Callable, Iterator, MutableSet
 from typing import Any
 
@@ -22,11 +23,13 @@ from subclass_aot.flatten import (
 )
 from subclass_aot.meta import Spec, is_symbolic
 from subclass_aot.runtime.kept import Kept, positions_to_keep
+from subclass_aot.runtime.object_guards import ObjectGuards
 from subclass_aot.runtime.sizes import SizeGuards
 from subclass_aot.trace import (
     AUTOCAST_DEVICES,
     ArgumentPlace,
     Arguments,
+    HeldPlace,
     JointSignature,
     ModulePlace,
     has_storage,
@@ -113,15 +116,20 @@ class _GuardWriter:
         const = self.source.const
         self.refuse_if(f"treespec != {const(self.arguments.treespec, 'treespec')}")
         self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
-        self.constants()
-        self.training()
+        objects = self.objects = ObjectGuards(self.arguments, self.source, self.constant)
+        objects.leaves()
         everything = set(range(len(self.arguments.values) + len(self.arguments.views)))
         kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
-        if kept or (_native.ONE_CALL_PAYS and self.arguments.modules):
+        held = any(h.pinned for h in self.arguments.objects.holders)
+        if kept or (_native.ONE_CALL_PAYS and held):
             self.keep(kept)
         else:
             self.modules()
-        self.tensors(everything - kept)
+        rest = everything - kept
+        places = zip(self.arguments.places, self.arguments.value_at, strict=True)
+        if not _native.ONE_CALL_PAYS or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
+            objects.pinned()
+        self.tensors(rest)
         self.outer = [self.by_value[i] for i in sorted(everything)]
         self.inner = [leaf for i in sorted(everything) for leaf in self.leaves_of[i]]
         self.specs()
@@ -139,27 +147,24 @@ class _GuardWriter:
     def refuse_if(self, condition: str) -> None:
         self.source.line(f"if {condition}: return None")
 
-    def constants(self) -> None:
-        """Python values must be equal and of one type; what has no useful equality must be the same object.
+    def constant(self, name: str, value: Any) -> None:
+        """A Python value must be equal and of one type; what has no useful equality must be the same object.
 
-        A value without a hash may change, so a copy of it is kept.
+        A value without a hash may change, so a copy of it is kept, if that is equal.
         """
-        for i, leaf in enumerate(self.arguments.leaves):
-            if isinstance(leaf, torch.Tensor):
-                continue
-            kept = copy.deepcopy(leaf) if type(leaf).__hash__ is None else leaf
-            name = self.source.const(kept, f"constant_{i}")
-            if leaf is None or isinstance(leaf, (bool, torch.nn.Module, type)) or callable(leaf):
-                self.refuse_if(f"leaves[{i}] is not {name}")
-            else:
-                same = self.source.const(_same_constant, "same_constant")
-                self.refuse_if(f"leaves[{i}] is not {name} and not {same}(leaves[{i}], {name})")
-
-    def training(self) -> None:
-        """The mode of every module."""
-        for path, module in self.arguments.modules:
-            m = self.source.const(module, path.replace(".", "_"))
-            self.refuse_if(f"{m}.training is not {module.training}")
+        if value is None or isinstance(value, bool):
+            self.refuse_if(f"{name} is not {value!r}")
+            return
+        kept = copy.deepcopy(value) if type(value).__hash__ is None else value
+        if not _same_constant(value, kept):
+            kept = value
+        hint = name if name.isidentifier() else "constant_" + name
+        local = self.source.const(kept, hint)
+        if isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType):
+            self.refuse_if(f"{name} is not {local}")
+        else:
+            same = self.source.const(_same_constant, "same_constant")
+            self.refuse_if(f"{name} is not {local} and not {same}({name}, {local})")
 
     def positions_to_keep(self) -> set[int]:
         """The values that are read once. Symbolic sizes are read at each call, and their tensors with them."""
@@ -171,12 +176,15 @@ class _GuardWriter:
         """Reads modules and what they hold in a function of its own, once. See Note [What is kept]."""
         guard = self.source
         self.source = Source("read", "leaves", "What is read once and not at each call, or None if it does not fit.")
+        outer, self.objects = self.objects, ObjectGuards(self.arguments, self.source, self.constant)
         self.modules()
+        self.objects.pinned()
         self.tensors(positions)
+        tables, self.objects = self.objects.tables, outer
         order, value_of = sorted(positions), dict(self.checked)
         leaves = [leaf for i in order for leaf in self.leaves_of[i]]
         wrappers = [name for name in value_of if name not in set(leaves)]
-        parts = [self.by_value[i] for i in order], leaves, wrappers
+        parts = [self.by_value[i] for i in order], leaves, wrappers, list(dict.fromkeys(tables))
         self.source.line(f"return {', '.join('(' + ''.join(n + ', ' for n in names) + ')' for names in parts)}")
         read, self.source = self.source, guard
 
@@ -192,8 +200,8 @@ class _GuardWriter:
         guard.line(f"if not ({' and '.join(same)}): {found} = {kept}.read(leaves)")
         self.refuse_if(f"{found} is None")
         names = [guard.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
-        guard.line(f"{', '.join(names)} = {found}")
-        now = [self.elements(name, len(part)) for name, part in zip(names, parts, strict=True)]
+        guard.line(f"{', '.join(names)}, _ = {found}")
+        now = [self.elements(name, len(part)) for name, part in zip(names, parts, strict=False)]
 
         self.by_value.update(zip(order, now[0], strict=True))
         rest = iter(now[1])
@@ -260,12 +268,14 @@ class _GuardWriter:
 
     def tensors(self, positions: set[int]) -> None:
         """Reads the values at `positions`, down to the leaves; places that held one tensor must do so again."""
-        by_value = self.by_value
-        for place, position in zip(self.arguments.places, self.arguments.value_at, strict=True):
+        by_value, extras = self.by_value, self.arguments.extras
+        for number, (place, position) in enumerate(zip(self.arguments.places, self.arguments.value_at, strict=True)):
             if position not in positions:
                 continue
             if isinstance(place, ArgumentPlace):
                 read = f"leaves[{place.leaf}]"
+            elif isinstance(place, HeldPlace):
+                read = self.objects.tensors[place.number]
             else:
                 assert isinstance(place, ModulePlace)
                 table = getattr(place.module, place.table)
@@ -275,6 +285,8 @@ class _GuardWriter:
             else:
                 name = by_value[position] = self.source.fresh(place.path)
                 self.source.line(f"{name} = {read}")
+            if number in extras:
+                self.objects.attributes(by_value[position], extras[number])
         for i, base in enumerate(self.arguments.view_of, len(self.arguments.values)):
             if i not in positions:
                 continue
@@ -445,7 +457,8 @@ def _same_constant(a: Any, b: Any) -> bool:
     if isinstance(a, float):
         return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
     try:
-        return bool(a == b)
+        equal = a == b
+        return bool(equal.all()) if hasattr(equal, "all") and a.shape == b.shape else bool(equal)
     except Exception:
         return False
 

@@ -16,22 +16,24 @@ from __future__ import annotations
 import dataclasses
 import enum
 import types
+from collections import deque
 from collections.abc import Callable, MutableSet
 from typing import Any
 
 import torch
 
+from subclass_aot import _native
 from subclass_aot.flatten import AbsentMeta, PlainTensorMeta, SubclassCreationMeta
-from subclass_aot.trace import ArgumentPlace, Arguments, is_marked
+from subclass_aot.trace import ArgumentPlace, Arguments, HeldPlace, is_marked
 from subclass_aot.wrapper import WrapperTensor
 
-Found = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
-"""The tensors that were read, their leaves, and the wrappers among them and inside them."""
+Found = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+"""The tensors that were read, their leaves, the wrappers among them and inside them, and tables of other objects."""
 
 Read = Callable[[list[Any]], Found | None]
 """From the flattened arguments to what is kept; None if it does not fit."""
 
-_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), ((), (), ()))
+_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), ((), (), (), ()))
 """What is never found again."""
 
 
@@ -64,12 +66,17 @@ class Kept:
         found = self._read(leaves)
         if found is None:
             return None
-        items: list[Any] = []
-        for holder in (*self._tables, *found[2]):
-            table = holder if isinstance(holder, dict) else holder.__dict__
-            items += holder, tuple([x for item in table.items() for x in item])
-        self.state = tuple(items), found
+        holders = {id(holder): holder for holder in (*self._tables, *found[2], *found[3])}.values()
+        if all(map(_is_comparable, holders)):
+            self.state = tuple([x for holder in holders for x in (holder, _native.items_of(holder))]), found
         return found
+
+
+def _is_comparable(holder: Any) -> bool:
+    """Whether what an object holds can be compared without running code of its class."""
+    return isinstance(holder, (dict, list, tuple, types.CellType)) or (
+        not isinstance(holder, set | deque) and hasattr(holder, "__dict__")
+    )
 
 
 def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
@@ -77,7 +84,8 @@ def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
     in_arguments: set[int] = set()
     in_modules: set[int] = set()
     for place, position in zip(arguments.places, arguments.value_at, strict=True):
-        (in_arguments if isinstance(place, ArgumentPlace) else in_modules).add(position)
+        of_call = isinstance(place, ArgumentPlace) or isinstance(place, HeldPlace) and not place.pinned
+        (in_arguments if of_call else in_modules).add(position)
     marked = {i for i in in_arguments if i < len(metas) and is_marked(arguments.values[i])}
     mixed = in_arguments & in_modules
     return {i for i in (in_modules | marked) - mixed if i < len(metas) and can_be_kept(arguments.values[i], metas[i])}

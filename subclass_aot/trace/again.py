@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from subclass_aot.trace.arguments import Arguments, flatten
+from subclass_aot.trace.arguments import Arguments
+from subclass_aot.trace.outcome import read_outcome
 
 AUTOCAST_DEVICES = ("cpu",) + (
     (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]
@@ -44,8 +45,10 @@ class Again:
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """The flattened results for `values`, one for each tensor of the call."""
-        with self.arguments.replaced(list(values)) as (args, kwargs), self._modes():
-            return flatten(self.fn(*args, **kwargs))[0]
+        with self.arguments.replaced(list(values)) as call, self._modes():
+            args, kwargs = call
+            seen = self.arguments.seen(call, values)
+            return read_outcome(seen, self.fn(*args, **kwargs))[0]
 
     @contextmanager
     def _modes(self) -> Iterator[None]:

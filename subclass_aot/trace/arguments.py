@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,21 +12,19 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.errors import MutationError, PlanError, TraceError
+from subclass_aot.errors import PlanError, TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.trace import refusals
+from subclass_aot.trace.objects import Holder, Node, Objects, Pinned, Table, parts_of
 
-NAMESPACE = "subclass_aot"
-"""The optree namespace: register container classes of your own with it (or globally) to pass them as arguments."""
+NAMESPACE = _torch.PYTREE_NAMESPACE
+"""The optree namespace: what torch knows as a pytree is one here. `torch.utils._pytree.register_pytree_node` adds to it."""
 
-_TENSOR_IN_CONSTANT = """{path}: this {kind} holds a tensor (in {inside!r}), but it is passed as one Python value.
-  A Python value becomes a constant of the compiled function, and the tensor would be frozen with it.
-  Instead: register the class as a container, optree.register_pytree_node({kind}, ..., namespace="subclass_aot"),
-  or pass its tensors as arguments of their own."""
+_SCRIPTED = """{path}: {kind} is compiled by TorchScript, and keeps its tensors where Python cannot put others.
+  Instead: compile the Python module that it was made of."""
 
-_REASSIGNED = """{path} is another tensor after the call than before: the function assigns to it.
-  An assignment happens while tracing, not in the graph, so later calls would not repeat it.
-  Instead: write into the tensor, as in {path}.copy_(...), or return the new value."""
+_LAZY = """{path}: a parameter of a lazy module ({kind}) has no shape yet.
+  Instead: run the module once, as it is, before the first compiled call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +34,6 @@ class ArgumentPlace:
     leaf: int
     path: str
 
-    def read(self, leaves: list[Any]) -> torch.Tensor:
-        """The tensor that stands here now."""
-        tensor: torch.Tensor = leaves[self.leaf]
-        return tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,13 +45,24 @@ class ModulePlace:
     name: str
     path: str
 
-    def read(self, leaves: list[Any]) -> torch.Tensor | None:
-        """The tensor that stands here now."""
-        tensor: torch.Tensor | None = getattr(self.module, self.table)[self.name]
-        return tensor
 
 
-Place = ArgumentPlace | ModulePlace
+@dataclass(frozen=True, slots=True)
+class HeldPlace:
+    """A tensor that an object of the call holds: its number in `Arguments.objects`. See Note [Objects of a call].
+
+    Attributes:
+        number: Its number there.
+        path: Where the user finds it.
+        pinned: Whether the object is the same at each call.
+    """
+
+    number: int
+    path: str
+    pinned: bool
+
+
+Place = ArgumentPlace | ModulePlace | HeldPlace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +76,9 @@ class Arguments:
         values: The tensors, each once.
         value_at: For each place, the position of its tensor in `values`, or in `views` after these.
         modules: Every module that brings tensors, submodules included, with its path.
+        objects: Every other object that the call reaches.
+        roots: Where these begin: the position of a leaf, or None for what the function itself brings, with the node.
+        held: What the function itself brings, by name.
         views: Tensors that stand for views of one of `values`. See Note [Views of one tensor].
     """
 
@@ -80,14 +88,18 @@ class Arguments:
     values: tuple[torch.Tensor, ...]
     value_at: tuple[int, ...]
     modules: tuple[tuple[str, torch.nn.Module], ...]
+    objects: Objects
+    roots: tuple[tuple[int | None, Node], ...]
+    held: tuple[tuple[str, Any], ...]
     views: tuple[torch.Tensor, ...] = ()
 
     @staticmethod
     def of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """Takes a call apart. Modules, `fn` itself and arguments, bring their parameters and buffers.
+        """Takes a call apart. Modules, `fn` itself and arguments, bring their parameters and buffers; objects, and what
+        `fn` closes over, bring the tensors they hold.
 
         Raises:
-            PlanError: A Python value among the arguments holds a tensor where nothing would find it.
+            PlanError: What the call reaches cannot be read.
             TraceError: The call is transformed, as by `torch.func.grad`.
         """
         if _torch.inside_transform():
@@ -95,18 +107,28 @@ class Arguments:
         leaves, treespec = flatten((args, kwargs))
         paths = [_path(accessor) for accessor in treespec.accessors()]
         places: list[Place] = []
-        modules: list[tuple[str, torch.nn.Module]] = []
-        if isinstance(fn, torch.nn.Module):
-            modules.extend(_submodules("self", fn))
+        tensors: list[torch.Tensor] = []
+        objects = Objects()
+        held = tuple(parts_of(fn))
+        roots: list[tuple[int | None, Node]] = [(None, objects.root(part, name, True)) for name, part in held]
         for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
             if isinstance(leaf, torch.Tensor):
                 places.append(ArgumentPlace(i, path))
-            elif isinstance(leaf, torch.nn.Module):
-                modules.extend(_submodules(path, leaf))
+                tensors.append(leaf)
+                objects.attributes_of(leaf, path, False, ("place", len(places) - 1))
             else:
-                _refuse_hidden_tensors(leaf, path)
-        places.extend(_places_of(modules))
-        return Arguments(treespec, leaves, tuple(places), *_once(places, leaves), tuple(modules))
+                roots.append((i, objects.root(leaf, path, False)))
+        modules: list[tuple[str, torch.nn.Module]] = []
+        objects.walk()
+        while fresh := _new_modules(objects, modules):
+            for place, tensor in _places_of(fresh):
+                places.append(place)
+                tensors.append(tensor)
+                objects.attributes_of(tensor, place.path, True, ("place", len(places) - 1))
+            objects.walk()
+        places += [HeldPlace(i, path, pinned) for i, (_, path, pinned) in enumerate(objects.tensors)]
+        tensors += [tensor for tensor, _, _ in objects.tensors]
+        return Arguments(treespec, leaves, tuple(places), *_once(tensors), tuple(modules), objects, tuple(roots), held)
 
     def with_views(self, paths: Collection[str]) -> Arguments:
         """The same call, where the tensors at `paths` are views, and what they are views of is among the values."""
@@ -144,34 +166,68 @@ class Arguments:
             return self.path_of(len(self.values) + self.view_of.index(value)) + "._base"
         return self.places[self.value_at.index(value)].path
 
+    @property
+    def held_at(self) -> tuple[int, ...]:
+        """For each tensor of `objects`, its position in `values`, or in `views` after these."""
+        count = len(self.objects.tensors)
+        return self.value_at[len(self.value_at) - count :]
+
     @contextmanager
     def replaced(self, values: list[Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """Puts other tensors into every place; modules get their own back at the end, whatever happens.
+        """Puts other tensors into every place; modules and objects get their own back at the end, whatever happens.
 
         Yields:
-            The arguments, with `values` for tensors, `views` included.
-
-        Raises:
-            MutationError: The block assigned another tensor to a parameter or buffer.
+            The arguments, with `values` for tensors, `views` included. Lists and dicts among them are new ones.
         """
         leaves = list(self.leaves)
-        undo: list[tuple[dict[str, Any], str, Any]] = []
-        try:
+        with self.objects.restored([module for _, module in self.modules]):
             for place, position in zip(self.places, self.value_at, strict=True):
                 if isinstance(place, ArgumentPlace):
                     leaves[place.leaf] = values[position]
-                else:
-                    table = getattr(place.module, place.table)
-                    undo.append((table, place.name, table[place.name]))
-                    table[place.name] = values[position]
+                elif isinstance(place, ModulePlace):
+                    getattr(place.module, place.table)[place.name] = values[position]
+            self.objects.put([values[i] for i in self.held_at], lambda holder: values[self.position_of(holder)])
             call: Any = optree.tree_unflatten(self.treespec, leaves)
             yield call
-            for place, position in zip(self.places, self.value_at, strict=True):
-                if isinstance(place, ModulePlace) and place.read(leaves) is not values[position]:
-                    raise MutationError(_REASSIGNED.format(path=place.path))
-        finally:
-            for table, name, tensor in undo:
-                table[name] = tensor
+
+    @property
+    def extras(self) -> dict[int, Holder]:
+        """What a program put on tensors, by the number of a place where such a tensor stands."""
+        first = len(self.places) - len(self.objects.tensors)
+        found = {}
+        for holder in self.objects.holders:
+            if isinstance(holder.value, torch.Tensor):
+                kind, number = holder.steps
+                found[number + first if kind == "held" else number] = holder
+        return found
+
+    def position_of(self, holder: Holder) -> int:
+        """The position in `values`, or in `views` after these, of a tensor on which a program put something."""
+        kind, number = holder.steps
+        return (self.held_at if kind == "held" else self.value_at)[number]
+
+    def seen(self, call: tuple[tuple[Any, ...], dict[str, Any]], values: Sequence[Any]) -> Objects:
+        """Walks what the function sees: the arguments as `replaced` gives them, and what it holds itself.
+
+        Args:
+            call: What `replaced` yields.
+            values: What was given to it.
+        """
+        put = {self.position_of(h): h.tables[0][1] for h in self.objects.holders if isinstance(h.value, torch.Tensor)}
+        tables: dict[int, Table] = {}
+        seen = Objects(whole_modules=True, extras=lambda tensor: tables.get(id(tensor)))
+        for i, value in enumerate(values):
+            own = frozenset(vars(value)) - {name for name, _ in put.get(i, ())}
+            tables[id(value)] = Table("attributes", but=own)
+            seen.attributes_of(value, self.path_of(i), True, ("values", i))
+        for i, leaf in enumerate(self.leaves):
+            if not isinstance(leaf, torch.Tensor):
+                seen.root(leaf, f"leaves[{i}]", False, ("leaves", i))
+        for root, name in zip(call, ("args", "kwargs"), strict=True):
+            seen.root(root, name, False)
+        for name, part in (*self.held, *self.modules):
+            seen.root(part, name, True, (Pinned(part),))
+        return seen
 
 
 def history_owner(tensor: torch.Tensor) -> torch.Tensor:
@@ -184,32 +240,46 @@ def flatten(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     return optree.tree_flatten(tree, none_is_leaf=True, namespace=NAMESPACE)
 
 
-def _places_of(modules: list[tuple[str, torch.nn.Module]]) -> Iterator[ModulePlace]:
+def _new_modules(
+    objects: Objects, known: list[tuple[str, torch.nn.Module]]
+) -> list[tuple[str, torch.nn.Module]]:
+    """Modules that were found since, and their submodules. They are walked, and are among `known` afterwards.
+
+    Raises:
+        PlanError: Tensors of one are where Python cannot put others, or have no shape yet.
+    """
+    have = {id(module) for _, module in known}
+    fresh = []
+    for path, module in list(objects.modules):
+        for name, submodule in module.named_modules():
+            if id(submodule) not in have:
+                have.add(id(submodule))
+                fresh.append((f"{path}.{name}" if name else path, submodule))
+    for path, module in fresh:
+        kind = type(module).__name__
+        if isinstance(module, torch.jit.ScriptModule):
+            raise PlanError(_SCRIPTED.format(path=path, kind=kind))
+        if any(torch.nn.parameter.is_lazy(p) for p in (*module._parameters.values(), *module._buffers.values())):
+            raise PlanError(_LAZY.format(path=path, kind=kind))
+        objects.root(module, path, True)
+    known += fresh
+    return fresh
+
+
+def _places_of(modules: list[tuple[str, torch.nn.Module]]) -> Iterator[tuple[ModulePlace, torch.Tensor]]:
     for path, module in modules:
         for table in ("_parameters", "_buffers"):
             for name, tensor in getattr(module, table).items():
                 if tensor is not None:
-                    yield ModulePlace(module, table, name, f"{path}.{name}")
+                    yield ModulePlace(module, table, name, f"{path}.{name}"), tensor
 
 
-def _submodules(path: str, module: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    for name, submodule in module.named_modules():
-        yield (f"{path}.{name}" if name else path), submodule
-
-
-def _once(places: list[Place], leaves: list[Any]) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]]:
+def _once(tensors: list[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], tuple[int, ...]]:
     """Each tensor once, and where each place finds its own: tied weights and repeated arguments are one value."""
-    values: list[torch.Tensor] = []
     position: dict[int, int] = {}
-    value_at = []
-    for place in places:
-        tensor = place.read(leaves)
-        assert tensor is not None
-        if id(tensor) not in position:
-            position[id(tensor)] = len(values)
-            values.append(tensor)
-        value_at.append(position[id(tensor)])
-    return tuple(values), tuple(value_at)
+    for tensor in tensors:
+        position.setdefault(id(tensor), len(position))
+    return tuple({id(t): t for t in tensors}.values()), tuple(position[id(t)] for t in tensors)
 
 
 def _path(accessor: Any) -> str:
@@ -221,13 +291,3 @@ def _path(accessor: Any) -> str:
     return f"kwargs[{rest[0].entry!r}]" + "".join(e.codify("") for e in rest[1:])
 
 
-def _refuse_hidden_tensors(value: Any, path: str) -> None:
-    """Looks one level into an object that is passed as a Python value."""
-    attributes: dict[str, Any] = {}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        attributes = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
-    elif isinstance(value, (set, frozenset)):
-        attributes = {"its elements": tuple(value)}
-    for name, inside in attributes.items():
-        if any(isinstance(x, torch.Tensor) for x in flatten(inside)[0]):
-            raise PlanError(_TENSOR_IN_CONSTANT.format(path=path, kind=type(value).__name__, inside=name))

@@ -17,7 +17,7 @@ from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.errors import MutationError, SubclassAotError, TraceError
 from subclass_aot.meta import MetaTensor, SizesMustBeKnown, is_symbolic, lasting_key_of, unknown_sizes
 from subclass_aot.trace import refusals
-from subclass_aot.trace.arguments import Arguments, flatten
+from subclass_aot.trace.arguments import Arguments
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
 from subclass_aot.trace.draws import Draws
 from subclass_aot.trace.dynamic import DynamicSizes, marked_sizes, twin_with_sizes
@@ -26,6 +26,8 @@ from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.history import foreign_leaf, undisturbed
 from subclass_aot.trace.inputs import TracedInputs
+from subclass_aot.trace.objects import Objects
+from subclass_aot.trace.outcome import read_outcome
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
 from subclass_aot.trace.recorder import FusedLstm, Recorder
 from subclass_aot.trace.signature import JointSignature
@@ -150,8 +152,9 @@ class _Trace:
     def run(self, arguments: Arguments) -> JointTrace:
         with self.tracing(), _torch.force_view_tracking(True):
             self.inputs.make()
-            with arguments.replaced([*self.inputs.traced, *self.inputs.views.views]) as call:
-                results = self.forward(*call)
+            values = [*self.inputs.traced, *self.inputs.views.views]
+            with arguments.replaced(values) as call:
+                results = self.forward(arguments.seen(call, values), *call)
                 self.read(results)
                 self.plan_tangents(dict.fromkeys(range(len(self.differentiable))))
                 self.read_numbers()
@@ -195,13 +198,13 @@ class _Trace:
             self.recorder.forget_tensors()
             return self.finish()
 
-    def forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def forward(self, seen: Objects, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Runs the function on traced inputs."""
         before = torch.is_grad_enabled()
         out = self.fn(*args, **kwargs)
         self.grad_modes = before, torch.is_grad_enabled()
         self.draws.refuse_seeds()
-        results, self.out_treespec = flatten(out)
+        results, self.outcome = read_outcome(seen, out)
         return results
 
     def read(self, results: list[Any]) -> None:
@@ -319,7 +322,7 @@ class _Trace:
             graph_slots=self.inputs.graph_slots,
             outputs=self.outputs,
             hidden=self.hidden,
-            out_treespec=self.out_treespec,
+            outcome=self.outcome,
             written_leaves=found.written_leaves,
             bases=found.bases,
             counted=found.counted,

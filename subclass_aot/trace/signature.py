@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import optree
-
 from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.meta import Demand, Symbols
+from subclass_aot.trace.outcome import Outcome
 from subclass_aot.trace.outputs import Output, Value
 from subclass_aot.trace.sharing import Base
 
@@ -50,7 +49,7 @@ class JointSignature:
         graph_slots: The flat slots that are graph inputs: all but opaque inner values.
         outputs: What each flattened result is.
         hidden: Tensors that are no results, and of which several results are views.
-        out_treespec: The structure of the results.
+        outcome: What is made of the results, and what objects hold after the call.
         written_leaves: Flat slots that the graph writes in place at the end of forward.
         bases: Storages that several leaves share and the graph writes: graph inputs of their own, after the leaves,
             with new values of their own, after those of `written_leaves`.
@@ -81,7 +80,7 @@ class JointSignature:
     graph_slots: tuple[int, ...]
     outputs: tuple[Output, ...]
     hidden: tuple[Value, ...]
-    out_treespec: optree.PyTreeSpec
+    outcome: Outcome
     written_leaves: tuple[int, ...]
     bases: tuple[Base, ...]
     counted: tuple[tuple[int, str], ...]

@@ -1,0 +1,188 @@
+"""The generated function that gives results their structure, and puts into objects what the function put there."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from subclass_aot.codegen import Source
+from subclass_aot.trace import Change, Given, Leaf, Literal, New, NewObject, Outcome, Pinned, Table, Tuple, make_tuple
+
+Finish = Callable[[list[Any], list[Any], list[Any], tuple[Any, ...], dict[str, Any]], Any]
+"""`finish(results, values, leaves, args, kwargs)` gives what the function returns, and changes objects as it did."""
+
+
+def write_finish(outcome: Outcome) -> Finish:
+    """Generates the function for one signature.
+
+    Args:
+        outcome: What is made of the flattened results.
+    """
+    return _Writer(outcome).write()
+
+
+class _Writer:
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        doc = "Gives results their structure." if outcome.is_plain else "Gives results their structure, changes objects."
+        self.source = Source("finish", "results, values, leaves, args, kwargs", doc)
+        self.objects: list[str] = []
+        self.new: dict[int, str] = {}
+
+    def write(self) -> Finish:
+        for parent, steps in self.outcome.objects:  # all of them first: what is put anywhere may change the way
+            self.objects.append(self.reached(parent, steps))
+        changes = [(c, self.pairs(c.assigned), self.expressions(c.removed)) for c in self.outcome.changes]
+        result = self.expression(self.outcome.result)
+        for change, assigned, removed in changes:
+            self.change(change, self.objects[change.object], assigned, removed)
+        self.source.line(f"return {result}")
+        return self.source.build()
+
+    def reached(self, parent: int | None, steps: tuple[Any, ...]) -> str:
+        """A local for an object of the call."""
+        first, *rest = steps
+        if parent is not None:
+            table, key, *rest = steps
+            way = self.element(self.objects[parent], table, key)
+        elif isinstance(first, Pinned):
+            way = self.source.const(first.value, "object")
+        else:
+            way = str(first)
+        for step in rest:
+            way += f".{step}" if isinstance(step, str) else f"[{step}]"
+        name = self.source.fresh("object")
+        self.source.line(f"{name} = {way}")
+        return name
+
+    def element(self, holder: str, table: Table, key: Any) -> str:
+        """What stands at a key of a table."""
+        k = self.constant(key)
+        if table.kind == "elements":
+            return f"{holder}[{k}]"
+        if table.kind == "members":
+            return f"list({holder})[{k}]"
+        if table.kind == "slots" or table.kind == "partial":
+            return f"{holder}.{key}"
+        if table.kind == "cells":
+            return f"{self.cell(holder, key)}.cell_contents"
+        if table.kind == "items":
+            return f"{self.source.const(dict.__getitem__, 'item')}({holder}, {k})"
+        return f"{self.mapping(holder, table)}[{k}]"
+
+    def mapping(self, holder: str, table: Table) -> str:
+        if table.kind == "globals":
+            return f"{holder}.__globals__"
+        return f"{holder}.__dict__" if table.kind == "attributes" else f"{holder}.{table.kind}"
+
+    def cell(self, function: str, name: str) -> str:
+        return f"{function}.__closure__[{function}.__code__.co_freevars.index({name!r})]"
+
+    def constant(self, value: Any) -> str:
+        plain = value is None or type(value) in (int, str, bool)
+        return repr(value) if plain else self.source.const(value, "constant")
+
+    def expressions(self, recipes: Iterable[Any]) -> list[str]:
+        return [self.expression(r) for r in recipes]
+
+    def pairs(self, recipes: Iterable[tuple[Any, Any]]) -> list[tuple[str, str]]:
+        return [(self.expression(k), self.expression(v)) for k, v in recipes]
+
+    def expression(self, recipe: Any) -> str:
+        """Appends what it takes to make something, and returns its expression."""
+        if isinstance(recipe, Leaf):
+            return f"results[{recipe.position}]"
+        if isinstance(recipe, Given):
+            return self.objects[recipe.position]
+        if isinstance(recipe, Literal):
+            return self.constant(recipe.value)
+        if isinstance(recipe, Tuple):
+            parts = f"({''.join(f'{part}, ' for part in self.expressions(recipe.parts))})"
+            if recipe.cls is tuple:
+                return parts
+            make = self.source.const(functools.partial(make_tuple, recipe.cls), recipe.cls.__name__)
+            return f"{make}({parts})"
+        assert isinstance(recipe, New)
+        known = self.new.get(recipe.position)
+        return self.made(recipe.position, self.outcome.new[recipe.position]) if known is None else known
+
+    def made(self, position: int, new: NewObject) -> str:
+        """Appends what makes a new object; returns its local."""
+        if new.unflatten is not None:
+            parts = "".join(f"{part}, " for part in self.expressions(new.parts))
+            name = self.new[position] = self.source.fresh(new.cls.__name__)
+            make = self.source.const(new.unflatten, f"make_{new.cls.__name__}")
+            self.source.line(f"{name} = {make}(({parts}))")
+            return name
+        name = self.new[position] = self.source.fresh(new.cls.__name__)  # known before its parts: it may hold itself
+        self.source.line(f"{name} = {self.empty(new)}")
+        for table, entries in new.tables:
+            if entries:
+                self.fill(name, table, self.pairs(entries))
+        return name
+
+    def empty(self, new: NewObject) -> str:
+        """The expression of an object that holds nothing yet."""
+        if new.cls in (list, dict, set):
+            return {list: "[]", dict: "{}", set: "set()"}[new.cls]
+        cls = self.source.const(new.cls, new.cls.__name__)
+        if new.cls is defaultdict:
+            return f"{cls}({self.source.const(new.like, 'factory')})"
+        if new.cls is deque:
+            return f"{cls}(maxlen={new.like})"
+        base = next(b for b in (OrderedDict, defaultdict, dict, deque, list, set, object) if issubclass(new.cls, b))
+        return f"{self.source.const(base.__new__, 'new')}({cls})"
+
+    def fill(self, name: str, table: Table, entries: Sequence[tuple[str, str]]) -> None:
+        """Appends what puts everything into an object that holds nothing yet."""
+        if table.kind in ("elements", "members"):
+            method = "extend" if table.kind == "elements" else "update"
+            self.source.line(f"{name}.{method}([{', '.join(v for _, v in entries)}])")
+        elif table.kind == "slots":
+            put = self.source.const(object.__setattr__, "put")
+            for key, value in entries:
+                self.source.line(f"{put}({name}, {key}, {value})")
+        else:
+            self.update(name, table, entries)
+
+    def update(self, name: str, table: Table, entries: Sequence[tuple[str, str]]) -> None:
+        if table.kind == "items":
+            for key, value in entries:
+                self.source.line(f"{self.source.const(_set_item, 'set_item')}({name}, {key}, {value})")
+        else:
+            for key, value in entries:
+                self.source.line(f"{self.mapping(name, table)}[{key}] = {value}")
+
+    def change(self, change: Change, name: str, assigned: list[tuple[str, str]], removed: list[str]) -> None:
+        """Appends what changes one table of an object of the call."""
+        table = change.table
+        values = ", ".join(value for _, value in assigned)
+        if table.kind in ("elements", "members"):
+            if not change.appended:
+                self.source.line(f"{name}.clear()")
+            if assigned:
+                self.source.line(f"{name}.{'extend' if table.kind == 'elements' else 'update'}([{values}])")
+            return
+        for key in removed:
+            if table.kind == "slots":
+                self.source.line(f"{self.source.const(object.__delattr__, 'remove')}({name}, {key})")
+            elif table.kind == "items":
+                self.source.line(f"{self.source.const(_delete_item, 'delete_item')}({name}, {key})")
+            else:
+                self.source.line(f"del {self.mapping(name, table)}[{key}]")
+        if table.kind == "cells":
+            for key, value in assigned:
+                self.source.line(f"{self.cell(name, key.strip(chr(39)))}.cell_contents = {value}")
+        else:
+            self.fill(name, table, assigned)
+
+
+def _set_item(holder: Any, key: Any, value: Any) -> None:
+    """Assigns below what a subclass of dict makes of it: what that did is among the changes by itself."""
+    (OrderedDict if isinstance(holder, OrderedDict) else dict).__setitem__(holder, key, value)
+
+
+def _delete_item(holder: Any, key: Any) -> None:
+    (OrderedDict if isinstance(holder, OrderedDict) else dict).__delitem__(holder, key)

@@ -1,0 +1,201 @@
+"""The part of a guard that compares objects with those of the call that was traced, by what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot.codegen import Source
+from subclass_aot.trace import Arguments, Holder, Node, ObjectAt, Table, TensorAt, TupleAt, ValueAt
+
+
+class ObjectGuards:
+    """Writes comparisons into one generated function, and finds the tensors on the way.
+
+    Args:
+        arguments: The call that was traced.
+        source: The function.
+        constant: Writes the comparison of an expression with a constant.
+
+    Attributes:
+        tensors: The locals of the tensors that objects hold, by their numbers.
+        tables: Expressions of what `same_items` can compare, so that an unchanged table need not be read again.
+    """
+
+    def __init__(self, arguments: Arguments, source: Source, constant: Callable[[str, Any], None]) -> None:
+        self.arguments = arguments
+        self.source = source
+        self.constant = constant
+        self.tensors: dict[int, str] = {}
+        self.tables: list[str] = []
+        self._locals: dict[int, str] = {}
+
+    def refuse_if(self, condition: str) -> None:
+        self.source.line(f"if {condition}: return None")
+
+    def leaves(self) -> None:
+        """The arguments that are no tensors."""
+        for where, node in self.arguments.roots:
+            if where is not None:
+                self.node(f"leaves[{where}]", node)
+
+    def pinned(self) -> None:
+        """What the function itself holds, and the attributes of modules."""
+        objects = self.arguments.objects
+        for _, part in self.arguments.held:
+            position = objects.position_of(part)
+            if position is not None and position not in self._locals:
+                self.holder(self.source.const(part, "fn"), position)
+        for path, module in self.arguments.modules:
+            position = objects.position_of(module)
+            assert position is not None
+            if position not in self._locals:
+                self.holder(self.source.const(module, path.replace(".", "_")), position)
+
+    def attributes(self, name: str, holder: Holder) -> None:
+        """What a program put on the tensor in a local."""
+        position = self.arguments.objects.position_of(holder.value)
+        assert position is not None
+        self.holder(name, position)
+
+    def node(self, name: str, node: Node) -> None:
+        """Compares what an expression gives."""
+        if isinstance(node, ValueAt):
+            self.constant(name, node.value)
+        elif isinstance(node, TensorAt):
+            self.tensors[node.number] = name
+        elif isinstance(node, TupleAt):
+            self.refuse_if(f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}")
+            self.unpacked(name, list(node.parts))
+        else:
+            self.object(name, node)
+
+    def object(self, name: str, node: ObjectAt) -> None:
+        holder = self.arguments.objects.holders[node.position]
+        if node.weakly:
+            name = f"{name}()"
+        if isinstance(holder.value, torch.nn.Module) or _is_function(holder.value):
+            self.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
+            if _is_function(holder.value) and node.position not in self._locals:
+                self.holder(self.source.const(holder.value, holder.path), node.position)
+        elif node.position in self._locals:
+            self.refuse_if(f"{name} is not {self._locals[node.position]}")
+        else:
+            kind = self.source.const(type(holder.value), type(holder.value).__name__)
+            self.refuse_if(f"type({name}) is not {kind}")
+            self.holder(name, node.position)
+
+    def holder(self, name: str, position: int) -> None:
+        """Compares what an object in a local holds, table by table."""
+        self._locals[position] = name
+        holder = self.arguments.objects.holders[position]
+        for table, entries in holder.tables:
+            getattr(self, f"_{table.kind}")(name, holder, table, entries)
+
+    def unpacked(self, name: str, nodes: list[Node]) -> None:
+        """Compares a sequence of as many elements."""
+        self.refuse_if(f"len({name}) != {len(nodes)}")
+        if not nodes:
+            return
+        names = [self.source.fresh(f"{name}_{i}") for i in range(len(nodes))]
+        self.source.line(f"({', '.join(names)},) = {name}")
+        for part, node in zip(names, nodes, strict=True):
+            self.node(part, node)
+
+    def _elements(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        self.tables.append(name)
+        self.unpacked(name, [node for _, node in entries])
+
+    def _members(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        self.tables.append(name)
+        self.constant(name, holder.value)
+
+    def _attributes(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        local = self.source.fresh(f"{name}_attributes")
+        self.source.line(f"{local} = {name}.__dict__")
+        self.tables.append(local)
+        if table.only is None:
+            self.refuse_if(f"len({local}) != {len(holder.value.__dict__)}")
+        self._by_name(local, entries)
+
+    def _by_name(self, local: str, entries: list[tuple[Any, Node]]) -> None:
+        for key, node in entries:
+            part = self.source.fresh(f"{local}_{key}")
+            absent = self.source.const(_ABSENT, "absent")
+            k = repr(key) if type(key) in (str, int) else self.source.const(key, "key")
+            if isinstance(node, ValueAt) and (node.value is None or isinstance(node.value, bool)):
+                self.refuse_if(f"{local}.get({k}, {absent}) is not {node.value!r}")
+                continue
+            self.source.line(f"{part} = {local}.get({k}, {absent})")
+            self.node(part, node)
+
+    def _items(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        self.tables.append(name)
+        keys = [key for key, _ in entries]
+        if not any(isinstance(key, TensorAt | TupleAt) for key in keys):
+            same = self.source.const(_same_keys, "same_keys")
+            self.refuse_if(f"not {same}({name}, {self.source.const(tuple(keys), 'keys')})")
+            plain = name
+            if type(holder.value).get is not dict.get:  # what a class makes of `get` is not asked
+                plain = self.source.fresh(f"{name}_items")
+                self.source.line(f"{plain} = {self.source.const(dict, 'dict')}({name})")
+            self._by_name(plain, entries)
+            return
+        parts = self.source.fresh(f"{name}_items")
+        self.source.line(f"{parts} = {self.source.const(_items_of, 'items_of')}({name})")
+        self.unpacked(parts, [part for key, node in entries for part in (_node(key), node)])
+
+    def _slots(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        self.tables.append(name)
+        present = dict(entries)
+        for key in table.only or ():
+            if key not in present:
+                self.refuse_if(f"hasattr({name}, {key!r})")
+                continue
+            part = self.source.fresh(f"{name}_{key}")
+            self.source.line(f"{part} = getattr({name}, {key!r}, {self.source.const(_ABSENT, 'absent')})")
+            self.node(part, present[key])
+
+    def _cells(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        cells = dict(zip(holder.value.__code__.co_freevars, holder.value.__closure__, strict=True))
+        for key, node in entries:
+            cell = self.source.const(cells[key], f"cell_{key}")
+            self.tables.append(cell)
+            part = self.source.fresh(key)
+            self.source.line(f"{part} = {cell}.cell_contents")
+            self.node(part, node)
+
+    def _globals(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        local = self.source.const(holder.value.__globals__, "module_globals")
+        for key, _ in entries:
+            self.tables.append(f"({local}, {key!r})")
+        self._by_name(local, entries)
+
+    def _partial(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        for key, node in entries:
+            part = self.source.fresh(f"{name}_{key}")
+            self.source.line(f"{part} = {name}.{key}")
+            self.node(part, node)
+
+
+def _node(key: Any) -> Node:
+    return key if isinstance(key, TensorAt | ObjectAt | TupleAt | ValueAt) else ValueAt(key)
+
+
+def _is_function(value: Any) -> bool:
+    return hasattr(value, "__globals__")
+
+
+def _same_keys(mapping: Any, keys: tuple[Any, ...]) -> bool:
+    """Whether a dict has these keys, in this order."""
+    return tuple(dict.keys(mapping)) == keys
+
+
+def _items_of(mapping: Any) -> list[Any]:
+    """Keys and values in turn."""
+    return [part for item in dict.items(mapping) for part in item]
+
+
+_ABSENT = object()
