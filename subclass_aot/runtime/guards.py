@@ -116,7 +116,7 @@ class _GuardWriter:
         const = self.source.const
         self.refuse_if(f"treespec != {const(self.arguments.treespec, 'treespec')}")
         self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
-        objects = self.objects = ObjectGuards(self.arguments, self.source, self.constant)
+        objects = self.objects = self.object_guards()
         objects.leaves()
         everything = set(range(len(self.arguments.values) + len(self.arguments.views)))
         kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
@@ -140,12 +140,18 @@ class _GuardWriter:
             self.histories()
         inputs = len(self.signature.index_map.slots)  # the leaves of views are read to be checked only
         self.source.line(f"return [{self.listing(self.outer)}], [{self.listing(self.inner[:inputs])}]")
+        del self.objects  # it has a method of this writer
         guard = self.source.build()
         guard.__source__ = "\n\n".join([guard.__source__, *self.helpers])  # type: ignore[attr-defined]
         return guard
 
     def refuse_if(self, condition: str) -> None:
         self.source.line(f"if {condition}: return None")
+
+    def object_guards(self) -> ObjectGuards:
+        """What compares objects, in the function that is written now."""
+        written = frozenset(change.path for change in self.signature.outcome.changes)
+        return ObjectGuards(self.arguments, self.source, written, self.constant)
 
     def constant(self, name: str, value: Any) -> None:
         """A Python value must be equal and of one type; what has no useful equality must be the same object.
@@ -176,7 +182,7 @@ class _GuardWriter:
         """Reads modules and what they hold in a function of its own, once. See Note [What is kept]."""
         guard = self.source
         self.source = Source("read", "leaves", "What is read once and not at each call, or None if it does not fit.")
-        outer, self.objects = self.objects, ObjectGuards(self.arguments, self.source, self.constant)
+        outer, self.objects = self.objects, self.object_guards()
         self.modules()
         self.objects.pinned()
         self.tensors(positions)

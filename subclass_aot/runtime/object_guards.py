@@ -17,6 +17,7 @@ class ObjectGuards:
     Args:
         arguments: The call that was traced.
         source: The function.
+        written: The paths of objects into which the program puts something.
         constant: Writes the comparison of an expression with a constant.
 
     Attributes:
@@ -24,8 +25,11 @@ class ObjectGuards:
         tables: Expressions of what `same_items` can compare, so that an unchanged table need not be read again.
     """
 
-    def __init__(self, arguments: Arguments, source: Source, constant: Callable[[str, Any], None]) -> None:
+    def __init__(
+        self, arguments: Arguments, source: Source, written: frozenset[str], constant: Callable[[str, Any], None]
+    ) -> None:
         self.arguments = arguments
+        self.written = written
         self.source = source
         self.constant = constant
         self.tensors: dict[int, str] = {}
@@ -80,6 +84,8 @@ class ObjectGuards:
             self.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
             if _is_function(holder.value) and node.position not in self._locals:
                 self.holder(self.source.const(holder.value, holder.path), node.position)
+        elif holder.is_bare and holder.path not in self.written:
+            self.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
         elif node.position in self._locals:
             self.refuse_if(f"{name} is not {self._locals[node.position]}")
         else:
@@ -91,7 +97,7 @@ class ObjectGuards:
         """Compares what an object in a local holds, table by table."""
         self._locals[position] = name
         holder = self.arguments.objects.holders[position]
-        for table, entries in holder.tables:
+        for table, entries in () if holder.only_grows else holder.tables:
             getattr(self, f"_{table.kind}")(name, holder, table, entries)
 
     def unpacked(self, name: str, nodes: list[Node]) -> None:

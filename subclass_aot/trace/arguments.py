@@ -220,9 +220,9 @@ class Arguments:
             own = frozenset(vars(value)) - {name for name, _ in put.get(i, ())}
             tables[id(value)] = Table("attributes", but=own)
             seen.attributes_of(value, self.path_of(i), True, ("values", i))
-        for i, leaf in enumerate(self.leaves):
+        for i, (leaf, accessor) in enumerate(zip(self.leaves, self.treespec.accessors(), strict=True)):
             if not isinstance(leaf, torch.Tensor):
-                seen.root(leaf, f"leaves[{i}]", False, ("leaves", i))
+                seen.root(leaf, _path(accessor), False, ("leaves", i))
         for root, name in zip(call, ("args", "kwargs"), strict=True):
             seen.root(root, name, False)
         for name, part in (*self.held, *self.modules):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import dis
 import enum
 import functools
 import sys
@@ -190,6 +191,8 @@ class Holder:
         steps: How to get there from the parent: a table, a key, and positions in tuples. For a root its path, and
             positions in tuples; for a tensor one of the places where it stands.
         tables: What it holds, table by table.
+        only_grows: Whether it is a list to which closures append, and with which they do nothing else. Then what stands
+            in it is no part of the signature, and it may be longer at each call.
         pinned: Whether it is the same object at each call: the function holds it, or it is a module.
     """
 
@@ -199,6 +202,12 @@ class Holder:
     steps: tuple[Any, ...]
     pinned: bool
     tables: list[tuple[Table, list[tuple[Any, Node]]]] = field(default_factory=list)
+    only_grows: bool = False
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is an object that holds nothing: a program may use it for what it is."""
+        return type(self.value) not in _CONTAINERS and not any(entries for _, entries in self.tables)
 
 
 class Objects:
@@ -273,7 +282,11 @@ class Objects:
                 self._node(value.__func__, path, parent, (*steps, "__func__"), pinned)
             return ValueAt(value)
         known = self.position_of(value)
+        only_grows = kind is list and self._only_appended_to(parent, steps)
         if known is not None:
+            if self.holders[known].only_grows and not only_grows:
+                self.holders[known].only_grows = False
+                self._later.append(known)
             return ObjectAt(known)
         tables = self._tables(value, pinned)
         if not tables:
@@ -282,7 +295,7 @@ class Objects:
             raise PlanError(_TOO_MANY.format(path=self.holders[0].path, limit=LIMIT))
         position = self._position[id(value)] = len(self.holders)
         pinned = pinned or isinstance(value, torch.nn.Module)
-        self.holders.append(Holder(path, value, parent, steps, pinned, [(t, []) for t in tables]))
+        self.holders.append(Holder(path, value, parent, steps, pinned, [(t, []) for t in tables], only_grows))
         self._later.append(position)
         if isinstance(value, torch.nn.Module):
             self.modules.append((path, value))
@@ -342,6 +355,10 @@ class Objects:
     def _fill(self, position: int) -> None:
         holder = self.holders[position]
         for table, entries in holder.tables:
+            entries.clear()
+            if holder.only_grows:
+                entries += [(key, ValueAt(value)) for key, value in table.read(holder.value)]
+                continue
             for key, value in table.read(holder.value):
                 path = holder.path + table.step(key)
                 if table.kind in ("cells", "globals"):
@@ -350,6 +367,12 @@ class Objects:
                 if isinstance(key, torch.Tensor):
                     key_node = self._node(key, f"a key of {holder.path}", position, (), holder.pinned)
                 entries.append((key_node, self._node(value, path, position, (table, key), holder.pinned)))
+
+    def _only_appended_to(self, parent: int | None, steps: tuple[Any, ...]) -> bool:
+        """Whether a list is reached by a name of a function that appends to it and does nothing else."""
+        if parent is None or len(steps) != 2 or steps[0].kind not in ("cells", "globals"):
+            return False
+        return only_appends(self.holders[parent].value.__code__, steps[1])
 
     def _tables(self, value: Any, pinned: bool) -> list[Table]:
         if isinstance(value, torch.nn.Module):
@@ -445,8 +468,10 @@ def object_tables(value: Any) -> list[Table]:
 @functools.cache
 def is_data(cls: type) -> bool:
     """Whether objects of a class are looked into: containers and what users define, not the machinery of libraries."""
-    if cls in (list, dict, set, deque, OrderedDict, defaultdict):
+    if cls in _CONTAINERS:
         return True
+    if not can_be_made(cls):  # it has more than can be seen
+        return False
     if issubclass(cls, (int, float, complex, str, bytes, frozenset, enum.Enum, BaseException)):
         return False
     if cls in (types.SimpleNamespace, argparse.Namespace) or cls.__module__ == collections.__name__:
@@ -456,6 +481,12 @@ def is_data(cls: type) -> bool:
     if top == "torch":
         return name.startswith(_TORCH_DATA)
     return top not in _MACHINERY
+
+
+def can_be_made(cls: type) -> bool:
+    """Whether what Python shows of an object is all there is, so that another can be made without the constructor."""
+    built_in = [base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE]
+    return all(base in (object, *_CONTAINERS, types.SimpleNamespace) for base in built_in)
 
 
 def _base_of(holder: Any) -> Any:
@@ -486,6 +517,18 @@ def _slots_of(cls: type) -> tuple[str, ...]:
     return tuple(names)
 
 
+@functools.cache
+def only_appends(code: types.CodeType, name: str) -> bool:
+    """Whether a function, and those inside it, use what a name stands for in `name.append(...)` alone."""
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "COPY_FREE_VARS", "MAKE_CELL")]
+    for step, after in zip(steps, [*steps[1:], None], strict=True):
+        if step.argval == name and step.opname.endswith(("DEREF", "GLOBAL", "GLOBALS", "NAME")):
+            if step.opname in ("LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME") and after is not None and after.argval in ("append", "extend"):
+                continue
+            return False
+    return all(only_appends(c, name) for c in code.co_consts if isinstance(c, types.CodeType))
+
+
 def _names_in(code: types.CodeType) -> Iterable[str]:
     """The names that a function, or one inside it, may look up among its globals."""
     names = dict.fromkeys(code.co_names)
@@ -506,6 +549,8 @@ def _is_library(function: types.FunctionType) -> bool:
     return function.__module__ is None or function.__module__.split(".")[0] in _MACHINERY | {"torch"}
 
 
+_HEAP_TYPE = 1 << 9  # in `__flags__`: a class that was made by a class statement
+_CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
 _ATOMS = frozenset({int, float, bool, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.layout,
                     torch.memory_format, torch.Size, slice, range, type(...), torch.SymInt})  # fmt: skip
 _SEALED = (type, types.ModuleType, types.BuiltinFunctionType, types.GeneratorType)

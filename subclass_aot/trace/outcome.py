@@ -21,7 +21,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import is_symbolic
-from subclass_aot.trace.objects import Objects, Pinned, Table, object_tables, same_contents
+from subclass_aot.trace.objects import Objects, Pinned, Table, can_be_made, object_tables, same_contents
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.
   Optimizers, and whoever holds the parameter, would go on with the one that was there before.
@@ -96,6 +96,7 @@ class Change:
 
     Attributes:
         object: The object, by its position among `Outcome.objects`.
+        path: Where the user finds it.
         table: Which of its tables.
         removed: Keys that are gone. If everything is put in anew, all.
         assigned: Keys and what stands there, those that are new or another; all elements of a list.
@@ -103,6 +104,7 @@ class Change:
     """
 
     object: int
+    path: str
     table: Table
     removed: tuple[Any, ...]
     assigned: tuple[tuple[Recipe, Recipe], ...]
@@ -213,7 +215,7 @@ class _Reader:
             (t, tuple((self._key(k, path), self.recipe(v, path + t.step(k))) for k, v in t.read(value))) for t in tables
         )
         if type(value) in _BUILTIN or (leaves, objects) != (len(self.leaves), len(self.objects)):
-            if not _can_be_made(type(value)):
+            if not can_be_made(type(value)):
                 raise TraceError(_NO_PICTURE.format(path=path, kind=type(value).__name__))
             return recipe
         for key, (_, other) in list(self._made.items()):
@@ -277,7 +279,7 @@ class _Reader:
             if table.kind == "_parameters" and value is not None:
                 raise MutationError(_NEW_PARAMETER.format(path=path))
             recipes.append((self._key(key, holder.path), self.recipe(value, path)))
-        return Change(self._object(position), table, removed, tuple(recipes), appended)
+        return Change(self._object(position), holder.path, table, removed, tuple(recipes), appended)
 
 
 def _id(key: Any) -> Any:
@@ -297,11 +299,4 @@ def _is_registered(value: Any) -> bool:
     return not optree.tree_is_leaf(value, none_is_leaf=True, namespace=namespace)
 
 
-def _can_be_made(cls: type) -> bool:
-    """Whether an empty object of a class can be made without its constructor."""
-    bases = [b for b in cls.__mro__ if not b.__flags__ & _HEAP_TYPE]
-    return all(b in (object, dict, list, set, *_BUILTIN) or b.__module__ in ("collections", "types") for b in bases)
-
-
-_HEAP_TYPE = 1 << 9
 _BUILTIN = frozenset({list, dict, set, OrderedDict, defaultdict, deque})
