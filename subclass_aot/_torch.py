@@ -18,13 +18,12 @@ disabled_torch_function_impl: Any = torch._C._disabled_torch_function_impl
 """Turns `__torch_function__` off for a class; else every attribute read passes through Python."""
 
 def _pytree_namespace() -> str:
-    import torch.utils._cxx_pytree  # brings what was registered with torch's pytree into optree
 
     return "torch"
 
 
 PYTREE_NAMESPACE = _pytree_namespace()
-"""Where optree knows what `torch.utils._pytree.register_pytree_node` was given. Torch's own module for it is private."""
+"""Where optree knows what `torch.utils._pytree.register_pytree_node` was given. Torch's module for it is private."""
 
 disable_current_modes: Any = torch.utils._python_dispatch._disable_current_modes
 """Runs a block outside every dispatch mode, so that the user's own modes do not see shape inference. No public form."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,7 +13,18 @@ import torch
 from subclass_aot.codegen import Source
 from subclass_aot.meta import Spec, is_symbolic, plain
 from subclass_aot.runtime.guards import MODES
-from subclass_aot.trace import Arguments, JointSignature, history_owner, storage_groups, tensors_of
+from subclass_aot.trace import (
+    HOOKS,
+    Arguments,
+    Holder,
+    JointSignature,
+    TensorAt,
+    TupleAt,
+    ValueAt,
+    history_owner,
+    storage_groups,
+    tensors_of,
+)
 
 
 def facts(
@@ -31,11 +42,11 @@ def facts(
     found["structure of the arguments"] = str(arguments.treespec)
     for name, value in zip(MODES, state, strict=True):
         found[name] = str(value)
-    for i, leaf in enumerate(arguments.leaves):
-        if not isinstance(leaf, torch.Tensor):
-            found[f"Python value {i}"] = f"{type(leaf).__name__} {_short(leaf)}"
-    for path, module in arguments.modules:
-        found[f"{path}.training"] = str(module.training)
+    for i, node in arguments.roots:
+        if isinstance(node, ValueAt) and i is not None:
+            found[f"Python value {i}"] = f"{type(node.value).__name__} {_short(node.value)}"
+    for holder in arguments.objects.holders:
+        found.update(_contents(holder))
     for place, position in zip(arguments.places, arguments.value_at, strict=True):
         path = place.path
         first = arguments.path_of(position)
@@ -135,6 +146,23 @@ def _evaluated(text: str, values: Mapping[str, int]) -> Any:
 
 def _inner(value: Any, path: str, places: Mapping[str, str]) -> str:
     return describe_tensor(value, path, places) if isinstance(value, torch.Tensor) else _short(value)
+
+
+def _contents(holder: Holder) -> Iterator[tuple[str, str]]:
+    """What an object holds: Python values by themselves, the rest by class or number."""
+    for table, entries in holder.tables:
+        if holder.only_grows or table.kind in HOOKS:
+            continue
+        for key, node in entries:
+            if table.kind == "elements" and isinstance(key, int) and key == len(entries) - 1:
+                yield f"len({holder.path})", str(len(entries))
+            path = str(key) if table.kind in ("cells", "globals") else holder.path + table.step(key)
+            if isinstance(node, ValueAt):
+                yield path, _short(node.value)
+            elif isinstance(node, TensorAt):
+                yield f"class of {path}", "a tensor"
+            elif isinstance(node, TupleAt):
+                yield f"class of {path}", node.cls.__name__
 
 
 def _families(arguments: Arguments) -> str:

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import functools
+import types
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from subclass_aot.codegen import Source
-from subclass_aot.trace import Change, Given, Leaf, Literal, New, NewObject, Outcome, Pinned, Table, Tuple, make_tuple
+from subclass_aot.trace import (
+    Change,
+    Given,
+    Leaf,
+    Literal,
+    New,
+    NewObject,
+    Outcome,
+    Pinned,
+    Table,
+    Tuple,
+    Weak,
+    make_tuple,
+)
 
 Finish = Callable[[list[Any], list[Any], list[Any], tuple[Any, ...], dict[str, Any]], Any]
 """`finish(results, values, leaves, args, kwargs)` gives what the function returns, and changes objects as it did."""
@@ -26,7 +41,7 @@ def write_finish(outcome: Outcome) -> Finish:
 class _Writer:
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
-        doc = "Gives results their structure." if outcome.is_plain else "Gives results their structure, changes objects."
+        doc = "Gives results their structure" + ("." if outcome.is_plain else ", and changes objects.")
         self.source = Source("finish", "results, values, leaves, args, kwargs", doc)
         self.objects: list[str] = []
         self.new: dict[int, str] = {}
@@ -104,6 +119,8 @@ class _Writer:
                 return parts
             make = self.source.const(functools.partial(make_tuple, recipe.cls), recipe.cls.__name__)
             return f"{make}({parts})"
+        if isinstance(recipe, Weak):
+            return f"{self.source.const(weakref.ref, 'weak')}({self.expression(recipe.target)})"
         assert isinstance(recipe, New)
         known = self.new.get(recipe.position)
         return self.made(recipe.position, self.outcome.new[recipe.position]) if known is None else known
@@ -132,7 +149,7 @@ class _Writer:
             return f"{cls}({self.source.const(new.like, 'factory')})"
         if new.cls is deque:
             return f"{cls}(maxlen={new.like})"
-        base = next(b for b in (OrderedDict, defaultdict, dict, deque, list, set, object) if issubclass(new.cls, b))
+        base = next(b for b in _BASES if issubclass(new.cls, b))
         return f"{self.source.const(base.__new__, 'new')}({cls})"
 
     def fill(self, name: str, table: Table, entries: Sequence[tuple[str, str]]) -> None:
@@ -177,6 +194,9 @@ class _Writer:
                 self.source.line(f"{self.cell(name, key.strip(chr(39)))}.cell_contents = {value}")
         else:
             self.fill(name, table, assigned)
+
+
+_BASES = (OrderedDict, defaultdict, dict, deque, list, set, types.SimpleNamespace, object)
 
 
 def _set_item(holder: Any, key: Any, value: Any) -> None:

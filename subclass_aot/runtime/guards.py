@@ -27,6 +27,7 @@ from subclass_aot.runtime.object_guards import ObjectGuards
 from subclass_aot.runtime.sizes import SizeGuards
 from subclass_aot.trace import (
     AUTOCAST_DEVICES,
+    HOOKS,
     ArgumentPlace,
     Arguments,
     HeldPlace,
@@ -186,15 +187,15 @@ class _GuardWriter:
         self.modules()
         self.objects.pinned()
         self.tensors(positions)
-        tables, self.objects = self.objects.tables, outer
+        of_objects, self.objects = self.objects.tables, outer
         order, value_of = sorted(positions), dict(self.checked)
         leaves = [leaf for i in order for leaf in self.leaves_of[i]]
         wrappers = [name for name in value_of if name not in set(leaves)]
-        parts = [self.by_value[i] for i in order], leaves, wrappers, list(dict.fromkeys(tables))
+        parts = [self.by_value[i] for i in order], leaves, wrappers, list(dict.fromkeys(of_objects))
         self.source.line(f"return {', '.join('(' + ''.join(n + ', ' for n in names) + ')' for names in parts)}")
         read, self.source = self.source, guard
 
-        tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*_CONTENTS, *_HOOKS)]
+        tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*_CONTENTS, *HOOKS)]
         kept = guard.const(Kept(read.build(), tables, self.together), "kept")
         self.helpers.append(str(read))
         items, found = guard.fresh("items"), guard.fresh("found")
@@ -264,7 +265,7 @@ class _GuardWriter:
 
     def hooks(self) -> None:
         """Hooks run while tracing; each has a number that no other hook of the process has."""
-        tables = [getattr(module, name) for _, module in self.arguments.modules for name in _HOOKS]
+        tables = [getattr(module, name) for _, module in self.arguments.modules for name in HOOKS]
         empty = tuple(t for t in tables if not t)
         if empty:
             self.refuse_if(f"any({self.source.const(empty, 'hooks')})")
@@ -478,4 +479,3 @@ def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
 
 
 _CONTENTS = ("_parameters", "_buffers", "_modules")
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")

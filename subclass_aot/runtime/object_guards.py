@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from subclass_aot.codegen import Source
-from subclass_aot.trace import Arguments, Holder, Node, ObjectAt, Table, TensorAt, TupleAt, ValueAt
+from subclass_aot.trace import HOOKS, Arguments, Holder, Node, ObjectAt, Table, TensorAt, TupleAt, ValueAt
 
 
 class ObjectGuards:
@@ -72,7 +73,11 @@ class ObjectGuards:
             self.tensors[node.number] = name
         elif isinstance(node, TupleAt):
             self.refuse_if(f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}")
-            self.unpacked(name, list(node.parts))
+            if node.cls is types.MethodType:
+                self.node(f"{name}.__self__", node.parts[0])
+                self.node(f"{name}.__func__", node.parts[1])
+            else:
+                self.unpacked(name, list(node.parts))
         else:
             self.object(name, node)
 
@@ -98,7 +103,10 @@ class ObjectGuards:
         self._locals[position] = name
         holder = self.arguments.objects.holders[position]
         for table, entries in () if holder.only_grows else holder.tables:
-            getattr(self, f"_{table.kind}")(name, holder, table, entries)
+            if table.kind in HOOKS:
+                self._by_name(f"{name}.{table.kind}", entries)
+            else:
+                getattr(self, f"_{table.kind}")(name, holder, table, entries)
 
     def unpacked(self, name: str, nodes: list[Node]) -> None:
         """Compares a sequence of as many elements."""

@@ -18,6 +18,7 @@ from subclass_aot.trace.joint import one_at_a_time as one_at_a_time
 from subclass_aot.trace.joint import trace_arguments as trace_arguments
 from subclass_aot.trace.joint import trace_joint as trace_joint
 from subclass_aot.trace.numbers import is_number as is_number
+from subclass_aot.trace.objects import HOOKS as HOOKS
 from subclass_aot.trace.objects import Holder as Holder
 from subclass_aot.trace.objects import Node as Node
 from subclass_aot.trace.objects import ObjectAt as ObjectAt
@@ -35,6 +36,7 @@ from subclass_aot.trace.outcome import New as New
 from subclass_aot.trace.outcome import NewObject as NewObject
 from subclass_aot.trace.outcome import Outcome as Outcome
 from subclass_aot.trace.outcome import Tuple as Tuple
+from subclass_aot.trace.outcome import Weak as Weak
 from subclass_aot.trace.outputs import AliasOfLeaf as AliasOfLeaf
 from subclass_aot.trace.outputs import Computed as Computed
 from subclass_aot.trace.outputs import ComputedNumbers as ComputedNumbers

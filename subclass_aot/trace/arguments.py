@@ -18,7 +18,8 @@ from subclass_aot.trace import refusals
 from subclass_aot.trace.objects import Holder, Node, Objects, Pinned, Table, parts_of
 
 NAMESPACE = _torch.PYTREE_NAMESPACE
-"""The optree namespace: what torch knows as a pytree is one here. `torch.utils._pytree.register_pytree_node` adds to it."""
+"""The optree namespace: what torch knows as a pytree is one here; `torch.utils._pytree.register_pytree_node` adds
+one."""
 
 _SCRIPTED = """{path}: {kind} is compiled by TorchScript, and keeps its tensors where Python cannot put others.
   Instead: compile the Python module that it was made of."""
@@ -204,7 +205,8 @@ class Arguments:
     def position_of(self, holder: Holder) -> int:
         """The position in `values`, or in `views` after these, of a tensor on which a program put something."""
         kind, number = holder.steps
-        return (self.held_at if kind == "held" else self.value_at)[number]
+        found: int = (self.held_at if kind == "held" else self.value_at)[number]
+        return found
 
     def seen(self, call: tuple[tuple[Any, ...], dict[str, Any]], values: Sequence[Any]) -> Objects:
         """Walks what the function sees: the arguments as `replaced` gives them, and what it holds itself.

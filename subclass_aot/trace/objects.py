@@ -38,6 +38,10 @@ _TOO_MANY = """{path}: more than {limit} Python objects are reached from here.
   Instead: pass what the function needs of it as arguments of their own."""
 
 
+_IN_SET = """{path}: a set that holds tensors. It has no order that is the same in each process.
+  Instead: pass a list, or a dict of tensors by name."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorAt:
     """A tensor, by its number among all that were found."""
@@ -55,7 +59,10 @@ class ObjectAt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TupleAt:
-    """A tuple of any class, by what it holds. It cannot change, and is rebuilt where something inside does."""
+    """A tuple of any class by what it holds, or a method by its object and its function.
+
+    It cannot change, and is rebuilt where something inside does.
+    """
 
     value: Any
     parts: tuple[Node, ...]
@@ -155,15 +162,18 @@ class Table:
         methods = dict_methods(mapping)
         now = [k for k in methods.keys(mapping) if (self.only is None or k in self.only) and k not in self.but]
         then = [k for k, _ in contents]
-        if len(now) != len(then) or any(a is not b and a != b for a, b in zip(map(_key, now), map(_key, then), strict=True)):
-            for key in now:
+        kept = set(map(_key, then))
+        stays = [k for k in now if _key(k) in kept]
+        ordered = list(map(_key, stays)) == list(map(_key, then[: len(stays)]))
+        for key in now:
+            if not ordered or _key(key) not in kept:
                 methods.__delitem__(mapping, key)
         for key, value in contents:
             methods.__setitem__(mapping, key, value)
 
     def step(self, key: Any) -> str:
         """How a path goes on from the holder to what stands at `key`."""
-        if self.kind in ("attributes", "slots", *MODULE_TABLES):
+        if self.kind in ("attributes", "slots", "partial", *MODULE_TABLES):
             return f".{key}"
         if self.kind in ("cells", "globals"):
             return f"::{key}"
@@ -277,10 +287,10 @@ class Objects:
                 return ValueAt(value)
             return TupleAt(value, parts)
         if kind is types.MethodType:
-            self._node(value.__self__, f"{path}.__self__", parent, (*steps, "__self__"), pinned)
-            if pinned:
-                self._node(value.__func__, path, parent, (*steps, "__func__"), pinned)
-            return ValueAt(value)
+            owner = self._node(value.__self__, f"{path}.__self__", parent, (*steps, "__self__"), pinned)
+            function = self._node(value.__func__, path, parent, (*steps, "__func__"), pinned)
+            both_known = isinstance(owner, ValueAt) and isinstance(function, ValueAt)
+            return ValueAt(value) if both_known else TupleAt(value, (owner, function))
         known = self.position_of(value)
         only_grows = kind is list and self._only_appended_to(parent, steps)
         if known is not None:
@@ -312,7 +322,7 @@ class Objects:
     @contextmanager
     def restored(self, modules: Iterable[torch.nn.Module]) -> Iterator[None]:
         """Gives every object, and every module of `modules`, what it held before the block; whatever happens."""
-        before = [(t, h.value, t.read(h.value)) for h in self.holders for t, _ in h.tables]
+        before = [(t, h.value, t.read(h.value)) for h in self.holders for t, _ in h.tables if t.kind not in HOOKS]
         before += [(t, module, t.read(module)) for module in modules for t in map(Table, MODULE_TABLES)]
         try:
             yield
@@ -330,6 +340,8 @@ class Objects:
         """
         for holder in self.holders:
             for table, entries in holder.tables:
+                if table.kind in HOOKS:
+                    continue
                 contents = [(self._built(key, values), self._built(node, values)) for key, node in entries]
                 if isinstance(holder.value, torch.Tensor):
                     vars(stand_in(holder)).update(contents)
@@ -366,6 +378,8 @@ class Objects:
                 key_node = key
                 if isinstance(key, torch.Tensor):
                     key_node = self._node(key, f"a key of {holder.path}", position, (), holder.pinned)
+                if table.kind == "members" and isinstance(value, torch.Tensor):
+                    raise PlanError(_IN_SET.format(path=holder.path))
                 entries.append((key_node, self._node(value, path, position, (table, key), holder.pinned)))
 
     def _only_appended_to(self, parent: int | None, steps: tuple[Any, ...]) -> bool:
@@ -376,7 +390,7 @@ class Objects:
 
     def _tables(self, value: Any, pinned: bool) -> list[Table]:
         if isinstance(value, torch.nn.Module):
-            found = [Table("attributes", but=BOOKKEEPING)]
+            found = [Table("attributes", but=BOOKKEEPING), *(Table(n) for n in HOOKS if value.__dict__.get(n))]
             return found + [Table(name) for name in MODULE_TABLES] if self._whole_modules else found
         if isinstance(value, types.FunctionType):
             return self._function_tables(value) if pinned else []
@@ -401,7 +415,7 @@ class Objects:
 def same_contents(one: list[tuple[Any, Any]], other: list[tuple[Any, Any]]) -> bool:
     """Whether two readings of a table found the very same objects at the same keys, in the same order."""
     return len(one) == len(other) and all(
-        v is w and (k is l or _key(k) == _key(l)) for (k, v), (l, w) in zip(one, other, strict=True)
+        v is w and (k is j or _key(k) == _key(j)) for (k, v), (j, w) in zip(one, other, strict=True)
     )
 
 
@@ -409,6 +423,9 @@ def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
     """A tuple of any class, from what it holds."""
     if cls is tuple:
         return tuple(parts)
+    if cls is types.MethodType:
+        owner, function = parts
+        return types.MethodType(function, owner)
     try:
         return tuple.__new__(cls, parts)
     except TypeError:  # what C functions return, such as the pair of values and indices
@@ -429,7 +446,7 @@ def parts_of(fn: Any) -> Iterator[tuple[str, Any]]:
     elif not isinstance(fn, types.BuiltinFunctionType | type):
         yield "self", fn
         if not isinstance(fn, torch.nn.Module):
-            yield "__call__", getattr(type(fn), "__call__", None)
+            yield "__call__", type(fn).__dict__.get("__call__")
 
 
 def extras_of(tensor: torch.Tensor) -> Table | None:
@@ -441,31 +458,38 @@ def extras_of(tensor: torch.Tensor) -> Table | None:
     if _torch.is_traceable_wrapper_subclass(tensor) and len(names) > len(own):
         inner, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
         parts = {name: getattr(tensor, name) for name in inner}
-        own.update(vars(type(tensor).__tensor_unflatten__(parts, context, tensor.size(), tensor.stride())))
+        unflatten = type(tensor).__tensor_unflatten__  # type: ignore[attr-defined]
+        own.update(vars(unflatten(parts, context, tensor.size(), tensor.stride())))
     return Table("attributes", but=frozenset(own)) if len(names) > len(own) else None
 
 
 def object_tables(value: Any) -> list[Table]:
     """The tables of an object that is no tensor, module or function; none if it cannot be looked into."""
     cls = type(value)
+    tables = _tables_of.get(cls)
+    if tables is None:
+        tables = _tables_of[cls] = _class_tables(cls)
+    return list(tables)
+
+
+def _class_tables(cls: type) -> tuple[Table, ...]:
     if not is_data(cls):
-        return []
+        return ()
     tables = []
-    if isinstance(value, dict):
+    if issubclass(cls, dict):
         tables.append(Table("items"))
-    elif isinstance(value, list | deque):
+    elif issubclass(cls, list | deque):
         tables.append(Table("elements"))
-    elif isinstance(value, set):
+    elif issubclass(cls, set):
         tables.append(Table("members"))
-    if cls.__dictoffset__ and isinstance(getattr(value, "__dict__", None), dict):
+    if cls.__dictoffset__:
         tables.append(Table("attributes"))
     slots = _slots_of(cls)
     if slots:
         tables.append(Table("slots", slots))
-    return tables
+    return tuple(tables)
 
 
-@functools.cache
 def is_data(cls: type) -> bool:
     """Whether objects of a class are looked into: containers and what users define, not the machinery of libraries."""
     if cls in _CONTAINERS:
@@ -505,7 +529,6 @@ def _cells(function: types.FunctionType) -> list[tuple[str, types.CellType]]:
     return found
 
 
-@functools.cache
 def _slots_of(cls: type) -> tuple[str, ...]:
     names: list[str] = []
     for base in cls.__mro__:
@@ -517,15 +540,14 @@ def _slots_of(cls: type) -> tuple[str, ...]:
     return tuple(names)
 
 
-@functools.cache
 def only_appends(code: types.CodeType, name: str) -> bool:
     """Whether a function, and those inside it, use what a name stands for in `name.append(...)` alone."""
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "COPY_FREE_VARS", "MAKE_CELL")]
     for step, after in zip(steps, [*steps[1:], None], strict=True):
         if step.argval == name and step.opname.endswith(("DEREF", "GLOBAL", "GLOBALS", "NAME")):
-            if step.opname in ("LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME") and after is not None and after.argval in ("append", "extend"):
-                continue
-            return False
+            loads = step.opname in ("LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
+            if not (loads and after is not None and after.argval in ("append", "extend")):
+                return False
     return all(only_appends(c, name) for c in code.co_consts if isinstance(c, types.CodeType))
 
 
@@ -549,6 +571,7 @@ def _is_library(function: types.FunctionType) -> bool:
     return function.__module__ is None or function.__module__.split(".")[0] in _MACHINERY | {"torch"}
 
 
+_tables_of: weakref.WeakKeyDictionary[type, tuple[Table, ...]] = weakref.WeakKeyDictionary()
 _HEAP_TYPE = 1 << 9  # in `__flags__`: a class that was made by a class statement
 _CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
 _ATOMS = frozenset({int, float, bool, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.layout,
@@ -560,6 +583,9 @@ _MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "col
 _TORCH_DATA = ("torch.optim", "torch.nn", "torch.distributions", "torch.amp", "torch.testing")
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 """The tables of every module that hold tensors and modules."""
+
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""The tables of every module that hold functions which run when it is called."""
 
 BOOKKEEPING = frozenset(vars(torch.nn.Module())) - {"training"}
 """What stands in the `__dict__` of every module, and says nothing of what this one computes."""

@@ -10,6 +10,7 @@ that at each call.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import is_symbolic
-from subclass_aot.trace.objects import Objects, Pinned, Table, can_be_made, object_tables, same_contents
+from subclass_aot.trace.objects import HOOKS, Objects, Pinned, Table, can_be_made, object_tables, same_contents
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.
   Optimizers, and whoever holds the parameter, would go on with the one that was there before.
@@ -68,6 +69,13 @@ class New:
     position: int
 
 
+@dataclass(frozen=True, slots=True)
+class Weak:
+    """A weak reference to an object."""
+
+    target: Any
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
     """A Python value that is the same at each call."""
@@ -75,7 +83,7 @@ class Literal:
     value: Any
 
 
-Recipe = Leaf | Given | Tuple | New | Literal
+Recipe = Leaf | Given | Tuple | New | Weak | Literal
 
 
 @dataclass(slots=True, eq=False)
@@ -174,6 +182,9 @@ class _Reader:
             return Given(self._object(position))
         if isinstance(value, tuple):
             return self._tuple(value, path)
+        if type(value) is weakref.ref:
+            target = self.recipe(value(), path)
+            return Literal(value) if isinstance(target, Literal) else Weak(target)
         if id(value) in self._made:
             known = self._made[id(value)][1]
             if known is None:
@@ -250,6 +261,8 @@ class _Reader:
         """What stands elsewhere in the objects of the call, or is another than before."""
         for position, holder in enumerate(self.seen.holders):
             for table, entries in holder.tables:
+                if table.kind in HOOKS:
+                    continue
                 before = [(self._seen(k), self._seen(node)) for k, node in entries]
                 now = table.read(holder.value)
                 if not same_contents(before, now) and not _same_values(before, now):
@@ -289,8 +302,8 @@ def _id(key: Any) -> Any:
 def _same_values(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
     """Whether what differs are equal numbers or strings: other objects, but nobody can tell."""
     return len(before) == len(now) and all(
-        _id(k) == _id(l) and (v is w or type(v) is type(w) and type(v) in (int, str, bytes, bool) and v == w)
-        for (k, v), (l, w) in zip(before, now, strict=True)
+        _id(k) == _id(j) and (v is w or type(v) is type(w) and type(v) in (int, str, bytes, bool) and v == w)
+        for (k, v), (j, w) in zip(before, now, strict=True)
     )
 
 

@@ -12,7 +12,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from subclass_aot import Int8Weight, QuantAwareWeight, TwoTensor, aot_compile
-from subclass_aot.errors import TraceError
 from subclass_aot.testing import difference
 
 
@@ -168,12 +167,15 @@ def test_modules_among_the_arguments() -> None:
     assert len(compiled.recompiles) == 1, "another module is another signature"
 
 
-def test_a_module_inside_the_function_is_an_error_with_the_way_out() -> None:
+def test_a_module_that_a_function_closes_over_brings_its_tensors() -> None:
     layer = nn.Linear(3, 2)
     compiled = aot_compile(lambda x: layer(x))
-    with pytest.raises(TraceError, match="Instead: pass it as an argument, compile the module that owns it"):
-        compiled(torch.ones(1, 3))
-    assert isinstance(layer.weight, nn.Parameter) and layer(torch.ones(1, 3)).shape == (1, 2)
+    compiled(torch.ones(1, 3)).sum().backward()
+    assert isinstance(layer.weight, nn.Parameter) and layer.weight.grad is not None
+    assert torch.equal(layer.weight.grad, torch.ones(2, 3))
+    with torch.no_grad():
+        layer.weight.zero_()
+    assert torch.equal(compiled(torch.ones(1, 3)), layer.bias[None]) and not compiled.recompiles
 
 
 def test_methods_and_bound_functions() -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from subclass_aot import TwoTensor, aot_compile, trace_joint
-from subclass_aot.errors import MutationError, PlanError
+from subclass_aot.errors import PlanError
 from subclass_aot.trace import Arguments
 
 Point = namedtuple("Point", ["x", "y"])
@@ -61,34 +61,30 @@ class Options:
 
 
 @pytest.mark.parametrize("hidden", [torch.ones(2), TwoTensor(torch.ones(2), torch.ones(2)), [{"deep": torch.ones(2)}]])
-def test_a_tensor_hidden_in_a_dataclass_is_an_error(hidden: Any) -> None:
-    for call in (trace_joint, lambda fn, *args: aot_compile(fn)(*args)):
-        with pytest.raises(PlanError) as caught:
-            call(lambda x, options: x * options.scale, torch.ones(2), [Options(2.0, hidden)])
-        message = str(caught.value)
-        assert message.startswith("args[1][0]: this Options holds a tensor (in 'bias'), but it is passed as one Python")
-        assert 'optree.register_pytree_node(Options, ..., namespace="subclass_aot")' in message
+def test_a_tensor_in_a_dataclass_is_found(hidden: Any) -> None:
+    (place,) = Arguments.of(total, (1, [Options(2.0, hidden)]), {}).places
+    assert place.path.startswith("args[1][0].bias")
 
 
 def test_a_tensor_in_a_set_is_an_error() -> None:
-    with pytest.raises(PlanError, match=r"kwargs\['xs'\]: this set holds a tensor \(in 'its elements'\)"):
+    with pytest.raises(PlanError, match=r"kwargs\['xs'\]: a set that holds tensors"):
         trace_joint(total, xs={torch.ones(2)})
 
 
-def test_containers_registered_with_our_namespace_are_taken_apart() -> None:
+def test_containers_that_torch_knows_are_taken_apart() -> None:
     class Box:
         def __init__(self, inside: Any) -> None:
             self.inside = inside
 
     optree.register_pytree_node(
-        Box, lambda box: ((box.inside,), None), lambda _, inside: Box(*inside), namespace="subclass_aot"
+        Box, lambda box: ((box.inside,), None), lambda _, inside: Box(*inside), namespace="torch"
     )
     try:
         compiled = aot_compile(lambda box: Box(box.inside * 2))
         assert torch.equal(compiled(Box(torch.ones(2))).inside, torch.full((2,), 2.0))
         assert compiled(Box(torch.zeros(2))).inside.sum() == 0 and not compiled.recompiles
     finally:
-        optree.unregister_pytree_node(Box, namespace="subclass_aot")
+        optree.unregister_pytree_node(Box, namespace="torch")
 
 
 def test_modules_get_their_own_back() -> None:
@@ -101,8 +97,7 @@ def test_modules_get_their_own_back() -> None:
         assert model[0].weight is twins[1]
     with pytest.raises(ZeroDivisionError), arguments.replaced(twins):
         raise ZeroDivisionError
-    with pytest.raises(MutationError, match="self.1.running_mean is another tensor after the call than before"):
-        with arguments.replaced(twins):
-            model[1].running_mean = torch.ones(2)
+    with arguments.replaced(twins):
+        model[1].running_mean = torch.ones(2)
     after = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     assert list(after) == list(before) and all(after[name] is before[name] for name in before)

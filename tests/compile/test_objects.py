@@ -1,0 +1,586 @@
+"""Objects, containers and the state of modules: read like arguments, and afterwards what eager makes of them."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import copy
+import functools
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import optree
+import pytest
+import torch
+from torch import nn
+
+from subclass_aot import Int8Weight, TwoTensor, aot_compile
+from subclass_aot.errors import MutationError, PlanError
+
+
+class Cache:
+    """As many models have one: it grows."""
+
+    def __init__(self) -> None:
+        self.keys: list[torch.Tensor] = []
+        self.seen = 0
+        self.last: Any = None
+
+    def update(self, k: torch.Tensor) -> torch.Tensor:
+        self.keys.append(k)
+        self.seen += k.shape[0]
+        self.last = k * 2
+        return torch.cat(self.keys)
+
+
+class Slotted:
+    __slots__ = ("value", "other")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+    scale: float = 2.0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Frozen:
+    x: Any
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+class Numbers(list):  # type: ignore[type-arg]
+    pass
+
+
+class Named(dict):  # type: ignore[type-arg]
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.changes = getattr(self, "changes", 0) + 1
+
+
+class Node:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+        self.children: list[Node] = []
+        self.parent: Any = None
+
+    def add(self, child: Node) -> None:
+        self.children.append(child)
+        child.parent = weakref.ref(self)
+
+
+def shown(value: Any, memo: dict[int, int] | None = None) -> Any:
+    """A value as something that can be compared: classes, contents, which objects are the same."""
+    memo = {} if memo is None else memo
+    if isinstance(value, torch.Tensor):
+        extra = {k: shown(v, memo) for k, v in vars(value).items() if k not in ("a", "b")}
+        inner = [shown(value.a), shown(value.b)] if isinstance(value, TwoTensor) else value.detach().tolist()
+        return type(value).__name__, inner, value.requires_grad, value.is_leaf, extra
+    if isinstance(value, weakref.ref):
+        return "ref", shown(value(), memo)
+    if id(value) in memo and not isinstance(value, str | int | float | tuple | type(None)):
+        return "again", memo[id(value)]
+    memo[id(value)] = len(memo)
+    name = type(value).__name__
+    parts: list[Any] = []
+    if isinstance(value, dict):
+        parts += [(k, shown(v, memo)) for k, v in value.items()]
+    elif isinstance(value, list | tuple | collections.deque):
+        parts += [shown(v, memo) for v in value]
+    elif isinstance(value, set):
+        parts += sorted(value)
+    if hasattr(value, "__dict__") and not isinstance(value, type | types.FunctionType):
+        parts += [(k, shown(v, memo)) for k, v in vars(value).items()]
+    if isinstance(value, Slotted):
+        parts += [(k, shown(getattr(value, k), memo)) for k in Slotted.__slots__ if hasattr(value, k)]
+    return (name, parts) if parts else (name, repr(value) if not hasattr(value, "__dict__") else "")
+
+
+def agree(program: Callable[..., Any], make: Callable[[], tuple[Any, ...]], calls: int = 3, recompiles: int = 0) -> Any:
+    """Calls both on arguments of their own, several times; results and arguments must be equal afterwards."""
+    compiled = aot_compile(program)
+    for _ in range(calls):
+        eager_args, args = make(), make()
+        expected, got = program(*eager_args), compiled(*args)
+        assert shown((got, args)) == shown((expected, eager_args))
+    assert len(compiled.recompiles) == recompiles, compiled.recompiles
+    return compiled
+
+
+def ones(*size: int) -> torch.Tensor:
+    return torch.ones(*size)
+
+
+def two(*size: int) -> TwoTensor:
+    return TwoTensor(torch.ones(*size), torch.full(size, 2.0))
+
+
+def appends(x: Any, cache: Any) -> Any:
+    cache.append(x * 2)
+    return x + len(cache)
+
+
+def assigns(x: Any, batch: Any) -> Any:
+    batch["labels"] = x * 2
+    batch["ids"] = batch.pop("x") + 1
+    return batch
+
+
+def orders(x: Any, batch: Any) -> None:
+    first = batch.pop("a")
+    batch["a"] = first
+
+
+def pops(x: Any, xs: Any) -> Any:
+    last = xs.pop()
+    xs.insert(0, x)
+    xs.reverse()
+    return last
+
+
+def updates(x: Any, cache: Any) -> Any:
+    return cache.update(x), cache
+
+
+def slots(x: Any, s: Any) -> Any:
+    s.other, s.value = s.value * x, x
+    return s
+
+
+def new_objects(x: Any, y: Any) -> Any:
+    cache = Cache()
+    cache.update(x)
+    both = [cache, {"again": cache}]
+    return both, Batch(x + y), Frozen((x * 2,)), Slotted(x), types.SimpleNamespace(a=x - 1), Named(a=x * 3)
+
+
+def holds_itself(x: Any, y: Any) -> Any:
+    found: list[Any] = [x * 2]
+    found.append(found)
+    return found
+
+
+def tree(x: Any, node: Any) -> Any:
+    node.add(Node(x * 2))
+    return node.children[-1].parent().x + x
+
+
+def given_objects(x: Any, cache: Any) -> Any:
+    return {"cache": cache, "keys": cache.keys, "more": [cache.keys]}
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = {
+    "append": (appends, lambda: (ones(2), [ones(1)])),
+    "append to an empty list": (appends, lambda: (ones(2), [])),
+    "append a wrapper": (appends, lambda: (two(2), [1, "a"])),
+    "append to a deque": (appends, lambda: (ones(2), collections.deque([ones(1), 3], maxlen=2))),
+    "append to a list of a class": (appends, lambda: (ones(2), Numbers([ones(1)]))),
+    "dict": (assigns, lambda: (ones(2), {"x": two(3), "n": 1})),
+    "OrderedDict": (assigns, lambda: (ones(2), collections.OrderedDict(x=two(3), n=1))),
+    "defaultdict": (assigns, lambda: (ones(2), collections.defaultdict(list, x=two(3), n=1))),
+    "UserDict": (assigns, lambda: (ones(2), collections.UserDict(x=two(3), n=1))),
+    "dict of a class": (assigns, lambda: (ones(2), Named(x=two(3), n=1))),
+    "order of a dict": (orders, lambda: (ones(2), {"a": ones(1), "b": ones(2)})),
+    "pop": (pops, lambda: (ones(2), [ones(1), two(2), "a"])),
+    "nested containers": (lambda x, t: t[0]["xs"][0].append(x), lambda: (ones(2), ({"xs": ([ones(1)],)}, 3))),
+    "object": (updates, lambda: (ones(2), Cache())),
+    "object with a wrapper": (updates, lambda: (two(2), Cache())),
+    "objects in a list": (lambda x, c: updates(x, c[1]), lambda: (ones(2), [1, Cache()])),
+    "slots": (slots, lambda: (ones(2), Slotted(two(2)))),
+    "namespace": (lambda x, n: setattr(n, "y", n.x * x), lambda: (ones(2), types.SimpleNamespace(x=two(2)))),
+    "empty namespace": (lambda x, n: setattr(n, "y", x * 2), lambda: (ones(2), types.SimpleNamespace())),
+    "arguments of a command line": (lambda x, n: x * n.scale, lambda: (ones(2), argparse.Namespace(scale=3.0))),
+    "dataclass": (lambda x, b: b.extra.update(y=b.x * b.scale), lambda: (ones(2), Batch(two(2)))),
+    "frozen dataclass": (lambda x, f: f.x[0] * x, lambda: (ones(2), Frozen([two(2)]))),
+    "named tuple": (lambda x, p: Point(p.y * x, p), lambda: (ones(2), Point(1, two(2)))),
+    "what torch returns": (lambda x, y: torch.return_types.max((x.max(0)[0], y)), lambda: (ones(2), ones(3))),
+    "new objects": (new_objects, lambda: (ones(2), two(2))),
+    "a list in itself": (holds_itself, lambda: (ones(2), two(2))),
+    "weak references": (tree, lambda: (ones(2), Node(ones(2)))),
+    "objects of the call": (given_objects, lambda: (ones(2), Cache())),
+    "deleted": (lambda x, n: delattr(n, "x"), lambda: (ones(2), types.SimpleNamespace(x=two(2), y=3))),
+    "set": (lambda x, s: s.add(3), lambda: (ones(2), {1, 2})),
+    "attribute of a tensor": (lambda x, y: setattr(x, "scale", y * 2), lambda: (ones(2), two(2))),
+    "attribute of a wrapper": (lambda x, y: setattr(y, "note", (x * 2, "a")), lambda: (ones(2), two(2))),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_in_eager_mode(name: str) -> None:
+    agree(*PROGRAMS[name])
+
+
+def test_a_cache_over_many_steps() -> None:
+    """One cache, in and out: gradients go through what was put there by earlier calls."""
+
+    def step(x: Any, cache: Cache) -> Any:
+        return cache.update(x).sum() * x
+
+    compiled = aot_compile(step)
+    w, v = ones(2).requires_grad_(), ones(2).requires_grad_()
+    one, other = Cache(), Cache()
+    for _ in range(4):
+        expected, got = step(w * 2, one), compiled(v * 2, other)
+        torch.testing.assert_close(got, expected)
+        assert shown(one) == shown(other)
+    expected.sum().backward()
+    got.sum().backward()
+    assert w.grad is not None and v.grad is not None and torch.equal(w.grad, v.grad)
+    compiled(v * 2, Cache())
+    before = len(compiled.recompiles)
+    for _ in range(2):
+        compiled(v * 2, Cache())
+    assert len(compiled.recompiles) == before
+
+
+def test_what_torch_knows_as_a_pytree() -> None:
+    class Output(collections.OrderedDict):  # type: ignore[type-arg]
+        pass
+
+    class Box:
+        def __init__(self, inside: Any) -> None:
+            self.inside = inside
+
+    register = torch.utils._pytree.register_pytree_node
+    register(Output, lambda d: (list(d.values()), list(d)), lambda v, k: Output(zip(k, v, strict=True)))
+    register(Box, lambda b: ([b.inside], None), lambda parts, _: Box(*parts))
+    agree(lambda x, o: Output(y=o["x"] * x, box=Box(x)), lambda: (ones(2), Output(x=two(2))))
+    agree(lambda x, b: b.inside.append(x), lambda: (ones(2), Box([two(2)])))
+    agree(lambda x, b: setattr(b, "inside", b.inside * x), lambda: (ones(2), Box(two(2))))
+
+
+def test_a_new_object_of_the_same_shape_is_no_recompile_and_another_is() -> None:
+    compiled = aot_compile(lambda x, b: x * b.x * b.scale)
+    for scale, size, recompiles in ((2.0, 2, 0), (2.0, 2, 0), (3.0, 2, 1), (2.0, 2, 1)):
+        batch = Batch(torch.full((size,), 5.0), scale)
+        assert torch.equal(compiled(ones(2), batch), 5 * scale * ones(2))
+        assert len(compiled.recompiles) == recompiles
+    assert "args[1].scale: 2.0 before, 3.0 now" in compiled.recompiles[0]
+    compiled(ones(2), Batch(ones(2), extra={"a": 1}))
+    assert "args[1].extra" in compiled.recompiles[1]
+
+
+def test_objects_are_told_apart() -> None:
+    """Two places that hold one object, and two that hold two."""
+
+    def program(x: Any, a: Any, b: Any) -> Any:
+        a.last = x * 2
+        return b.last
+
+    compiled = aot_compile(program)
+    one, other = Cache(), Cache()
+    one.last = other.last = ones(2)
+    assert torch.equal(compiled(ones(2), one, other), ones(2))
+    assert torch.equal(compiled(ones(2), one, one), 2 * ones(2))
+    fresh = Cache()
+    fresh.last = ones(2)
+    assert torch.equal(compiled(ones(2), one, fresh), ones(2)) and len(compiled.recompiles) == 1
+
+
+class Stateful(nn.Module):
+    def __init__(self, program: Callable[..., Any]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(ones(2))
+        self.register_buffer("average", torch.zeros(2))
+        self.scale = 3.0
+        self.name = "a"
+        self.sizes = (2, "b")
+        self.mask = ones(2)
+        self.options = types.SimpleNamespace(on=False, table={"a": 1})
+        self.history: list[Any] = []
+        self.program = program
+
+    def forward(self, x: Any) -> Any:
+        return self.program(self, x)
+
+
+def average(m: Any, x: Any) -> Any:
+    m.average = 0.5 * m.average + x.detach()
+    return x * m.average * m.weight
+
+
+def last(m: Any, x: Any) -> Any:
+    m.last = x * m.weight
+    return m.last * 2
+
+
+def remembers(m: Any, x: Any) -> Any:
+    m.history = [*m.history[-1:], x.detach() * 2]
+    return m.history[0] * x
+
+
+def counts(m: Any, x: Any) -> Any:
+    m.steps = getattr(m, "steps", 0) + 1
+    return x * m.steps
+
+
+def switches(m: Any, x: Any) -> Any:
+    m.eval()
+    return x * 2 if m.training else x * 3
+
+
+@pytest.mark.parametrize("program", [average, last, remembers, counts, switches], ids=lambda p: p.__name__)
+def test_what_a_module_assigns_is_repeated_at_each_call(program: Callable[..., Any]) -> None:
+    model, other = Stateful(program), Stateful(program)
+    compiled = aot_compile(other)
+    for i in range(5):
+        x = torch.full((2,), float(i + 1))
+        expected, got = model(x), compiled(x)
+        torch.testing.assert_close(got, expected)
+        theirs = {k: v for k, v in vars(model).items() if k not in ("_parameters", "_modules")}
+        ours = {k: v for k, v in vars(other).items() if k not in ("_parameters", "_modules")}
+        assert shown(ours) == shown(theirs)
+    if program is not counts:
+        assert len(compiled.recompiles) <= 2, compiled.recompiles
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "scale": lambda m: setattr(m, "scale", 5.0),
+    "name": lambda m: setattr(m, "name", "b"),
+    "sizes": lambda m: setattr(m, "sizes", (2, "c")),
+    "options": lambda m: setattr(m.options, "on", True),
+    "table": lambda m: m.options.table.update(a=2),
+    "history": lambda m: m.history.append(7),
+    "a new attribute": lambda m: setattr(m, "fresh", 11),
+}
+
+
+def reads(m: Any, x: Any) -> Any:
+    number = m.scale + len(m.name) + ord(m.name) + len(m.history) + m.options.on + m.options.table["a"]
+    return x * (number + getattr(m, "fresh", 0) + ord(m.sizes[1])) * m.mask
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_state_of_a_module_is_part_of_the_signature(change: str) -> None:
+    model = Stateful(reads)
+    compiled = aot_compile(model)
+    for _ in range(2):
+        assert torch.equal(compiled(ones(2)), model(ones(2)))
+    CHANGES[change](model)
+    for _ in range(2):
+        assert torch.equal(compiled(ones(2)), model(ones(2)))
+    assert len(compiled.recompiles) == 1
+    assert "self." in compiled.recompiles[0]
+
+
+def test_a_tensor_of_a_module_that_is_no_buffer() -> None:
+    model = Stateful(reads)
+    compiled = aot_compile(model)
+    for value in (1.0, 2.0, 3.0):
+        model.mask = torch.full((2,), value)
+        assert torch.equal(compiled(ones(2)), model(ones(2)))
+    assert not compiled.recompiles
+    model.mask.zero_()
+    assert not compiled(ones(2)).any()
+
+
+def test_dropout_and_normalization() -> None:
+    model = nn.Sequential(nn.Dropout(0.0), nn.BatchNorm1d(3))
+    compiled = aot_compile(model)
+    compiled(torch.rand(4, 3))
+    model[0].p, model[1].momentum = 1.0, 1.0
+    x = torch.rand(4, 3)
+    assert torch.equal(compiled(x), model[1].bias.expand(4, 3)) and len(compiled.recompiles) == 1
+    assert torch.equal(model[1].running_mean, torch.zeros(3))
+
+
+def test_bound_methods() -> None:
+    model = nn.Linear(2, 3)
+    compiled = aot_compile(model.forward)
+    compiled(ones(1, 2)).sum().backward()
+    assert model.weight.grad is not None and torch.equal(model.weight.grad, ones(3, 2))
+
+    class Trainer:
+        def __init__(self) -> None:
+            self.model, self.losses, self.scale = nn.Linear(2, 1), [], 2.0
+
+        def loss(self, x: Any) -> Any:
+            self.latest = self.model(x).sum() * self.scale
+            return self.latest
+
+    trainer = Trainer()
+    step = aot_compile(trainer.loss)
+    step(ones(1, 2)).backward()
+    assert torch.equal(trainer.model.weight.grad, 2 * ones(1, 2))
+    trainer.scale = 5.0
+    assert torch.equal(step(ones(1, 2)), trainer.loss(ones(1, 2))) and trainer.latest.requires_grad
+
+
+def test_what_a_function_closes_over() -> None:
+    model, weight, table, seen = nn.Linear(2, 2), ones(2).requires_grad_(), {"a": two(2)}, []
+    scale = 2.0
+
+    def inner(x: Any) -> Any:
+        seen.append(x.detach())
+        return model(x) * weight
+
+    def program(x: Any) -> Any:
+        table["b"] = table["a"] * scale
+        return inner(x).sum()
+
+    compiled = aot_compile(program)
+    for i in range(3):
+        compiled(ones(1, 2) * i).backward()
+        assert len(seen) == i + 1 and torch.equal(seen[i], ones(1, 2) * i)
+    assert weight.grad is not None and model.weight.grad is not None
+    assert torch.equal(table["b"].a, 2 * ones(2))
+    assert len(compiled.recompiles) <= 1  # `b` was not there at first
+    scale = 3.0
+    compiled(ones(1, 2))
+    assert torch.equal(table["b"].a, 3 * ones(2))
+
+
+def test_partial_functions_and_callable_objects() -> None:
+    weight = ones(2).requires_grad_()
+    compiled = aot_compile(functools.partial(torch.mul, weight))
+    compiled(ones(2)).sum().backward()
+    assert weight.grad is not None
+
+    class Layer:
+        def __init__(self) -> None:
+            self.weight = ones(2).requires_grad_()
+
+        def __call__(self, x: Any) -> Any:
+            return x * self.weight
+
+    layer = Layer()
+    aot_compile(layer)(ones(2)).sum().backward()
+    assert layer.weight.grad is not None
+
+
+GLOBAL_MODEL = nn.Linear(2, 2)
+GLOBAL_SCALE = 2.0
+
+
+def uses_globals(x: Any) -> Any:
+    return GLOBAL_MODEL(x) * GLOBAL_SCALE
+
+
+def test_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = aot_compile(uses_globals)
+    compiled(ones(1, 2)).sum().backward()
+    assert GLOBAL_MODEL.weight.grad is not None
+    monkeypatch.setitem(uses_globals.__globals__, "GLOBAL_SCALE", 3.0)
+    assert torch.equal(compiled(ones(1, 2)), uses_globals(ones(1, 2)))
+
+
+def test_attributes_of_parameters() -> None:
+    class Quantized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, 2))
+            self.weight.state = types.SimpleNamespace(scale=torch.full((2,), 3.0), bits=4)
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.weight * self.weight.state.scale * self.weight.state.bits
+
+    model = Quantized()
+    compiled = aot_compile(model)
+    assert torch.equal(compiled(ones(2, 2)), model(ones(2, 2)))
+    model.weight.state.scale = torch.zeros(2)
+    assert not compiled(ones(2, 2)).any() and not compiled.recompiles
+    model.weight.state.bits, model.weight.state.scale = 8, ones(2)
+    assert torch.equal(compiled(ones(2, 2)), model(ones(2, 2))) and len(compiled.recompiles) == 1
+
+
+def test_hooks_that_keep_features() -> None:
+    model, features = nn.Sequential(nn.Linear(2, 3), nn.ReLU()), {}
+
+    def keep(module: Any, args: Any, result: Any) -> None:
+        features["first"] = result
+
+    model[0].register_forward_hook(keep)
+    compiled = aot_compile(model)
+    for i in range(3):
+        x = torch.full((1, 2), float(i))
+        compiled(x)
+        torch.testing.assert_close(features["first"], torch.nn.functional.linear(x, model[0].weight, model[0].bias))
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "a new parameter": (
+        lambda: aot_compile(Stateful(lambda m, x: setattr(m, "weight", nn.Parameter(x))))(ones(2)),
+        MutationError, "self.weight: the function assigns another parameter",
+    ),
+    "a new module": (
+        lambda: aot_compile(Stateful(lambda m, x: setattr(m, "layer", nn.Linear(2, 2))))(ones(2)),
+        MutationError, "self.layer: the function makes a module",
+    ),
+    "a lazy module": (
+        lambda: aot_compile(nn.LazyLinear(3))(ones(1, 2)), PlanError, "self: a parameter of a lazy module",
+    ),
+    "TorchScript": (
+        lambda: aot_compile(torch.jit.trace(nn.Linear(2, 2), ones(1, 2)))(ones(1, 2)), PlanError, "by TorchScript",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:.*(torch.jit|Lazy).*")
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
+    call, kind, message = REFUSED[name]
+    with pytest.raises(kind, match=message) as caught:
+        call()
+    assert "Instead:" in str(caught.value)
+
+
+def test_everything_is_as_before_after_an_error() -> None:
+    def program(x: Any, cache: Any, xs: Any) -> Any:
+        cache.update(x)
+        xs.append(x)
+        model.scale = 4.0
+        raise ZeroDivisionError
+
+    model = Stateful(reads)
+    cache, xs = Cache(), [ones(1)]
+    cache.update(ones(1))
+    before = shown((cache, xs)), dict(vars(model))
+    with pytest.raises(ZeroDivisionError):
+        aot_compile(program)(ones(2), cache, xs)
+    assert (shown((cache, xs)), dict(vars(model))) == before
+
+
+def test_quantized_weights_in_objects() -> None:
+    weight = Int8Weight.from_float(torch.randn(4, 3))
+    holder = types.SimpleNamespace(weights=[weight], out=None)
+
+    def program(x: Any, holder: Any) -> None:
+        holder.out = torch.nn.functional.linear(x, holder.weights[0])
+
+    compiled = aot_compile(program)
+    for _ in range(2):
+        x = torch.randn(2, 3)
+        compiled(x, holder)
+        torch.testing.assert_close(holder.out, torch.nn.functional.linear(x, weight))
+
+
+def test_copies_of_a_module_with_state() -> None:
+    model = Stateful(average)
+    model.forward = aot_compile(functools.partial(Stateful.forward, model))  # type: ignore[method-assign]
+    model(ones(2))
+    assert model.average.sum() == 2
+    twin = copy.deepcopy(model.average)
+    assert torch.equal(twin, ones(2))
+
+
+def test_tensors_that_are_not_read_cost_nothing_wrong() -> None:
+    """What an object holds beside what the program reads may overlap, be views, or require grad."""
+    base = torch.ones(4, requires_grad=True)
+    holder = types.SimpleNamespace(base=base, part=base[:2], whole=base * 1)
+    compiled = aot_compile(lambda x, h: x * h.part)
+    out = compiled(ones(2), holder)
+    out.sum().backward()
+    assert base.grad is not None and base.grad.tolist() == [1, 1, 0, 0]
+    assert optree.tree_leaves([out])
