@@ -15,6 +15,7 @@ from subclass_aot.meta.spec import Spec as Spec
 from subclass_aot.meta.stream import MetaTensor as MetaTensor
 from subclass_aot.meta.stream import Stream as Stream
 from subclass_aot.meta.stream import blank as blank
+from subclass_aot.meta.stream import is_over as is_over
 from subclass_aot.meta.stream import root as root
 from subclass_aot.meta.stream import run as run
 from subclass_aot.meta.symbols import Bounds as Bounds

@@ -39,6 +39,13 @@ _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor ha
   Instead: call it outside the traced function, or put what needs the memory into a custom operator."""
 
 
+_OVER = """{operator} is given a tensor that belongs to a trace that is over, and has no data.
+  Your line:  {line}
+  The tensor: {tensor}
+  It was kept while a function was traced, in a place that a later call does not fill again.
+  Instead: return it from the function, or keep it in an attribute of an argument or of a module that is compiled."""
+
+
 class MetaTensor(torch.Tensor):
     """A tensor without data: it has a `Spec`, takes part in autograd, and costs no memory and no arithmetic.
 
@@ -61,7 +68,7 @@ class MetaTensor(torch.Tensor):
     base: MetaTensor | None
     """The tensor whose storage this one shares, if it was made as a view."""
     tag: Any
-    """Belongs to the listener."""
+    """Belongs to the listener; None where there is none. One whose `graph` says `is_over` is of a finished trace."""
 
     def __new__(cls, tensor: torch.Tensor, device: str | torch.device | None = None) -> MetaTensor:
         return blank(Spec.of(tensor, torch.device(device) if device is not None else None))
@@ -82,6 +89,14 @@ class MetaTensor(torch.Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         if not (_LEAF_TYPES.issuperset(types) or only_leaves(types)):
             return NotImplemented
+        for a in args:
+            if type(a) is MetaTensor:
+                if a.tag is not None:
+                    _refuse_if_over(func, a)
+            elif type(a) is list:
+                for b in a:
+                    if type(b) is MetaTensor and b.tag is not None:
+                        _refuse_if_over(func, b)
         return run(_PHYSICAL.get(func, func), args, kwargs or {})
 
     @property
@@ -290,8 +305,18 @@ def blank(spec: Spec) -> MetaTensor:
     """A new leaf with `spec` and a storage of its own."""
     leaf: MetaTensor = _make(MetaTensor, *spec._blank_args)
     leaf.spec = spec
-    leaf.base = None
+    leaf.base = leaf.tag = None
     return leaf
+
+
+def is_over(value: Any) -> bool:
+    """Whether a value is a tensor of a trace that is over."""
+    return isinstance(value, MetaTensor) and getattr(getattr(value.tag, "graph", None), "is_over", False)
+
+
+def _refuse_if_over(func: Any, leaf: MetaTensor) -> None:
+    if is_over(leaf):
+        raise TraceError(_OVER.format(operator=func, line=user_line(), tensor=leaf))
 
 
 def root(leaf: MetaTensor) -> MetaTensor:

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.errors import TraceError
 from subclass_aot.flatten import ValueMeta
-from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, blank, is_symbolic
+from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, blank, is_over, is_symbolic
+from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments
 from subclass_aot.trace.dynamic import DynamicSizes, plan_of_twins, symbolic_twins
 from subclass_aot.trace.families import TracedViews
@@ -85,6 +87,8 @@ class TracedInputs:
         self.leaves: list[Any] = list(self._patterns)
         for number, slot in enumerate(self.graph_slots, 1):
             pattern, real = self._patterns[slot], self.real_leaves[slot]
+            if is_over(real):
+                raise TraceError(refusals.OVER.format(path=self.meaning(slot)))
             if is_symbolic(pattern):
                 recorder.number_placeholder(f"primals_{number}", pattern, self.meaning(slot))
                 continue

@@ -26,6 +26,7 @@ from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.history import foreign_leaf, undisturbed
 from subclass_aot.trace.inputs import TracedInputs
+from subclass_aot.trace.leaks import check_leaks
 from subclass_aot.trace.objects import Objects
 from subclass_aot.trace.outcome import read_outcome
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
@@ -150,6 +151,21 @@ class _Trace:
         self.paths_of_views = arguments.paths_of_views
 
     def run(self, arguments: Arguments) -> JointTrace:
+        graph = self.recorder.graph
+        try:
+            self.record(arguments)
+            trace = self.finish()
+        finally:
+            graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
+        self.inputs.forget_call()
+        self.recorder.forget_tensors()
+        check_leaks(self.recorder.made, self.collections(), self.outcome.literals)
+        self.recorder.made.clear()
+        del self.fn
+        return trace if self.tangents is None else dataclasses.replace(trace, with_tangents=self.again)
+
+    def record(self, arguments: Arguments) -> None:
+        """Runs the function, forward and backward."""
         with self.tracing(), _torch.force_view_tracking(True):
             self.inputs.make()
             values = [*self.inputs.traced, *self.inputs.views.views]
@@ -160,11 +176,13 @@ class _Trace:
                 self.read_numbers()
                 self.forward_part = self.recorder.mark()
                 self.backward()  # checkpoints run parts of the function again
-        trace = self.finish()
-        del self.fn
-        self.inputs.forget_call()
-        self.recorder.forget_tensors()
-        return trace if self.tangents is None else dataclasses.replace(trace, with_tangents=self.again)
+
+    def collections(self) -> list[Any]:
+        """Where the trace itself holds traced tensors."""
+        ends = [] if self.tangents is None else [self.tangents.ends]
+        given = self.inputs
+        of_inputs = [given.leaves, given.starts, given.traced, given.views.views]
+        return [self.computed, self.differentiable, *ends, *of_inputs]
 
     @contextmanager
     def tracing(self) -> Iterator[None]:

@@ -139,6 +139,21 @@ class Outcome:
     assigned: tuple[str, ...]
 
     @property
+    def literals(self) -> list[Any]:
+        """Python values in the results, and among what is put into objects, that are the same at each call."""
+        found: list[Any] = []
+        parts: list[Any] = [self.result, *(v for c in self.changes for pair in c.assigned for v in pair)]
+        parts += [part for new in self.new for part in new.parts]
+        parts += [v for new in self.new for _, entries in new.tables for pair in entries for v in pair]
+        while parts:
+            part = parts.pop()
+            if isinstance(part, Literal):
+                found.append(part.value)
+            elif isinstance(part, Tuple):
+                parts += part.parts
+        return found
+
+    @property
     def is_plain(self) -> bool:
         """Whether there is nothing to it but to give results their structure."""
         return not self.objects

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -110,6 +111,7 @@ class Recorder(Stream):
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._not_detached: torch.Tensor | None = None
         self._last_placeholder: fx.Node | None = None
+        self.made: list[weakref.ref[torch.Tensor]] = []  # every leaf of this trace, and the wrappers that were used
         self._copies: dict[fx.Node, fx.Node] = {}  # after `rewind`: nodes of this graph, by those of the first
         self._stacks: dict[int, tuple[Any, ...]] = {}
 
@@ -205,6 +207,7 @@ class Recorder(Stream):
         return bool(self.written or self.reshaped)
 
     def passed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.made += [weakref.ref(x) for x in args if isinstance(x, torch.Tensor)]
         if effects_of(func).reshapes:
             self.reshaped.append((args[0], func, args[1:], kwargs, torch.is_grad_enabled()))
             self.turned_at[id(args[0])] = args[0]._version
@@ -245,6 +248,7 @@ class Recorder(Stream):
             node.meta["val"] = val_of(result.spec)
             if not effects.writes or effects.returns_written[0] is None:
                 result.tag = node
+                self.made.append(weakref.ref(result))
         elif is_symbolic(result):
             node.meta["val"] = result
             self.numbers.give(result, node)
@@ -294,6 +298,7 @@ class Recorder(Stream):
                 item.meta["spec"] = part.spec
                 item.meta["val"] = values[-1]
                 part.tag = item
+                self.made.append(weakref.ref(part))
             else:
                 values.append(part)
         node.meta["val"] = tuple(values) if type(result) in (tuple, list) else result

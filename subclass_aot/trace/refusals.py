@@ -54,6 +54,10 @@ TRANSFORMED = """A compiled function is called inside torch.func.grad, vmap, jvp
   Instead: compile the transformed function, as in aot_compile(torch.func.grad(fn)), or transform the function itself,
   as in torch.func.grad(compiled.fn)."""
 
+OVER = """{path}: this tensor belongs to a trace that is over, and has no data.
+  It was kept while a function was traced, in a place that a later call does not fill again.
+  Instead: return it from the function, or keep it in an attribute of an argument or of a module that is compiled."""
+
 HOOKED_INPUT = """{path}: the function registers a gradient hook on this input.
   That happens while tracing, not in the graph, so the caller's tensor would not have the hook.
   Instead: register it on {path} before the call, or inside on a tensor that is computed, as in x.view_as(x)."""

@@ -1,0 +1,154 @@
+"""No traced tensor leaves a trace: whatever of the user's still holds one when it is over is an error that says where.
+
+Note [Traced tensors that stay]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+What a program puts into objects that the call reaches is put there again at each call (`outcome.py`). Elsewhere, in a
+class, in a module of Python, behind a default argument, a traced tensor would stay, and have no data. Autograd's graph
+of the trace may hold traced tensors, and so may what it leads to. So a tensor that somebody holds is followed upwards,
+from holder to holder, and is a leak where that ends in something that anybody can reach: a module, a class, or a
+variable of a function that is running.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+import weakref
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot.errors import TraceError
+from subclass_aot.meta import MetaTensor
+
+_LEAKED = """A traced tensor is still there when the trace is over: {where}
+  The tensor:    {tensor}
+  It has no data, and later calls would not put another one there.
+  Instead: return it. Or keep it in an object that is an argument or that the function closes over, or in an attribute
+  of a module that is compiled or passed: what is put there is put there at each call."""
+
+_DEPTH = 12
+"""Holders that are followed, one behind the other."""
+
+_WIDTH = 1000
+"""Holders at one distance; more belong to machinery that everything is connected with."""
+
+
+def check_leaks(made: Iterable[weakref.ref[torch.Tensor]], own: Sequence[Sequence[Any]], kept: Sequence[Any]) -> None:
+    """Looks for traced tensors that the user still holds.
+
+    Args:
+        made: Every leaf of the trace, and wrappers of it.
+        own: Collections of this library that hold some.
+        kept: Values that the user gets at each call.
+
+    Raises:
+        TraceError: There is one.
+    """
+    alive = list({id(x): x for x in [ref() for ref in made] if x is not None}.values())
+    known = _known_references([alive, *own])
+    held = [alive[i] for i in range(len(alive)) if _references(alive[i]) - 1 > known[id(alive[i])]]
+    if held:
+        _follow(held, [alive, held, *own], kept)
+
+
+def _known_references(collections: Sequence[Sequence[Any]]) -> Counter[int]:
+    """How often collections of this library, and what is in them, refer to each tensor, by its id."""
+    known = Counter(id(x) for collection in collections[1:] for x in collection)
+    for tensor in {id(x): x for collection in collections for x in collection}.values():
+        if type(tensor) is MetaTensor:
+            known[id(tensor.base)] += 1
+        elif isinstance(tensor, torch.Tensor):  # a wrapper
+            known.update(map(id, vars(tensor).values()))
+    return known
+
+
+def _references(tensor: torch.Tensor) -> int:
+    """How many references Python has to a tensor, beside those here; one belongs to autograd, if it has some."""
+    return sys.getrefcount(tensor) - 2 - (tensor._use_count() > 1)  # type: ignore[attr-defined,no-any-return]
+
+
+def _follow(held: list[torch.Tensor], own: list[Any], kept: Sequence[Any]) -> None:
+    """Goes from holder to holder, breadth first."""
+    reachable = _running_frames()
+    reachable.update((id(value), f"in {type(value).__name__}, which is returned") for value in kept)
+    below: dict[int, tuple[Any, Any]] = {id(x): (x, None) for x in held}
+    level: list[Any] = list(held)
+    seen = {id(x) for x in (*own, *level, own, reachable, below, kept)}
+    for _ in range(_DEPTH):
+        holders = [h for h in gc.get_referrers(*level) if id(h) not in seen and h is not level and not _is_ours(h)]
+        inside_of = {id(x): x for x in level}
+        level = []
+        for holder in holders:
+            seen.add(id(holder))
+            inside = next((inside_of[id(x)] for x in gc.get_referents(holder) if id(x) in inside_of), None)
+            if inside is None:
+                continue
+            below[id(holder)] = holder, inside
+            level.append(holder)
+            where = _known_place(holder, reachable)
+            if where is not None:
+                path, leaf = _path(holder, below)
+                raise TraceError(_LEAKED.format(where=where + path, tensor=leaf))
+        if not level or len(level) > _WIDTH:
+            return
+
+
+def _known_place(holder: Any, reachable: dict[int, str]) -> str | None:
+    """What anybody can reach a holder by."""
+    if isinstance(holder, type):
+        return f"in class {holder.__qualname__}, "
+    if isinstance(holder, dict):
+        name = holder.get("__name__")
+        if isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is holder:
+            return f"in module {name}, "
+    return reachable.get(id(holder))
+
+
+def _path(holder: Any, below: dict[int, tuple[Any, Any]]) -> tuple[str, Any]:
+    """The way from a holder down to the tensor."""
+    text = ""
+    while True:
+        _, inside = below[id(holder)]
+        if inside is None:
+            return text or "itself", holder
+        text += _step(holder, inside)
+        holder = inside
+
+
+def _step(holder: Any, inside: Any) -> str:
+    if isinstance(holder, dict):
+        key = next((k for k, v in holder.items() if v is inside), None)
+        return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
+    if isinstance(holder, list | tuple):
+        return f"[{next(i for i, x in enumerate(holder) if x is inside)}]"
+    if isinstance(holder, types.FunctionType):
+        if inside is holder.__closure__:
+            return f" closure of {holder.__qualname__}"
+        return f" defaults of {holder.__qualname__}" if inside is holder.__defaults__ else f" {holder.__qualname__}"
+    if isinstance(holder, types.CellType):
+        return " a variable of a closure"
+    return "" if isinstance(holder, type) else f" {type(holder).__name__}"
+
+
+def _running_frames() -> dict[int, str]:
+    """The user's variables in the functions that are running, by the id of what they hold."""
+    found: dict[int, str] = {}
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not (frame.f_globals.get("__name__") or "").startswith("subclass_aot."):
+            for name, value in frame.f_locals.items():
+                found.setdefault(id(value), f"in variable `{name}` of {frame.f_code.co_name}, ")
+        frame = frame.f_back
+    return found
+
+
+def _is_ours(holder: Any) -> bool:
+    """Whether a holder is part of a trace or of what was compiled, and leads nowhere else."""
+    if isinstance(holder, types.FrameType):
+        return True
+    module = type(holder).__module__ or ""
+    return module.startswith(("subclass_aot.trace", "subclass_aot.runtime", "torch.fx"))
