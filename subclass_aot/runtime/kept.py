@@ -82,12 +82,17 @@ def _is_comparable(holder: Any) -> bool:
 def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
     """The values of a call that are read once: those that only modules hold, or that are marked."""
     in_arguments: set[int] = set()
+    in_objects: set[int] = set()  # of arguments: those are read at each call, and their tensors with them
     in_modules: set[int] = set()
     for place, position in zip(arguments.places, arguments.value_at, strict=True):
-        of_call = isinstance(place, ArgumentPlace) or isinstance(place, HeldPlace) and not place.pinned
-        (in_arguments if of_call else in_modules).add(position)
+        if isinstance(place, ArgumentPlace):
+            in_arguments.add(position)
+        elif isinstance(place, HeldPlace) and not place.pinned:
+            in_objects.add(position)
+        else:
+            in_modules.add(position)
     marked = {i for i in in_arguments if i < len(metas) and is_marked(arguments.values[i])}
-    mixed = in_arguments & in_modules
+    mixed = in_arguments & in_modules | in_objects
     return {i for i in (in_modules | marked) - mixed if i < len(metas) and can_be_kept(arguments.values[i], metas[i])}
 
 
