@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 make_wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass
 """The only documented way to make a tensor with no storage of its own; every wrapper subclass uses it."""
@@ -289,6 +291,19 @@ def function_modes() -> tuple[Any, ...]:
 def inside_transform() -> bool:
     """Whether `torch.func` (`grad`, `vmap`, ...) or forward-mode autograd is at work. Torch has no public question."""
     return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
+def dynamo_inlines(function: Any) -> Callable[[_Function], _Function]:
+    """Makes Dynamo look into the decorated function wherever `function` is called; a run outside it costs nothing more.
+
+    Dynamo itself puts this mark on what it makes. When it goes: `torch.compiler.is_dynamo_compiling()` in each call.
+    """
+
+    def mark(inlined: _Function) -> _Function:
+        function._torchdynamo_inline = inlined
+        return inlined
+
+    return mark
 
 
 def has_hooks(tensor: torch.Tensor) -> bool:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import optree
+import torch
 
-from subclass_aot import runtime
+from subclass_aot import _torch, runtime
+from subclass_aot._stack import warn
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.backends import Backend, BoxedFunction
 from subclass_aot.runtime.flat_calls import FlatCalls
@@ -26,6 +28,11 @@ from subclass_aot.trace import (
     one_at_a_time,
     trace_arguments,
 )
+
+_TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
+  Its graphs have no rule for a transform, so there the function itself runs, as in eager mode.
+  For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
+  To say that it is meant: transform the function itself, as in torch.func.grad(compiled.fn)."""
 
 
 def aot_compile(
@@ -142,6 +149,7 @@ class CompiledFunction:
         self._specializations: list[Specialization] = []
         self._flatten = FlatCalls()
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
+        self._was_transformed = False
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -153,10 +161,22 @@ class CompiledFunction:
                     self._put_first(specialization)
                 break
         else:
-            if is_tracing():  # called by a function that is compiled: a part of it
+            if self._is_part_of_another():
                 return self.fn(*args, **kwargs)
             specialization, read = self._compiled_for(args, kwargs, leaves, treespec)
         return specialization.finish(specialization.call(*read))
+
+    def _is_part_of_another(self) -> bool:
+        """Whether what happens here is another's business: of a trace, an export, or a transform that runs `fn`."""
+        if is_tracing() or torch.compiler.is_exporting():
+            return True
+        if not _torch.inside_transform():
+            return False
+        if not self._was_transformed:
+            self._was_transformed = True
+            name = getattr(self.fn, "__name__", type(self.fn).__name__)
+            warn(_TRANSFORMED.format(name=name))
+        return True
 
     def __reduce__(self) -> Any:
         """A copy compiles anew: what was compiled is made for the modules it was traced with."""
@@ -175,7 +195,7 @@ class CompiledFunction:
         """What was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
         from subclass_aot.explain import explain
 
-        return explain(self.fn, self._specializations)
+        return explain(self.fn, self._specializations, self._was_transformed)
 
     def _compiled_for(
         self, args: Any, kwargs: Any, leaves: list[Any], treespec: optree.PyTreeSpec
@@ -250,6 +270,12 @@ class CompiledFunction:
         reason = "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
         self.recompiles.append(reason)
         return reason
+
+
+@_torch.dynamo_inlines(CompiledFunction.__call__)
+def _call_uncompiled(compiled: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
+    """What `torch.compile` and `torch.export` see of a call: the function, whose graph becomes a part of theirs."""
+    return compiled.fn(*args, **kwargs)
 
 
 def _compile_backward(backend: Backend, graph: Any, inputs: list[Any], is_backward: bool) -> BoxedFunction:

@@ -11,10 +11,8 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot import _torch
-from subclass_aot.errors import MutationError, PlanError, TraceError
+from subclass_aot.errors import MutationError, PlanError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.trace import refusals
 
 NAMESPACE = "subclass_aot"
 """The optree namespace: register container classes of your own with it (or globally) to pass them as arguments."""
@@ -88,10 +86,7 @@ class Arguments:
 
         Raises:
             PlanError: A Python value among the arguments holds a tensor where nothing would find it.
-            TraceError: The call is transformed, as by `torch.func.grad`.
         """
-        if _torch.inside_transform():
-            raise TraceError(refusals.TRANSFORMED)
         leaves, treespec = flatten((args, kwargs))
         paths = [_path(accessor) for accessor in treespec.accessors()]
         places: list[Place] = []
