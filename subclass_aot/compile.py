@@ -13,7 +13,7 @@ import optree
 import torch
 
 from subclass_aot import _torch, runtime
-from subclass_aot._stack import warn
+from subclass_aot._stack import user_line, warn
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.backends import Backend, BoxedFunction
 from subclass_aot.runtime.flat_calls import FlatCalls
@@ -45,6 +45,7 @@ def aot_compile(
     dynamic: bool | None = None,
     cache_limit: int = 64,
     double_backward: bool = False,
+    lazy_backward: bool = True,
 ) -> CompiledFunction:
     """Compiles a function or module ahead of time, wrapper tensors included.
 
@@ -70,6 +71,8 @@ def aot_compile(
         double_backward: Whether gradients can be differentiated in turn, as often as one likes. With
             `create_graph=True`, backward then runs a compiled function that computes forward again. Refused, when the
             function is traced, for what would not come out the same again.
+        lazy_backward: Whether the backward graph is compiled when a gradient is first asked for, and not at the call.
+            Errors of the compiler then come at `.backward()`. With symbolic sizes it is compiled at the call.
 
     Returns:
         A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.
@@ -82,7 +85,7 @@ def aot_compile(
     tensor([2., 2., 2.])
     """
     return CompiledFunction(
-        fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward
+        fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward, lazy_backward
     )
 
 
@@ -131,9 +134,11 @@ class CompiledFunction:
         dynamic: bool | None,
         cache_limit: int,
         double_backward: bool = False,
+        lazy_backward: bool = True,
     ) -> None:
         self._options: tuple[Any, ...] = (
-            fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward
+            fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward,
+            lazy_backward,
         )  # fmt: skip
         self.fn = fn
         self.recompiles: list[str] = []
@@ -146,6 +151,7 @@ class CompiledFunction:
         others = self._options[1:]  # and not `self`, which nothing of it may hold
         self._compile_alike = lambda other: CompiledFunction(other, *others)
         self._double_backward = double_backward
+        self._lazy_backward = lazy_backward
         self._specializations: list[Specialization] = []
         self._flatten = FlatCalls()
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
@@ -236,19 +242,25 @@ class CompiledFunction:
         leaves = arguments.plan().unwrap(arguments.values)
         facts = functools.partial(runtime.facts, arguments, leaves, state)
         trace = trace_arguments(self.fn, arguments, self._decompositions, dynamic)
-        graphs = runtime.split(trace, self._partition_fn)
+        free = self._backward.chooses_strides
+        graphs = runtime.split(trace, self._partition_fn, free)
         twice = None
         if self._double_backward and graphs.backward is not None:
             again = Again.of(self.fn, arguments)
             repeats_draws = self._forward is runtime.BACKENDS["eager"]
             twice = runtime.Twice(trace.signature, graphs, again, self._compile_alike, repeats_draws)
-        forward = self._forward.compile(graphs.forward, runtime.example_inputs(graphs.forward), False)
-        forward = runtime.without_autocast(forward)
-        backward = others = None
+        forward = runtime.compiled(self._forward, graphs.forward, runtime.example_inputs(graphs.forward), False)
+        backward: BoxedFunction | None = None
+        others = None
         if graphs.backward is not None:
-            compile_backward = functools.partial(_compile_backward, self._backward)
+            compile_backward = functools.partial(_compile_backward, self._backward, graphs)
             others = runtime.OtherTangents(trace, graphs, compile_backward)
-            backward = compile_backward(graphs.backward, runtime.example_inputs(graphs.backward), True)
+            if self._lazy_backward and trace.signature.symbols is None:
+                name = getattr(self.fn, "__name__", type(self.fn).__name__)
+                compile_later = functools.partial(compile_backward, graphs.backward)
+                backward = runtime.LazyFunction(compile_later, name, user_line())
+            else:  # a compiler that does not take symbols is given numbers, before forward runs
+                backward = compile_backward(graphs.backward)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward, others, twice)
         guard = runtime.make_guard(arguments.with_views(trace.signature.views), trace.signature, state, self._kept)
         finish = functools.partial(optree.tree_unflatten, trace.signature.out_treespec)
@@ -278,8 +290,8 @@ def _call_uncompiled(compiled: CompiledFunction, /, *args: Any, **kwargs: Any) -
     return compiled.fn(*args, **kwargs)
 
 
-def _compile_backward(backend: Backend, graph: Any, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-    return runtime.without_autocast(backend.compile(graph, inputs, is_backward))
+def _compile_backward(backend: Backend, graphs: Graphs, graph: Any) -> BoxedFunction:
+    return runtime.compiled(backend, graph, runtime.backward_inputs(graphs, graph), True)
 
 
 def _first_line(error: Exception) -> str:
