@@ -5,6 +5,7 @@ No other file of this package touches a name of torch that starts with an unders
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
@@ -234,8 +235,8 @@ def force_strides(graph: Any, node: Any, strides: tuple[int, ...]) -> Any:
 
 
 def inductor_decompositions() -> Any:
-    """The decompositions inductor expects to be done before it sees a graph. Some use a module that they do not import."""
-    import torch._inductor.lowering
+    """The decompositions inductor expects to be done before it sees a graph."""
+    importlib.import_module("torch._inductor.lowering")  # some use it and do not import it
     from torch._inductor.decomposition import select_decomp_table
 
     return select_decomp_table()
