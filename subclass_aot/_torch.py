@@ -337,6 +337,14 @@ def dynamo_inlines(function: Any) -> Callable[[_Function], _Function]:
     return mark
 
 
+def is_bookkeeping(attribute: str) -> bool:
+    """Whether `fully_shard` and its kin keep notes of a module in this attribute, which no forward reads.
+
+    They make the names when they are imported, from one root. When it goes: they are attributes like others.
+    """
+    return attribute.startswith("__composable_api_state_key")
+
+
 def has_hooks(tensor: torch.Tensor) -> bool:
     """Whether gradient hooks are registered on a tensor. Only the methods that register them are public."""
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)

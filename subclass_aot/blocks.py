@@ -229,7 +229,7 @@ def _repeated(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
             where = f"{path}.{name}" if path else name
             children[where], looks_at[where] = child, look
         repeated.update(look for look in looks if looks.count(look) > 1)
-    classes = {cls for cls, _ in repeated if not issubclass(cls, _CONTAINERS)}  # those of them that differ are blocks, too
+    classes = {cls for cls, _ in repeated if not issubclass(cls, _CONTAINERS)}  # all of these are blocks, equal or not
 
     def fits(path: str, module: torch.nn.Module) -> bool:
         return type(module) in classes or looks_at[path] in repeated

@@ -6,12 +6,18 @@ import copy
 import inspect
 import pickle
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from subclass_aot import Int8Weight, aot_compile, compile_blocks
@@ -210,7 +216,7 @@ def test_what_stands_in_lists_dicts_and_objects_is_looked_at_at_each_call() -> N
             x = self.linear(x) * self.config.factor * self.config.inner.more[-1] * self.table["a"]
             return x + len(self.table["names"])  # type: ignore[arg-type]
 
-    model, counting, x = nn.Sequential(Reads(), Reads()), Counting(), torch.rand(2, 3, requires_grad=True)
+    model, counting, x = nn.Sequential(Reads(), Reads()), Counting(), torch.rand(2, 3, requires_grad=True) * 1
     compiled = compile_blocks(copy.deepcopy(model), **counting.options())
     changes = [
         lambda m: None,
@@ -260,7 +266,8 @@ def test_methods_and_objects_of_the_block_itself_do_not_differ() -> None:
         def forward(self, x: Any) -> Any:
             return self.activation(x) + self.options.owner.linear(x)
 
-    model, counting, x = nn.Sequential(*(Binds() for _ in range(4))), Counting(), torch.rand(2, 3, requires_grad=True)
+    model, counting = nn.Sequential(*(Binds() for _ in range(4))), Counting()
+    x = torch.rand(2, 3, requires_grad=True) * 1
     compiled = compile_blocks(copy.deepcopy(model), **counting.options())
     assert not difference(model(x).detach(), compiled(x).detach()) and counting.forward == 1
 
@@ -373,6 +380,44 @@ def test_the_whole_is_compiled_around() -> None:
     assert_steps_agree(model, aot_compile(compiled).fn)
     x = torch.rand(2, 5, 4)
     assert not difference(model(x).detach(), aot_compile(compiled)(x).detach())
+
+
+@pytest.fixture
+def process_group(tmp_path: Path) -> Iterator[None]:
+    """A group of one process; what wraps a model for many does the same in it."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def sharded(model: Any) -> nn.Module:
+    mesh = init_device_mesh("cpu", (1,))
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, of parts that it has deprecated
+@pytest.mark.parametrize("first", ["compile", "wrap"])
+@pytest.mark.parametrize("wrap", [DistributedDataParallel, sharded])
+def test_distributed(process_group: None, wrap: Any, first: str) -> None:
+    model, counting = Model(4), Counting()
+    wrapped, twin = wrap(copy.deepcopy(model)), copy.deepcopy(model)
+    if first == "compile":
+        twin = wrap(compile_blocks(twin, **counting.options()))
+    else:
+        twin = compile_blocks(wrap(twin), **counting.options())
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.05) for m in (wrapped, twin)]
+    for _ in range(3):
+        x = torch.rand(2, 5, 4)
+        for m, optimizer in zip((wrapped, twin), optimizers, strict=True):
+            optimizer.zero_grad()
+            m(x).square().sum().backward()
+            optimizer.step()
+    for (name, a), b in zip(wrapped.named_parameters(), twin.parameters(), strict=True):
+        a, b = (p.full_tensor() if isinstance(p, DTensor) else p for p in (a, b))
+        assert not difference(a.detach(), b.detach(), rtol=1e-4, atol=1e-5), name
+    assert (counting.forward, counting.backward) == (1, 1)
 
 
 @pytest.mark.filterwarnings("ignore:Layer was compiled")

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _native
+from subclass_aot import _native, _torch
 
 _TABLES = ("_parameters", "_buffers")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -90,7 +90,7 @@ class Structure:
         shapes = tuple((name, None if tensor is None else tuple(tensor.shape)) for name, tensor in tensors)
         children = tuple((n, None if m is None else self._path_of[id(m)]) for n, m in module._modules.items())
         skip = (*skip, *_ELSEWHERE, *(_AROUND if not path else ()))
-        attributes = {name: value for name, value in vars(module).items() if name not in skip}
+        attributes = {n: v for n, v in vars(module).items() if n not in skip and not _torch.is_bookkeeping(n)}
         described = tuple((name, self._attribute(name, attributes[name])) for name in sorted(attributes))
         return path, type(module), shapes, children, described
 
