@@ -6,6 +6,7 @@ import fnmatch
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -13,8 +14,9 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.errors import BlockError
+from subclass_aot.runtime.reads import noticed
 from subclass_aot.runtime.structure import Structure
-from subclass_aot.trace import one_at_a_time
+from subclass_aot.trace import is_tracing, one_at_a_time
 
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
 _Model = TypeVar("_Model", bound=torch.nn.Module)
@@ -84,19 +86,22 @@ class Compilations:
     def __init__(self, options: dict[str, Any]) -> None:
         aot_compile(_run, **options)  # so that a wrong option is an error here and not at the first call
         self.options = options
-        self._known: list[tuple[Any, CompiledFunction]] = []
+        self._known: list[tuple[Any, CompiledFunction, Reads]] = []
 
-    def of(self, key: Any, name: str) -> CompiledFunction:
-        """The compiled function of all blocks with this structure; structures that were met long ago are forgotten."""
+    def of(self, key: Any, name: str) -> tuple[CompiledFunction, Reads]:
+        """The compiled function of all blocks with this structure, and what was read of them so far.
+
+        Structures that were met long ago are forgotten.
+        """
         with one_at_a_time:
-            for known, compiled in self._known:
+            for known, compiled, reads in self._known:
                 if known == key:
-                    return compiled
+                    return compiled, reads
             run = functools.wraps(_run)(lambda *args: _run(*args))
             run.__name__ = name
-            compiled = aot_compile(run, **self.options)
-            self._known = [(key, compiled), *self._known][: self._LIMIT]
-            return compiled
+            compiled, reads = aot_compile(run, **self.options), {}
+            self._known = [(key, compiled, reads), *self._known][: self._LIMIT]
+            return compiled, reads
 
     def __reduce__(self) -> Any:
         """A copy compiles anew."""
@@ -114,35 +119,33 @@ class BlockForward:
     def __init__(self, block: torch.nn.Module, compilations: Compilations) -> None:
         self._block = block
         self._compilations = compilations
-        self._lent = Lent(block)
-        self._known: tuple[Structure, CompiledFunction] | None = None
+        self._turn = _Turn()
+        self._known: tuple[Structure, CompiledFunction, Lent] | None = None
         functools.update_wrapper(self, type(block).forward.__get__(block))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         known = self._known
         if known is None or not known[0].still_holds():
             known = self._read()
-        structure, compiled = known
-        lent = self._lent
-        before = lent.count
+        structure, compiled, lent = known
+        turn = self._turn
+        before = turn.count
         tensors = structure.tensors()
-        if lent.by_another_thread(before):
+        if turn.of_another_thread(before):
             with one_at_a_time:
                 tensors = structure.tensors()
         return compiled(lent, tensors, args, kwargs)
 
     def explain(self) -> str:
         """What was compiled for blocks of this structure, as `explain()` of a compiled function says it."""
-        structure, compiled = self._known or self._read()
-        return compiled.explain()
+        return (self._known or self._read())[1].explain()
 
-    def _read(self) -> tuple[Structure, CompiledFunction]:
+    def _read(self) -> tuple[Structure, CompiledFunction, Lent]:
         with one_at_a_time:
             structure = Structure(self._block, skip=("forward",))
-            compiled = self._compilations.of(structure.key, type(self._block).__name__)
-            self._lent.structure = structure
-            self._known = structure, compiled
-            return self._known
+            compiled, reads = self._compilations.of(structure.key, type(self._block).__name__)
+            self._known = known = structure, compiled, Lent(self._block, structure, reads, self._turn)
+            return known
 
     def __getstate__(self) -> dict[str, Any]:
         return {"block": self._block, "compilations": self._compilations}
@@ -158,36 +161,53 @@ def _call_uncompiled(forward: BlockForward, /, *args: Any, **kwargs: Any) -> Any
     return type(block).forward(block, *args, **kwargs)
 
 
-class Lent:
-    """A block that a compiled function is traced on, with other tensors in its places meanwhile.
+Reads = dict[tuple[str, str], None]
+"""Attributes that were read while a function was traced, in the order in which they first were; it only grows."""
 
-    For the guard of the function all blocks are equal: it is the function of their structure.
+
+class _Turn:
+    """Whether a thread has other tensors in the places of a block, as it is while it is traced.
+
+    Attributes:
+        count: Odd while that is so.
+        owner: The thread.
     """
 
-    __slots__ = ("_block", "_owner", "count", "structure")
+    __slots__ = ("count", "owner")
 
-    def __init__(self, block: torch.nn.Module) -> None:
-        self._block = block
-        self._owner = 0
-        self.count = 0
-        self.structure: Structure | None = None
+    def __init__(self) -> None:
+        self.count = self.owner = 0
 
-    def by_another_thread(self, before: int) -> bool:
-        """Whether another thread has, or had since `count` was `before`, other tensors in the places of the block."""
-        return (self.count != before or before % 2 == 1) and self._owner != threading.get_ident()
+    def of_another_thread(self, before: int) -> bool:
+        """Whether it is so, or was since `count` was `before`, in another thread."""
+        return (self.count != before or before % 2 == 1) and self.owner != threading.get_ident()
+
+
+class Lent:
+    """A block, as it was read, that a compiled function of its structure is traced on.
+
+    Two are equal for a guard if what any trace of that function has read of them is.
+    """
+
+    __slots__ = ("_block", "_reads", "_structure", "_turn", "_values")
+
+    def __init__(self, block: torch.nn.Module, structure: Structure, reads: Reads, turn: _Turn) -> None:
+        self._block, self._structure, self._reads, self._turn = block, structure, reads, turn
+        self._values: tuple[Any, ...] = ()
 
     def run(self, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the forward of the block's class with `tensors` for its own."""
-        block, structure = self._block, self.structure
-        assert structure is not None
+        block, structure, turn = self._block, self._structure, self._turn
         own = structure.tensors()
-        nested = self.count % 2 == 1
-        self._owner = threading.get_ident()
-        self.count += not nested
+        nested = turn.count % 2 == 1
+        watched = noticed(structure.modules, list(structure.scalars), self._note) if is_tracing() else nullcontext()
+        turn.owner = threading.get_ident()
+        turn.count += not nested
         try:
             for path, table, name in structure.places:
                 table[name] = tensors[path]
-            result = type(block).forward(block, *args, **kwargs)
+            with watched:
+                result = type(block).forward(block, *args, **kwargs)
             for path, table, name in structure.places:
                 if table.get(name) is not tensors[path]:
                     raise BlockError(_REASSIGNED.format(path=path))
@@ -195,16 +215,27 @@ class Lent:
         finally:
             for path, table, name in structure.places:
                 table[name] = own[path]
-            self.count += not nested
+            turn.count += not nested
+
+    def _note(self, read: tuple[str, str]) -> None:
+        if read in self._structure.scalars:
+            self._reads.setdefault(read)
+
+    def _read_values(self) -> tuple[Any, ...]:
+        if len(self._values) != len(self._reads):
+            self._values = tuple(self._structure.scalars[read] for read in tuple(self._reads))
+        return self._values
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Lent
+        return type(other) is Lent and self._read_values() == other._read_values()
 
     def __hash__(self) -> int:
         return hash(Lent)
 
     def __repr__(self) -> str:
-        return type(self._block).__name__
+        names = [f"{path}.{name}".removeprefix(".") for path, name in self._reads]
+        values = ", ".join(f"{n}={v[1]!r}" for n, v in zip(names, self._read_values(), strict=False))
+        return f"{type(self._block).__name__}({values})"
 
 
 def _run(block: Lent, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -234,6 +234,73 @@ def test_what_stands_in_lists_dicts_and_objects_is_looked_at_at_each_call() -> N
         assert counting.forward == count
 
 
+class Numbered(nn.Module):
+    """Knows its place among the layers, and asks for it in some calls only."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.index = index
+
+    def forward(self, x: Any, numbered: bool = False) -> Any:
+        x = self.linear(x)
+        return x * self.index if numbered else x
+
+
+class LooksInside(Numbered):
+    def forward(self, x: Any, numbered: bool = False) -> Any:
+        return self.linear(x) * vars(self)["index"]
+
+
+@pytest.mark.parametrize("order", [range(4), (3, 0, 2, 1)])
+def test_numbers_that_are_not_read_may_differ(order: Any) -> None:
+    model, counting = nn.ModuleList(Numbered(i) for i in range(4)), Counting()
+    compiled, x = compile_blocks(copy.deepcopy(model), **counting.options()), torch.rand(2, 3)
+    counts = []
+    for numbered in (False, True, False, True):
+        for i in order:
+            assert not difference(model[i](x, numbered).detach(), compiled[i](x, numbered).detach())
+        counts.append(counting.forward)
+    assert counts[0] == 1 and counts[1] == 5 and counts[3] <= 4 + 4
+    for m in (model, compiled):
+        m[2].index = 7
+    for numbered in (True, False):
+        assert not difference(model[2](x, numbered).detach(), compiled[2](x, numbered).detach())
+    assert "index" not in vars(Numbered) and "in_features" not in vars(nn.Linear)
+    assert "index=" in compiled[0].forward.explain()
+
+
+def test_numbers_that_are_read_out_of_sight_must_be_equal() -> None:
+    model, counting = nn.ModuleList(LooksInside(i) for i in range(3)), Counting()
+    compiled, x = compile_blocks(copy.deepcopy(model), **counting.options()), torch.rand(2, 3)
+    for a, b in zip(model, compiled, strict=True):
+        assert not difference(a(x).detach(), b(x).detach())
+    assert counting.forward == 3
+
+
+def test_attributes_with_defaults_in_the_class_are_found_while_they_are_watched() -> None:
+    class Defaults(nn.Module):
+        scale = 2.0
+        base = 3
+
+        def __init__(self, own: bool) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            if own:
+                self.scale = 5.0
+                self.base = 1
+
+        def forward(self, x: Any) -> Any:
+            assert type(self).scale == 2.0 and not hasattr(self, "other")
+            return self.linear(x) * self.scale + self.base
+
+    model = nn.ModuleList(Defaults(own) for own in (True, False, True))
+    compiled, x = compile_blocks(copy.deepcopy(model)), torch.rand(2, 3)
+    for a, b in zip(model, compiled, strict=True):
+        assert not difference(a(x).detach(), b(x).detach())
+    assert Defaults.scale == 2.0 and type(vars(Defaults)["base"]) is int
+
+
 def test_tensors_that_are_plain_attributes_are_each_its_own() -> None:
     class Holds(nn.Module):
         def __init__(self) -> None:

@@ -3,7 +3,8 @@
 The structure is everything that its forward might read in Python: classes, submodules, the names of parameters and
 buffers, hooks of submodules, and all other attributes. Values that can be taken apart are compared by what they are
 made of, all others by identity, so that nothing is taken for equal which might not be. It is read once, and again when
-anything that it was read from is another object: one call of a C function says whether.
+anything that it was read from is another object: one call of a C function says whether. Numbers and texts that are
+attributes of modules stand apart, since many are not read (`runtime/reads.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _native, _torch
+from subclass_aot.runtime.reads import can_be_watched
 
 _TABLES = ("_parameters", "_buffers")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -39,6 +41,8 @@ class Structure:
 
     Attributes:
         key: Equal for modules of one structure.
+        modules: The module and its submodules, by path.
+        scalars: Numbers and texts, by the path of their module and their name. Their values are no part of the key.
     """
 
     def __init__(self, module: torch.nn.Module, skip: tuple[str, ...] = ()) -> None:
@@ -48,7 +52,9 @@ class Structure:
             module: The module.
             skip: Attributes of the module itself that do not count.
         """
-        self._path_of = {id(m): path for path, m in module.named_modules()}
+        self.modules = dict(module.named_modules())
+        self.scalars: dict[tuple[str, str], Any] = {}
+        self._path_of = {id(m): path for path, m in self.modules.items()}
         self._items: list[Any] = []
         self._watched: set[int] = set()
         self._mutable: list[tuple[Any, tuple[Any, ...]]] = []
@@ -56,7 +62,7 @@ class Structure:
         self.places: list[tuple[str, dict[str, Any], str]] = []
         """Each parameter and buffer: its name, the table it stands in, and its name there."""
         self._tables: list[dict[str, Any]] = []
-        self.key: Any = tuple(self._of_module(path, m, skip if not path else ()) for path, m in module.named_modules())
+        self.key: Any = tuple(self._of_module(path, m, skip if not path else ()) for path, m in self.modules.items())
         self._kept = tuple(self._items)
         self._count = len(self.places)
         del self._items, self._watched, self._inside
@@ -91,6 +97,9 @@ class Structure:
         children = tuple((n, None if m is None else self._path_of[id(m)]) for n, m in module._modules.items())
         skip = (*skip, *_ELSEWHERE, *(_AROUND if not path else ()))
         attributes = {n: v for n, v in vars(module).items() if n not in skip and not _torch.is_bookkeeping(n)}
+        for name in [name for name in attributes if can_be_watched(module, name)]:
+            self.scalars[path, name] = self._of(attributes[name])
+            attributes[name] = ...
         described = tuple((name, self._attribute(name, attributes[name])) for name in sorted(attributes))
         return path, type(module), shapes, children, described
 
