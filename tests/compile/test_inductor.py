@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import min_cut_rematerialization_partition
 from torch import nn
 
 from subclass_aot import Int8Weight, QuantAwareWeight, TwoTensor, aot_compile
@@ -154,6 +155,10 @@ def test_a_convolutional_network_with_wrappers() -> None:
     module = Residual()
     module.head.weight = nn.Parameter(Int8Weight.from_float(module.head.weight), requires_grad=False)
     follows(module, torch.rand(2, 3, 8, 8))
+
+
+def test_a_convolutional_network_that_computes_again() -> None:
+    follows(Residual(), torch.rand(2, 3, 8, 8), partition_fn=min_cut_rematerialization_partition)
 
 
 class Attention(nn.Module):
