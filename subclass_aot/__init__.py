@@ -4,6 +4,7 @@
 import subclass_aot._version_check  # noqa: F401
 
 # isort: split
+from subclass_aot.blocks import compile_blocks
 from subclass_aot.compile import aot_compile
 from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
 from subclass_aot.flatten import FlattenPlan
@@ -26,6 +27,7 @@ __all__ = [
     "UnsupportedTorchError",
     "WrapperTensor",
     "aot_compile",
+    "compile_blocks",
     "mark_dynamic",
     "mark_static_address",
     "register_meta",

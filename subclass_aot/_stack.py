@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from traceback import FrameSummary, walk_tb
 from types import CodeType, FrameType
@@ -38,6 +39,14 @@ def user_frames(limit: int = 0) -> tuple[tuple[CodeType, int], ...]:
 def user_line() -> str:
     """The line of the user's that is running, as `file.py:12: the line`; a fixed phrase when there is none."""
     return _format_line(user_frames(limit=1))
+
+
+def warn(message: str) -> None:
+    """Warns the user; the warning stands at the line of the user's that is running, however deep below we are."""
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and not _is_users(frame.f_code):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, stacklevel=level)
 
 
 def user_line_of(error: BaseException) -> str:

@@ -5,11 +5,14 @@ No other file of this package touches a name of torch that starts with an unders
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
 import torch
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 make_wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass
 """The only documented way to make a tensor with no storage of its own; every wrapper subclass uses it."""
@@ -210,7 +213,10 @@ def make_graph_module(root: Any, graph: Any, name: str) -> torch.fx.GraphModule:
 
 
 def fake_mode(solver: Any = None) -> Any:
-    """A mode in which tensors are fake; inductor takes no other kind of example. `solver` is for symbolic sizes."""
+    """A mode in which tensors are fake; inductor takes no other kind of example. `solver` is for symbolic sizes.
+
+    Without a solver, if only one that knows no symbol, inductor does not look into its cache of compiled graphs.
+    """
     return torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True, shape_env=solver)
 
 
@@ -229,27 +235,42 @@ def looks_channels_last(tensor: torch.Tensor) -> bool:
     return torch._prims_common.suggest_memory_format(tensor) is not torch.contiguous_format
 
 
+def force_strides(graph: Any, node: Any, strides: tuple[int, ...]) -> Any:
+    """Appends what gives a tensor of a graph for inductor these strides: no public operator leaves it to the kernel."""
+    from torch._inductor import inductor_prims
+
+    return graph.call_function(inductor_prims.force_stride_order, (node, strides))
+
+
 def inductor_decompositions() -> Any:
     """The decompositions inductor expects to be done before it sees a graph."""
+    importlib.import_module("torch._inductor.lowering")  # some use it and do not import it
     from torch._inductor.decomposition import select_decomp_table
 
     return select_decomp_table()
 
 
-def compile_with_inductor(graph: Any, fakes: list[Any], mode: Any, is_backward: bool, static: list[int]) -> Any:
+def compile_with_inductor(
+    graph: Any, fakes: list[Any], mode: Any, is_backward: bool, static: list[int], free: frozenset[int]
+) -> tuple[Any, list[Any]]:
     """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there.
 
-    It does not look at each call whether the inputs at the positions `static` are aligned. Every output has the strides
-    of its spec, what is saved for backward too: left alone, convolutions give other strides than backward is told.
+    It does not look at each call whether the inputs at the positions `static` are aligned. It chooses the strides of
+    the outputs at the positions `free`, and gives the strides that all outputs have, as AOTAutograd asks it for them.
+    What is free is no part of the key under which it caches compiled graphs: hence the tag.
     """
+    import torch.compiler.config
     from torch._inductor.compile_fx import compile_fx_inner
 
     output = graph.graph.output_node()
-    specs = [node.meta.get("spec") if isinstance(node, torch.fx.Node) else None for node in output.args[0]]
-    output.meta["original_output_strides"] = [None if spec is None else spec.stride for spec in specs]
-    output.meta["user_visible_output_idxs"] = [i for i, spec in enumerate(specs) if spec is not None]
-    with torch._guards.tracing(torch._guards.TracingContext(mode)):
-        return compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static)
+    tensors = [i for i, node in enumerate(output.args[0]) if isinstance(node, torch.fx.Node) and "spec" in node.meta]
+    output.meta["user_visible_output_idxs"] = fixed = [i for i in tensors if i not in free]
+    tag = f"{torch.compiler.config.cache_key_tag} subclass_aot {fixed}"
+    tagged = torch.compiler.config.patch(cache_key_tag=tag)  # type: ignore[attr-defined]
+    with tagged, torch._guards.tracing(torch._guards.TracingContext(mode)):
+        with torch._guards.TracingContext.report_output_strides() as strides:
+            compiled = compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static)
+        return compiled, list(strides or [None] * len(output.args[0]))
 
 
 @contextmanager
@@ -294,9 +315,42 @@ def function_modes() -> tuple[Any, ...]:
     return tuple(mode.device if type(mode) is DeviceContext else mode for mode in modes)
 
 
+@contextmanager
+def without_function_modes() -> Iterator[None]:
+    """Within the block no mode sees what is called in torch. The public way takes one mode off, and is for its author.
+
+    When it goes: `torch.overrides` has to offer the stack, which it keeps.
+    """
+    with ExitStack() as stack:
+        for _ in range(number_of_function_modes()):
+            stack.enter_context(torch.overrides._pop_mode_temporarily())
+        yield
+
+
 def inside_transform() -> bool:
     """Whether `torch.func` (`grad`, `vmap`, ...) or forward-mode autograd is at work. Torch has no public question."""
     return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
+def dynamo_inlines(function: Any) -> Callable[[_Function], _Function]:
+    """Makes Dynamo look into the decorated function wherever `function` is called; a run outside it costs nothing more.
+
+    Dynamo itself puts this mark on what it makes. When it goes: `torch.compiler.is_dynamo_compiling()` in each call.
+    """
+
+    def mark(inlined: _Function) -> _Function:
+        function._torchdynamo_inline = inlined
+        return inlined
+
+    return mark
+
+
+def is_bookkeeping(attribute: str) -> bool:
+    """Whether `fully_shard` and its kin keep notes of a module in this attribute, which no forward reads.
+
+    They make the names when they are imported, from one root. When it goes: they are attributes like others.
+    """
+    return attribute.startswith("__composable_api_state_key")
 
 
 def has_hooks(tensor: torch.Tensor) -> bool:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import optree
+import torch
 
-from subclass_aot import runtime
+from subclass_aot import _torch, runtime
+from subclass_aot._stack import user_line, warn
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.backends import Backend, BoxedFunction
 from subclass_aot.runtime.flat_calls import FlatCalls
@@ -27,6 +29,11 @@ from subclass_aot.trace import (
     trace_arguments,
 )
 
+_TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
+  Its graphs have no rule for a transform, so there the function itself runs, as in eager mode.
+  For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
+  To say that it is meant: transform the function itself, as in torch.func.grad(compiled.fn)."""
+
 
 def aot_compile(
     fn: Callable[..., Any],
@@ -38,6 +45,7 @@ def aot_compile(
     dynamic: bool | None = None,
     cache_limit: int = 64,
     double_backward: bool = False,
+    lazy_backward: bool = True,
 ) -> CompiledFunction:
     """Compiles a function or module ahead of time, wrapper tensors included.
 
@@ -63,6 +71,8 @@ def aot_compile(
         double_backward: Whether gradients can be differentiated in turn, as often as one likes. With
             `create_graph=True`, backward then runs a compiled function that computes forward again. Refused, when the
             function is traced, for what would not come out the same again.
+        lazy_backward: Whether the backward graph is compiled when a gradient is first asked for, and not at the call.
+            Errors of the compiler then come at `.backward()`. With symbolic sizes it is compiled at the call.
 
     Returns:
         A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.
@@ -75,7 +85,7 @@ def aot_compile(
     tensor([2., 2., 2.])
     """
     return CompiledFunction(
-        fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward
+        fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward, lazy_backward
     )
 
 
@@ -124,9 +134,11 @@ class CompiledFunction:
         dynamic: bool | None,
         cache_limit: int,
         double_backward: bool = False,
+        lazy_backward: bool = True,
     ) -> None:
         self._options: tuple[Any, ...] = (
-            fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward
+            fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward,
+            lazy_backward,
         )  # fmt: skip
         self.fn = fn
         self.recompiles: list[str] = []
@@ -139,9 +151,11 @@ class CompiledFunction:
         others = self._options[1:]  # and not `self`, which nothing of it may hold
         self._compile_alike = lambda other: CompiledFunction(other, *others)
         self._double_backward = double_backward
+        self._lazy_backward = lazy_backward
         self._specializations: list[Specialization] = []
         self._flatten = FlatCalls()
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
+        self._was_transformed = False
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -153,10 +167,22 @@ class CompiledFunction:
                     self._put_first(specialization)
                 break
         else:
-            if is_tracing():  # called by a function that is compiled: a part of it
+            if self._is_part_of_another():
                 return self.fn(*args, **kwargs)
             specialization, read = self._compiled_for(args, kwargs, leaves, treespec)
         return specialization.finish(specialization.call(*read), read[0], leaves, args, kwargs)
+
+    def _is_part_of_another(self) -> bool:
+        """Whether what happens here is another's business: of a trace, an export, or a transform that runs `fn`."""
+        if is_tracing() or torch.compiler.is_exporting():
+            return True
+        if not _torch.inside_transform():
+            return False
+        if not self._was_transformed:
+            self._was_transformed = True
+            name = getattr(self.fn, "__name__", type(self.fn).__name__)
+            warn(_TRANSFORMED.format(name=name))
+        return True
 
     def __reduce__(self) -> Any:
         """A copy compiles anew: what was compiled is made for the modules it was traced with."""
@@ -177,7 +203,7 @@ class CompiledFunction:
         """What was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
         from subclass_aot.explain import explain
 
-        return explain(self.fn, self._specializations)
+        return explain(self.fn, self._specializations, self._was_transformed)
 
     def _compiled_for(
         self, args: Any, kwargs: Any, leaves: list[Any], treespec: optree.PyTreeSpec
@@ -218,19 +244,25 @@ class CompiledFunction:
         leaves = arguments.plan().unwrap(arguments.values)
         facts = functools.partial(runtime.facts, arguments, leaves, state)
         trace = trace_arguments(self.fn, arguments, self._decompositions, dynamic)
-        graphs = runtime.split(trace, self._partition_fn)
+        free = self._backward.chooses_strides
+        graphs = runtime.split(trace, self._partition_fn, free)
         twice = None
         if self._double_backward and graphs.backward is not None:
             again = Again.of(self.fn, arguments)
             repeats_draws = self._forward is runtime.BACKENDS["eager"]
             twice = runtime.Twice(trace.signature, graphs, again, self._compile_alike, repeats_draws)
-        forward = self._forward.compile(graphs.forward, runtime.example_inputs(graphs.forward), False)
-        forward = runtime.without_autocast(forward)
-        backward = others = None
+        forward = runtime.compiled(self._forward, graphs.forward, runtime.example_inputs(graphs.forward), False)
+        backward: BoxedFunction | None = None
+        others = None
         if graphs.backward is not None:
-            compile_backward = functools.partial(_compile_backward, self._backward)
+            compile_backward = functools.partial(_compile_backward, self._backward, graphs)
             others = runtime.OtherTangents(trace, graphs, compile_backward)
-            backward = compile_backward(graphs.backward, runtime.example_inputs(graphs.backward), True)
+            if self._lazy_backward and trace.signature.symbols is None:
+                name = getattr(self.fn, "__name__", type(self.fn).__name__)
+                compile_later = functools.partial(compile_backward, graphs.backward)
+                backward = runtime.LazyFunction(compile_later, name, user_line())
+            else:  # a compiler that does not take symbols is given numbers, before forward runs
+                backward = compile_backward(graphs.backward)
         entry = runtime.make_entry(trace.signature, graphs, forward, backward, others, twice)
         guard = runtime.make_guard(arguments.with_views(trace.signature.views), trace.signature, state, self._kept)
         finish = runtime.write_finish(trace.signature.outcome)
@@ -254,8 +286,14 @@ class CompiledFunction:
         return reason
 
 
-def _compile_backward(backend: Backend, graph: Any, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-    return runtime.without_autocast(backend.compile(graph, inputs, is_backward))
+@_torch.dynamo_inlines(CompiledFunction.__call__)
+def _call_uncompiled(compiled: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
+    """What `torch.compile` and `torch.export` see of a call: the function, whose graph becomes a part of theirs."""
+    return compiled.fn(*args, **kwargs)
+
+
+def _compile_backward(backend: Backend, graphs: Graphs, graph: Any) -> BoxedFunction:
+    return runtime.compiled(backend, graph, runtime.backward_inputs(graphs, graph), True)
 
 
 def _first_line(error: Exception) -> str:

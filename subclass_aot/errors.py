@@ -79,6 +79,10 @@ class UnknownClassError(SubclassAotError, LookupError):
     """A name given on the command line is not that of a `WrapperTensor` class."""
 
 
+class BlockError(SubclassAotError, ValueError):
+    """A model has no blocks of the kind that was asked for, or one cannot be compiled in place."""
+
+
 class DifferenceError(SubclassAotError, AssertionError):
     """A compiled function does something else than the function in eager mode; raised by `check_compiled`.
 

@@ -7,14 +7,19 @@ from typing import Any
 from subclass_aot.meta import Spec
 from subclass_aot.trace import ComputedNumbers, SameAsInput, SameAsOutput, Value, ViewOfBase, ViewOfInput
 
+_TRANSFORMED = """
+not compiled: calls inside a transform (torch.func.grad, vmap, jvp, ..., forward-mode autograd) run the function itself
+  for speed, compile the transformed function, as in aot_compile(torch.func.grad(fn))"""
 
-def explain(fn: Any, specializations: list[Any]) -> str:
+
+def explain(fn: Any, specializations: list[Any], was_transformed: bool = False) -> str:
     """Everything worth knowing of what was compiled for `fn`, one section for each signature."""
     name = getattr(fn, "__name__", type(fn).__name__)
+    uncompiled = _TRANSFORMED.splitlines() if was_transformed else []
     if not specializations:
-        return f"{name}: nothing was compiled yet, the first call compiles."
+        return "\n".join([f"{name}: nothing was compiled yet, the first call compiles.", *uncompiled])
     count = len(specializations)
-    lines = [f"{name}: {count} signature{'s' if count > 1 else ''}, the one used last first"]
+    lines = [f"{name}: {count} signature{'s' if count > 1 else ''}, the one used last first", *uncompiled]
     for number, specialization in enumerate(specializations, 1):
         lines.append("")
         lines.append(f"signature {number}: {specialization.reason}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MethodType
@@ -37,10 +38,13 @@ class Backend:
     Attributes:
         compile: `(graph_module, example_inputs, is_backward)` to a boxed function.
         decompositions: Operators it wants taken apart while tracing.
+        chooses_strides: Whether its forward graphs may give what they save any strides, reported in
+            `meta["output_strides"]`, and its backward graphs take what is saved as its example inputs say.
     """
 
     compile: Callable[[fx.GraphModule, list[Any], bool], BoxedFunction]
     decompositions: Callable[[], Mapping[Any, Callable[..., Any]]] = dict
+    chooses_strides: bool = False
 
 
 def resolve(compiler: str | Compiler) -> Backend:
@@ -83,8 +87,10 @@ def boxed(compiled: Callable[..., Any]) -> BoxedFunction:
     return lambda inputs: compiled(*inputs)
 
 
-def without_autocast(run: BoxedFunction) -> BoxedFunction:
-    """`run` with autocast off: what it would cast was cast when the graph was recorded."""
+def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+    """A compiled graph. Autocast is off, then and when it runs: what it would cast was cast when it was recorded."""
+    with _torch.disable_autocast():
+        run = backend.compile(graph, inputs, is_backward)
 
     def run_as_recorded(inputs: list[Any]) -> Sequence[Any]:
         if not _torch.is_any_autocast_enabled():
@@ -142,12 +148,46 @@ def fake_of(spec: Spec, mode: Any) -> Any:
 def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     """Torch's own compiler. It wants fake tensors, where this library has tensors that cost nothing to make."""
     static = [i for i in graph.meta.get("static_input_indices", ()) if _is_aligned(inputs[i].spec)]
-    graph, written = without_entangled_writes(graph)
-    mode = _torch.fake_mode(solver_of(graph))
+    solver = solver_of(graph)
+    pure, written = without_entangled_writes(graph)
+    mode = _torch.fake_mode(_torch.shape_env() if solver is None else solver)
     fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else x for x in inputs]
-    _Fakes(graph, mode, solver_of(graph)).run(*fakes)
-    compiled: BoxedFunction = _torch.compile_with_inductor(graph, fakes, mode, is_backward, static)
+    if any(x is not expected for x, expected in zip(inputs, example_inputs(graph), strict=True)):
+        pure = _for_other_strides(pure)
+        _Fakes(pure, mode, solver).run(*fakes)
+        _keep_strides_of_outputs(pure, mode)
+    else:
+        _Fakes(pure, mode, solver).run(*fakes)
+    free = graph.meta.get("free_outputs", frozenset())
+    compiled, strides = _torch.compile_with_inductor(pure, fakes, mode, is_backward, static, free)
+    graph.meta["output_strides"] = strides
     return then_write(compiled, written)
+
+
+def _for_other_strides(graph: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a graph that takes inputs of other strides than it was recorded with.
+
+    `view` was recorded where strides allowed it; `reshape` copies where they do not.
+    """
+    graph = copy.deepcopy(graph)
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default
+    graph.recompile()
+    return graph
+
+
+def _keep_strides_of_outputs(graph: fx.GraphModule, mode: Any) -> None:
+    """Gives outputs whose strides follow from those of the inputs the strides that they were recorded with."""
+    output = graph.graph.output_node()
+    outputs: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    with graph.graph.inserting_before(output):
+        for i, node in enumerate(outputs):
+            spec = node.meta.get("spec") if isinstance(node, fx.Node) else None
+            if spec is not None and spec.solver is None and node.meta["val"].stride() != spec.stride:
+                outputs[i] = _torch.force_strides(graph.graph, node, spec.stride)
+                outputs[i].meta = {**node.meta, "val": fake_of(spec, mode)}
+    output.args = (tuple(outputs),)
+    graph.recompile()
 
 
 def _is_aligned(spec: Spec) -> bool:
@@ -157,6 +197,6 @@ def _is_aligned(spec: Spec) -> bool:
 
 BACKENDS: dict[str, Backend] = {
     "eager": Backend(_eager),
-    "inductor": Backend(_inductor, _torch.inductor_decompositions),
+    "inductor": Backend(_inductor, _torch.inductor_decompositions, chooses_strides=True),
 }
 """Compilers by name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,8 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError
-from subclass_aot.meta import effects_of
-from subclass_aot.runtime.backends import fake_of, map_leaves, solver_of
+from subclass_aot.meta import Spec, blank, effects_of
+from subclass_aot.runtime.backends import example_inputs, fake_of, map_leaves, solver_of
 from subclass_aot.trace import JointSignature, JointTrace, default_partition, is_number
 
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -46,8 +46,13 @@ class Graphs:
     """For each computed leaf, whether the graph makes it with a view operator."""
 
 
-def split(trace: JointTrace, partition_fn: PartitionFn | None) -> Graphs:
+def split(trace: JointTrace, partition_fn: PartitionFn | None, free_strides: bool = False) -> Graphs:
     """Partitions the joint graph and puts the writes into inputs at the end of forward.
+
+    Args:
+        trace: What was traced.
+        partition_fn: What splits its graph.
+        free_strides: Whether the compiler may choose the strides of what is saved. Those of results are eager's.
 
     Raises:
         CompilerResultError: The partitioner returned graphs that do not fit together.
@@ -62,7 +67,35 @@ def split(trace: JointTrace, partition_fn: PartitionFn | None) -> Graphs:
         forward, backward = joint, None
     graphs = _with_writes(trace, forward, backward)
     _report_static(graphs, signature)
+    if free_strides:
+        graphs.forward.meta["free_outputs"] = frozenset(_only_saved(graphs))
     return graphs
+
+
+def _only_saved(graphs: Graphs) -> Iterator[int]:
+    """The outputs of forward that nobody sees but backward, of known size: no inputs, and no results."""
+    outputs: Any = graphs.forward.graph.output_node().args[0]
+    computed = len(graphs.fresh_alias)
+    for i, known in enumerate(zip(graphs.saved_inputs, graphs.saved_outputs, strict=True), computed):
+        if known == (None, None) and outputs[i].meta["spec"].solver is None:
+            yield i
+
+
+def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
+    """Example inputs for a backward graph: what is saved has the strides that the compiled forward graph gives it.
+
+    Args:
+        graphs: The graphs of the signature, forward compiled.
+        backward: Its backward graph, or another one that reads the same and takes other tangents.
+    """
+    inputs = example_inputs(backward)
+    strides = graphs.forward.meta.get("output_strides", ())
+    for output in graphs.forward.meta.get("free_outputs", ()):
+        position = output - len(graphs.fresh_alias) + graphs.num_saved_numbers
+        spec, stride = inputs[position].spec, strides[output]
+        if stride is not None and stride != spec.stride:
+            inputs[position] = blank(Spec.make(spec.size, stride, 0, spec.dtype, spec.device, spec.layout))
+    return inputs
 
 
 def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:

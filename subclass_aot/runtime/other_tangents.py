@@ -20,7 +20,7 @@ from torch import fx
 
 from subclass_aot.errors import TangentError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
-from subclass_aot.runtime.backends import BoxedFunction, example_inputs
+from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.tangents import converted, fits
 from subclass_aot.trace import JointSignature, JointTrace, backward_from
@@ -78,9 +78,7 @@ class OtherTangents:
         compiler: Compiles a backward graph.
     """
 
-    def __init__(
-        self, trace: JointTrace, graphs: Graphs, compiler: Callable[[fx.GraphModule, list[Any], bool], BoxedFunction]
-    ) -> None:
+    def __init__(self, trace: JointTrace, graphs: Graphs, compiler: Callable[[fx.GraphModule], BoxedFunction]) -> None:
         assert trace.with_tangents is not None
         self._with_tangents = trace.with_tangents
         self._signature = trace.signature
@@ -136,7 +134,7 @@ class OtherTangents:
         assumed = None if symbols is None else symbols.assumptions()
         defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
         trace, backward = self._trace(defined)
-        compiled = self._compile(backward, example_inputs(backward), True)
+        compiled = self._compile(backward)
         run = write(trace.signature, dataclasses.replace(self._graphs, backward=backward), compiled)
         if symbols is not None and symbols.assumptions() != assumed:
             raise NotImplementedError("it would assume more of symbolic sizes than the call has checked")

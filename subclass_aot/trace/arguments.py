@@ -12,9 +12,8 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.errors import PlanError, TraceError
+from subclass_aot.errors import PlanError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.trace import refusals
 from subclass_aot.trace.objects import Holder, Node, Objects, Pinned, Table, parts_of
 
 NAMESPACE = _torch.PYTREE_NAMESPACE
@@ -101,10 +100,7 @@ class Arguments:
 
         Raises:
             PlanError: What the call reaches cannot be read.
-            TraceError: The call is transformed, as by `torch.func.grad`.
         """
-        if _torch.inside_transform():
-            raise TraceError(refusals.TRANSFORMED)
         leaves, treespec = flatten((args, kwargs))
         paths = [_path(accessor) for accessor in treespec.accessors()]
         places: list[Place] = []

@@ -76,6 +76,8 @@ def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace
     >>> [n.name for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
     ['primals_1', 'tangents_1']
     """
+    if _torch.inside_transform():
+        raise TraceError(refusals.TRANSFORMED)
     arguments = Arguments.of(fn, args, kwargs)
     marked = marked_sizes(arguments)
     return trace_arguments(fn, arguments, dynamic=marked if marked else None)

@@ -44,7 +44,7 @@ def test_each_kind_is_compiled_once() -> None:
 
 def test_only_the_latest_kinds_are_kept() -> None:
     graphs, compiler = counting()
-    compiled = aot_compile(lambda x: x * 2, bw_compiler=compiler)
+    compiled = aot_compile(lambda x: x * 2, bw_compiler=compiler, lazy_backward=False)
     x = torch.ones(2, 3, requires_grad=True)
     out = compiled(x)
     kinds = [pair()]
@@ -57,7 +57,7 @@ def test_only_the_latest_kinds_are_kept() -> None:
 
 def test_inner_tensors_of_other_sizes_are_another_kind() -> None:
     graphs, compiler = counting()
-    compiled = aot_compile(lambda x: x * 2, bw_compiler=compiler)
+    compiled = aot_compile(lambda x: x * 2, bw_compiler=compiler, lazy_backward=False)
     x = torch.ones(2, 3, requires_grad=True)
     out = compiled(x)
     for columns in (1, 3, 1):
@@ -190,7 +190,7 @@ def test_a_result_without_a_gradient_does_not_change_the_class_of_others(used: t
     """Zeros of its class would: what a dense tensor gets of its product with a wrapper is a wrapper."""
     graphs, compiler = counting()
     program = lambda x, w: (x * w, x.sin())  # noqa: E731
-    compiled = aot_compile(program, bw_compiler=compiler)
+    compiled = aot_compile(program, bw_compiler=compiler, lazy_backward=False)
     for _ in range(2):
         gradients = []
         for function in (program, compiled):
@@ -221,7 +221,8 @@ def test_where_undefined_gradients_cannot_have_a_backward_of_their_own_they_are_
         return compiler(graph, inputs)
 
     x, w = torch.full((2, 3), 0.5, requires_grad=True), pair().requires_grad_()
-    result = aot_compile(lambda x, w: (x * w, x * 3), bw_compiler=broken_later)(x, w)[1]
+    compiled = aot_compile(lambda x, w: (x * w, x * 3), bw_compiler=broken_later, lazy_backward=False)
+    result = compiled(x, w)[1]
     for _ in range(2):
         (gradient,) = torch.autograd.grad(result, x, torch.ones(2, 3), retain_graph=True)
         assert type(gradient) is TwoTensor and gradient.a.eq(3).all()

@@ -1,0 +1,295 @@
+"""Compiling the blocks of a model in place, where equal blocks share one compilation."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.compile import CompiledFunction, aot_compile
+from subclass_aot.errors import BlockError
+from subclass_aot.runtime.reads import noticed
+from subclass_aot.runtime.structure import Structure
+from subclass_aot.trace import is_tracing, one_at_a_time
+
+_CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
+_Model = TypeVar("_Model", bound=torch.nn.Module)
+
+_NONE_FOUND = """{model} has no block to compile: {why}.
+  By default, blocks are the children of an nn.ModuleList, nn.Sequential or nn.ModuleDict that are repeated: of one
+  class, with parameters of the same names and shapes, and no single layer of torch.nn.
+  Instead: name classes or paths, as in compile_blocks(model, [{example}]), or compile the whole, aot_compile(model)."""
+
+_REPLACED = """{path}: the forward of this block is no longer that of its class, {cls}, but {forward!r}.
+  Another library, or an assignment, has put it there, and it would be lost.
+  Instead: call compile_blocks before that, or leave the block out."""
+
+_REASSIGNED = """{path} of a block is another tensor after the call than before: its forward assigns to it.
+  An assignment happens while tracing, not in the graph, so later calls would not repeat it.
+  Instead: write into the tensor, as in self.{path}.copy_(...), or return the new value."""
+
+
+def compile_blocks(
+    model: _Model, blocks: Iterable[type[torch.nn.Module] | str] | None = None, **options: Any
+) -> _Model:
+    """Compiles the blocks of a model in place; equal blocks share one trace and one compilation.
+
+    What a block is called with, what it returns, its hooks, its class, the names in `state_dict()` and what wraps it
+    stay as they are: only the `forward` of each block becomes a compiled one. A block whose Python attributes differ
+    is compiled apart. Copies of the model, and what is unpickled, compile anew. `del block.forward` undoes it.
+
+    Args:
+        model: The model; what is around its blocks stays as it is.
+        blocks: Which modules: classes, names of classes, or paths as in `named_modules()`, in which `*` stands for
+            anything. `None`: the repeated children of an `nn.ModuleList`, `nn.Sequential` or `nn.ModuleDict`.
+        **options: As for `aot_compile`: `fw_compiler`, `dynamic`, ...
+
+    Returns:
+        The model itself. `block.forward.explain()` says what was compiled for the blocks of its structure.
+
+    Raises:
+        BlockError: The model has no such blocks, or the forward of one was replaced.
+
+    >>> from torch import nn
+    >>> layers = [nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(12)]
+    >>> model = compile_blocks(nn.Sequential(*layers))
+    >>> model(torch.ones(2, 4)).shape
+    torch.Size([2, 4])
+    """
+    wanted = None if blocks is None else list(blocks)
+    found = dict(_repeated(model) if wanted is None else _named(model, wanted))
+    if not found:
+        why = "nothing in it is repeated" if wanted is None else f"none is of {', '.join(map(_name, wanted))}"
+        example = next((type(m).__name__ for m in model.children()), "Block")
+        raise BlockError(_NONE_FOUND.format(model=type(model).__name__, why=why, example=example))
+    for path, block in found.items():
+        own = vars(block).get("forward")
+        if (own is not None and not isinstance(own, BlockForward)) or isinstance(block, torch.jit.ScriptModule):
+            raise BlockError(_REPLACED.format(path=path, cls=type(block).__name__, forward=own))
+    compilations = Compilations(options)
+    for block in found.values():
+        block.forward = BlockForward(block, compilations)
+    return model
+
+
+class Compilations:
+    """What was compiled for the blocks of one model, by their structure."""
+
+    _LIMIT = 64
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        aot_compile(_run, **options)  # so that a wrong option is an error here and not at the first call
+        self.options = options
+        self._known: list[tuple[Any, CompiledFunction, Reads]] = []
+
+    def of(self, key: Any, name: str) -> tuple[CompiledFunction, Reads]:
+        """The compiled function of all blocks with this structure, and what was read of them so far.
+
+        Structures that were met long ago are forgotten.
+        """
+        with one_at_a_time:
+            for known, compiled, reads in self._known:
+                if known == key:
+                    return compiled, reads
+            run = functools.wraps(_run)(lambda *args: _run(*args))
+            run.__name__ = name
+            compiled, reads = aot_compile(run, **self.options), {}
+            self._known = [(key, compiled, reads), *self._known][: self._LIMIT]
+            return compiled, reads
+
+    def __reduce__(self) -> Any:
+        """A copy compiles anew."""
+        return type(self), (self.options,)
+
+
+class BlockForward:
+    """The forward of a block that is compiled; stands in the place of the method.
+
+    Args:
+        block: The block.
+        compilations: What the blocks of its model share.
+    """
+
+    def __init__(self, block: torch.nn.Module, compilations: Compilations) -> None:
+        self._block = block
+        self._compilations = compilations
+        self._turn = _Turn()
+        self._known: tuple[Structure, CompiledFunction, Lent] | None = None
+        functools.update_wrapper(self, type(block).forward.__get__(block))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        known = self._known
+        if known is None or not known[0].still_holds():
+            known = self._read()
+        structure, compiled, lent = known
+        turn = self._turn
+        before = turn.count
+        tensors = structure.tensors()
+        if turn.of_another_thread(before):
+            with one_at_a_time:
+                tensors = structure.tensors()
+        return compiled(lent, tensors, args, kwargs)
+
+    def explain(self) -> str:
+        """What was compiled for blocks of this structure, as `explain()` of a compiled function says it."""
+        return (self._known or self._read())[1].explain()
+
+    def _read(self) -> tuple[Structure, CompiledFunction, Lent]:
+        with one_at_a_time:
+            structure = Structure(self._block, skip=("forward",))
+            compiled, reads = self._compilations.of(structure.key, type(self._block).__name__)
+            self._known = known = structure, compiled, Lent(self._block, structure, reads, self._turn)
+            return known
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"block": self._block, "compilations": self._compilations}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+
+@_torch.dynamo_inlines(BlockForward.__call__)
+def _call_uncompiled(forward: BlockForward, /, *args: Any, **kwargs: Any) -> Any:
+    """What `torch.compile` and `torch.export` see: the method of the class."""
+    block = forward._block
+    return type(block).forward(block, *args, **kwargs)
+
+
+Reads = dict[tuple[str, str], None]
+"""Attributes that were read while a function was traced, in the order in which they first were; it only grows."""
+
+
+class _Turn:
+    """Whether a thread has other tensors in the places of a block, as it is while it is traced.
+
+    Attributes:
+        count: Odd while that is so.
+        owner: The thread.
+    """
+
+    __slots__ = ("count", "owner")
+
+    def __init__(self) -> None:
+        self.count = self.owner = 0
+
+    def of_another_thread(self, before: int) -> bool:
+        """Whether it is so, or was since `count` was `before`, in another thread."""
+        return (self.count != before or before % 2 == 1) and self.owner != threading.get_ident()
+
+
+class Lent:
+    """A block, as it was read, that a compiled function of its structure is traced on.
+
+    Two are equal for a guard if what any trace of that function has read of them is.
+    """
+
+    __slots__ = ("_block", "_reads", "_structure", "_turn", "_values")
+
+    def __init__(self, block: torch.nn.Module, structure: Structure, reads: Reads, turn: _Turn) -> None:
+        self._block, self._structure, self._reads, self._turn = block, structure, reads, turn
+        self._values: tuple[Any, ...] = ()
+
+    def run(self, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Runs the forward of the block's class with `tensors` for its own."""
+        block, structure, turn = self._block, self._structure, self._turn
+        own = structure.tensors()
+        nested = turn.count % 2 == 1
+        watched = noticed(structure.modules, list(structure.scalars), self._note) if is_tracing() else nullcontext()
+        turn.owner = threading.get_ident()
+        turn.count += not nested
+        try:
+            for path, table, name in structure.places:
+                table[name] = tensors[path]
+            with watched:
+                result = type(block).forward(block, *args, **kwargs)
+            for path, table, name in structure.places:
+                if table.get(name) is not tensors[path]:
+                    raise BlockError(_REASSIGNED.format(path=path))
+            return result
+        finally:
+            for path, table, name in structure.places:
+                table[name] = own[path]
+            turn.count += not nested
+
+    def _note(self, read: tuple[str, str]) -> None:
+        if read in self._structure.scalars:
+            self._reads.setdefault(read)
+
+    def _read_values(self) -> tuple[Any, ...]:
+        if len(self._values) != len(self._reads):
+            self._values = tuple(self._structure.scalars[read] for read in tuple(self._reads))
+        return self._values
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Lent and self._read_values() == other._read_values()
+
+    def __hash__(self) -> int:
+        return hash(Lent)
+
+    def __repr__(self) -> str:
+        names = [f"{path}.{name}".removeprefix(".") for path, name in self._reads]
+        values = ", ".join(f"{n}={v[1]!r}" for n, v in zip(names, self._read_values(), strict=False))
+        return f"{type(self._block).__name__}({values})"
+
+
+def _run(block: Lent, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return block.run(tensors, args, kwargs)
+
+
+def _repeated(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """The children of containers that are of a class that is repeated: see `compile_blocks`."""
+    repeated: set[Any] = set()
+    looks_at: dict[str, Any] = {}
+    children: dict[str, torch.nn.Module] = {}
+    for path, container in model.named_modules():
+        if not isinstance(container, _CONTAINERS):
+            continue
+        looks: list[Any] = []
+        for name, child in container.named_children():
+            if not any(True for _ in child.children()) and type(child).__module__.startswith("torch.nn."):
+                continue  # a single layer
+            tensors = [*child.named_parameters(), *child.named_buffers()]
+            look = type(child), tuple((name, tensor.shape) for name, tensor in tensors)
+            looks.append(look)
+            where = f"{path}.{name}" if path else name
+            children[where], looks_at[where] = child, look
+        repeated.update(look for look in looks if looks.count(look) > 1)
+    classes = {cls for cls, _ in repeated if not issubclass(cls, _CONTAINERS)}  # all of these are blocks, equal or not
+
+    def fits(path: str, module: torch.nn.Module) -> bool:
+        return type(module) in classes or looks_at[path] in repeated
+
+    return _outermost(children.items(), fits)
+
+
+def _named(model: torch.nn.Module, wanted: list[type[torch.nn.Module] | str]) -> Iterator[tuple[str, torch.nn.Module]]:
+    def fits(path: str, module: torch.nn.Module) -> bool:
+        return any(
+            path == w or type(module).__name__ == w or fnmatch.fnmatchcase(path, w)
+            if isinstance(w, str)
+            else isinstance(module, w)
+            for w in wanted
+        )
+
+    return _outermost(((p, m) for p, m in model.named_modules() if p), fits)
+
+
+def _outermost(
+    modules: Iterable[tuple[str, torch.nn.Module]], fits: Callable[[str, torch.nn.Module], bool]
+) -> Iterator[tuple[str, torch.nn.Module]]:
+    """Those that fit and are inside no other that fits."""
+    inside: set[int] = set()
+    for path, module in sorted(modules, key=lambda item: item[0].count(".")):
+        if id(module) not in inside and fits(path, module):
+            yield path, module
+            inside.update(map(id, module.modules()))
+
+
+def _name(wanted: type | str) -> str:
+    return repr(wanted) if isinstance(wanted, str) else wanted.__name__

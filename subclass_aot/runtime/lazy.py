@@ -1,0 +1,102 @@
+"""Compiling a backward graph when it is first needed, as if it were compiled with the forward graph.
+
+A call whose gradients nobody asks for then pays nothing for them. What the program was traced under (grad mode,
+default dtype and device, ...) may have changed until then, and compilers look at it: so it is put back meanwhile.
+Autocast is off for every compilation: what it casts was cast when the graph was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.runtime.backends import BoxedFunction
+from subclass_aot.trace import one_at_a_time
+
+_WHERE = """This happened when the backward graph of {name} was compiled: when a gradient was first asked for.
+  Compiled for: {line}
+  To have it at that call: aot_compile(..., lazy_backward=False) compiles both graphs together."""
+
+
+class LazyFunction:
+    """A compiled graph that is compiled at its first call.
+
+    Args:
+        compile: Compiles it.
+        name: What was traced, for errors.
+        line: The line of the call that it was traced for.
+    """
+
+    def __init__(self, compile: Callable[[], BoxedFunction], name: str, line: str) -> None:
+        self._run: BoxedFunction | None = None
+        self._compile: Callable[[], BoxedFunction] | None = compile
+        self._modes = _Modes()
+        self._name = name
+        self._line = line
+
+    def __call__(self, inputs: list[Any]) -> Sequence[Any]:
+        run = self._run
+        return (self.compiled() if run is None else run)(inputs)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it was compiled by now."""
+        return self._run is not None
+
+    def compiled(self) -> BoxedFunction:
+        """The compiled graph; compiles it unless that was done, also by another thread while this one waited."""
+        with one_at_a_time:
+            if self._run is None:
+                assert self._compile is not None
+                try:
+                    with self._modes.restored():
+                        self._run = self._compile()
+                except Exception as error:
+                    error.add_note(_WHERE.format(name=self._name, line=self._line))
+                    raise
+                self._compile = None
+            return self._run
+
+
+class _Modes:
+    """The modes of torch that a compiler may look at, as they are now."""
+
+    def __init__(self) -> None:
+        self._grad = torch.is_grad_enabled()
+        self._dtype = torch.get_default_dtype()
+        self._deterministic = _deterministic()
+        self._devices = [mode for mode in _torch.function_modes() if isinstance(mode, torch.device)]
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Within the block they are as they were; modes that see operators or calls of torch are left out."""
+        dtype, deterministic = torch.get_default_dtype(), _deterministic()
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.set_grad_enabled(self._grad))
+            stack.enter_context(_torch.disable_current_modes())
+            stack.enter_context(_torch.without_function_modes())
+            for device in self._devices:
+                stack.enter_context(device)
+            try:
+                _set_deterministic(self._deterministic)
+                torch.set_default_dtype(self._dtype)
+                yield
+            finally:
+                torch.set_default_dtype(dtype)
+                _set_deterministic(deterministic)
+
+
+def _deterministic() -> tuple[int, bool]:
+    fills = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    return torch.get_deterministic_debug_mode(), fills
+
+
+def _set_deterministic(state: tuple[int, bool]) -> None:
+    if state != _deterministic():
+        torch.set_deterministic_debug_mode(state[0])
+        torch.utils.deterministic.fill_uninitialized_memory = state[1]  # type: ignore[attr-defined]

@@ -1,0 +1,91 @@
+"""Which plain numbers and texts of its modules a forward reads while it is traced: only these have to be equal.
+
+Many models number their layers (`self.layer_idx`), and read that number in some calls only. While a forward is traced,
+a descriptor on the class of each module stands in the way of such attributes and notes who asks for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
+
+import torch
+
+KINDS = (int, float, bool, str, type(None))
+
+
+def can_be_watched(module: torch.nn.Module, name: str) -> bool:
+    """Whether every read of an attribute will be noticed: its class does not read the `__dict__` of its instances."""
+    if name == "training" or type(vars(module)[name]) not in KINDS:
+        return False
+    for cls in type(module).__mro__:
+        if hasattr(vars(cls).get(name), "__set__"):
+            return False
+        if cls not in (torch.nn.Module, object) and any(map(_looks_inside, vars(cls).values())):
+            return False
+    return True
+
+
+@contextmanager
+def noticed(modules: Mapping[str, torch.nn.Module], names: list[tuple[str, str]], note: Any) -> Iterator[None]:
+    """Within the block, `note((path, name))` is called for reads of attributes.
+
+    Args:
+        modules: The modules, by path.
+        names: The attributes, each by the path of its module and its name.
+        note: What is told.
+    """
+    path_of = {id(module): path for path, module in modules.items()}
+
+    def tell(module: Any, name: str) -> None:
+        if id(module) in path_of:
+            note((path_of[id(module)], name))
+
+    before: list[tuple[type, str, Any]] = []
+    try:
+        for cls, name in dict.fromkeys((type(modules[path]), name) for path, name in names):
+            before.append((cls, name, vars(cls).get(name, _Watched)))
+            setattr(cls, name, _Watched(cls, name, vars(cls).get(name, _Watched), tell))
+        yield
+    finally:
+        for cls, name, value in reversed(before):
+            if value is _Watched:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, value)
+
+
+class _Watched:
+    """Stands before an attribute of instances; `_Watched` itself says that the class had nothing there."""
+
+    def __init__(self, cls: type, name: str, before: Any, tell: Callable[[Any, str], None]) -> None:
+        self.cls, self.name, self.before, self.tell = cls, name, before, tell
+
+    def __get__(self, module: Any, owner: type | None = None) -> Any:
+        if module is not None:
+            self.tell(module, self.name)
+            if isinstance(self.before, _Watched):  # a trace in a trace
+                self.before.tell(module, self.name)
+            if self.name in vars(module):
+                return vars(module)[self.name]
+        found = [self.before] if self.before is not _Watched and not isinstance(self.before, _Watched) else []
+        found += [vars(base)[self.name] for base in self.cls.__mro__[1:] if self.name in vars(base)]
+        if not found:
+            raise AttributeError(f"{self.cls.__name__!r} object has no attribute {self.name!r}")
+        value = found[0]
+        return value.__get__(module, owner) if hasattr(value, "__get__") else value
+
+    def __set__(self, module: Any, value: Any) -> None:
+        vars(module)[self.name] = value
+
+    def __delete__(self, module: Any) -> None:
+        del vars(module)[self.name]
+
+
+def _looks_inside(member: Any) -> bool:
+    member = getattr(member, "__func__", getattr(member, "fget", member))
+    return isinstance(member, FunctionType) and not {"__dict__", "vars", "copy", "deepcopy", "__getstate__"}.isdisjoint(
+        member.__code__.co_names
+    )

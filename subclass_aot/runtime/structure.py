@@ -1,0 +1,178 @@
+"""What a module is but for its tensors: two modules of one structure run one compiled function.
+
+The structure is everything that its forward might read in Python: classes, submodules, the names of parameters and
+buffers, hooks of submodules, and all other attributes. Values that can be taken apart are compared by what they are
+made of, all others by identity, so that nothing is taken for equal which might not be. It is read once, and again when
+anything that it was read from is another object: one call of a C function says whether. Numbers and texts that are
+attributes of modules stand apart, since many are not read (`runtime/reads.py`).
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from subclass_aot import _native, _torch
+from subclass_aot.runtime.reads import can_be_watched
+
+_TABLES = ("_parameters", "_buffers")
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_AROUND = (
+    *_HOOKS, "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs",
+    "_is_full_backward_hook",
+)  # fmt: skip
+"""Hooks run around `forward`: those of the module itself are no part of what is compiled."""
+_ELSEWHERE = (
+    *_TABLES, "_modules", "_non_persistent_buffers_set", "_state_dict_hooks", "_state_dict_pre_hooks",
+    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_compiled_call_impl",
+)  # fmt: skip
+"""Attributes that are read in another way, or that have no part in a forward."""
+_CONTAINERS = (list, dict, OrderedDict, set, frozenset)
+_SCALARS = (bool, int, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
+
+
+class Structure:
+    """The structure of a module, and where its tensors are.
+
+    Attributes:
+        key: Equal for modules of one structure.
+        modules: The module and its submodules, by path.
+        scalars: Numbers and texts, by the path of their module and their name. Their values are no part of the key.
+    """
+
+    def __init__(self, module: torch.nn.Module, skip: tuple[str, ...] = ()) -> None:
+        """Reads it.
+
+        Args:
+            module: The module.
+            skip: Attributes of the module itself that do not count.
+        """
+        self.modules = dict(module.named_modules())
+        self.scalars: dict[tuple[str, str], Any] = {}
+        self._path_of = {id(m): path for path, m in self.modules.items()}
+        self._items: list[Any] = []
+        self._watched: set[int] = set()
+        self._mutable: list[tuple[Any, tuple[Any, ...]]] = []
+        self._inside: dict[int, int] = {}
+        self.places: list[tuple[str, dict[str, Any], str]] = []
+        """Each parameter and buffer: its name, the table it stands in, and its name there."""
+        self._tables: list[dict[str, Any]] = []
+        self.key: Any = tuple(self._of_module(path, m, skip if not path else ()) for path, m in self.modules.items())
+        self._kept = tuple(self._items)
+        self._count = len(self.places)
+        del self._items, self._watched, self._inside
+
+    def still_holds(self) -> bool:
+        """Whether the module still has it."""
+        return (
+            _native.same_items(self._kept)
+            and sum(map(len, self._tables)) == self._count
+            and all(_ids(value) == _ids(elements) for value, elements in self._mutable)
+        )
+
+    def tensors(self) -> dict[str, torch.Tensor | None]:
+        """The parameters and buffers that the module has now, by name."""
+        return {name: table.get(key) for name, table, key in self.places}
+
+    def _watch(self, table: dict[Any, Any]) -> None:
+        if id(table) in self._watched:
+            return
+        self._watched.add(id(table))
+        self._items += table, tuple([x for item in table.items() for x in item])
+
+    def _of_module(self, path: str, module: torch.nn.Module, skip: tuple[str, ...]) -> Any:
+        self._watch(vars(module))
+        self._watch(module._modules)
+        for table in _TABLES:
+            content = getattr(module, table)
+            self._tables.append(content)
+            self.places += [(f"{path}.{name}" if path else name, content, name) for name in content]
+        tensors = [item for name in _TABLES for item in getattr(module, name).items()]
+        shapes = tuple((name, None if tensor is None else tuple(tensor.shape)) for name, tensor in tensors)
+        children = tuple((n, None if m is None else self._path_of[id(m)]) for n, m in module._modules.items())
+        skip = (*skip, *_ELSEWHERE, *(_AROUND if not path else ()))
+        attributes = {n: v for n, v in vars(module).items() if n not in skip and not _torch.is_bookkeeping(n)}
+        for name in [name for name in attributes if can_be_watched(module, name)]:
+            self.scalars[path, name] = self._of(attributes[name])
+            attributes[name] = ...
+        described = tuple((name, self._attribute(name, attributes[name])) for name in sorted(attributes))
+        return path, type(module), shapes, children, described
+
+    def _attribute(self, name: str, value: Any) -> Any:
+        if name in _AROUND and isinstance(value, dict):  # hooks, by numbers that differ from module to module
+            self._watch(value)
+            return tuple(map(self._of, value.values()))
+        return self._of(value)
+
+    def _of(self, value: Any) -> Any:
+        """What a value is made of, to be compared with `==`."""
+        kind = type(value)
+        if kind in _SCALARS:
+            return kind, value
+        if kind is float:
+            return kind, value.hex()
+        if id(value) in self._path_of:
+            return "module", self._path_of[id(value)]
+        if kind is types.MethodType:
+            return kind, _Same(value.__func__), self._of(value.__self__)
+        if not (kind in _CONTAINERS or isinstance(value, tuple) or _is_plain_object(value)):
+            return _Same(value)
+        if id(value) in self._inside:  # it holds itself
+            return "again", self._inside[id(value)]
+        self._inside[id(value)] = len(self._inside)
+        try:
+            return kind, *self._parts(value)
+        finally:
+            del self._inside[id(value)]
+
+    def _parts(self, value: Any) -> Iterator[Any]:
+        if isinstance(value, dict):
+            self._watch(value)
+            yield tuple(map(self._of, value)), tuple(map(self._of, value.values()))
+        elif isinstance(value, set | frozenset):
+            self._mutable.append((value, tuple(value)))
+            yield frozenset((type(x), x) if type(x) in _SCALARS else _Same(x) for x in value)
+        elif isinstance(value, tuple | list):
+            if isinstance(value, list):
+                self._mutable.append((value, tuple(value)))
+            yield tuple(map(self._of, value))
+        else:
+            attributes = vars(value)
+            self._watch(attributes)
+            yield tuple((name, self._of(attributes[name])) for name in sorted(attributes))
+
+
+class _Same:
+    """Equal to the same object only."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Same and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+
+class _Plain:
+    pass
+
+
+def _is_plain_object(value: Any) -> bool:
+    """Whether all that an object is stands in its `__dict__`: an instance of a class that is written in Python."""
+    kind = type(value)
+    plain = kind.__basicsize__ == _Plain.__basicsize__ and hasattr(value, "__dict__")
+    return plain and not isinstance(value, type | enum.Enum | torch.nn.Module)
+
+
+def _ids(values: Any) -> list[int]:
+    """What a list or a set holds, to be compared by identity."""
+    return list(map(id, values))
