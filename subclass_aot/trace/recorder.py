@@ -338,6 +338,8 @@ class Recorder(Stream):
         """
         kind = type(value)
         if kind is MetaTensor:
+            if value.tag is None:
+                raise LookupError("a leaf of no trace")
             return self.moved(value.tag)
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]
