@@ -23,6 +23,7 @@ from subclass_aot.trace import (
     Again,
     Arguments,
     DynamicSizes,
+    GradientsAreRead,
     JointSignature,
     is_tracing,
     one_at_a_time,
@@ -156,6 +157,7 @@ class CompiledFunction:
         self._flatten = FlatCalls()
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
         self._was_transformed = False
+        self._with_grad = False  # from when the function was seen to read or change the `.grad` of an input
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -214,7 +216,11 @@ class CompiledFunction:
                 read = specialization.guard(leaves, treespec)
                 if read is not None:
                     return specialization, read
-            specialization = self._specialize(Arguments.of(self.fn, args, kwargs))
+            try:
+                specialization = self._specialize(Arguments.of(self.fn, args, kwargs, self._with_grad))
+            except GradientsAreRead:
+                self._with_grad = True
+                specialization = self._specialize(Arguments.of(self.fn, args, kwargs, True))
             self._put_first(specialization)
             read = specialization.guard(leaves, treespec)
             assert read is not None, "a new entry must fit the call it was made for"
@@ -232,7 +238,7 @@ class CompiledFunction:
         try:
             return self._specialize_for(arguments, dynamic)
         except Exception as error:
-            if not dynamic:
+            if not dynamic or isinstance(error, GradientsAreRead):
                 raise
             known = self._history.without_symbols()
             made = self._specialize_for(arguments, known)

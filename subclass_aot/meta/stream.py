@@ -181,6 +181,9 @@ class Stream(_torch.DispatchMode):
             self.passed_on(func, args, kwargs or {})
             return NotImplemented
         kwargs = kwargs or {}
+        if func in _OF_PROFILER:  # names parts of a program for a profiler, and computes nothing
+            with _torch.disable_current_modes():
+                return func(*args, **kwargs)
         decomposition = self.decompositions.get(func) or _honest_form(func)
         if decomposition is not None:
             with self:
@@ -476,6 +479,12 @@ _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
     _aten.index.Tensor: _index,
     _aten.masked_select.default: _masked_select,
 }
+_profiler = torch.ops.profiler
+_OF_PROFILER = frozenset(
+    getattr(packet, name)
+    for packet in [getattr(_profiler, f"_record_function_{what}") for what in ("enter", "enter_new", "exit")]
+    for name in packet.overloads()
+)
 _make = _torch.make_wrapper_subclass
 _DENSE_DISPATCH = torch.Tensor.__torch_dispatch__
 _SCALARS = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout})

@@ -154,7 +154,9 @@ class _Writer:
 
     def fill(self, name: str, table: Table, entries: Sequence[tuple[str, str]]) -> None:
         """Appends what puts everything into an object that holds nothing yet."""
-        if table.kind in ("elements", "members"):
+        if table.kind == "grad":
+            self.source.line(f"{name}.grad = {entries[0][1]}")
+        elif table.kind in ("elements", "members"):
             method = "extend" if table.kind == "elements" else "update"
             self.source.line(f"{name}.{method}([{', '.join(v for _, v in entries)}])")
         elif table.kind == "slots":

@@ -134,6 +134,12 @@ class ObjectGuards:
             self.refuse_if(f"len({local}) != {len(holder.value.__dict__)}")
         self._by_name(local, entries)
 
+    def _grad(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        local = self.source.fresh(f"{name}_grad")
+        self.source.line(f"{local} = {name}.grad")
+        self.tables.append("set()")  # there is no dict that tells
+        self.node(local, entries[0][1])
+
     def _by_name(self, local: str, entries: list[tuple[Any, Node]]) -> None:
         for key, node in entries:
             part = self.source.fresh(f"{local}_{key}")

@@ -52,6 +52,7 @@ from subclass_aot.trace.partition import backward_from as backward_from
 from subclass_aot.trace.partition import default_partition as default_partition
 from subclass_aot.trace.partition import draws as draws
 from subclass_aot.trace.partition import is_backward as is_backward
+from subclass_aot.trace.recorder import GradientsAreRead as GradientsAreRead
 from subclass_aot.trace.sharing import Base as Base
 from subclass_aot.trace.sharing import flat_base as flat_base
 from subclass_aot.trace.sharing import has_storage as has_storage

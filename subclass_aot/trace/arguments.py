@@ -14,7 +14,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.trace.objects import Holder, Node, Objects, Pinned, Table, parts_of
+from subclass_aot.trace.objects import Holder, Node, Objects, Pinned, Table, extras_of, extras_with_grad, parts_of
 
 NAMESPACE = _torch.PYTREE_NAMESPACE
 """The optree namespace: what torch knows as a pytree is one here; `torch.utils._pytree.register_pytree_node` adds
@@ -79,6 +79,7 @@ class Arguments:
         objects: Every other object that the call reaches.
         roots: Where these begin: the position of a leaf, or None for what the function itself brings, with the node.
         held: What the function itself brings, by name.
+        with_grad: Whether the `.grad` of each tensor belongs to the call, too.
         views: Tensors that stand for views of one of `values`. See Note [Views of one tensor].
     """
 
@@ -91,12 +92,21 @@ class Arguments:
     objects: Objects
     roots: tuple[tuple[int | None, Node], ...]
     held: tuple[tuple[str, Any], ...]
+    with_grad: bool = False
     views: tuple[torch.Tensor, ...] = ()
 
     @staticmethod
-    def of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    def of(
+        fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool = False
+    ) -> Arguments:
         """Takes a call apart. Modules, `fn` itself and arguments, bring their parameters and buffers; objects, and what
         `fn` closes over, bring the tensors they hold.
+
+        Args:
+            fn: What is called.
+            args: Its arguments.
+            kwargs: Its keyword arguments.
+            with_grad: Whether the `.grad` of each tensor belongs to the call, too.
 
         Raises:
             PlanError: What the call reaches cannot be read.
@@ -105,7 +115,7 @@ class Arguments:
         paths = [_path(accessor) for accessor in treespec.accessors()]
         places: list[Place] = []
         tensors: list[torch.Tensor] = []
-        objects = Objects()
+        objects = Objects(extras=extras_with_grad if with_grad else extras_of)
         held = tuple(parts_of(fn))
         roots: list[tuple[int | None, Node]] = [(None, objects.root(part, name, True)) for name, part in held]
         for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
@@ -125,7 +135,10 @@ class Arguments:
             objects.walk()
         places += [HeldPlace(i, path, pinned) for i, (_, path, pinned) in enumerate(objects.tensors)]
         tensors += [tensor for tensor, _, _ in objects.tensors]
-        return Arguments(treespec, leaves, tuple(places), *_once(tensors), tuple(modules), objects, tuple(roots), held)
+        values, value_at = _once(tensors)
+        return Arguments(
+            treespec, leaves, tuple(places), values, value_at, tuple(modules), objects, tuple(roots), held, with_grad
+        )
 
     def with_views(self, paths: Collection[str]) -> Arguments:
         """The same call, where the tensors at `paths` are views, and what they are views of is among the values."""
@@ -211,12 +224,13 @@ class Arguments:
             call: What `replaced` yields.
             values: What was given to it.
         """
-        put = {self.position_of(h): h.tables[0][1] for h in self.objects.holders if isinstance(h.value, torch.Tensor)}
-        tables: dict[int, Table] = {}
-        seen = Objects(whole_modules=True, extras=lambda tensor: tables.get(id(tensor)))
+        put = {self.position_of(h): h.tables for h in self.objects.holders if isinstance(h.value, torch.Tensor)}
+        tables: dict[int, list[Table]] = {}
+        seen = Objects(whole_modules=True, extras=lambda tensor: tables.get(id(tensor), []))
         for i, value in enumerate(values):
-            own = frozenset(vars(value)) - {name for name, _ in put.get(i, ())}
-            tables[id(value)] = Table("attributes", but=own)
+            there = {name for table, entries in put.get(i, ()) for name, _ in entries}
+            tables[id(value)] = [Table("attributes", but=frozenset(vars(value)) - there)]
+            tables[id(value)] += [Table("grad")] * any(table.kind == "grad" for table, _ in put.get(i, ()))
             seen.attributes_of(value, self.path_of(i), True, ("values", i))
         for i, (leaf, accessor) in enumerate(zip(self.leaves, self.treespec.accessors(), strict=True)):
             if not isinstance(leaf, torch.Tensor):

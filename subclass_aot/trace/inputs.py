@@ -10,13 +10,13 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import TraceError
-from subclass_aot.flatten import ValueMeta
+from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, blank, is_over, is_symbolic
 from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments
 from subclass_aot.trace.dynamic import DynamicSizes, plan_of_twins, symbolic_twins
 from subclass_aot.trace.families import TracedViews
-from subclass_aot.trace.recorder import Recorder
+from subclass_aot.trace.recorder import GRADIENT, Recorder
 from subclass_aot.trace.signature import Input
 from subclass_aot.trace.static import static_values
 from subclass_aot.trace.versions import versions
@@ -186,7 +186,11 @@ class _NonLeaf(torch.autograd.Function):
 def _no_input(gradient: torch.Tensor) -> Any:
     """What stands for a `.grad`: it is there, but no input of the graph, so whatever reads it is refused."""
     with _torch.disable_current_modes():
-        return MetaTensor.like(gradient)
+        twin = MetaTensor.like(gradient)
+        for leaf in FlattenPlan.of([twin]).unwrap([twin]):
+            if isinstance(leaf, MetaTensor):
+                leaf.tag = GRADIENT
+        return twin
 
 
 def _twin(leaf: Any) -> Any:

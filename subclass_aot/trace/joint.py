@@ -30,7 +30,7 @@ from subclass_aot.trace.leaks import check_leaks
 from subclass_aot.trace.objects import Objects
 from subclass_aot.trace.outcome import read_outcome
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
-from subclass_aot.trace.recorder import FusedLstm, Recorder
+from subclass_aot.trace.recorder import FusedLstm, GradientsAreRead, Recorder
 from subclass_aot.trace.signature import JointSignature
 from subclass_aot.trace.unreadable import reads_are_refused
 from subclass_aot.trace.writes import backward_writes, refuse_views_of_reshaped, reshapes, writes
@@ -78,9 +78,14 @@ def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace
     """
     if _torch.inside_transform():
         raise TraceError(refusals.TRANSFORMED)
-    arguments = Arguments.of(fn, args, kwargs)
-    marked = marked_sizes(arguments)
-    return trace_arguments(fn, arguments, dynamic=marked if marked else None)
+    with_grad = False
+    while True:
+        arguments = Arguments.of(fn, args, kwargs, with_grad)
+        marked = marked_sizes(arguments)
+        try:
+            return trace_arguments(fn, arguments, dynamic=marked if marked else None)
+        except GradientsAreRead:
+            with_grad = True
 
 
 def trace_arguments(
@@ -282,8 +287,22 @@ class _Trace:
         self.gradients = Gradients((None,) * len(self.inputs.starts))
         self.backward_writes: list[int] = []
         if self.tangents is not None:
-            self.gradients = gradients(self.inputs, self.tangents, self.recorder)
+            try:
+                self.gradients = gradients(self.inputs, self.tangents, self.recorder)
+            except RuntimeError as error:
+                if "backward through the graph a second time" not in str(error):
+                    raise
+                self.without_backward(error)
+                return
             self.backward_writes = backward_writes(self.inputs, self.recorder, self.writes.bases)
+
+    def without_backward(self, error: RuntimeError) -> None:
+        """The function went backward itself, and what autograd keeps for that is gone: the result has no gradient."""
+        if len(self.differentiable) > 1:
+            raise TraceError(refusals.USED_UP.format(reason=str(error).split(". ")[0])) from error
+        self.recorder.rewind(self.forward_part)
+        self.recorder.phase = "forward"
+        self.tangents = None
 
     def refuse_lost_gradients(self) -> None:
         """A wrapper met on the way, or a leaf that the function made, is no input: the graph has no gradient for it."""

@@ -95,8 +95,8 @@ class Table:
     """One of the places where an object holds others.
 
     Attributes:
-        kind: "attributes", "slots", "elements", "items", "members", "cells", "globals", "partial", or the name of one
-            of a module's tables.
+        kind: "attributes", "slots", "elements", "items", "members", "cells", "globals", "partial", "grad" (of a
+            tensor), or the name of one of a module's tables.
         only: If not None, only these keys belong to it.
         but: These do not.
     """
@@ -115,6 +115,8 @@ class Table:
             return [(name, getattr(holder, name)) for name in self.only or () if hasattr(holder, name)]
         if self.kind == "cells":
             return [(name, cell.cell_contents) for name, cell in _cells(holder)]
+        if self.kind == "grad":
+            return [("grad", holder.grad)]
         if self.kind == "partial":
             return [("func", holder.func), ("args", holder.args), ("keywords", holder.keywords)]
         mapping = self.mapping(holder)
@@ -153,10 +155,19 @@ class Table:
             cells = dict(_cells(holder))
             for name, value in contents:
                 cells[name].cell_contents = value
+        elif self.kind == "grad":
+            holder.grad = dict(contents)["grad"]
         elif self.kind == "partial":
             holder.__setstate__((*(v for _, v in contents), holder.__dict__ or None))
         else:
             self._write_mapping(self.mapping(holder), contents)
+
+    def put_on(self, tensor: torch.Tensor, contents: list[tuple[Any, Any]]) -> None:
+        """Puts `contents` on another tensor, beside what it has."""
+        if self.kind == "grad":
+            self.write(tensor, contents)
+        else:
+            vars(tensor).update(contents)
 
     def _write_mapping(self, mapping: Any, contents: list[tuple[Any, Any]]) -> None:
         methods = dict_methods(mapping)
@@ -173,7 +184,7 @@ class Table:
 
     def step(self, key: Any) -> str:
         """How a path goes on from the holder to what stands at `key`."""
-        if self.kind in ("attributes", "slots", "partial", *MODULE_TABLES):
+        if self.kind in ("grad", "attributes", "slots", "partial", *MODULE_TABLES):
             return f".{key}"
         if self.kind in ("cells", "globals"):
             return f"::{key}"
@@ -226,7 +237,7 @@ class Objects:
     Args:
         whole_modules: Whether parameters, buffers and submodules of modules are walked, too, and not only what else a
             module has in its `__dict__`.
-        extras: Gives the table of what a program put on a tensor, if there may be something.
+        extras: Gives the tables of what a program put on a tensor.
 
     Attributes:
         holders: The objects.
@@ -235,7 +246,7 @@ class Objects:
     """
 
     def __init__(
-        self, whole_modules: bool = False, extras: Callable[[torch.Tensor], Table | None] | None = None
+        self, whole_modules: bool = False, extras: Callable[[torch.Tensor], list[Table]] | None = None
     ) -> None:
         self._extras = extras_of if extras is None else extras
         self.holders: list[Holder] = []
@@ -313,11 +324,11 @@ class Objects:
 
     def attributes_of(self, tensor: torch.Tensor, path: str, pinned: bool, steps: tuple[Any, ...]) -> None:
         """Notes what a program put on a tensor, as in `weight.scale = ...`; `walk` goes on from there."""
-        table = self._extras(tensor) if id(tensor) not in self._position else None
-        if table is not None:
+        tables = self._extras(tensor) if id(tensor) not in self._position else []
+        if tables:
             self._position[id(tensor)] = len(self.holders)
             self._later.append(len(self.holders))
-            self.holders.append(Holder(path, tensor, None, steps, pinned, [(table, [])]))
+            self.holders.append(Holder(path, tensor, None, steps, pinned, [(t, []) for t in tables]))
 
     @contextmanager
     def restored(self, modules: Iterable[torch.nn.Module]) -> Iterator[None]:
@@ -344,7 +355,7 @@ class Objects:
                     continue
                 contents = [(self._built(key, values), self._built(node, values)) for key, node in entries]
                 if isinstance(holder.value, torch.Tensor):
-                    vars(stand_in(holder)).update(contents)
+                    table.put_on(stand_in(holder), contents)
                 elif any(_holds_tensor(part) for entry in entries for part in entry):
                     table.write(holder.value, contents)
 
@@ -449,18 +460,23 @@ def parts_of(fn: Any) -> Iterator[tuple[str, Any]]:
             yield "__call__", type(fn).__dict__.get("__call__")
 
 
-def extras_of(tensor: torch.Tensor) -> Table | None:
+def extras_with_grad(tensor: torch.Tensor) -> list[Table]:
+    """The same as `extras_of`, and the `.grad` of a leaf that wants one."""
+    return extras_of(tensor) + [Table("grad")] * (tensor.requires_grad and tensor.is_leaf)
+
+
+def extras_of(tensor: torch.Tensor) -> list[Table]:
     """The table of what a program put on a tensor: its `__dict__`, less what belongs to the class or to torch."""
     names = getattr(tensor, "__dict__", None)
     if not names:
-        return None
+        return []
     own = {name for name in names if name.startswith(("_dynamo_", "_is_param"))}
     if _torch.is_traceable_wrapper_subclass(tensor) and len(names) > len(own):
         inner, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
         parts = {name: getattr(tensor, name) for name in inner}
         unflatten = type(tensor).__tensor_unflatten__  # type: ignore[attr-defined]
         own.update(vars(unflatten(parts, context, tensor.size(), tensor.stride())))
-    return Table("attributes", but=frozenset(own)) if len(names) > len(own) else None
+    return [Table("attributes", but=frozenset(own))] if len(names) > len(own) else []
 
 
 def object_tables(value: Any) -> list[Table]:

@@ -64,6 +64,22 @@ _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to
   Pass it as an argument instead."""
 
 
+class GradientsAreRead(Exception):
+    """The program reads, or changes, the `.grad` of an input: it has to be an input, too."""
+
+
+class _Gradient:
+    """The tag of a tensor that stands for a `.grad` which is no input."""
+
+
+GRADIENT = _Gradient()
+
+
+def is_gradient(value: Any) -> bool:
+    """Whether a tensor stands for a `.grad` that is no input."""
+    return type(value) is MetaTensor and value.tag is GRADIENT
+
+
 class FusedLstm(Exception):
     """Torch chose the LSTM of oneDNN for training. It saves what backward needs only while autograd is on."""
 
@@ -232,6 +248,8 @@ class Recorder(Stream):
             node_args = tuple([self.node_of(a) for a in args])
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
         except (AttributeError, LookupError):
+            if any(is_gradient(x) for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))):
+                raise GradientsAreRead from None
             raise TraceError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
         if self._stale:
             for value in (*args, *kwargs.values()):
@@ -338,7 +356,7 @@ class Recorder(Stream):
         """
         kind = type(value)
         if kind is MetaTensor:
-            if value.tag is None:
+            if type(value.tag) is not fx.Node:
                 raise LookupError("a leaf of no trace")
             return self.moved(value.tag)
         if kind is list or kind is tuple:

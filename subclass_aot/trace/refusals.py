@@ -61,6 +61,6 @@ HOOKED_INPUT = """{path}: the function registers a gradient hook on this input.
   That happens while tracing, not in the graph, so the caller's tensor would not have the hook.
   Instead: register it on {path} before the call, or inside on a tensor that is computed, as in x.view_as(x)."""
 
-ASSIGNED_GRAD = """{path}.grad changes in the function: it is assigned to, or .backward() is called there.
-  A graph can return gradients, but not change which tensor is the .grad of an input.
-  Instead: use torch.autograd.grad(loss, inputs) and return its result, or call .backward() outside."""
+USED_UP = """The function goes backward itself, as with loss.backward(), and returns several results that require grad.
+  Of at least one, autograd's graph is used up then. Torch says: {reason}.
+  Instead: return loss.detach(), or call loss.backward(retain_graph=True)."""

@@ -15,7 +15,7 @@ from subclass_aot.trace import refusals
 from subclass_aot.trace.families import check_histories
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.outputs import AliasOfLeaf, InputLeaf, Output, OutputReader, Value, ViewOfInput
-from subclass_aot.trace.recorder import Recorder
+from subclass_aot.trace.recorder import GradientsAreRead, Recorder
 from subclass_aot.trace.sharing import Base, bases_of, is_folded
 from subclass_aot.trace.versions import versions
 
@@ -47,8 +47,8 @@ def reshapes(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
             raise MutationError(refusals.SWITCHED_GRAD.format(path=path, value=traced.requires_grad))
         if _torch.has_hooks(traced):
             raise MutationError(refusals.HOOKED_INPUT.format(path=path))
-        if traced.is_leaf and traced.grad is not before.grad:
-            raise MutationError(refusals.ASSIGNED_GRAD.format(path=path))
+        if not inputs.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
+            raise GradientsAreRead
     found = tuple(
         (i, *how)
         for tensor, *how in recorder.reshaped

@@ -584,3 +584,68 @@ def test_tensors_that_are_not_read_cost_nothing_wrong() -> None:
     out.sum().backward()
     assert base.grad is not None and base.grad.tolist() == [1, 1, 0, 0]
     assert optree.tree_leaves([out])
+
+
+def trained(optimizer: Callable[..., Any], detached: bool = True, steps: int = 5, compiled: bool = False) -> Any:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    opt = optimizer(model.parameters())
+
+    def step(x: Any, y: Any) -> Any:
+        opt.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        opt.step()
+        return loss.detach() if detached else loss
+
+    run = aot_compile(step) if compiled else step
+    losses = [run(torch.randn(3, 4), torch.randn(3, 2)).item() for _ in range(steps)]
+    state = [[v for v in opt.state[p].values() if isinstance(v, torch.Tensor)] for p in model.parameters()]
+    return losses, [p.detach() for p in model.parameters()], [p.grad for p in model.parameters()], state, run
+
+
+@pytest.mark.parametrize("detached", [True, False])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda p: torch.optim.SGD(p, lr=0.1),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, foreach=True),
+    ],
+)
+def test_a_whole_training_step(optimizer: Callable[..., Any], detached: bool) -> None:
+    """Forward, `.backward()` and the optimizer that the function closes over, in one graph."""
+    expected, got = trained(optimizer, detached), trained(optimizer, detached, compiled=True)
+    torch.testing.assert_close(got[:4], expected[:4])
+    assert len(got[4].recompiles) <= 1  # gradients and momentum are not there at first
+
+
+def test_an_optimizer_that_is_given() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    opt = torch.optim.SGD([weight], lr=0.5)
+
+    def update(opt: Any, gradient: Any) -> None:
+        opt.param_groups[0]["params"][0].grad = gradient * 2
+        opt.step()
+
+    compiled = aot_compile(update)
+    for i in range(3):
+        compiled(opt, torch.ones(3))
+        assert weight.tolist() == [-i] * 3 and weight.grad is not None and weight.grad.tolist() == [2] * 3
+    opt.param_groups[0]["lr"] = 0.0
+    compiled(opt, torch.ones(3))
+    assert weight.tolist() == [-2] * 3
+
+
+def test_gradients_accumulate_inside() -> None:
+    x = torch.ones(3, requires_grad=True)
+
+    def program(x: Any) -> Any:
+        (x * x).sum().backward()
+        return x.grad * 2
+
+    compiled = aot_compile(program)
+    for i in range(1, 4):
+        assert compiled(x).tolist() == [4 * i] * 3 and x.grad is not None and x.grad.tolist() == [2 * i] * 3
+    x.grad = None
+    assert compiled(x).tolist() == [4] * 3
