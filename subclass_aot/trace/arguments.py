@@ -226,12 +226,13 @@ class Arguments:
         """
         put = {self.position_of(h): h.tables for h in self.objects.holders if isinstance(h.value, torch.Tensor)}
         tables: dict[int, list[Table]] = {}
+        paths = {at: place.path for place, at in reversed(list(zip(self.places, self.value_at, strict=True)))}
         seen = Objects(whole_modules=True, extras=lambda tensor: tables.get(id(tensor), []))
         for i, value in enumerate(values):
             there = {name for table, entries in put.get(i, ()) for name, _ in entries}
             tables[id(value)] = [Table("attributes", but=frozenset(vars(value)) - there)]
             tables[id(value)] += [Table("grad")] * any(table.kind == "grad" for table, _ in put.get(i, ()))
-            seen.attributes_of(value, self.path_of(i), True, ("values", i))
+            seen.attributes_of(value, paths.get(i) or self.path_of(i), True, ("values", i))
         for i, (leaf, accessor) in enumerate(zip(self.leaves, self.treespec.accessors(), strict=True)):
             if not isinstance(leaf, torch.Tensor):
                 seen.root(leaf, _path(accessor), False, ("leaves", i))
