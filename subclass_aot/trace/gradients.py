@@ -68,11 +68,13 @@ class Gradients:
 
     Attributes:
         values: For each input, how its gradient is made of leaves, or None where it has none.
+        reach: For each input, the positions of the tangents that its gradient comes from.
         nodes: The node of each leaf.
         meanings: What each leaf is.
     """
 
     values: tuple[Value | None, ...]
+    reach: tuple[tuple[int, ...], ...]
     nodes: tuple[Any, ...] = ()
     meanings: tuple[str, ...] = ()
 
@@ -87,15 +89,17 @@ def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> G
     """
     recorder.phase = "backward"
     values: list[Value | None] = [None] * len(inputs.starts)
+    reach: list[tuple[int, ...]] = [()] * len(inputs.starts)
     nodes: list[Any] = []
     meanings: list[str] = []
     wanted = inputs.wanted
     given = tangents.make(recorder)
     with torch.autocast("cpu", enabled=False):
         found = gradients_of(tangents.ends, [inputs.starts[i] for i in wanted], given)
-    for i, gradient in zip(wanted, found, strict=True):
+    for i, gradient, ends in zip(wanted, found.gradients, found.reach, strict=True):
         if gradient is None:
             continue
+        reach[i] = ends
         path = inputs.paths[i]
         plan = FlattenPlan.of([gradient], where=f"gradient of {path}")
         sources: list[Any] = []
@@ -108,4 +112,4 @@ def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> G
             else:
                 sources.append(leaf)
         values[i] = Value(plan.metas[0], tuple(sources), requires_grad=False)
-    return Gradients(tuple(values), tuple(nodes), tuple(meanings))
+    return Gradients(tuple(values), tuple(reach), tuple(nodes), tuple(meanings))

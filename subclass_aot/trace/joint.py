@@ -256,7 +256,7 @@ class _Trace:
         """Goes backward, if something wants a gradient."""
         if self.recorder.constants or any(isinstance(o, Value) and o.starts_grad for o in self.outputs):
             self.refuse_lost_gradients()
-        self.gradients = Gradients((None,) * len(self.inputs.starts))
+        self.gradients = Gradients((None,) * len(self.inputs.starts), ((),) * len(self.inputs.starts))
         self.backward_writes: list[int] = []
         if self.tangents is not None:
             self.gradients = gradients(self.inputs, self.tangents, self.recorder)
@@ -333,6 +333,7 @@ class _Trace:
             demands=tuple(self.demands),
             tangents=() if self.tangents is None else self.tangents.described,
             gradients=self.gradients.values,
+            reach=self.gradients.reach,
             backward_writes=tuple(self.backward_writes),
             grad_modes=self.grad_modes,
         )

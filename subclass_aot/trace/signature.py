@@ -70,6 +70,8 @@ class JointSignature:
         tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
             Their metas have slots for symbolic sizes, but the sizes are those of the results.
         gradients: For each input, how its gradient is made of the gradient leaves, or None where it has none.
+        reach: For each input, the positions of the tangents that its gradient comes from. Where none of these arrives,
+            it has none.
         backward_writes: Flat slots that are written while gradients are computed. Backward reads them as they are
             when it runs: each is one more graph input after the tangents, and its new value one more output at the end.
         grad_modes: Whether autograd is on when the program begins, and when it ends.
@@ -95,6 +97,7 @@ class JointSignature:
     demands: tuple[Demand, ...]
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
     gradients: tuple[Value | None, ...]
+    reach: tuple[tuple[int, ...], ...]
     backward_writes: tuple[int, ...]
     grad_modes: tuple[bool, bool]
 
