@@ -25,8 +25,15 @@ DataDependentOutput: Any = torch._subclasses.fake_tensor.DataDependentOutputExce
 
 
 def has_composite_implicit_kernel(func: Any) -> bool:
-    """True if the operator is made of others. `OpOverload` has no public question for it."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+    """True if the operator is made of others. `OpOverload` has no public question for it.
+
+    Some operators are torchscript's only, such as `prim::layout` and `aten::sym_size`: the dispatcher does not know
+    them, and asked for their kernels, raises where C++ may stand in between and end the process.
+    """
+    name = func.name()
+    if not torch._C._dispatch_has_kernel(name):
+        return False
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
 
 
 def is_factory(func: Any) -> bool:
@@ -57,6 +64,20 @@ def set_geometry(tensor: torch.Tensor, size: Any, stride: Any, offset: Any) -> N
 def is_nested_int(size: Any) -> bool:
     """Whether `size` is the ragged dimension of a jagged tensor, a SymInt that stands for no number. No public test."""
     return isinstance(size, torch.SymInt) and size.node.is_nested_int()
+
+
+def is_jagged(cls: type) -> bool:
+    """Whether `cls` is torch's class of tensors with a ragged dimension. See Note [Jagged tensors]. It has no name."""
+    return cls.__module__ == "torch.nested._internal.nested_tensor" and cls.__name__ == "NestedTensor"
+
+
+JAGGED_VALUES = "_values"
+"""The inner tensor of a jagged tensor that holds its elements; the others say where each row begins and ends."""
+
+
+def context_of_new(cls: type, context: Any) -> Any:
+    """The context to make a wrapper with: a jagged tensor has `requires_grad` in it, which is the caller's to set."""
+    return {**context, "requires_grad": False} if is_jagged(cls) else context
 
 
 def mirrors_requires_grad(cls: type) -> bool:

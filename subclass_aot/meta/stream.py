@@ -18,7 +18,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operators import Effects, effects_of, pick
-from subclass_aot.meta.spec import Spec, native_device
+from subclass_aot.meta.spec import STRIDED_NESTED, Spec, native_device
 from subclass_aot.meta.symbols import key_of
 from subclass_aot.meta.unbacked import unbacked_rule
 
@@ -105,6 +105,10 @@ class MetaTensor(torch.Tensor):
         if getattr(self, "tag", None) is not None:
             raise self._no_memory("data_ptr()")
         return torch.Tensor.data_ptr(self)
+
+    def tolist(self) -> Any:
+        """The elements, where they are known: as `item()` gives them."""
+        return [part.tolist() for part in self.unbind()] if self.dim() else self.item()
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
         raise self._no_memory("__dlpack__()")  # consumers would read at address zero
@@ -418,6 +422,19 @@ def _masked_select(x: Any, mask: Any) -> Any:
     return _index(x, [mask])
 
 
+def _padded_to_jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
+    if total is not None:
+        return NotImplemented
+    (ends,) = offsets
+    total = getattr(ends, "total", None)  # a trace knows it of the offsets of an input
+    total = ends[-1].item() if total is None else total
+    return _aten._padded_dense_to_jagged_forward.default(dense, offsets, total)
+
+
+def _strided_nested(*args: Any, **kwargs: Any) -> Any:
+    raise TraceError(f"{STRIDED_NESTED}\n  Your line:  {user_line()}")
+
+
 def _rebuild(spec: Spec, requires_grad: bool, is_parameter: bool) -> Any:
     leaf = blank(spec)
     return torch.nn.Parameter(leaf, requires_grad) if is_parameter else leaf.requires_grad_(requires_grad)
@@ -449,6 +466,12 @@ _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
     _aten.native_batch_norm.default: _batch_norm,
     _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
     _aten.index.Tensor: _index,
+    _aten._padded_dense_to_jagged_forward.default: _padded_to_jagged,
+    _aten._nested_tensor_from_tensor_list.default: _strided_nested,
+    _aten._nested_tensor_from_mask.default: _strided_nested,
+    _aten._nested_tensor_from_mask_left_aligned.default: _strided_nested,
+    _aten._nested_from_padded.default: _strided_nested,
+    _aten._nested_view_from_buffer.default: _strided_nested,
     _aten.masked_select.default: _masked_select,
 }
 _make = _torch.make_wrapper_subclass

@@ -17,7 +17,7 @@ from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.convention import Convention, NumberNames, emit_run
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.other_tangents import OtherTangents
-from subclass_aot.trace import Computed, JointSignature, Value
+from subclass_aot.trace import Computed, InputLeaf, JointSignature, Value
 
 
 def write_backward(
@@ -62,6 +62,9 @@ def write_backward(
     emit_run(source, outputs + written, graph, "backward")
     for target, value in zip(live, written, strict=True):
         source.line(f"{target}.copy_({value})")
+    structure = {slot: source.fresh("structure") for slot in convention.structure}
+    if structure:
+        source.line(f"({', '.join(structure.values())},) = ctx.structure")
     results = ["None"] * convention.without_gradient
     for i in convention.wanted:
         gradient = signature.gradients[i]
@@ -70,19 +73,24 @@ def write_backward(
             continue
         reach = [names[k] for k in signature.reach[i]]
         if len(reach) == len(names):
-            results.append(_wrap(source, gradient, outputs))
+            results.append(_wrap(source, gradient, outputs, structure))
             continue
         results.append(source.fresh("gradient"))  # see Note [Reach]
         with source.block(f"if {' and '.join(f'{name} is None' for name in reach)}:"):
             source.line(f"{results[-1]} = None")
         with source.block("else:"):
-            source.line(f"{results[-1]} = {_wrap(source, gradient, outputs)}")
+            source.line(f"{results[-1]} = {_wrap(source, gradient, outputs, structure)}")
     source.line(f"return ({', '.join(results)},)")
     return source.build()
 
 
-def _wrap(source: Source, gradient: Value, outputs: list[str]) -> str:
-    leaves = [outputs[x.position] if isinstance(x, Computed) else source.const(x, "opaque") for x in gradient.leaves]
+def _wrap(source: Source, gradient: Value, outputs: list[str], structure: dict[int, str]) -> str:
+    leaves = []
+    for x in gradient.leaves:
+        if isinstance(x, InputLeaf):
+            leaves.append(structure[x.slot])
+        else:
+            leaves.append(outputs[x.position] if isinstance(x, Computed) else source.const(x, "opaque"))
     return emit_wrap(source, gradient.meta, leaves)
 
 

@@ -127,7 +127,7 @@ def _reach(
             elif function is not None:
                 mask.setdefault(function, 0)
     own = [leaf.grad_fn for leaf in leaves]  # that of an input which the function gave one, by writing into it
-    at = [at_leaf.get(id(leaf), 0) if node is None else mask.get(node, 0) for leaf, node in zip(leaves, own, strict=True)]
+    at = [at_leaf.get(id(x), 0) if node is None else mask.get(node, 0) for x, node in zip(leaves, own, strict=True)]
     reached = [(bits | hidden) & everything for bits in at]
     return tuple(tuple(i for i in range(len(results)) if bits >> i & 1) for bits in reached)
 

@@ -26,6 +26,7 @@ from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.history import foreign_leaf, undisturbed
 from subclass_aot.trace.inputs import TracedInputs
+from subclass_aot.trace.jagged import JaggedAttention
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
 from subclass_aot.trace.recorder import FusedLstm, Recorder
 from subclass_aot.trace.signature import JointSignature
@@ -157,6 +158,7 @@ class _Trace:
                 self.read_numbers()
                 self.forward_part = self.recorder.mark()
                 self.backward()  # checkpoints run parts of the function again
+        self.read_values = tuple((s, self.inputs.real_leaves[s].tolist()) for s in sorted(self.recorder.read_slots))
         trace = self.finish()
         del self.fn
         self.inputs.forget_call()
@@ -167,7 +169,8 @@ class _Trace:
     def tracing(self) -> Iterator[None]:
         """Within the block, operators are recorded."""
         try:
-            with self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
+            attention = JaggedAttention() if self.inputs.structure else nullcontext()
+            with attention, self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
                 yield
         except RuntimeError as error:
             if isinstance(error, SubclassAotError) or not self.recorder.reshaped or is_raised_by_user(error):
@@ -329,6 +332,7 @@ class _Trace:
             num_forward_outputs=num_forward,
             num_computed=len(self.computed),
             numbers=self.numbers,
+            read=self.read_values,
             symbols=self.symbols,
             demands=tuple(self.demands),
             tangents=() if self.tangents is None else self.tangents.described,

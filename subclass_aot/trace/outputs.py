@@ -19,6 +19,9 @@ from subclass_aot.trace.history import has_history
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
 
+_RAGGED_SIZE = """A result is the size of a ragged dimension, which stands for the offsets of one call and for no number.
+Return the jagged tensor, or its offsets(), and ask for the size outside the compiled function."""
+
 
 @dataclass(frozen=True, slots=True)
 class Computed:
@@ -173,6 +176,8 @@ class OutputReader:
 
     def _python(self, result: Any) -> Output:
         """A result that is no tensor."""
+        if any(map(_torch.is_nested_int, result if isinstance(result, tuple) else (result,))):
+            raise TraceError(_RAGGED_SIZE)
         if is_symbolic(result):
             return ComputedNumbers(_itself, (self._computed(result),))
         if isinstance(result, torch.Size) and any(map(is_symbolic, result)):
@@ -320,6 +325,8 @@ def packed_tangent(tensor: Any) -> Any:
 
     A wrapper that is a view has the strides of the view, and so have the wrappers inside it.
     """
+    if _torch.is_jagged(type(tensor)):  # only its values have one
+        return tensor
     leaves = FlattenPlan.of([tensor]).unwrap([tensor])
     specs = [x.spec for x in leaves if isinstance(x, MetaTensor)]
     return tensor if all(spec_of_tangent(s) is s for s in specs) else _packed(tensor)

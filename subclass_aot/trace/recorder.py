@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,7 @@ from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import MetaTensor, Spec, Stream, blank, current_symbols, effects_of, is_symbolic, pick, root
 from subclass_aot.trace import folded
 from subclass_aot.trace.draws import SEEDED, Draws
-from subclass_aot.trace.known import known_value
+from subclass_aot.trace.known import Readable, known_value
 from subclass_aot.trace.numbers import Numbers
 
 Phase = Literal["forward", "backward"]
@@ -62,6 +63,11 @@ _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to
   Was it kept from an earlier trace (in an attribute, a global, a cache), or is it the .grad of an input?
   Pass it as an argument instead."""
 
+_NESTED_INT = """The size of a ragged dimension is used as a number, and it stands for none.
+  Your line:  {line}
+  It is what the offsets of one call are called by, so another call could not repeat it.
+  Instead: compute with the offsets, as in x.offsets().diff(), or with the elements, as in x.values()."""
+
 
 class FusedLstm(Exception):
     """Torch chose the LSTM of oneDNN for training. It saves what backward needs only while autograd is on."""
@@ -89,6 +95,7 @@ class Recorder(Stream):
         numbers: The nodes of symbolic sizes.
         phase: What is recorded now.
         constants: Real tensors met on the way, by attribute name.
+        read_slots: The flat slots of inputs whose values were read while tracing.
         written: Leaves whose storage was written, each with the phases it was written in.
         reshaped: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in order: the
             tensor, the operator, its other arguments, whether autograd sees it.
@@ -105,6 +112,8 @@ class Recorder(Stream):
         self.turned_at: dict[int, int] = {}  # by the id of a tensor in `reshaped`, its version before the last time
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self.numbers = Numbers(self.graph)
+        self.read_slots: set[int] = set()
+        self._readable: dict[fx.Node, Readable] = {}
         self._materialized: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
         self._stale: set[MetaTensor] = set()
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
@@ -143,6 +152,7 @@ class Recorder(Stream):
 
     def forget_tensors(self) -> None:
         """Lets go of the real tensors that leaves stand for."""
+        self._readable.clear()
         self._stand_ins.clear()
         self._not_detached = None
 
@@ -197,7 +207,14 @@ class Recorder(Stream):
         return self._leaf(Spec.of(tensor), self.graph.create_node("get_attr", name))
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
-        return known_value(self.node_of(leaf), self.constants, {self.node_of(owner) for owner in self.written})
+        written = {self.node_of(owner) for owner in self.written}
+        readable = {self.moved(node): source for node, source in self._readable.items()}
+        return known_value(self.node_of(leaf), self.constants, written, readable)
+
+    def let_read(self, leaf: MetaTensor, tensor: torch.Tensor, path: str, slot: int) -> None:
+        """From now on, the values of an input may be asked for; `read_slots` has those that were."""
+        if tensor.device.type != "meta" and not isinstance(tensor, MetaTensor):
+            self._readable[leaf.tag] = Readable(path, tensor, partial(self.read_slots.add, slot))
 
     @property
     def mutates(self) -> bool:
@@ -338,6 +355,8 @@ class Recorder(Stream):
             return [self.node_of(v) for v in value]
         if is_symbolic(value):
             return self.numbers.node(value, self._describe)
+        if _torch.is_nested_int(value):
+            raise TraceError(_NESTED_INT.format(line=user_line()))
         return self.admit(value).tag if isinstance(value, torch.Tensor) else value
 
     def _take_apart(self, target: Any) -> None:

@@ -65,6 +65,7 @@ class JointSignature:
         num_forward_outputs: How many graph outputs belong to forward.
         num_computed: How many of these are leaves of `rewritten` and `outputs`, or `numbers`.
         numbers: Symbolic numbers that the call needs, by expression: the position among what forward computes.
+        read: Inputs whose values were read while tracing, by flat slot, and these values.
         symbols: The symbols of the trace, or None where every number is known. See Note [Symbolic sizes].
         demands: What the program says of `numbers`; the call checks it.
         tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
@@ -93,6 +94,7 @@ class JointSignature:
     num_forward_outputs: int
     num_computed: int
     numbers: Mapping[Any, int]
+    read: tuple[tuple[int, Any], ...]
     symbols: Symbols | None
     demands: tuple[Demand, ...]
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
