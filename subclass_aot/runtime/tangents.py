@@ -60,7 +60,8 @@ def fits(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> bool:
 
 def _fits_jagged(tangent: Any, meta: SubclassCreationMeta, specs: Sequence[Any]) -> bool:
     """Autograd has compared the sizes, so the structure is that of the result. See Note [Jagged tensors]."""
-    if type(tangent) is not meta.cls:
+    cls: Any = meta.cls
+    if type(tangent) is not cls:
         return False
     _, context = tangent.__tensor_flatten__()
     values, part, own = next(iter(_parts(meta.attrs, specs)))

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from subclass_aot.errors import DynamicSizeError
 from subclass_aot import _torch
+from subclass_aot.errors import DynamicSizeError, TraceError
 from subclass_aot.flatten import (
     AbsentMeta,
     ContainerMeta,
@@ -20,7 +20,7 @@ from subclass_aot.flatten import (
     SubclassCreationMeta,
 )
 from subclass_aot.flatten.metas import attribute, element
-from subclass_aot.meta import Bounds, MetaTensor, Number, Spec, Symbols, blank, is_symbolic
+from subclass_aot.meta import STRIDED_NESTED, Bounds, MetaTensor, Number, Spec, Symbols, blank, is_symbolic
 from subclass_aot.trace.arguments import Arguments, ModulePlace
 
 _NO_SUCH_DIM = """mark_dynamic: the tensor has {rank} dimensions, so dim {dim} is none of them.
@@ -245,6 +245,8 @@ def _has_outer_rule(value: Any, meta: SubclassCreationMeta) -> bool:
 
 def _parts(value: Any, meta: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
+        if value.is_nested and value.layout is torch.strided:  # it has no sizes to speak of
+            raise TraceError(f"{path}: {STRIDED_NESTED}")
         yield path, value
     if isinstance(meta, SubclassCreationMeta):
         for name, part in meta.attrs.items():

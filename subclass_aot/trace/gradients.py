@@ -109,7 +109,8 @@ def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> G
         path = inputs.paths[i]
         if _torch.is_jagged(type(gradient)):
             gradient = with_structure_of(inputs.starts[i], gradient)
-        slot_of = {leaf: slot for slot in inputs.structure for leaf in [inputs.leaves[slot]]}
+        own = set(inputs.plan.index_map.flat_of(i))
+        slot_of = {inputs.leaves[slot]: slot for slot in inputs.structure if slot in own}
         plan = FlattenPlan.of([gradient], where=f"gradient of {path}")
         sources: list[Any] = []
         for slot, leaf in zip(plan.index_map.slots, plan.unwrap([gradient]), strict=True):

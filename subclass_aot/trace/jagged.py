@@ -90,11 +90,11 @@ def _attention(
     if dropout_p or any(x.lengths() is not None for x in given):
         raise TraceError(_ATTENTION.format(line=user_line()))
     rows = [x.transpose(1, 2) for x in given]
-    padded = [x.to_padded_tensor(0.0).transpose(1, 2) for x in rows]
+    q, k, v = [x.to_padded_tensor(0.0).transpose(1, 2) for x in rows]
     size = key.offsets().diff()[:, None]
     # A row without keys has nothing to attend to; its result is not looked at, and must be a number for the gradients.
-    mask = (torch.arange(padded[1].shape[2], device=size.device) < size) | (size == 0)
-    out = torch.nn.functional.scaled_dot_product_attention(*padded, attn_mask=mask[:, None, None], scale=scale)
+    mask = (torch.arange(k.shape[2], device=size.device) < size) | (size == 0)
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None], scale=scale)
     ends = query.offsets()[1:]
     place = torch.arange(rows[0].values().shape[0], device=ends.device)
     row = torch.searchsorted(ends, place, right=True).clamp(max=ends.shape[0] - 1)

@@ -14,6 +14,7 @@ from subclass_aot import _torch
 from subclass_aot.meta import SizesMustBeKnown, effects_of
 from subclass_aot.trace.numbers import is_number
 
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Readable:
     """An input of which the values may be read while tracing: they are then part of the signature.

@@ -19,7 +19,7 @@ from subclass_aot.trace.history import has_history
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
 
-_RAGGED_SIZE = """A result is the size of a ragged dimension, which stands for the offsets of one call and for no number.
+_RAGGED_SIZE = """A result is the size of a ragged dimension. It stands for the offsets of one call, and for no number.
 Return the jagged tensor, or its offsets(), and ask for the size outside the compiled function."""
 
 
