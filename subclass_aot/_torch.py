@@ -279,6 +279,40 @@ def without_mkldnn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
+@contextmanager
+def without_dynamo() -> Iterator[None]:
+    """Within the block, what `torch.compile` made runs the Python function that it was made of.
+
+    Else generated code would be run, or the compiler started, on tensors without data. The stance is public, but is
+    the process's, and may not be set where Dynamo is at work; for that, it is switched off on this thread.
+    """
+    set_eval_frame: Any = torch._C._dynamo.eval_frame.set_eval_frame
+    before = set_eval_frame(None)
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        set_eval_frame(before)
+
+
+METADATA_QUERIES = frozenset(
+    {
+        torch.ops.aten.sym_size.default,
+        torch.ops.aten.sym_stride.default,
+        torch.ops.aten.sym_numel.default,
+        torch.ops.aten.sym_storage_offset.default,
+        torch.ops.aten.dim.default,
+        torch.ops.aten.numel.default,
+        torch.ops.aten.is_contiguous.default,
+        torch.ops.aten.is_contiguous.memory_format,
+        torch.ops.aten.is_non_overlapping_and_dense.default,
+        torch.ops.prim.layout.default,
+        torch.ops.prim.device.default,
+    }
+)
+"""What C++ asks a wrapper that answers such questions itself, some of them where an error would end the process."""
+
+
 def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:
     """Sets version counters: for writes that eager makes below autograd, where none counts. Torch has no public way."""
     torch._C._autograd._unsafe_set_version_counter(tensors, versions)

@@ -33,6 +33,11 @@ _DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor
   Instead: write into the tensor, as in `with torch.no_grad(): x.copy_(value)`, or use `value` itself from there on."""
 
 
+_HIGHER_ORDER = """`{name}` is an operator that takes functions, and a trace has no rule for it.
+  Your line:  {line}
+  Instead: call it outside the traced function, or write it with other operators, as torch.where for torch.cond, and
+  scaled_dot_product_attention with a mask for flex_attention."""
+
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
   Your line:  {line}
   The tensor: {tensor}
@@ -107,8 +112,18 @@ class MetaTensor(torch.Tensor):
         return torch.Tensor.data_ptr(self)
 
     def tolist(self) -> Any:
-        """The elements, where they are known: as `item()` gives them."""
-        return [part.tolist() for part in self.unbind()] if self.dim() else self.item()
+        """The elements, where they are known."""
+        try:
+            return [part.tolist() for part in self.unbind()] if self.dim() else self.item()
+        except DataDependentError:
+            return torch.Tensor.tolist(self)  # says what was called
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if not self.dim() and spec else torch.Tensor.__format__(self, spec)  # type: ignore[no-untyped-call]
+
+    def apply_(self, callable: Any) -> Any:
+        """An error: it would run on memory that is not there."""
+        raise self._no_memory("apply_()")
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
         raise self._no_memory("__dlpack__()")  # consumers would read at address zero
@@ -124,6 +139,12 @@ class MetaTensor(torch.Tensor):
         return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MetaTensor:
+        if getattr(self, "tag", None) is not None and self.is_leaf:  # in a trace, a copy is computed
+            made: Any = self.detach().clone().requires_grad_(self.requires_grad)
+            if isinstance(self, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, self.requires_grad)
+            memo[id(self)] = made
+            return made  # type: ignore[no-any-return]
         twin: MetaTensor = _rebuild(self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
         memo[id(self)] = twin
         return twin
@@ -165,7 +186,11 @@ class Stream(_torch.DispatchMode):
         """The real tensor behind `leaf`, where it is known."""
         return None
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _torch.is_higher_order(func):
+            raise TraceError(_HIGHER_ORDER.format(name=func.name(), line=user_line()))
         if not (_LEAF_TYPES.issuperset(types) or only_leaves(types)):
             self.passed_on(func, args, kwargs or {})
             return NotImplemented

@@ -170,7 +170,7 @@ class _Trace:
         """Within the block, operators are recorded."""
         try:
             attention = JaggedAttention() if self.inputs.structure else nullcontext()
-            with attention, self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
+            with attention, _torch.without_dynamo(), self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
                 yield
         except RuntimeError as error:
             if isinstance(error, SubclassAotError) or not self.recorder.reshaped or is_raised_by_user(error):

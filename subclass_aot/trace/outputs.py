@@ -15,6 +15,7 @@ from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, blank, is_symbolic, lasting_key_of, root
 from subclass_aot.trace.history import has_history
+from subclass_aot.trace.unreadable import refuse_without_memory
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
@@ -219,7 +220,10 @@ class OutputReader:
         base = result._base
         if base is not None and self.autograd_views and id(base) in self.inputs:
             return self._view(result, self.inputs[id(base)])
-        return self._value(result, where) if _is_traced(result) else Constant(result)
+        if _is_traced(result):
+            return self._value(result, where)
+        refuse_without_memory(result)
+        return Constant(result)
 
     def _value(self, result: torch.Tensor, where: str) -> Value:
         plan = FlattenPlan.of([result], where=where)

@@ -14,12 +14,13 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot._stack import format_frames, user_frames, user_line
 from subclass_aot.codegen import identifier
-from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
 from subclass_aot.meta import MetaTensor, Spec, Stream, blank, current_symbols, effects_of, is_symbolic, pick, root
 from subclass_aot.trace import folded
 from subclass_aot.trace.draws import SEEDED, Draws
 from subclass_aot.trace.known import Readable, known_value
 from subclass_aot.trace.numbers import Numbers
+from subclass_aot.trace.unreadable import refuse_without_memory
 
 Phase = Literal["forward", "backward"]
 
@@ -60,13 +61,19 @@ _LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj()
 _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
   Operator:   {operator}
   Your line:  {line}
-  Was it kept from an earlier trace (in an attribute, a global, a cache), or is it the .grad of an input?
+  Was it kept from an earlier trace (in an attribute, a global, a cache), was it computed in another thread, or is it
+  the .grad of an input?
   Pass it as an argument instead."""
 
 _NESTED_INT = """The size of a ragged dimension is used as a number, and it stands for none.
   Your line:  {line}
   It is what the offsets of one call are called by, so another call could not repeat it.
   Instead: compute with the offsets, as in x.offsets().diff(), or with the elements, as in x.values()."""
+
+
+_UNHEARD = """A result or a gradient is a tensor without data that this trace knows nothing of.
+  It was computed in another thread, or in another trace.
+  Instead: compute it in the thread that calls the compiled function, and keep no tensor from an earlier call."""
 
 
 class FusedLstm(Exception):
@@ -185,6 +192,7 @@ class Recorder(Stream):
     def admit(self, tensor: torch.Tensor) -> MetaTensor:
         known = self._stand_ins.get(id(tensor))
         if known is None:
+            refuse_without_memory(tensor)
             leaf = self.constant(f"_constant{len(self.constants)}", tensor.detach())
             self.stand_in(tensor, leaf)
         else:
@@ -222,7 +230,7 @@ class Recorder(Stream):
         return bool(self.written or self.reshaped)
 
     def passed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if effects_of(func).reshapes:
+        if func not in _torch.METADATA_QUERIES and effects_of(func).reshapes:
             self.reshaped.append((args[0], func, args[1:], kwargs, torch.is_grad_enabled()))
             self.turned_at[id(args[0])] = args[0]._version
 
@@ -245,8 +253,8 @@ class Recorder(Stream):
         try:
             node_args = tuple([self.node_of(a) for a in args])
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
-        except (AttributeError, LookupError):
-            raise TraceError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
+        except UnknownTensorError:
+            raise UnknownTensorError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
         if self._stale:
             for value in (*args, *kwargs.values()):
                 self.check_not_stale(value)
@@ -350,7 +358,10 @@ class Recorder(Stream):
         """
         kind = type(value)
         if kind is MetaTensor:
-            return self.moved(value.tag)
+            try:
+                return self.moved(value.tag)
+            except (AttributeError, LookupError):
+                raise UnknownTensorError(_UNHEARD) from None
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]
         if is_symbolic(value):
