@@ -5,6 +5,7 @@ No other file of this package touches a name of torch that starts with an unders
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -293,6 +294,45 @@ def without_dynamo() -> Iterator[None]:
             yield
     finally:
         set_eval_frame(before)
+
+
+functional_collectives: Any = torch.ops._c10d_functional
+"""Collectives that return their results. Torch's own module of them in Python is a beta that takes other arguments."""
+
+
+def group_name_of(group: Any) -> str:
+    """The name of a process group that an operator was given as a script object."""
+    return str(torch.distributed.ProcessGroup.unbox(group).group_name)
+
+
+def group_size_of(group: Any) -> int:
+    """How many ranks such a group has."""
+    return int(torch.distributed.ProcessGroup.unbox(group).size())
+
+
+def reduction_of(op: Any) -> str | None:
+    """What functional collectives call a reduction; None for one that they do not know."""
+    names = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+    kinds: Any = torch.distributed.ReduceOp.RedOpType
+    return next((name.lower() for name in names if int(getattr(kinds, name)) == int(op.op())), None)
+
+
+def finished_work() -> Any:
+    """What stands for a collective that is done: `Work` has no constructor in Python but this one, made for fakes."""
+    return torch._C._distributed_c10d.FakeWork().boxed()
+
+
+def is_parallel_wrapper(module: torch.nn.Module) -> str | None:
+    """What torch wraps a module in, whose hooks talk to other ranks: "DDP", "FSDP" or "fully_shard"; else None.
+
+    What was not imported cannot have been used, and is slow to import.
+    """
+    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        return "DistributedDataParallel"
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and isinstance(module, fsdp.FullyShardedDataParallel):
+        return "FullyShardedDataParallel"
+    return "fully_shard" if fsdp is not None and isinstance(module, fsdp.FSDPModule) else None
 
 
 METADATA_QUERIES = frozenset(

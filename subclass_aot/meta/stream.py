@@ -16,6 +16,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.meta.collectives import FUNCTIONAL_FORMS
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operators import Effects, effects_of, pick
 from subclass_aot.meta.spec import STRIDED_NESTED, Spec, native_device
@@ -487,6 +488,7 @@ _aten = torch.ops.aten
 _PHYSICAL = {_aten._conj.default: _aten._conj_physical.default, _aten._neg_view.default: _aten.neg.default}
 _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
     **_PHYSICAL,
+    **FUNCTIONAL_FORMS,
     _aten._conj.default: _conj,
     _aten.native_batch_norm.default: _batch_norm,
     _aten.lift_fresh.default: _aten.lift_fresh_copy.default,

@@ -28,6 +28,7 @@ from subclass_aot.trace.history import foreign_leaf, undisturbed
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.jagged import JaggedAttention
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
+from subclass_aot.trace.parallel import parallel_modules_are_refused
 from subclass_aot.trace.recorder import FusedLstm, Recorder
 from subclass_aot.trace.signature import JointSignature
 from subclass_aot.trace.unreadable import reads_are_refused
@@ -170,7 +171,7 @@ class _Trace:
         """Within the block, operators are recorded."""
         try:
             attention = JaggedAttention() if self.inputs.structure else nullcontext()
-            with attention, _torch.without_dynamo(), self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
+            with attention, _torch.without_dynamo(), parallel_modules_are_refused(), self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
                 yield
         except RuntimeError as error:
             if isinstance(error, SubclassAotError) or not self.recorder.reshaped or is_raised_by_user(error):
