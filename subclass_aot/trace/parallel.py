@@ -12,18 +12,13 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import TraceError
 
-_PARALLEL = """The traced function calls a {cls} that {wrapped}.
-  It prepares parameters and reduces gradients in Python, at each call, and that is not part of a graph: from the
-  second step on, ranks would differ.
-  Instead: compile what is inside, and {wrapping} afterwards, as in
-      module.block.forward = aot_compile(module.block.forward)
-  for each block, or aot_compile the module before it is wrapped."""
-
-_WRAPPINGS = {
-    "DistributedDataParallel": ("is a DistributedDataParallel", "wrap it in DistributedDataParallel"),
-    "FullyShardedDataParallel": ("is a FullyShardedDataParallel", "wrap it in FullyShardedDataParallel"),
-    "fully_shard": ("was given to fully_shard", "call fully_shard"),
-}
+_PARALLEL = """The traced function calls a module, {cls}, that was given to {wrapping}.
+  It gathers parameters or reduces gradients in Python, at each call, and that is no part of a graph: from the second
+  step on, ranks would differ.
+  Instead: compile the blocks inside. The module around them calls these as before, and each is an argument, so that
+  it is found with the parameters that it has at each call:
+      forward = aot_compile(type(block).forward)
+      block.forward = functools.partial(forward, block)"""
 
 
 @contextmanager
@@ -38,8 +33,8 @@ def parallel_modules_are_refused() -> Iterator[None]:
     def refuse(module: torch.nn.Module, args: Any) -> None:
         wrapped = _torch.is_parallel_wrapper(module) if threading.get_ident() == thread else None
         if wrapped is not None:
-            is_wrapped, wrapping = _WRAPPINGS[wrapped]
-            raise TraceError(_PARALLEL.format(cls=type(module).__name__, wrapped=is_wrapped, wrapping=wrapping))
+            name = type(getattr(module, "module", module)).__name__
+            raise TraceError(_PARALLEL.format(cls=name, wrapping=wrapped))
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
     try:

@@ -11,13 +11,13 @@ from pathlib import Path
 import torch
 
 REFUSALS = {
-    "DDP": "is a DistributedDataParallel",
-    "DDP, int8": "is a DistributedDataParallel",
-    "DDP as an argument": "is a DistributedDataParallel",
+    "DDP": "was given to DistributedDataParallel",
+    "DDP, int8": "was given to DistributedDataParallel",
+    "DDP as an argument": "was given to DistributedDataParallel",
     "FSDP2": "was given to fully_shard",
     "FSDP2 as an argument": "was given to fully_shard",
     "FSDP2 inside": "was given to fully_shard",
-    "FSDP1": "is a FullyShardedDataParallel",
+    "FSDP1": "was given to FullyShardedDataParallel",
     "reduce": "`torch.distributed.reduce` cannot be part of a graph",
     "barrier": "`torch.distributed.barrier` cannot be part of a graph",
     "send": "`torch.distributed.send` cannot be part of a graph",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import traceback
@@ -61,8 +62,8 @@ def net(kind: str = "dense") -> Net:
 def with_compiled_blocks(made: Net, compile: Compile) -> Net:
     """The block is an argument, so that it is found with the parameters that it has at each call."""
     for block in made.blocks():
-        compiled = compile(Block.forward)
-        block.forward = lambda x, block=block, compiled=compiled: compiled(block, x)  # type: ignore[method-assign]
+        forward = compile(type(block).forward)
+        block.forward = functools.partial(forward, block)  # type: ignore[method-assign]
     return made
 
 
