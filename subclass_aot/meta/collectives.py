@@ -1,8 +1,8 @@
 """Collectives that write into their arguments, as collectives that return their results, and writes.
 
 `torch.distributed.all_reduce(x)` is an operator on a process group that returns a handle to wait for. A graph has
-neither; it has `_c10d_functional.all_reduce` and `wait_tensor`, which name the group. Each collective is waited for where
-it stands: what is asynchronous in eager mode is not so in a graph, and the handle has nothing left to wait for.
+neither; it has `_c10d_functional.all_reduce` and `wait_tensor`, which name the group. Each collective is waited for
+where it stands: what is asynchronous in eager mode is not so in a graph, and the handle has nothing left to wait for.
 """
 
 from __future__ import annotations

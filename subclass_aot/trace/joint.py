@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,14 +170,26 @@ class _Trace:
     def tracing(self) -> Iterator[None]:
         """Within the block, operators are recorded."""
         try:
-            attention = JaggedAttention() if self.inputs.structure else nullcontext()
-            with attention, _torch.without_dynamo(), parallel_modules_are_refused(), self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
+            with self.surroundings(), self.draws, self.recorder:
                 yield
         except RuntimeError as error:
             if isinstance(error, SubclassAotError) or not self.recorder.reshaped or is_raised_by_user(error):
                 raise
             reason = str(error).splitlines()[0]
             raise MutationError(refusals.VIEW_BEFORE_RESHAPE.format(reason=reason, line=user_line_of(error))) from error
+
+    @contextmanager
+    def surroundings(self) -> Iterator[None]:
+        """Within the block, nothing of what is around a trace gets into it, and nothing of it gets out."""
+        with ExitStack() as stack:
+            if self.inputs.structure:
+                stack.enter_context(JaggedAttention())
+            stack.enter_context(_torch.without_dynamo())
+            stack.enter_context(parallel_modules_are_refused())
+            stack.enter_context(self.with_symbols())
+            stack.enter_context(reads_are_refused())
+            stack.enter_context(undisturbed())
+            yield
 
     @contextmanager
     def with_symbols(self) -> Iterator[None]:

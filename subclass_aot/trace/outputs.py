@@ -15,6 +15,7 @@ from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, blank, is_symbolic, lasting_key_of, root
 from subclass_aot.trace.history import has_history
+from subclass_aot.trace.jagged import structure_slots
 from subclass_aot.trace.unreadable import refuse_without_memory
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
@@ -214,7 +215,12 @@ class OutputReader:
     def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
         plan = FlattenPlan.of([tensor], where=where)
-        return Value(plan.metas[0], tuple(self._computed(x) for x in plan.unwrap([tensor])), tensor.requires_grad)
+        structure = structure_slots(plan.metas, plan.index_map)  # as long as it is the input's, it has the input's shape
+        sources = [
+            self._leaf(x, new_object=False) if i in structure else self._computed(x)
+            for i, x in enumerate(plan.unwrap([tensor]))
+        ]
+        return Value(plan.metas[0], tuple(sources), tensor.requires_grad)
 
     def _tensor(self, result: torch.Tensor, where: str) -> Output:
         base = result._base
@@ -272,12 +278,17 @@ class OutputReader:
                 clean = _torch.view_function(result)(MetaTensor.like(base.detach()), note)
         except Exception as error:
             raise TraceError(_LOST_VIEW.format(reason=error)) from error
-        if (clean.shape, clean.stride()) != (result.shape, result.stride()):  # as after `t_` under `no_grad`
+        if _geometry(clean) != _geometry(result):  # as after `t_` under `no_grad`
             raise TraceError(_LOST_VIEW.format(reason="its size or strides were changed in place"))
         replay: Callable[..., torch.Tensor] = _torch.view_function(clean)
         if not numbers:
             return replay, ()
         return functools.partial(_with_numbers, replay, tuple(numbers)), tuple(numbers.values())
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
+    """Sizes and strides, without nested ints: those of a twin are others."""
+    return tuple([None if _torch.is_nested_int(n) else n for n in each] for each in (tensor.shape, tensor.stride()))
 
 
 def _note_number(found: dict[Any, Any], number: Any) -> Any:

@@ -168,6 +168,71 @@ def test_a_module_that_is_trained() -> None:
         torch.testing.assert_close(*gradients)
 
 
+def test_an_input_that_autograd_sees_written() -> None:
+    found = []
+    for function in ((lambda x: x.mul_(2).sin()), aot_compile(lambda x: x.mul_(2).sin())):
+        root = jagged([2, 3, 4])
+        x = root * 1
+        (loss(function(x)) + loss(x)).backward()
+        found.append((root.grad.values(), x.values()))
+    torch.testing.assert_close(*found)
+
+
+def test_views_of_an_input_are_views_of_it() -> None:
+    program = lambda x: (x, x.values(), x.offsets(), x.transpose(1, 2), x.unsqueeze(-1))  # noqa: E731
+    x = jagged([2, 3, 4])
+    expected, got = program(x), aot_compile(program)(x)
+    for one, other in zip(expected, got, strict=True):
+        assert type(one) is type(other) and one.shape == other.shape and one._base is other._base
+    assert got[0] is x and got[2] is x.offsets()
+
+
+def test_second_derivatives() -> None:
+    found = []
+    program = lambda x: x.sin() * x  # noqa: E731
+    for function in (program, aot_compile(program, double_backward=True)):
+        x = jagged([2, 3, 4])
+        (first,) = torch.autograd.grad(function(x).values().sum(), x, create_graph=True)
+        loss(first).backward()
+        found.append(x.grad.values())
+    torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("program", [lambda x: x * 2, lambda x: x.sum(1), lambda x: x.chunk(2, -1)[0]])
+def test_without_autograd(program: Any, mode: Any) -> None:
+    with mode():
+        x = jagged([2, 3, 4], grad=False)
+        torch.testing.assert_close(dense(aot_compile(program)(x)), dense(program(x)))
+
+
+def test_elements_and_offsets_as_arguments() -> None:
+    program = lambda values, offsets: torch.nested.nested_tensor_from_jagged(values, offsets) * 2  # noqa: E731
+    compiled = aot_compile(program)
+    for ends in ([0, 2, 5, 9], [0, 4, 5, 9], [0, 2, 9]):
+        values, offsets = torch.rand(9, 4, requires_grad=True), torch.tensor(ends)
+        result = compiled(values, offsets)
+        loss(result).backward()
+        assert result.offsets() is offsets and len(result.unbind()) == len(ends) - 1
+        torch.testing.assert_close(values.grad, values.detach() * 8)
+
+
+def test_lengths_beside_offsets_and_saved_tensors_elsewhere() -> None:
+    def make() -> Any:
+        offsets, lengths = torch.tensor([0, 2, 5, 9]), torch.tensor([1, 2, 3])
+        values = torch.linspace(0, 1, 36).view(9, 4)
+        return torch.nested.nested_tensor_from_jagged(values, offsets, lengths).detach().requires_grad_()
+
+    x = make()
+    result = aot_compile(lambda x: (x * x).sin())(x)
+    assert result.shape == x.shape and result.lengths() is x.lengths()
+    y = jagged([2, 3])
+    with torch.autograd.graph.save_on_cpu():
+        result = aot_compile(lambda x: (x * x).sin())(y)
+    loss(result).backward()
+    assert y.grad.shape == y.shape
+
+
 def test_with_inductor() -> None:
     compiled = aot_compile(PROGRAMS["pointwise"], fw_compiler="inductor")
     for lengths in ([2, 3, 4], [4, 3, 2], [3, 5, 7]):

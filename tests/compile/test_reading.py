@@ -14,8 +14,8 @@ import numpy
 AS_IN_EAGER = {
     "deepcopy", "deepcopy of a leaf", "custom operator", "custom operator, inductor", "error in backward",
     "error in a hook", "error in a hook that packs", "error in a hook that unpacks", "compiled",
-    "compiled, used before", "compiled, of a wrapper", "compiled module", "compiled inside", "compiled function, compiled", "block mask",
-    "block mask, compiled", "operators of torchscript",
+    "compiled, used before", "compiled, of a wrapper", "compiled module", "compiled inside",
+    "compiled function, compiled", "block mask", "block mask, compiled", "operators of torchscript",
 }  # fmt: skip
 OTHER_ERRORS = {
     "custom operator without a rule": "ShapeRuleError",
