@@ -16,7 +16,7 @@ from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, blank, is_symbolic, lasting_key_of, root
 from subclass_aot.trace.history import has_history
 from subclass_aot.trace.jagged import structure_slots
-from subclass_aot.trace.unreadable import refuse_without_memory
+from subclass_aot.trace.unreadable import refuse_capsule, refuse_without_memory
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
@@ -180,6 +180,7 @@ class OutputReader:
         """A result that is no tensor."""
         if any(map(_torch.is_nested_int, result if isinstance(result, tuple) else (result,))):
             raise TraceError(_RAGGED_SIZE)
+        refuse_capsule(result)
         if is_symbolic(result):
             return ComputedNumbers(_itself, (self._computed(result),))
         if isinstance(result, torch.Size) and any(map(is_symbolic, result)):
@@ -215,7 +216,7 @@ class OutputReader:
     def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
         plan = FlattenPlan.of([tensor], where=where)
-        structure = structure_slots(plan.metas, plan.index_map)  # as long as it is the input's, it has the input's shape
+        structure = structure_slots(plan.metas, plan.index_map)  # the input's, as its shape is
         sources = [
             self._leaf(x, new_object=False) if i in structure else self._computed(x)
             for i, x in enumerate(plan.unwrap([tensor]))

@@ -125,6 +125,7 @@ PROGRAMS: dict[str, Program] = {
     "data_ptr": lambda x: x.data_ptr(),
     "to_dlpack": lambda x: from_dlpack(to_dlpack(x.detach())) * 2,
     "to_dlpack, returned": lambda x: from_dlpack(to_dlpack(x.detach())),
+    "a capsule, returned": lambda x: to_dlpack(x.detach()),
     "from_dlpack": lambda x: from_dlpack(x.detach()) * 2,
     "apply_": lambda x: x.detach().clone().apply_(lambda v: v * 2),
     "map_": lambda x: x.detach().clone().map_(x.detach(), lambda v, w: v * w),
