@@ -323,12 +323,17 @@ def finished_work() -> Any:
 
 
 def is_parallel_wrapper(module: torch.nn.Module) -> str | None:
-    """What torch wraps a module in, whose hooks talk to other ranks: "DDP", "FSDP" or "fully_shard"; else None.
+    """What a module was given to, so that its call talks to other devices, such as `fully_shard`.
 
-    What was not imported cannot have been used, and is slow to import.
+    None for other modules. What was not imported cannot have been used, and is slow to import.
     """
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         return "DistributedDataParallel"
+    if isinstance(module, torch.nn.DataParallel) and module.device_ids:
+        return "DataParallel"
+    composable = sys.modules.get("torch.distributed._composable.replicate")
+    if composable is not None and isinstance(module, composable.DDP):
+        return "replicate"
     fsdp = sys.modules.get("torch.distributed.fsdp")
     if fsdp is not None and isinstance(module, fsdp.FullyShardedDataParallel):
         return "FullyShardedDataParallel"

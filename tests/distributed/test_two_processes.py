@@ -18,6 +18,7 @@ REFUSALS = {
     "FSDP2 as an argument": "was given to fully_shard",
     "FSDP2 inside": "was given to fully_shard",
     "FSDP1": "was given to FullyShardedDataParallel",
+    "replicate": "was given to replicate",
     "reduce": "`torch.distributed.reduce` cannot be part of a graph",
     "barrier": "`torch.distributed.barrier` cannot be part of a graph",
     "send": "`torch.distributed.send` cannot be part of a graph",

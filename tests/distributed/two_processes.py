@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
+from torch.distributed._composable.replicate import replicate
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
@@ -255,6 +256,7 @@ REFUSED: dict[str, Callable[[], str]] = {
     "FSDP2 as an argument": lambda: refused(lambda: lambda m, x: m(x), sharded(net()), INPUT),
     "FSDP2 inside": lambda: refused(with_a_sharded_block, INPUT),
     "FSDP1": lambda: refused(lambda: FullyShardedDataParallel(net(), device_id=torch.device("cpu")), INPUT),
+    "replicate": lambda: refused(lambda: replicate(net()), INPUT),
     "reduce": lambda: refused(lambda: lambda x: dist.reduce(x, 0), INPUT),
     "barrier": lambda: refused(lambda: lambda x: dist.barrier(), INPUT),
     "send": lambda: refused(lambda: lambda x: dist.send(x, 1 - RANK), INPUT),
