@@ -6,6 +6,7 @@ No other file of this package touches a name of torch that starts with an unders
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
@@ -36,8 +37,15 @@ DataDependentOutput: Any = torch._subclasses.fake_tensor.DataDependentOutputExce
 
 
 def has_composite_implicit_kernel(func: Any) -> bool:
-    """True if the operator is made of others. `OpOverload` has no public question for it."""
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"))
+    """True if the operator is made of others. `OpOverload` has no public question for it.
+
+    Some operators are torchscript's only, such as `prim::layout` and `aten::sym_size`: the dispatcher does not know
+    them, and asked for their kernels, raises where C++ may stand in between and end the process.
+    """
+    name = func.name()
+    if not torch._C._dispatch_has_kernel(name):
+        return False
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
 
 
 def is_factory(func: Any) -> bool:
@@ -68,6 +76,20 @@ def set_geometry(tensor: torch.Tensor, size: Any, stride: Any, offset: Any) -> N
 def is_nested_int(size: Any) -> bool:
     """Whether `size` is the ragged dimension of a jagged tensor, a SymInt that stands for no number. No public test."""
     return isinstance(size, torch.SymInt) and size.node.is_nested_int()
+
+
+def is_jagged(cls: type) -> bool:
+    """Whether `cls` is torch's class of tensors with a ragged dimension. See Note [Jagged tensors]. It has no name."""
+    return cls.__module__ == "torch.nested._internal.nested_tensor" and cls.__name__ == "NestedTensor"
+
+
+JAGGED_VALUES = "_values"
+"""The inner tensor of a jagged tensor that holds its elements; the others say where each row begins and ends."""
+
+
+def context_of_new(cls: type, context: Any) -> Any:
+    """The context to make a wrapper with: a jagged tensor has `requires_grad` in it, which is the caller's to set."""
+    return {**context, "requires_grad": False} if is_jagged(cls) else context
 
 
 def mirrors_requires_grad(cls: type) -> bool:
@@ -285,6 +307,84 @@ def without_mkldnn() -> Iterator[None]:
         yield
     finally:
         torch._C._set_mkldnn_enabled(before)
+
+
+@contextmanager
+def without_dynamo() -> Iterator[None]:
+    """Within the block, what `torch.compile` made runs the Python function that it was made of.
+
+    Else generated code would be run, or the compiler started, on tensors without data. The stance is public, but is
+    the process's, and may not be set where Dynamo is at work; for that, it is switched off on this thread.
+    """
+    set_eval_frame: Any = torch._C._dynamo.eval_frame.set_eval_frame
+    before = set_eval_frame(None)
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        set_eval_frame(before)
+
+
+functional_collectives: Any = torch.ops._c10d_functional
+"""Collectives that return their results. Torch's own module of them in Python is a beta that takes other arguments."""
+
+
+def group_name_of(group: Any) -> str:
+    """The name of a process group that an operator was given as a script object."""
+    return str(torch.distributed.ProcessGroup.unbox(group).group_name)
+
+
+def group_size_of(group: Any) -> int:
+    """How many ranks such a group has."""
+    return int(torch.distributed.ProcessGroup.unbox(group).size())
+
+
+def reduction_of(op: Any) -> str | None:
+    """What functional collectives call a reduction; None for one that they do not know."""
+    names = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+    kinds: Any = torch.distributed.ReduceOp.RedOpType
+    return next((name.lower() for name in names if int(getattr(kinds, name)) == int(op.op())), None)
+
+
+def finished_work() -> Any:
+    """What stands for a collective that is done: `Work` has no constructor in Python but this one, made for fakes."""
+    return torch._C._distributed_c10d.FakeWork().boxed()
+
+
+def is_parallel_wrapper(module: torch.nn.Module) -> str | None:
+    """What a module was given to, so that its call talks to other devices, such as `fully_shard`.
+
+    None for other modules. What was not imported cannot have been used, and is slow to import.
+    """
+    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        return "DistributedDataParallel"
+    if isinstance(module, torch.nn.DataParallel) and module.device_ids:
+        return "DataParallel"
+    composable = sys.modules.get("torch.distributed._composable.replicate")
+    if composable is not None and isinstance(module, composable.DDP):
+        return "replicate"
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and isinstance(module, fsdp.FullyShardedDataParallel):
+        return "FullyShardedDataParallel"
+    return "fully_shard" if fsdp is not None and isinstance(module, fsdp.FSDPModule) else None
+
+
+METADATA_QUERIES = frozenset(
+    {
+        torch.ops.aten.sym_size.default,
+        torch.ops.aten.sym_stride.default,
+        torch.ops.aten.sym_numel.default,
+        torch.ops.aten.sym_storage_offset.default,
+        torch.ops.aten.dim.default,
+        torch.ops.aten.numel.default,
+        torch.ops.aten.is_contiguous.default,
+        torch.ops.aten.is_contiguous.memory_format,
+        torch.ops.aten.is_non_overlapping_and_dense.default,
+        torch.ops.prim.layout.default,
+        torch.ops.prim.device.default,
+    }
+)
+"""What C++ asks a wrapper that answers such questions itself, some of them where an error would end the process."""
 
 
 def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:

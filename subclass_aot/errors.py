@@ -43,6 +43,10 @@ class TraceError(SubclassAotError, RuntimeError):
     """A program could not be traced."""
 
 
+class UnknownTensorError(TraceError):
+    """A tensor without data is of another thread, or of another trace, and stands for nothing in this one."""
+
+
 class DataDependentError(TraceError):
     """A traced program asked for a value, or for a shape that depends on values."""
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from subclass_aot._torch import make_wrapper_subclass
+from subclass_aot._torch import context_of_new, make_wrapper_subclass
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
 from subclass_aot.flatten.metas import (
@@ -191,7 +191,7 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
     attributes = getattr(meta.cls, _FAST_CONSTRUCTOR, None)
     if attributes is None or NESTED_INT in meta.outer_size:
         tensors = "{" + ", ".join(f"{name!r}: {leaf}" for name, leaf in inner.items()) + "}"
-        context = _constant(source, meta.context, "context")
+        context = _constant(source, context_of_new(meta.cls, meta.context), "context")
         rebuilt = f"{cls}.__tensor_unflatten__({tensors}, {context}, {_tuple(size)}, {_tuple(stride)})"
         return _assign(source, _hint(meta), rebuilt)
     made = _assign(source, _hint(meta), _construction(source, meta, cls, size, stride, inner))

@@ -100,6 +100,11 @@ def _(self: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, den
     return self.new_empty([edges.numel() - 1 for edges in bins])
 
 
+@register_meta(_aten._padded_dense_to_jagged_forward.default)
+def _(dense: Tensor, offsets: Sequence[Tensor], total_L: Any = None) -> Tensor:
+    return dense.new_empty([total_L, *dense.shape[2:]])
+
+
 def _packed_like(x: Tensor) -> Tensor:
     """A row-major tensor with the size of `x`."""
     return x.new_empty(x.shape)

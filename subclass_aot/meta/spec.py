@@ -69,8 +69,11 @@ class Spec:
         """The spec of `tensor`, on `device` if one is given.
 
         Raises:
-            TraceError: For sparse layouts, and for lazily conjugated or negated tensors.
+            TraceError: For sparse layouts, nested tensors of the layout `torch.strided`, and lazily conjugated or
+                negated tensors.
         """
+        if tensor.is_nested and tensor.layout is torch.strided:
+            raise TraceError(STRIDED_NESTED)
         if tensor.layout is not torch.strided:
             raise TraceError(
                 f"A tensor of layout {tensor.layout} has no strides, so it cannot be described by a Spec. "
@@ -194,6 +197,10 @@ def contiguous_stride(size: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+STRIDED_NESTED = (
+    "A nested tensor of the layout torch.strided has no sizes that a graph could know. Instead: make one of the layout "
+    "torch.jagged outside the compiled function, as in nested_tensor(tensors, layout=torch.jagged), and pass it."
+)
 _CPU = torch.device("cpu")
 _META = torch.device("meta")
 _interned: dict[tuple[object, ...], Spec] = {}

@@ -16,9 +16,10 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.meta.collectives import FUNCTIONAL_FORMS
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operators import Effects, effects_of, pick
-from subclass_aot.meta.spec import Spec, native_device
+from subclass_aot.meta.spec import STRIDED_NESTED, Spec, native_device
 from subclass_aot.meta.symbols import key_of
 from subclass_aot.meta.unbacked import unbacked_rule
 
@@ -32,6 +33,11 @@ _DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor
   A graph can write into the memory of its inputs, but not exchange it.
   Instead: write into the tensor, as in `with torch.no_grad(): x.copy_(value)`, or use `value` itself from there on."""
 
+
+_HIGHER_ORDER = """`{name}` is an operator that takes functions, and a trace has no rule for it.
+  Your line:  {line}
+  Instead: call it outside the traced function, or write it with other operators, as torch.where for torch.cond, and
+  scaled_dot_product_attention with a mask for flex_attention."""
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
   Your line:  {line}
@@ -121,6 +127,20 @@ class MetaTensor(torch.Tensor):
             raise self._no_memory("data_ptr()")
         return torch.Tensor.data_ptr(self)
 
+    def tolist(self) -> Any:
+        """The elements, where they are known."""
+        try:
+            return [part.tolist() for part in self.unbind()] if self.dim() else self.item()
+        except DataDependentError:
+            return torch.Tensor.tolist(self)  # says what was called
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if not self.dim() and spec else torch.Tensor.__format__(self, spec)  # type: ignore[no-untyped-call]
+
+    def apply_(self, callable: Any) -> Any:
+        """An error: it would run on memory that is not there."""
+        raise self._no_memory("apply_()")
+
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
         raise self._no_memory("__dlpack__()")  # consumers would read at address zero
 
@@ -135,6 +155,12 @@ class MetaTensor(torch.Tensor):
         return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MetaTensor:
+        if getattr(self, "tag", None) is not None and self.is_leaf:  # in a trace, a copy is computed
+            made: Any = self.detach().clone().requires_grad_(self.requires_grad)
+            if isinstance(self, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, self.requires_grad)
+            memo[id(self)] = made
+            return made  # type: ignore[no-any-return]
         twin: MetaTensor = _rebuild(self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
         memo[id(self)] = twin
         return twin
@@ -176,7 +202,11 @@ class Stream(_torch.DispatchMode):
         """The real tensor behind `leaf`, where it is known."""
         return None
 
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if _torch.is_higher_order(func):
+            raise TraceError(_HIGHER_ORDER.format(name=func.name(), line=user_line()))
         if not (_LEAF_TYPES.issuperset(types) or only_leaves(types)):
             self.passed_on(func, args, kwargs or {})
             return NotImplemented
@@ -446,6 +476,19 @@ def _masked_select(x: Any, mask: Any) -> Any:
     return _index(x, [mask])
 
 
+def _padded_to_jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
+    if total is not None:
+        return NotImplemented
+    (ends,) = offsets
+    total = getattr(ends, "total", None)  # a trace knows it of the offsets of an input
+    total = ends[-1].item() if total is None else total
+    return _aten._padded_dense_to_jagged_forward.default(dense, offsets, total)
+
+
+def _strided_nested(*args: Any, **kwargs: Any) -> Any:
+    raise TraceError(f"{STRIDED_NESTED}\n  Your line:  {user_line()}")
+
+
 def _rebuild(spec: Spec, requires_grad: bool, is_parameter: bool) -> Any:
     leaf = blank(spec)
     return torch.nn.Parameter(leaf, requires_grad) if is_parameter else leaf.requires_grad_(requires_grad)
@@ -473,10 +516,17 @@ _aten = torch.ops.aten
 _PHYSICAL = {_aten._conj.default: _aten._conj_physical.default, _aten._neg_view.default: _aten.neg.default}
 _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
     **_PHYSICAL,
+    **FUNCTIONAL_FORMS,
     _aten._conj.default: _conj,
     _aten.native_batch_norm.default: _batch_norm,
     _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
     _aten.index.Tensor: _index,
+    _aten._padded_dense_to_jagged_forward.default: _padded_to_jagged,
+    _aten._nested_tensor_from_tensor_list.default: _strided_nested,
+    _aten._nested_tensor_from_mask.default: _strided_nested,
+    _aten._nested_tensor_from_mask_left_aligned.default: _strided_nested,
+    _aten._nested_from_padded.default: _strided_nested,
+    _aten._nested_view_from_buffer.default: _strided_nested,
     _aten.masked_select.default: _masked_select,
 }
 _profiler = torch.ops.profiler

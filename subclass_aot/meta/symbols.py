@@ -139,7 +139,7 @@ class Demand:
 
 def is_symbolic(value: Any) -> bool:
     """Whether a value is a number that only the call knows."""
-    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and not _torch.is_nested_int(value)
 
 
 def plain(number: Any) -> Any:

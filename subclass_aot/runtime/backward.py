@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.convention import Convention, NumberNames, emit_run
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.other_tangents import OtherTangents
-from subclass_aot.trace import Computed, JointSignature, Value
+from subclass_aot.trace import Computed, InputLeaf, JointSignature, Value
 
 
 def write_backward(
@@ -33,6 +34,9 @@ def write_backward(
     names = [f"tangent_{i}" for i in range(len(signature.tangents))]
     params = ", ".join(["ctx", *names])
     source = Source("backward", params, "Unwraps tangents, runs the backward graph, wraps gradients.")
+    nothing = ", ".join(["None"] * (convention.without_gradient + len(convention.wanted)))
+    missing = " and ".join(f"{name} is None" for name in names)
+    source.line(f"if {missing}: return ({nothing},)  # autograd passes by, on its way to something else")
     sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_numbers)]
     numbers = NumberNames({key: source.fresh("number") for key in signature.numbers})
     if sizes or numbers.names:
@@ -45,7 +49,7 @@ def write_backward(
         source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
     leaves = sizes + saved
     for name, (meta, specs) in zip(names, signature.tangents, strict=True):
-        leaves += _tangent(source, name, meta, specs, numbers)
+        leaves += _tangent(source, name, meta, specs, numbers, optional=len(names) > 1)
     live = [source.fresh("live") for _ in signature.backward_writes]
     if live:
         source.line(f"({', '.join(live)},) = ctx.live")
@@ -58,16 +62,35 @@ def write_backward(
     emit_run(source, outputs + written, graph, "backward")
     for target, value in zip(live, written, strict=True):
         source.line(f"{target}.copy_({value})")
+    structure = {slot: source.fresh("structure") for slot in convention.structure}
+    if structure:
+        source.line(f"({', '.join(structure.values())},) = ctx.structure")
     results = ["None"] * convention.without_gradient
     for i in convention.wanted:
         gradient = signature.gradients[i]
-        results.append("None" if gradient is None else _wrap(source, gradient, outputs))
+        if gradient is None:
+            results.append("None")
+            continue
+        reach = [names[k] for k in signature.reach[i]]
+        if len(reach) == len(names):
+            results.append(_wrap(source, gradient, outputs, structure))
+            continue
+        results.append(source.fresh("gradient"))  # see Note [Reach]
+        with source.block(f"if {' and '.join(f'{name} is None' for name in reach)}:"):
+            source.line(f"{results[-1]} = None")
+        with source.block("else:"):
+            source.line(f"{results[-1]} = {_wrap(source, gradient, outputs, structure)}")
     source.line(f"return ({', '.join(results)},)")
     return source.build()
 
 
-def _wrap(source: Source, gradient: Value, outputs: list[str]) -> str:
-    leaves = [outputs[x.position] if isinstance(x, Computed) else source.const(x, "opaque") for x in gradient.leaves]
+def _wrap(source: Source, gradient: Value, outputs: list[str], structure: dict[int, str]) -> str:
+    leaves = []
+    for x in gradient.leaves:
+        if isinstance(x, InputLeaf):
+            leaves.append(structure[x.slot])
+        else:
+            leaves.append(outputs[x.position] if isinstance(x, Computed) else source.const(x, "opaque"))
     return emit_wrap(source, gradient.meta, leaves)
 
 
@@ -106,19 +129,22 @@ def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], num
     return f"{name} is not None and not {fits}({name}, {kind})"
 
 
-def _tangent(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: NumberNames) -> list[str]:
+def _tangent(
+    source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: NumberNames, optional: bool
+) -> list[str]:
     """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves."""
     specs = [spec for spec in specs if not is_symbolic(spec)]  # its sizes are those of the result
     leaves = [source.fresh(f"{name}_{i}") for i in range(len(specs))]
     constants = [source.const(s, "spec") for s in specs]
-    with source.block(f"if {name} is None:"):
-        zeros = source.const(tangents.zeros, "zeros")
-        for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
-            if isinstance(spec, Spec):
-                source.line(f"{leaf} = {zeros}({constant}, {numbers.all(spec.size)}, {numbers.all(spec.stride)})")
-            else:
-                source.line(f"{leaf} = {constant}")
-    with source.block("else:"):
+    if optional:
+        with source.block(f"if {name} is None:"):
+            zeros = source.const(tangents.zeros, "zeros")
+            for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
+                if isinstance(spec, Spec):
+                    source.line(f"{leaf} = {zeros}({constant}, {numbers.all(spec.size)}, {numbers.all(spec.stride)})")
+                else:
+                    source.line(f"{leaf} = {constant}")
+    with source.block("else:") if optional else nullcontext():
         parts = emit_unwrap(source, meta, name, where=name, append_symints=False, check=False)
         restride = source.const(tangents.restrided, "restrided")
         for leaf, part, spec in zip(leaves, parts, specs, strict=True):

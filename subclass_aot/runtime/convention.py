@@ -11,7 +11,7 @@ from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.meta import is_symbolic, lasting_key_of
 from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.graphs import Graphs
-from subclass_aot.trace import Computed, ComputedNumbers, JointSignature, Value
+from subclass_aot.trace import Computed, ComputedNumbers, JointSignature, Value, structure_slots
 
 _WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.
   Instead: return every output of the graph, in order, in one sequence."""
@@ -31,6 +31,7 @@ class Convention:
         positions: Numbers that forward computes and the call needs, by their positions. They go in `extra`, too.
         wanted: The positions of inputs that want a gradient.
         counts: Whether version counters are to be settled.
+        structure: Flat slots that gradients of jagged tensors are made with. See Note [Jagged tensors].
         checked: Wrappers whose leaves are saved: "input" or "output", and its position.
             See Note [Versions of wrappers].
         checked_beside: Inputs that are checked though autograd is not given them.
@@ -50,9 +51,15 @@ class Convention:
         self.positions = sorted({*signature.numbers.values(), *returned})
         self.wanted = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
         self.counts = bool(signature.counted or signature.written_leaves or signature.reshaped)
+        self.structure = self._structure_of_gradients()
         self.checked = self._wrappers_to_check()
         self.checked_beside = [p for kind, p in self.checked if kind == "input" and p not in self.wanted]
         self.without_gradient = 3 + self.counts + keeps_inputs  # leaves, extra, written, checked, kept
+
+    def _structure_of_gradients(self) -> list[int]:
+        metas = [given.meta for given in self.signature.inputs]
+        wanted = set(self.signature.index_map.to_flat(self.wanted))
+        return [s for s in structure_slots(metas, self.signature.index_map) if s in wanted]
 
     def _wrappers_to_check(self) -> list[tuple[str, int]]:
         """Wrappers whose leaves are saved: inputs, and outputs through which gradients go.

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.codegen import Source
 from subclass_aot.meta import Spec, is_symbolic, plain
 from subclass_aot.runtime.guards import MODES
@@ -80,7 +81,7 @@ def difference(before: dict[str, str], now: dict[str, str]) -> list[str]:
 
 def describe_tensor(tensor: Any, path: str = "", places: Mapping[str, str] = MappingProxyType({})) -> str:
     """A tensor in one line, inner tensors and context included. `places` is as for `facts`, `path` where it stands."""
-    size = ", ".join(places.get(f"{path}.size({dim})", str(n)) for dim, n in enumerate(tensor.shape))
+    size = ", ".join(places.get(f"{path}.size({dim})", _number(n)) for dim, n in enumerate(tensor.shape))
     kind = type(tensor)
     name = kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__qualname__}"
     text = f"{name} {str(tensor.dtype).removeprefix('torch.')}[{size}] on {tensor.device}"
@@ -113,9 +114,12 @@ def symbolic_places(signature: JointSignature) -> dict[str, str]:
 
 
 def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
-    """Which assumptions about symbolic sizes do not hold of a call that fits otherwise, each as one line."""
+    """Which values that the trace read, and which assumptions about symbolic sizes, do not hold of a call.
+
+    The call fits otherwise. Each is one line.
+    """
     if signature.symbols is None:
-        return []
+        return _read_otherwise(signature, arguments)
     numbers = {
         f"{path}.{kind}({dim})": n
         for path, tensor, _ in tensors_of(arguments)
@@ -123,7 +127,7 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
         for dim, n in enumerate(all_numbers)
     }
     values: dict[str, int] = {}
-    wrong = []
+    wrong = _read_otherwise(signature, arguments)
     for place, text in symbolic_places(signature).items():
         if text.isidentifier() and text not in values:
             values[text] = numbers[place]
@@ -136,6 +140,19 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
     return wrong
 
 
+def _read_otherwise(signature: JointSignature, arguments: Arguments) -> list[str]:
+    plan = arguments.plan()
+    paths = [arguments.path_of(s.outer) + "".join(s.path) for s in plan.index_map.slots]
+    now = dict(zip(paths, plan.unwrap(arguments.values), strict=True))
+    wrong = []
+    for slot, values in signature.read:
+        place = signature.index_map.slots[slot]
+        path = signature.inputs[place.outer].path + "".join(place.path)
+        if now[path].tolist() != values:
+            wrong.append(f"the values of {path}, which were read while tracing")
+    return wrong
+
+
 def _evaluated(text: str, values: Mapping[str, int]) -> Any:
     """The value of an expression over symbols, or None where one of them is not known."""
     if not values.keys() >= set(re.findall(r"\bs\d+\b", text)):
@@ -144,6 +161,10 @@ def _evaluated(text: str, values: Mapping[str, int]) -> Any:
     source.globals["math"] = math
     source.line(f"return {text}")
     return source.build()(**values)
+
+
+def _number(size: Any) -> str:
+    return "ragged" if _torch.is_nested_int(size) else str(size)
 
 
 def _inner(value: Any, path: str, places: Mapping[str, str]) -> str:

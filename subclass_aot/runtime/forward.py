@@ -64,6 +64,8 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     source.line("ctx.set_materialize_grads(False)")
     if signature.backward_writes:  # not among the saved: backward wants them as they are when it runs
         source.line(f"ctx.live = [{', '.join(f'leaves[{s}]' for s in signature.backward_writes)}]")
+    if convention.structure:
+        source.line(f"ctx.structure = [{', '.join(f'leaves[{s}]' for s in convention.structure)}]")
     source.line(f"return ({', '.join(name for name, through in pairs if through)},)")
     return source.build()
 

@@ -135,6 +135,8 @@ class _GuardWriter:
         self.inner = [leaf for i in sorted(everything) for leaf in self.leaves_of[i]]
         self.specs()
         self.symbols()
+        for slot, values in self.signature.read:
+            self.refuse_if(f"{self.inner[slot]}.tolist() != {self.source.const(values, 'values')}")
         self.autograd_leaves()
         if self.signature.writes:
             self.storages()

@@ -28,10 +28,10 @@ class SizeGuards:
         return local
 
     def known(self, tensor: str, kind: str, numbers: list[Any]) -> list[int | None]:
-        """The sizes or strides of a tensor, with None for symbolic ones."""
+        """The sizes or strides of a tensor, with None for symbolic ones and for nested ints, which are no numbers."""
         symbolic = {dim for name, what, dim, number, _ in self.reads
                     if (name, what) == (tensor, kind) and is_symbolic(plain(number))}  # fmt: skip
-        return [None if dim in symbolic else number for dim, number in enumerate(numbers)]
+        return [None if dim in symbolic or type(number) is not int else number for dim, number in enumerate(numbers)]
 
     def lines(self, symbols: Symbols) -> Iterator[str]:
         """The lines of a guard, from reading the sizes to the assumptions about them. They may use `math`."""

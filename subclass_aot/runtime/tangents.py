@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.flatten import AbsentMeta, ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta
 from subclass_aot.meta import Spec, is_symbolic
 
@@ -43,6 +44,8 @@ def fits(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> bool:
             return False
         (spec,) = specs
         return tangent.dtype is spec.dtype and same_size(tangent.size(), spec.size)
+    if isinstance(meta, SubclassCreationMeta) and _torch.is_jagged(meta.cls):
+        return _fits_jagged(tangent, meta, specs)
     if isinstance(meta, SubclassCreationMeta):
         return _same_outside(tangent, meta) and all(
             fits(getattr(tangent, name), part, own) for name, part, own in _parts(meta.attrs, specs)
@@ -53,6 +56,16 @@ def fits(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> bool:
             fits(elements[key], part, own) for key, part, own in _parts(meta.items, specs)
         )
     return (tangent is None) is isinstance(meta, AbsentMeta)
+
+
+def _fits_jagged(tangent: Any, meta: SubclassCreationMeta, specs: Sequence[Any]) -> bool:
+    """Autograd has compared the sizes, so the structure is that of the result. See Note [Jagged tensors]."""
+    cls: Any = meta.cls
+    if type(tangent) is not cls:
+        return False
+    _, context = tangent.__tensor_flatten__()
+    values, part, own = next(iter(_parts(meta.attrs, specs)))
+    return context["ragged_idx"] == meta.context["ragged_idx"] and fits(getattr(tangent, values), part, own)
 
 
 def same_size(size: Sequence[int], expected: Sequence[Any]) -> bool:

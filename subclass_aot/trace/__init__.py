@@ -12,6 +12,7 @@ from subclass_aot.trace.dynamic import DynamicSizes as DynamicSizes
 from subclass_aot.trace.dynamic import mark_dynamic as mark_dynamic
 from subclass_aot.trace.dynamic import marked_sizes as marked_sizes
 from subclass_aot.trace.dynamic import tensors_of as tensors_of
+from subclass_aot.trace.jagged import structure_slots as structure_slots
 from subclass_aot.trace.joint import JointTrace as JointTrace
 from subclass_aot.trace.joint import is_tracing as is_tracing
 from subclass_aot.trace.joint import one_at_a_time as one_at_a_time

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from subclass_aot.errors import DynamicSizeError
+from subclass_aot import _torch
+from subclass_aot.errors import DynamicSizeError, TraceError
 from subclass_aot.flatten import (
     AbsentMeta,
     ContainerMeta,
@@ -19,7 +20,7 @@ from subclass_aot.flatten import (
     SubclassCreationMeta,
 )
 from subclass_aot.flatten.metas import attribute, element
-from subclass_aot.meta import Bounds, MetaTensor, Number, Spec, Symbols, blank, is_symbolic
+from subclass_aot.meta import STRIDED_NESTED, Bounds, MetaTensor, Number, Spec, Symbols, blank, is_symbolic
 from subclass_aot.trace.arguments import Arguments, ModulePlace
 
 _NO_SUCH_DIM = """mark_dynamic: the tensor has {rank} dimensions, so dim {dim} is none of them.
@@ -178,13 +179,23 @@ class _TwinMaker:
             if is_symbolic(number):
                 follows = dim in marked or dim in inherited and inherited[dim][2]
                 given[dim] = value.shape[dim], number, follows
+        jagged = _torch.is_jagged(meta.cls)
         inner = {
             name: self.make(getattr(value, name), part, path + attribute(name), given)
+            if not jagged or name != _torch.JAGGED_VALUES
+            else self.values_of_jagged(value, path + attribute(name))
             for name, part in meta.attrs.items()
         }
         if _has_outer_rule(value, meta):
             return value.__tensor_unflatten__(inner, meta.context, None, None)
         return value.__tensor_unflatten__(inner, meta.context, size, stride)
+
+    def values_of_jagged(self, value: Any, path: str) -> MetaTensor:
+        """Of the elements, only their number may be a symbol: torch multiplies nested ints by known strides."""
+        values, dim = value._values, value._ragged_idx - 1
+        dims = self.dynamic.sizes.get(path, set()) & {dim} if values.stride(dim) == values[0].numel() else set()
+        known = _TwinMaker(DynamicSizes({path: dims}, {}, self.dynamic.marked), self.symbols)
+        return known.leaf(values, path, {})
 
     def geometry(
         self, value: torch.Tensor, path: str, inherited: _Inherited
@@ -234,6 +245,8 @@ def _has_outer_rule(value: Any, meta: SubclassCreationMeta) -> bool:
 
 def _parts(value: Any, meta: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
+        if value.is_nested and value.layout is torch.strided:  # it has no sizes to speak of
+            raise TraceError(f"{path}: {STRIDED_NESTED}")
         yield path, value
     if isinstance(meta, SubclassCreationMeta):
         for name, part in meta.attrs.items():

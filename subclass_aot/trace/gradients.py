@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.trace.history import gradients_of
 from subclass_aot.trace.inputs import TracedInputs, is_graph_value
-from subclass_aot.trace.outputs import Computed, Value, packed_tangent, spec_of_tangent
+from subclass_aot.trace.jagged import structure_of, with_structure_of
+from subclass_aot.trace.outputs import Computed, InputLeaf, Value, packed_tangent, spec_of_tangent
 from subclass_aot.trace.recorder import Recorder
 from subclass_aot.wrapper import plain_tangent
 
@@ -41,6 +43,8 @@ class Tangents:
             spec_of_tangent(x.spec if isinstance(x, MetaTensor) else Spec.of(x)) if isinstance(x, torch.Tensor) else x
             for x in self._plan.unwrap(plain)
         ]
+        self._given = structure_of(self._plan, ends)
+        self._leaves = [None if i in self._given else x for i, x in enumerate(self._leaves)]
         flat_of = self._plan.index_map.flat_of
         self.described: tuple[tuple[ValueMeta, tuple[Any, ...]], ...] = tuple(
             (meta, tuple(self._leaves[s] for s in flat_of(i))) for i, meta in enumerate(self._plan.metas)
@@ -59,6 +63,8 @@ class Tangents:
                 number += 1
                 meaning = "tangent of " + self._plan.index_map.slots[position].name("outputs")
                 leaves[position] = recorder.placeholder(f"tangents_{number}", spec, meaning)
+        for position, leaf in self._given.items():
+            leaves[position] = leaf
         return self._plan.wrap(leaves)
 
 
@@ -68,11 +74,13 @@ class Gradients:
 
     Attributes:
         values: For each input, how its gradient is made of leaves, or None where it has none.
+        reach: For each input, the positions of the tangents that its gradient comes from.
         nodes: The node of each leaf.
         meanings: What each leaf is.
     """
 
     values: tuple[Value | None, ...]
+    reach: tuple[tuple[int, ...], ...]
     nodes: tuple[Any, ...] = ()
     meanings: tuple[str, ...] = ()
 
@@ -87,20 +95,28 @@ def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> G
     """
     recorder.phase = "backward"
     values: list[Value | None] = [None] * len(inputs.starts)
+    reach: list[tuple[int, ...]] = [()] * len(inputs.starts)
     nodes: list[Any] = []
     meanings: list[str] = []
     wanted = inputs.wanted
     given = tangents.make(recorder)
     with torch.autocast("cpu", enabled=False):
         found = gradients_of(tangents.ends, [inputs.starts[i] for i in wanted], given)
-    for i, gradient in zip(wanted, found, strict=True):
+    for i, gradient, ends in zip(wanted, found.gradients, found.reach, strict=True):
         if gradient is None:
             continue
+        reach[i] = ends
         path = inputs.paths[i]
+        if _torch.is_jagged(type(gradient)):
+            gradient = with_structure_of(inputs.starts[i], gradient)
+        own = set(inputs.plan.index_map.flat_of(i))
+        slot_of = {inputs.leaves[slot]: slot for slot in inputs.structure if slot in own}
         plan = FlattenPlan.of([gradient], where=f"gradient of {path}")
         sources: list[Any] = []
         for slot, leaf in zip(plan.index_map.slots, plan.unwrap([gradient]), strict=True):
-            if is_graph_value(leaf):
+            if isinstance(leaf, MetaTensor) and leaf in slot_of:
+                sources.append(InputLeaf(slot_of[leaf]))
+            elif is_graph_value(leaf):
                 sources.append(Computed(len(nodes)))
                 nodes.append(recorder.node_of(leaf))
                 call = "" if slot.dim is None else f".{slot.kind}({slot.dim})"
@@ -108,4 +124,4 @@ def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> G
             else:
                 sources.append(leaf)
         values[i] = Value(plan.metas[0], tuple(sources), requires_grad=False)
-    return Gradients(tuple(values), tuple(nodes), tuple(meanings))
+    return Gradients(tuple(values), tuple(reach), tuple(nodes), tuple(meanings))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,20 +43,114 @@ def has_history(result: torch.Tensor) -> bool:
     return node is not None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """What one run backward found.
+
+    Attributes:
+        gradients: For each leaf its gradient, None where `results` do not depend on it.
+        reach: For each leaf the positions of the results it has a gradient of. See Note [Reach].
+    """
+
+    gradients: Sequence[torch.Tensor | None]
+    reach: tuple[tuple[int, ...], ...]
+
+
 def gradients_of(
     results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
-) -> Sequence[torch.Tensor | None]:
-    """The gradients of leaves of autograd's graph, None for those that `results` do not depend on.
+) -> Found:
+    """The gradients of leaves of autograd's graph.
 
     The graph stays, for gradients of other kinds. A checkpoint with `use_reentrant=True` wants them to be accumulated,
     and refuses `torch.autograd.grad`.
     """
-    if not any(node.name() == "CheckpointFunctionBackward" for node in _nodes(results)):
-        return torch.autograd.grad(results, leaves, tangents, retain_graph=True, allow_unused=True)
-    for leaf in leaves:
-        leaf.grad = None
-    torch.autograd.backward(results, tangents, retain_graph=True)
-    return [leaf.grad for leaf in leaves]
+    with _dead_ends(results) as dead_ends:
+        if not any(_hides_what_it_reaches(node) for node in _nodes(results)):
+            found: Sequence[torch.Tensor | None]
+            found = torch.autograd.grad(results, leaves, tangents, retain_graph=True, allow_unused=True)
+        else:
+            for leaf in leaves:
+                leaf.grad = None
+            torch.autograd.backward(results, tangents, retain_graph=True)
+            found = tuple(leaf.grad for leaf in leaves)
+    return Found(found, _reach(results, leaves, dead_ends))
+
+
+@contextmanager
+def _dead_ends(results: Sequence[torch.Tensor]) -> Iterator[set[tuple[Any, int]]]:
+    """While autograd runs, collects where `autograd.Function`s give None for a gradient: the node, and which one.
+
+    Torch's own operators give a gradient wherever autograd's graph has an edge.
+    """
+    found: set[tuple[Any, int]] = set()
+
+    def note(node: Any, gradients: tuple[Any, ...], _: Any) -> None:
+        found.update((node, i) for i, gradient in enumerate(gradients) if gradient is None)
+
+    own = (n for n in _nodes(results) if isinstance(n, torch.autograd.function.BackwardCFunction))
+    handles = [n.register_hook(partial(note, n)) for n in own] if len(results) > 1 else []
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _reach(
+    results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], dead_ends: set[tuple[Any, int]]
+) -> tuple[tuple[int, ...], ...]:
+    """For each leaf, the positions of the results from which autograd's graph leads to it.
+
+    Note [Reach]
+    In eager mode, autograd visits what the results that have a gradient lead to, and leaves the rest alone: a parameter
+    that was not used has no gradient, and an optimizer passes it over. A compiled backward is one node for all
+    results, so what leads where stands in the signature. Zeros that an operator computes are gradients like others.
+    """
+    everything = (1 << len(results)) - 1
+    if len(results) == 1:
+        return ((0,),) * len(leaves)
+    mask: dict[Any, int] = {}
+    for i, result in enumerate(results):
+        mask[result.grad_fn] = mask.get(result.grad_fn, 0) | 1 << i
+    at_leaf: dict[int, int] = {}
+    hidden = 0
+    for node in _in_order(results):
+        here = mask[node]
+        if _hides_what_it_reaches(node):
+            hidden |= here
+        variable = getattr(node, "variable", None)
+        if isinstance(variable, torch.Tensor):
+            at_leaf[id(variable)] = here
+        for i, (function, _) in enumerate(node.next_functions):
+            if function is not None and (node, i) not in dead_ends:
+                mask[function] = mask.get(function, 0) | here
+            elif function is not None:
+                mask.setdefault(function, 0)
+    own = [leaf.grad_fn for leaf in leaves]  # that of an input which the function gave one, by writing into it
+    at = [at_leaf.get(id(x), 0) if node is None else mask.get(node, 0) for x, node in zip(leaves, own, strict=True)]
+    reached = [(bits | hidden) & everything for bits in at]
+    return tuple(tuple(i for i in range(len(results)) if bits >> i & 1) for bits in reached)
+
+
+def _hides_what_it_reaches(node: Any) -> bool:
+    """Whether a node runs a backward of its own, and autograd's graph does not tell what that leads to."""
+    return bool(node.name() == "CheckpointFunctionBackward")
+
+
+def _in_order(results: Iterable[torch.Tensor]) -> list[Any]:
+    """What autograd would run to differentiate `results`, each node before those that it leads to."""
+    order: list[Any] = []
+    seen: set[Any] = set()
+    todo: list[tuple[Any, bool]] = [(t.grad_fn, False) for t in results]
+    while todo:
+        node, done = todo.pop()
+        if done:
+            order.append(node)
+        elif node is not None and node not in seen:
+            seen.add(node)
+            todo.append((node, True))
+            todo.extend((function, False) for function, _ in node.next_functions)
+    return order[::-1]
 
 
 def foreign_leaf(results: Iterable[torch.Tensor], own: Sequence[torch.Tensor]) -> torch.Tensor | None:

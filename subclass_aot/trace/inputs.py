@@ -16,6 +16,7 @@ from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments
 from subclass_aot.trace.dynamic import DynamicSizes, plan_of_twins, symbolic_twins
 from subclass_aot.trace.families import TracedViews
+from subclass_aot.trace.jagged import structure_slots
 from subclass_aot.trace.recorder import GRADIENT, Recorder
 from subclass_aot.trace.signature import Input
 from subclass_aot.trace.static import static_values
@@ -53,6 +54,7 @@ class TracedInputs:
         paths: What each of them is called.
         real_leaves: The caller's leaves, by flat slot.
         graph_slots: The flat slots that are graph inputs: all but opaque inner values.
+        structure: The flat slots that hold the structure of jagged tensors.
         leaves: What the trace has in each flat slot: a leaf, a symbolic number or an opaque value.
         specs: The same with the spec of each leaf, as it was when the trace began.
         starts: Twins at which the graph of autograd begins.
@@ -76,6 +78,7 @@ class TracedInputs:
             self._patterns = self.plan.unwrap(twins)
         self.real_leaves = self.plan.unwrap(arguments.values)
         self.graph_slots = tuple(i for i, x in enumerate(self._patterns) if is_graph_value(x))
+        self.structure = structure_slots(self.plan.metas, self.plan.index_map)
         self._inference = inference
         self._static = static_values(arguments)
         self._are_leaves = [real.is_leaf for real in arguments.values]
@@ -97,8 +100,16 @@ class TracedInputs:
             if not isinstance(real, MetaTensor):
                 recorder.stand_in(real, leaf)
             self.leaves[slot] = leaf
+        for slot in self.structure:  # see Note [Jagged tensors]
+            first = next(s for s in self.structure if self.real_leaves[s] is self.real_leaves[slot])
+            self.leaves[slot] = self.leaves[first]
+            outer = self.plan.index_map.slots[slot].outer
+            recorder.let_read(self.leaves[slot], self.real_leaves[slot], self.paths[outer], slot)
         self.specs = [x.spec if isinstance(x, MetaTensor) else x for x in self.leaves]
         self.starts = list(self.plan.wrap(self.leaves))
+        for outer in {self.plan.index_map.slots[slot].outer for slot in self.structure}:
+            jagged = self.starts[outer]
+            jagged._offsets.total = jagged._values.shape[jagged._ragged_idx - 1]
         self.traced = list(self.starts)
         fresh: Sequence[Any] = ()
         for i, real in enumerate(self.arguments.values):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +26,12 @@ from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.history import foreign_leaf, undisturbed
 from subclass_aot.trace.inputs import TracedInputs
+from subclass_aot.trace.jagged import JaggedAttention
 from subclass_aot.trace.leaks import check_leaks
 from subclass_aot.trace.objects import Objects
 from subclass_aot.trace.outcome import read_outcome
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
+from subclass_aot.trace.parallel import parallel_modules_are_refused
 from subclass_aot.trace.recorder import FusedLstm, GradientsAreRead, Recorder
 from subclass_aot.trace.signature import JointSignature
 from subclass_aot.trace.unreadable import reads_are_refused
@@ -183,6 +185,7 @@ class _Trace:
                 self.read_numbers()
                 self.forward_part = self.recorder.mark()
                 self.backward()  # checkpoints run parts of the function again
+        self.read_values = tuple((s, self.inputs.real_leaves[s].tolist()) for s in sorted(self.recorder.read_slots))
 
     def collections(self) -> list[Any]:
         """Where the trace itself holds traced tensors."""
@@ -195,13 +198,26 @@ class _Trace:
     def tracing(self) -> Iterator[None]:
         """Within the block, operators are recorded."""
         try:
-            with self.with_symbols(), reads_are_refused(), undisturbed(), self.draws, self.recorder:
+            with self.surroundings(), self.draws, self.recorder:
                 yield
         except RuntimeError as error:
             if isinstance(error, SubclassAotError) or not self.recorder.reshaped or is_raised_by_user(error):
                 raise
             reason = str(error).splitlines()[0]
             raise MutationError(refusals.VIEW_BEFORE_RESHAPE.format(reason=reason, line=user_line_of(error))) from error
+
+    @contextmanager
+    def surroundings(self) -> Iterator[None]:
+        """Within the block, nothing of what is around a trace gets into it, and nothing of it gets out."""
+        with ExitStack() as stack:
+            if self.inputs.structure:
+                stack.enter_context(JaggedAttention())
+            stack.enter_context(_torch.without_dynamo())
+            stack.enter_context(parallel_modules_are_refused())
+            stack.enter_context(self.with_symbols())
+            stack.enter_context(reads_are_refused())
+            stack.enter_context(undisturbed())
+            yield
 
     @contextmanager
     def with_symbols(self) -> Iterator[None]:
@@ -284,7 +300,7 @@ class _Trace:
         """Goes backward, if something wants a gradient."""
         if self.recorder.constants or any(isinstance(o, Value) and o.starts_grad for o in self.outputs):
             self.refuse_lost_gradients()
-        self.gradients = Gradients((None,) * len(self.inputs.starts))
+        self.gradients = Gradients((None,) * len(self.inputs.starts), ((),) * len(self.inputs.starts))
         self.backward_writes: list[int] = []
         if self.tangents is not None:
             try:
@@ -371,10 +387,12 @@ class _Trace:
             num_forward_outputs=num_forward,
             num_computed=len(self.computed),
             numbers=self.numbers,
+            read=self.read_values,
             symbols=self.symbols,
             demands=tuple(self.demands),
             tangents=() if self.tangents is None else self.tangents.described,
             gradients=self.gradients.values,
+            reach=self.gradients.reach,
             backward_writes=tuple(self.backward_writes),
             grad_modes=self.grad_modes,
         )

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.meta import effects_of
+from subclass_aot.meta import SizesMustBeKnown, effects_of
 from subclass_aot.trace.numbers import is_number
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Readable:
+    """An input of which the values may be read while tracing: they are then part of the signature.
+
+    Attributes:
+        path: The argument that it belongs to.
+        tensor: It.
+        note: Called when it is read.
+    """
+
+    path: str
+    tensor: torch.Tensor
+    note: Callable[[], None]
+
 
 _LIMIT = 1 << 20
 """Elements that a tensor on the way may have at the most."""
@@ -20,9 +37,14 @@ _LITERAL = torch.ops.aten.lift_fresh_copy.default
 
 
 def known_value(
-    node: fx.Node, constants: Mapping[str, torch.Tensor], written: Collection[fx.Node]
+    node: fx.Node,
+    constants: Mapping[str, torch.Tensor],
+    written: Collection[fx.Node],
+    readable: Mapping[fx.Node, Readable],
 ) -> torch.Tensor | None:
     """Computes what a node of a recorded graph stands for, if no input of the graph and no draw has a part in it.
+
+    Inputs that are readable count as known, and are noted as read.
 
     Of the graph's real tensors, those that are literals of the program are known. A tensor that the program merely
     found is not: whoever owns it may write into it between two calls.
@@ -31,17 +53,23 @@ def known_value(
         node: A node whose value is a tensor.
         constants: The graph's real tensors, by attribute name.
         written: Nodes whose values were written since they were made.
+        readable: Inputs whose values may be part of the signature.
 
     Returns:
         The tensor, or None where it is not known.
+
+    Raises:
+        SizesMustBeKnown: A readable input has symbolic sizes.
     """
+    if readable:
+        _need_known_sizes(node, readable)
     needed: set[fx.Node] = set()
     todo = [node]
     while todo:
         step = todo.pop()
         if step in needed:
             continue
-        if not _is_fixed(step):
+        if step not in readable and not _is_fixed(step):
             return None
         needed.add(step)
         todo += step.all_input_nodes
@@ -50,13 +78,32 @@ def known_value(
     values: dict[fx.Node, Any] = {}
     with _torch.disable_current_modes(), torch.no_grad():
         for step in sorted(needed):
-            if step.op == "get_attr":
+            if step in readable:
+                values[step] = readable[step].tensor
+                readable[step].note()
+            elif step.op == "get_attr":
                 values[step] = constants[step.target]  # type: ignore[index]
             else:
                 args, kwargs = fx.map_arg((step.args, step.kwargs), values.__getitem__)
                 values[step] = step.target(*args, **kwargs)  # type: ignore[operator]
     value: torch.Tensor = values[node]
     return value
+
+
+def _need_known_sizes(node: fx.Node, readable: Mapping[fx.Node, Readable]) -> None:
+    """Has the trace begin again if what `node` stands for depends on readable inputs alone, and these have symbols."""
+    seen: set[fx.Node] = set()
+    todo = [node]
+    while todo:
+        step = todo.pop()
+        if step not in seen:
+            seen.add(step)
+            todo += [] if step in readable else step.all_input_nodes
+    sources = [step for step in seen if step.op == "placeholder"]
+    if all(step in readable or is_number(step) for step in sources):
+        symbolic = [readable[s].path for s in sources if s in readable and s.meta["spec"].solver is not None]
+        if symbolic:
+            raise SizesMustBeKnown(symbolic)
 
 
 def _is_fixed(node: fx.Node) -> bool:

@@ -15,9 +15,14 @@ from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, blank, is_symbolic, lasting_key_of, root
 from subclass_aot.trace.history import has_history
+from subclass_aot.trace.jagged import structure_slots
+from subclass_aot.trace.unreadable import refuse_capsule, refuse_without_memory
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
+
+_RAGGED_SIZE = """A result is the size of a ragged dimension. It stands for the offsets of one call, and for no number.
+Return the jagged tensor, or its offsets(), and ask for the size outside the compiled function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,9 @@ class OutputReader:
 
     def _python(self, result: Any) -> Output:
         """A result that is no tensor."""
+        if any(map(_torch.is_nested_int, result if isinstance(result, tuple) else (result,))):
+            raise TraceError(_RAGGED_SIZE)
+        refuse_capsule(result)
         if is_symbolic(result):
             return ComputedNumbers(_itself, (self._computed(result),))
         if isinstance(result, torch.Size) and any(map(is_symbolic, result)):
@@ -208,13 +216,21 @@ class OutputReader:
     def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
         plan = FlattenPlan.of([tensor], where=where)
-        return Value(plan.metas[0], tuple(self._computed(x) for x in plan.unwrap([tensor])), tensor.requires_grad)
+        structure = structure_slots(plan.metas, plan.index_map)  # the input's, as its shape is
+        sources = [
+            self._leaf(x, new_object=False) if i in structure else self._computed(x)
+            for i, x in enumerate(plan.unwrap([tensor]))
+        ]
+        return Value(plan.metas[0], tuple(sources), tensor.requires_grad)
 
     def _tensor(self, result: torch.Tensor, where: str) -> Output:
         base = result._base
         if base is not None and self.autograd_views and id(base) in self.inputs:
             return self._view(result, self.inputs[id(base)])
-        return self._value(result, where) if _is_traced(result) else Constant(result)
+        if _is_traced(result):
+            return self._value(result, where)
+        refuse_without_memory(result)
+        return Constant(result)
 
     def _value(self, result: torch.Tensor, where: str) -> Value:
         plan = FlattenPlan.of([result], where=where)
@@ -263,12 +279,17 @@ class OutputReader:
                 clean = _torch.view_function(result)(MetaTensor.like(base.detach()), note)
         except Exception as error:
             raise TraceError(_LOST_VIEW.format(reason=error)) from error
-        if (clean.shape, clean.stride()) != (result.shape, result.stride()):  # as after `t_` under `no_grad`
+        if _geometry(clean) != _geometry(result):  # as after `t_` under `no_grad`
             raise TraceError(_LOST_VIEW.format(reason="its size or strides were changed in place"))
         replay: Callable[..., torch.Tensor] = _torch.view_function(clean)
         if not numbers:
             return replay, ()
         return functools.partial(_with_numbers, replay, tuple(numbers)), tuple(numbers.values())
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
+    """Sizes and strides, without nested ints: those of a twin are others."""
+    return tuple([None if _torch.is_nested_int(n) else n for n in each] for each in (tensor.shape, tensor.stride()))
 
 
 def _note_number(found: dict[Any, Any], number: Any) -> Any:
@@ -320,6 +341,8 @@ def packed_tangent(tensor: Any) -> Any:
 
     A wrapper that is a view has the strides of the view, and so have the wrappers inside it.
     """
+    if _torch.is_jagged(type(tensor)):  # only its values have one
+        return tensor
     leaves = FlattenPlan.of([tensor]).unwrap([tensor])
     specs = [x.spec for x in leaves if isinstance(x, MetaTensor)]
     return tensor if all(spec_of_tangent(s) is s for s in specs) else _packed(tensor)

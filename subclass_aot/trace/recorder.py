@@ -6,6 +6,7 @@ import operator
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -14,12 +15,13 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot._stack import format_frames, user_frames, user_line
 from subclass_aot.codegen import identifier
-from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
 from subclass_aot.meta import MetaTensor, Spec, Stream, blank, current_symbols, effects_of, is_symbolic, pick, root
 from subclass_aot.trace import folded
 from subclass_aot.trace.draws import SEEDED, Draws
-from subclass_aot.trace.known import known_value
+from subclass_aot.trace.known import Readable, known_value
 from subclass_aot.trace.numbers import Numbers
+from subclass_aot.trace.unreadable import refuse_without_memory
 
 Phase = Literal["forward", "backward"]
 
@@ -60,8 +62,19 @@ _LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj()
 _FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
   Operator:   {operator}
   Your line:  {line}
-  Was it kept from an earlier trace (in an attribute, a global, a cache), or is it the .grad of an input?
+  Was it kept from an earlier trace (in an attribute, a global, a cache), was it computed in another thread, or is it
+  the .grad of an input?
   Pass it as an argument instead."""
+
+_NESTED_INT = """The size of a ragged dimension is used as a number, and it stands for none.
+  Your line:  {line}
+  It is what the offsets of one call are called by, so another call could not repeat it.
+  Instead: compute with the offsets, as in x.offsets().diff(), or with the elements, as in x.values()."""
+
+
+_UNHEARD = """A result or a gradient is a tensor without data that this trace knows nothing of.
+  It was computed in another thread, or in another trace.
+  Instead: compute it in the thread that calls the compiled function, and keep no tensor from an earlier call."""
 
 
 class GradientsAreRead(Exception):
@@ -106,6 +119,7 @@ class Recorder(Stream):
         numbers: The nodes of symbolic sizes.
         phase: What is recorded now.
         constants: Real tensors met on the way, by attribute name.
+        read_slots: The flat slots of inputs whose values were read while tracing.
         written: Leaves whose storage was written, each with the phases it was written in.
         reshaped: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in order: the
             tensor, the operator, its other arguments, whether autograd sees it.
@@ -122,6 +136,8 @@ class Recorder(Stream):
         self.turned_at: dict[int, int] = {}  # by the id of a tensor in `reshaped`, its version before the last time
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self.numbers = Numbers(self.graph)
+        self.read_slots: set[int] = set()
+        self._readable: dict[fx.Node, Readable] = {}
         self._materialized: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
         self._stale: set[MetaTensor] = set()
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
@@ -161,6 +177,7 @@ class Recorder(Stream):
 
     def forget_tensors(self) -> None:
         """Lets go of the real tensors that leaves stand for."""
+        self._readable.clear()
         self._stand_ins.clear()
         self._not_detached = None
 
@@ -193,6 +210,7 @@ class Recorder(Stream):
     def admit(self, tensor: torch.Tensor) -> MetaTensor:
         known = self._stand_ins.get(id(tensor))
         if known is None:
+            refuse_without_memory(tensor)
             leaf = self.constant(f"_constant{len(self.constants)}", tensor.detach())
             self.stand_in(tensor, leaf)
         else:
@@ -215,7 +233,14 @@ class Recorder(Stream):
         return self._leaf(Spec.of(tensor), self.graph.create_node("get_attr", name))
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
-        return known_value(self.node_of(leaf), self.constants, {self.node_of(owner) for owner in self.written})
+        written = {self.node_of(owner) for owner in self.written}
+        readable = {self.moved(node): source for node, source in self._readable.items()}
+        return known_value(self.node_of(leaf), self.constants, written, readable)
+
+    def let_read(self, leaf: MetaTensor, tensor: torch.Tensor, path: str, slot: int) -> None:
+        """From now on, the values of an input may be asked for; `read_slots` has those that were."""
+        if tensor.device.type != "meta" and not isinstance(tensor, MetaTensor):
+            self._readable[leaf.tag] = Readable(path, tensor, partial(self.read_slots.add, slot))
 
     @property
     def mutates(self) -> bool:
@@ -224,7 +249,7 @@ class Recorder(Stream):
 
     def passed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.made += [weakref.ref(x) for x in args if isinstance(x, torch.Tensor)]
-        if effects_of(func).reshapes:
+        if func not in _torch.METADATA_QUERIES and effects_of(func).reshapes:
             self.reshaped.append((args[0], func, args[1:], kwargs, torch.is_grad_enabled()))
             self.turned_at[id(args[0])] = args[0]._version
 
@@ -247,10 +272,10 @@ class Recorder(Stream):
         try:
             node_args = tuple([self.node_of(a) for a in args])
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
-        except (AttributeError, LookupError):
+        except UnknownTensorError:
             if any(is_gradient(x) for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))):
                 raise GradientsAreRead from None
-            raise TraceError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
+            raise UnknownTensorError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
         if self._stale:
             for value in (*args, *kwargs.values()):
                 self.check_not_stale(value)
@@ -357,12 +382,17 @@ class Recorder(Stream):
         kind = type(value)
         if kind is MetaTensor:
             if type(value.tag) is not fx.Node:
-                raise LookupError("a leaf of no trace")
-            return self.moved(value.tag)
+                raise UnknownTensorError(_UNHEARD)
+            try:
+                return self.moved(value.tag)
+            except LookupError:
+                raise UnknownTensorError(_UNHEARD) from None
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]
         if is_symbolic(value):
             return self.numbers.node(value, self._describe)
+        if _torch.is_nested_int(value):
+            raise TraceError(_NESTED_INT.format(line=user_line()))
         return self.admit(value).tag if isinstance(value, torch.Tensor) else value
 
     def _take_apart(self, target: Any) -> None:

@@ -64,11 +64,14 @@ class JointSignature:
         num_forward_outputs: How many graph outputs belong to forward.
         num_computed: How many of these are leaves of `rewritten` and `outputs`, or `numbers`.
         numbers: Symbolic numbers that the call needs, by expression: the position among what forward computes.
+        read: Inputs whose values were read while tracing, by flat slot, and these values.
         symbols: The symbols of the trace, or None where every number is known. See Note [Symbolic sizes].
         demands: What the program says of `numbers`; the call checks it.
         tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
             Their metas have slots for symbolic sizes, but the sizes are those of the results.
         gradients: For each input, how its gradient is made of the gradient leaves, or None where it has none.
+        reach: For each input, the positions of the tangents that its gradient comes from. Where none of these arrives,
+            it has none.
         backward_writes: Flat slots that are written while gradients are computed. Backward reads them as they are
             when it runs: each is one more graph input after the tangents, and its new value one more output at the end.
         grad_modes: Whether autograd is on when the program begins, and when it ends.
@@ -90,10 +93,12 @@ class JointSignature:
     num_forward_outputs: int
     num_computed: int
     numbers: Mapping[Any, int]
+    read: tuple[tuple[int, Any], ...]
     symbols: Symbols | None
     demands: tuple[Demand, ...]
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
     gradients: tuple[Value | None, ...]
+    reach: tuple[tuple[int, ...], ...]
     backward_writes: tuple[int, ...]
     grad_modes: tuple[bool, bool]
 

@@ -6,9 +6,12 @@ import linecache
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line_of
+from subclass_aot._stack import user_line, user_line_of
 from subclass_aot.errors import DataDependentError, TraceError
 
 _READ = """`{call}` reads the values of a tensor or asks where they are, and a traced tensor has none.
@@ -17,18 +20,48 @@ _READ = """`{call}` reads the values of a tensor or asks where they are, and a t
   Instead: read the values outside the traced function and pass what was read as a Python value, as a list of
   indices instead of a tensor of them."""
 
+_NO_MEMORY = """A tensor was made of the memory of a traced tensor, which has none.
+  Your line:  {line}
+  Instead: make it outside the traced function, or put what needs the memory into a custom operator."""
+
+_CAPSULE = """A result is a capsule, which points to the memory of a tensor, and a traced tensor has none.
+Return the tensor, and make the capsule outside."""
+
 _UNKNOWN = """The program branches on a number that depends on data, and a traced tensor has none.
   Your line:  {line}
   The number: {number}
   Instead: compute both sides and choose with torch.where, or say what is true of the number before it is used, as in
   torch._check(n >= 2)."""
 
+_PACKAGE = str(Path(__file__).parents[1])
+
 _TORCH_SAYS = (
     "its data is not allocated yet",
     "is not supported for tensor subclasses",
-    "access the data pointer on an invalid python storage",
+    "on an invalid python storage",
     'set the storage of a tensor on device "meta"',
 )
+
+
+def refuse_without_memory(tensor: torch.Tensor) -> None:
+    """Refuses what is no traced tensor, and has no memory either: kernels would read at address zero.
+
+    Raises:
+        DataDependentError: It was made of the memory of a traced tensor, as `from_dlpack(to_dlpack(x))` does.
+    """
+    real = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    if real and tensor.device.type in ("cpu", "cuda") and tensor.numel() and not tensor.data_ptr():
+        raise DataDependentError(_NO_MEMORY.format(line=user_line()))
+
+
+def refuse_capsule(result: object) -> None:
+    """Refuses a result that points to memory, as `to_dlpack(x)` does.
+
+    Raises:
+        DataDependentError: It is one.
+    """
+    if type(result).__name__ == "PyCapsule":
+        raise DataDependentError(_CAPSULE)
 
 
 @contextmanager
@@ -52,7 +85,8 @@ def reads_are_refused() -> Iterator[None]:
 
 def _call_of(error: BaseException) -> str:
     """The expression that raised `error`, as it stands in the source."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = next((f for f in reversed(frames) if not f.filename.startswith(_PACKAGE)), frames[-1])
     if frame.lineno != frame.end_lineno or frame.colno is None or frame.end_colno is None:
         return frame.line or frame.name
     indented = linecache.getline(frame.filename, frame.lineno or 0)

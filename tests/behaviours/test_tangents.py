@@ -73,14 +73,115 @@ def test_row_17_backward_through_one_of_several_outputs(agree: Any, kind: Any) -
         )
 
 
-def test_row_17_no_gradient_reaches_an_input(agree: Any, kind: Any) -> None:
+@pytest.mark.inductor("two")
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_row_17_an_input_that_nothing_reaches_has_no_gradient(agree: Any, kind: Any, used: tuple[int, ...]) -> None:
+    def program(x: Any, y: Any, z: Any) -> Any:
+        return x * 2 + z, y * 3 + z
+
+    agree(program, lambda: three(kind), gradients_through(*used))
+    agree(program, lambda: tuple(numbers(x).requires_grad_() for x in three(kind)), gradients_through(*used))
+
+
+@pytest.mark.parametrize("used", [(0,), (1,)])
+def test_row_17_a_written_input_is_a_result_like_others(agree: Any, kind: Any, used: tuple[int, ...]) -> None:
+    """Through what is written into `w`, and through another result."""
+
+    def program(w: Any, x: Any, y: Any) -> Any:
+        w.mul_(x)
+        return y * 3
+
     def later(args: Any, out: Any) -> Any:
-        return torch.autograd.grad(out[0].sum(), args[0])
+        ends = [(args[0], out)[i] for i in used]
+        return torch.autograd.grad(ends, [*roots, *args[1:]], [torch.ones_like(e) for e in ends], allow_unused=True)
 
-    def program(x: Any, y: Any) -> Any:
-        return x * 2, y * 3
+    roots: list[Any] = []
 
-    agree(program, lambda: (kind(3, 4, grad=True), kind(3, 4, grad=True, seed=1)), later)
+    def make() -> Any:
+        w, x, y = kind.non_leaf(3, 4), kind(3, 4, grad=True, seed=1), kind(3, 4, grad=True, seed=2)
+        roots[:] = [w.root]
+        return w, x, y
+
+    agree(program, make, later)
+
+
+@pytest.mark.parametrize("used", [0, 1, 2])
+def test_row_17_views_of_something_computed(agree: Any, kind: Any, used: int) -> None:
+    """Two results are views of one tensor that is no result."""
+
+    def program(x: Any, y: Any, z: Any) -> Any:
+        both = (x * 2).sin()
+        return both[0], both[1], y * z
+
+    agree(program, lambda: three(kind), gradients_through(used))
+
+
+def test_row_17_a_function_that_gives_no_gradient(agree: Any, kind: Any) -> None:
+    class First(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any, y: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+            return gradient * 2, None
+
+    def program(x: Any, y: Any, z: Any) -> Any:
+        return First.apply(x, y), y * z  # type: ignore[no-untyped-call]
+
+    for used in range(2):
+        agree(program, lambda: three(kind), gradients_through(used))
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.parametrize("used", [0, 1])
+def test_row_17_a_checkpoint_inside(agree: Any, kind: Any, used: int, use_reentrant: bool) -> None:
+    def program(x: Any, y: Any, z: Any) -> Any:
+        inner = lambda v: v * y  # noqa: E731
+        return torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=use_reentrant), z * y
+
+    def later(args: Any, out: Any) -> Any:
+        torch.autograd.backward(out[used], torch.ones_like(out[used]))
+        unknown = used and use_reentrant  # autograd does not tell what such a checkpoint reaches: zeros are allowed
+        return [x.grad for x in (args[1:] if unknown else args) if used or x is not args[2]]
+
+    agree(program, lambda: three(kind), later)
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_row_17_with_second_derivatives(agree: Any, kind: Any, used: tuple[int, ...], create_graph: bool) -> None:
+    def program(x: Any, y: Any, z: Any) -> Any:
+        return x.sin() * z, y.sin() * z
+
+    agree(program, lambda: three(kind), gradients_through(*used, create_graph=create_graph), double_backward=True)
+
+
+def test_row_17_one_compiled_function_after_another(agree: Any, kind: Any, build: Any) -> None:
+    """The first one is on autograd's way, and nothing arrives there."""
+    first = build(lambda y: (y * 3, y.sin()))
+
+    def later(args: Any, out: Any) -> Any:
+        second = build(lambda x, y: (x * 2, y * 2))
+        result = second(args[0], first(args[1])[0])
+        return torch.autograd.grad(result[0].sum(), args, allow_unused=True)
+
+    agree(lambda x, y, z: x * 1, lambda: three(kind), later)
+
+
+def three(kind: Any) -> tuple[Any, Any, Any]:
+    return tuple(kind(3, 4, grad=True, seed=i) for i in range(3))  # type: ignore[return-value]
+
+
+def gradients_through(*used: int, create_graph: bool = False) -> Any:
+    """Goes backward through some of the results."""
+
+    def later(args: Any, out: Any) -> Any:
+        ends = [out[i] for i in used]
+        tangents = [torch.ones_like(e) for e in ends]
+        return torch.autograd.grad(ends, args, tangents, allow_unused=True, create_graph=create_graph)
+
+    return later
 
 
 def numbers(like: Any) -> torch.Tensor:

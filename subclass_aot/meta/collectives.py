@@ -1,0 +1,154 @@
+"""Collectives that write into their arguments, as collectives that return their results, and writes.
+
+`torch.distributed.all_reduce(x)` is an operator on a process group that returns a handle to wait for. A graph has
+neither; it has `_c10d_functional.all_reduce` and `wait_tensor`, which name the group. Each collective is waited for
+where it stands: what is asynchronous in eager mode is not so in a graph, and the handle has nothing left to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import TraceError
+
+_NO_FUNCTIONAL_FORM = """`torch.distributed.{name}` cannot be part of a graph{why}.
+  Your line:  {line}
+  Instead: call it outside the compiled function, or use {others}."""
+
+_OTHERS = "all_reduce, all_gather, all_gather_into_tensor, reduce_scatter_tensor, broadcast or all_to_all_single"
+
+
+def _all_reduce(tensors: Any, group: Any, op: Any, sparse: Any = None, *options: Any) -> Any:
+    name = _reduction(op, "all_reduce")
+    for tensor in tensors:
+        tensor.copy_(_wait(_torch.functional_collectives.all_reduce(tensor, name, _torch.group_name_of(group))))
+    return tensors, _torch.finished_work()
+
+
+def _all_reduce_coalesced(tensors: Any, group: Any, op: Any, *options: Any) -> Any:
+    return _all_reduce(tensors, group, op)[1]
+
+
+def _broadcast(tensors: Any, group: Any, root: int, *options: Any) -> Any:
+    for tensor in tensors:
+        tensor.copy_(_wait(_torch.functional_collectives.broadcast(tensor, root, _torch.group_name_of(group))))
+    return tensors, _torch.finished_work()
+
+
+def _gathered(tensor: Any, group: Any) -> Any:
+    size, name = _torch.group_size_of(group), _torch.group_name_of(group)
+    return _wait(_torch.functional_collectives.all_gather_into_tensor(tensor.contiguous(), size, name))
+
+
+def _all_gather(outputs: Any, inputs: Any, group: Any, *options: Any) -> Any:
+    for targets, tensor in zip(outputs, inputs, strict=True):
+        if any(t.shape != tensor.shape for t in targets):
+            raise _refused("all_gather", " where ranks have tensors of several shapes")
+        flat = tensor.reshape(-1)
+        for target, part in zip(targets, _gathered(flat, group).chunk(_torch.group_size_of(group)), strict=True):
+            target.copy_(part.view(target.shape))
+    return outputs, _torch.finished_work()
+
+
+def _all_gather_into(output: Any, tensor: Any, group: Any, *options: Any) -> Any:
+    output.copy_(_gathered(tensor.reshape(-1), group).view(output.shape))
+    return output, _torch.finished_work()
+
+
+def _all_gather_into_coalesced(outputs: Any, inputs: Any, group: Any, *options: Any) -> Any:
+    for output, tensor in zip(outputs, inputs, strict=True):
+        _all_gather_into(output, tensor, group)
+    return _torch.finished_work()
+
+
+def _scattered(tensor: Any, group: Any, op: Any) -> Any:
+    size, name = _torch.group_size_of(group), _torch.group_name_of(group)
+    reduction = _reduction(op, "reduce_scatter_tensor")
+    return _wait(_torch.functional_collectives.reduce_scatter_tensor(tensor, reduction, size, name))
+
+
+def _reduce_scatter(outputs: Any, inputs: Any, group: Any, op: Any, *options: Any) -> Any:
+    for output, tensors in zip(outputs, inputs, strict=True):
+        whole = torch.cat([t.reshape(-1) for t in tensors])
+        output.copy_(_scattered(whole, group, op).view(output.shape))
+    return outputs, _torch.finished_work()
+
+
+def _reduce_scatter_tensor(output: Any, tensor: Any, group: Any, op: Any, *options: Any) -> Any:
+    output.copy_(_scattered(tensor.reshape(-1), group, op).view(output.shape))
+    return output, _torch.finished_work()
+
+
+def _reduce_scatter_coalesced(outputs: Any, inputs: Any, group: Any, op: Any, *options: Any) -> Any:
+    for output, tensor in zip(outputs, inputs, strict=True):
+        _reduce_scatter_tensor(output, tensor, group, op)
+    return _torch.finished_work()
+
+
+def _all_to_all_single(
+    output: Any, tensor: Any, group: Any, output_sizes: Sequence[int], input_sizes: Sequence[int], *options: Any
+) -> Any:
+    count = _torch.group_size_of(group)
+    received = list(output_sizes) or [output.shape[0] // count] * count
+    sent = list(input_sizes) or [tensor.shape[0] // count] * count
+    functional = _torch.functional_collectives.all_to_all_single
+    output.copy_(_wait(functional(tensor.contiguous(), received, sent, _torch.group_name_of(group))))
+    return _torch.finished_work()
+
+
+def _reduction(op: Any, name: str) -> str:
+    reduction = _torch.reduction_of(op)
+    if reduction is None:
+        raise _refused(name, " with this reduction")
+    return reduction
+
+
+def _wait(tensor: Any) -> Any:
+    return _torch.functional_collectives.wait_tensor(tensor)
+
+
+def _refused(name: str, why: str = "") -> TraceError:
+    return TraceError(_NO_FUNCTIONAL_FORM.format(name=name, why=why, line=user_line(), others=_OTHERS))
+
+
+def _refusing(name: str) -> Callable[..., Any]:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise _refused(name)
+
+    return refuse
+
+
+_FORMS: dict[str, Callable[..., Any]] = {
+    "allreduce_": _all_reduce,
+    "allreduce_coalesced_": _all_reduce_coalesced,
+    "broadcast_": _broadcast,
+    "allgather_": _all_gather,
+    "_allgather_base_": _all_gather_into,
+    "allgather_into_tensor_coalesced_": _all_gather_into_coalesced,
+    "reduce_scatter_": _reduce_scatter,
+    "_reduce_scatter_base_": _reduce_scatter_tensor,
+    "reduce_scatter_tensor_coalesced_": _reduce_scatter_coalesced,
+    "alltoall_base_": _all_to_all_single,
+    "allgather_coalesced_": _refusing("all_gather_coalesced"),
+    "reduce_": _refusing("reduce"),
+    "gather_": _refusing("gather"),
+    "scatter_": _refusing("scatter"),
+    "alltoall_": _refusing("all_to_all"),
+    "barrier": _refusing("barrier"),
+    "monitored_barrier_": _refusing("monitored_barrier"),
+    "send": _refusing("send"),
+    "recv_": _refusing("recv"),
+    "recv_any_source_": _refusing("recv"),
+}
+
+FUNCTIONAL_FORMS: dict[Any, Callable[..., Any]] = (
+    {getattr(torch.ops.c10d, name).default: form for name, form in _FORMS.items()}
+    if torch.distributed.is_available()
+    else {}
+)
+"""For each collective on process groups, what it is in a graph. Beside their results they return a handle."""
