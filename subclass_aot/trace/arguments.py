@@ -80,6 +80,7 @@ class Arguments:
         roots: Where these begin: the position of a leaf, or None for what the function itself brings, with the node.
         held: What the function itself brings, by name.
         with_grad: Whether the `.grad` of each tensor belongs to the call, too.
+        passed_twice: Where a list or dict stands that stands among the arguments a second time; None if there is none.
         views: Tensors that stand for views of one of `values`. See Note [Views of one tensor].
     """
 
@@ -93,6 +94,7 @@ class Arguments:
     roots: tuple[tuple[int | None, Node], ...]
     held: tuple[tuple[str, Any], ...]
     with_grad: bool = False
+    passed_twice: str | None = None
     views: tuple[torch.Tensor, ...] = ()
 
     @staticmethod
@@ -137,8 +139,9 @@ class Arguments:
         tensors += [tensor for tensor, _, _ in objects.tensors]
         values, value_at = _once(tensors)
         return Arguments(
-            treespec, leaves, tuple(places), values, value_at, tuple(modules), objects, tuple(roots), held, with_grad
-        )
+            treespec, leaves, tuple(places), values, value_at, tuple(modules), objects, tuple(roots), held, with_grad,
+            _passed_twice((args, kwargs)),
+        )  # fmt: skip
 
     def with_views(self, paths: Collection[str]) -> Arguments:
         """The same call, where the tensors at `paths` are views, and what they are views of is among the values."""
@@ -251,6 +254,24 @@ def history_owner(tensor: torch.Tensor) -> torch.Tensor:
 def flatten(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     """The leaves and the structure of what a user passes or returns; `None` is a leaf."""
     return optree.tree_flatten(tree, none_is_leaf=True, namespace=NAMESPACE)
+
+
+def _passed_twice(call: tuple[tuple[Any, ...], dict[str, Any]]) -> str | None:
+    """Where a list or dict stands that stands a second time among what optree takes apart."""
+    seen: set[int] = set()
+    todo = [(x, name) for x, name in zip(call, ("args", "kwargs"), strict=True) if x]
+    while todo:
+        container, path = todo.pop()
+        items = container.items() if isinstance(container, dict) else enumerate(container)
+        for key, x in items:
+            if isinstance(x, (list, dict, tuple)):
+                where = f"{path}[{key!r}]"
+                if id(x) in seen and not isinstance(x, tuple):
+                    return where
+                if id(x) not in seen:
+                    todo.append((x, where))
+                seen.add(id(x))
+    return None
 
 
 def _new_modules(

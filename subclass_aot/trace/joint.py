@@ -179,7 +179,7 @@ class _Trace:
             self.inputs.make()
             values = [*self.inputs.traced, *self.inputs.views.views]
             with arguments.replaced(values) as call:
-                results = self.forward(arguments.seen(call, values), *call)
+                results = self.forward(arguments, arguments.seen(call, values), *call)
                 self.read(results)
                 self.plan_tangents(dict.fromkeys(range(len(self.differentiable))))
                 self.read_numbers()
@@ -239,13 +239,13 @@ class _Trace:
             self.recorder.forget_tensors()
             return self.finish()
 
-    def forward(self, seen: Objects, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def forward(self, arguments: Arguments, seen: Objects, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Runs the function on traced inputs."""
         before = torch.is_grad_enabled()
         out = self.fn(*args, **kwargs)
         self.grad_modes = before, torch.is_grad_enabled()
         self.draws.refuse_seeds()
-        results, self.outcome = read_outcome(seen, out)
+        results, self.outcome = read_outcome(seen, out, arguments.passed_twice)
         return results
 
     def read(self, results: list[Any]) -> None:

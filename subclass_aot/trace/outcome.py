@@ -36,6 +36,10 @@ _NO_PICTURE = """{path}: an object of class {kind} holds tensors, and how to mak
   Instead: return its tensors, in tuples, lists and dicts; or tell torch how the class is taken apart, as in
   torch.utils._pytree.register_pytree_node({kind}, ...)."""
 
+_PASSED_TWICE = """{path}: this list or dict is passed twice, and the function changes {changed}.
+  While it is traced, lists and dicts among the arguments are copies, one for each place.
+  Instead: pass it once, or keep it in an attribute of an object."""
+
 _IN_ITSELF = """{path}: a {kind} holds itself, and such a structure cannot be made again.
   Instead: return its parts."""
 
@@ -159,12 +163,13 @@ class Outcome:
         return not self.objects
 
 
-def read_outcome(seen: Objects, result: Any) -> tuple[list[Any], Outcome]:
+def read_outcome(seen: Objects, result: Any, twice: str | None = None) -> tuple[list[Any], Outcome]:
     """The flattened results of a call, and how its outcome is made of them.
 
     Args:
         seen: What the function saw, as it was before.
         result: What it returned.
+        twice: Where a list or dict stands among the arguments that stands there a second time.
 
     Raises:
         MutationError: A parameter was exchanged.
@@ -174,6 +179,9 @@ def read_outcome(seen: Objects, result: Any) -> tuple[list[Any], Outcome]:
     recipe = reader.recipe(result, "the result")
     count = len(reader.leaves)
     changes = list(reader.changes())
+    for change in changes:
+        if twice is not None and change.path.startswith(("args", "kwargs")):
+            raise MutationError(_PASSED_TWICE.format(path=twice, changed=change.path))
     paths = tuple(reader.paths[count:])
     return reader.leaves, Outcome(recipe, tuple(reader.new), tuple(reader.objects), tuple(changes), paths)
 

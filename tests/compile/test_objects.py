@@ -518,6 +518,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: aot_compile(Stateful(lambda m, x: setattr(m, "layer", nn.Linear(2, 2))))(ones(2)),
         MutationError, "self.layer: the function makes a module",
     ),
+    "a list that is passed twice": (
+        lambda: aot_compile(lambda a, b: a.append(1))(*[[]] * 2), MutationError, r"args\[1\]: this list or dict is",
+    ),
     "a lazy module": (
         lambda: aot_compile(nn.LazyLinear(3))(ones(1, 2)), PlanError, "self: a parameter of a lazy module",
     ),
