@@ -103,6 +103,11 @@ def is_inplace(func: Any) -> bool:
 _INPLACE = getattr(torch.Tag, "inplace", None)
 
 
+def has_shape_by_data(func: Any) -> bool:
+    """Whether the shape of what `func` returns depends on values; torch 2.11 and 2.12 forgot the tag of `_unique`."""
+    return torch.Tag.dynamic_output_shape in func.tags or func is torch.ops.aten._unique.default
+
+
 def is_overload(func: Any) -> bool:
     """Whether `func` is one overload of a dispatcher operator, and not a higher-order operator."""
     return isinstance(func, torch._ops.OpOverload)

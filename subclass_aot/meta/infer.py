@@ -225,7 +225,7 @@ def _specs_in(values: Any) -> Any:
 
 
 def _data_dependent(func: Any) -> DataDependentError:
-    what = "shape" if torch.Tag.dynamic_output_shape in func.tags else "value"
+    what = "shape" if _torch.has_shape_by_data(func) else "value"
     return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
 
 
