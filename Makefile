@@ -1,22 +1,30 @@
 # Every target sets up what it needs in .venv. A machine needs Python 3.11 or newer, git and gcc; nothing else.
 # A stamp file in .venv says that a step is done, so that the second run of a target starts at once.
+# Another torch or Python wants an environment of its own: make test TORCH=torch==2.15.0 VENV=.venv-2.15.0
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 TORCH  ?= torch==2.13.0
 MINUTES   ?= 60
 PROCESSES ?= 1
+VENV      ?= .venv
+TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 
-VENV := .venv
-BIN  := $(VENV)/bin
-PIP  := $(BIN)/python -m pip
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
 
-.PHONY: help test fuzz demo bench docs lint clean
+.PHONY: FORCE help test test-torches fuzz demo bench docs lint clean
 
 help:  ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 test: $(VENV)/.test  ## Run all tests and the doctests, a file at a time on each core (under 15 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+
+test-torches:  ## Run the tests with every supported torch in turn, each in a .venv-2.15.0 (5 GB) of its own; TORCHES="2.11.0"
+	@failed=; for torch in $(TORCHES); do \
+		echo "== torch $$torch"; \
+		$(MAKE) test TORCH="torch==$$torch" VENV=".venv-$$torch" || failed="$$failed $$torch"; \
+	done; test -z "$$failed" || { echo "FAILED with torch:$$failed"; exit 1; }
 
 fuzz: $(VENV)/.test  ## Look for programs that compile wrong, for an hour; MINUTES=5, SEED=1, PROCESSES=2
 	$(BIN)/python -m subclass_aot.testing.fuzz --minutes $(MINUTES) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))
@@ -35,15 +43,15 @@ lint: $(VENV)/.lint  ## Check style and types
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 
-clean:  ## Remove the virtual environment and everything generated
-	rm -rf $(VENV) build dist docs/_build demo_out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## Remove the virtual environments and everything generated
+	rm -rf $(VENV) .venv-* build dist docs/_build demo_out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f subclass_aot/_native/*.so
 
 # torch comes first and alone: with anything beside it, pip may settle on another version of it.
-$(VENV)/.torch:
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install $(TORCH)
-	@touch $@
+# The stamp holds which torch was asked for, so that another one in an old environment is installed and not passed over.
+$(VENV)/.torch: FORCE
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test "$$(cat $@ 2>/dev/null)" = "$(TORCH)" || { $(PIP) install $(TORCH) && echo "$(TORCH)" > $@; }
 
 # Dependency groups need pip 25.1; Python 3.11 brings an older one.
 $(VENV)/.package: $(VENV)/.torch pyproject.toml setup.py subclass_aot/_native/exact.c

@@ -45,6 +45,8 @@ def _results(subject: str, case: str, times: Comparison) -> Iterator[Result]:
         names = {_on(way, cls): way for way in targets}
         if cls == _OURS and subject != "unwrap":
             against[_on(_GENERATED, _THEIRS)] = WRAP_GENERATED if subject == "wrap" else None
+        if torch_side.generated is None:
+            against = {side: target for side, target in against.items() if not side.startswith(_GENERATED)}
         yield Result(subject, f"{case}, {cls}", times, _on("plan", cls), against, names)
 
 
@@ -62,14 +64,16 @@ class _Class:
         self.ways: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
             "plan": (self.plan.unwrap, self.plan.wrap),
             _LOOP: (torch_side.unwrap_in_a_loop(metas), torch_side.wrap_in_a_loop(metas)),
-            _GENERATED: (torch_side.unwrap_generated(metas), torch_side.wrap_generated(metas)),
             _HAND: (
                 by_hand.unwrap(count, depth),
                 by_hand.wrap(cls, count, depth, by_constructor=by_constructor),
             ),
         }
         self.unwrap_checked = by_hand.unwrap(count, depth, check=cls)
-        self.round_trip = torch_side.unwrap_and_wrap_generated(metas)
+        self.round_trip: Callable[[Any], Any] | None = None
+        if torch_side.generated is not None:
+            self.ways[_GENERATED] = torch_side.unwrap_generated(metas), torch_side.wrap_generated(metas)
+            self.round_trip = torch_side.unwrap_and_wrap_generated(metas)
 
     def sides(self, subject: str) -> dict[str, Side]:
         """The sides of one comparison."""
@@ -79,7 +83,7 @@ class _Class:
                 side = Side(unwrap, (self.values,))
             elif subject == "wrap":
                 side = Side(wrap, (self.leaves,))
-            elif way == _GENERATED:
+            elif way == _GENERATED and self.round_trip is not None:
                 side = Side(_copy_then(self.round_trip), (self.values,))
             else:
                 side = Side(_in_sequence(unwrap, wrap), (self.values,))

@@ -1,13 +1,24 @@
-"""What torch 2.13 does in the same place. The only file here that touches private names of torch."""
+"""What torch does in the same place. The only file here that touches private names of torch.
+
+The benchmarks are made for torch 2.13. They run with the others, too: with 2.11, which generates no code for wrappers,
+without the rows that compare with it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch._functorch._aot_autograd import subclass_codegen as generated
 from torch._functorch._aot_autograd import subclass_utils
 from torch.testing._internal.two_tensor import TwoTensor as TwoTensor
+
+try:
+    from torch._functorch._aot_autograd import subclass_codegen
+except ImportError:
+    subclass_codegen = None  # type: ignore[assignment]
+
+generated: Any = subclass_codegen
+"""Torch's generator of code for wrappers, or None where torch has none."""
 
 Metas = list[Any]
 
@@ -38,12 +49,13 @@ def wrap_in_a_loop(metas: Metas) -> Callable[[Any], Any]:
 
 def unwrap_generated(metas: Metas) -> Callable[[Any], Any]:
     """The unwrapping lines of torch's generated wrapper, as a function of their own."""
-    state = generated._CodegenState()
+    state = generated.PySourceBuilder() if hasattr(generated, "PySourceBuilder") else generated._CodegenState()
     state.emit("def unwrap(args):", indent=0)
     state.emit("unwrapped_args = []")
     generated._emit_input_unwrapping(state, metas)
     state.emit("return unwrapped_args")
-    return generated._compile_and_exec_source("\n".join(state.lines), state.globals, "unwrap", "unwrap")
+    source = state.getvalue() if hasattr(state, "getvalue") else "\n".join(state.lines)
+    return generated._compile_and_exec_source(source, state.globals, "unwrap", "unwrap")
 
 
 def wrap_generated(metas: Metas) -> Callable[[Any], Any]:

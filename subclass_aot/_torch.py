@@ -119,6 +119,28 @@ def call_of(func: Any) -> Any:
     return func._op if type(func) is torch._ops.OpOverload else func
 
 
+def is_inplace(func: Any) -> bool:
+    """Whether `func` writes its first argument and returns it, as `add_` does.
+
+    Torch 2.13 has a tag for it, a public one; in 2.11 and 2.12 the schema says it. When they go: the tag alone.
+    """
+    if _INPLACE is not None:
+        return _INPLACE in func.tags
+    arguments, returns = func._schema.arguments, func._schema.returns
+    if len(returns) != 1 or not arguments or arguments[0].kwarg_only:
+        return False
+    written, returned = arguments[0].alias_info, returns[0].alias_info
+    return written is not None and written.is_write and returned is not None
+
+
+_INPLACE = getattr(torch.Tag, "inplace", None)
+
+
+def has_shape_by_data(func: Any) -> bool:
+    """Whether the shape of what `func` returns depends on values; torch 2.11 and 2.12 forgot the tag of `_unique`."""
+    return torch.Tag.dynamic_output_shape in func.tags or func is torch.ops.aten._unique.default
+
+
 def is_overload(func: Any) -> bool:
     """Whether `func` is one overload of a dispatcher operator, and not a higher-order operator."""
     return isinstance(func, torch._ops.OpOverload)

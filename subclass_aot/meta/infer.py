@@ -58,7 +58,7 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ShapeRuleError: Neither this library nor torch knows the shape of the result.
         TraceError: An in-place operator computes a type that its target cannot hold.
     """
-    if torch.Tag.inplace in func.tags and torch.Tag.pointwise in func.tags:
+    if torch.Tag.pointwise in func.tags and _torch.is_inplace(func):
         _refuse_cast(func, args, kwargs)
     device = _result_device(args, kwargs)
     tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
@@ -225,7 +225,7 @@ def _specs_in(values: Any) -> Any:
 
 
 def _data_dependent(func: Any) -> DataDependentError:
-    what = "shape" if torch.Tag.dynamic_output_shape in func.tags else "value"
+    what = "shape" if _torch.has_shape_by_data(func) else "value"
     return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
 
 

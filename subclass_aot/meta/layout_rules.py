@@ -77,6 +77,34 @@ def _(A: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver
     return u, s, _column_major(vh) if _on_cpu() and compute_uv else vh
 
 
+@register_meta(_aten._fft_r2c.default)
+def _(self: Tensor, dim: list[int], normalization: int, onesided: bool) -> Tensor:
+    result = _aten._fft_r2c.default(self, dim, normalization, onesided)
+    return _laid_out_by_fft(result, [*_as_in_memory(self, dim[:-1]), dim[-1]], self)  # the last one may be halved
+
+
+@register_meta(_aten._fft_c2c.default)
+def _(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor:
+    return _laid_out_by_fft(_aten._fft_c2c.default(self, dim, normalization, forward), _as_in_memory(self, dim), self)
+
+
+@register_meta(_aten._fft_c2r.default)
+def _(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
+    """The last dim is transformed on its own, after the others."""
+    between = _laid_out_by_fft(self, _as_in_memory(self, dim[:-1]), self)
+    return _laid_out_by_fft(_aten._fft_c2r.default(self, dim, normalization, last_dim_size), dim[-1:], between)
+
+
+def _laid_out_by_fft(result: Tensor, dims: list[int], x: Tensor) -> Tensor:
+    """The result as the CPU's library for FFT writes it: dims that are not transformed first, as they lie in `x`."""
+    if not (dims and _on_cpu() and torch.backends.mkl.is_available()):
+        return result
+    dims = [d % x.dim() for d in dims]
+    order = [*_as_in_memory(x, [d for d in range(x.dim()) if d not in dims]), *dims]
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return result.new_empty([result.shape[d] for d in order]).permute(back)
+
+
 def _keeps_layout(func: Any, position: int = 0) -> None:
     """The first result is channels-last where the argument at `position` is, and row-major otherwise, on CPU."""
 
@@ -143,8 +171,6 @@ def _asks_for_device(func: Any, when: Callable[..., bool] = lambda *args, **kwar
 
 _asks_for_device(_aten._embedding_bag.default)
 _asks_for_device(_aten._embedding_bag_forward_only.default)
-_asks_for_device(_aten._fft_c2r.default)
-_asks_for_device(_aten._fft_r2c.default)
 # Fake tensors are slow to begin with: torch imports its compiler for them.
 _asks_for_device(_aten.convolution.default, lambda x, weight, *rest: not (x.is_contiguous() and weight.is_contiguous()))
 _asks_for_device(
@@ -159,6 +185,10 @@ def _on_cpu() -> bool:
 
 def _fake(x: Any) -> Any:
     return _torch.fake_on_cpu(x) if isinstance(x, Tensor) else x
+
+
+def _as_in_memory(x: Tensor, dims: list[int]) -> list[int]:
+    return sorted(dims, key=lambda d: x.stride(d), reverse=True)
 
 
 def _column_major(x: Tensor) -> Tensor:

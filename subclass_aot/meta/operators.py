@@ -94,7 +94,7 @@ def _read_schema(func: Any) -> Effects:
         returns_view_of=returns_view_of,
         composite=_torch.has_composite_implicit_kernel(func),
         pure=not writes and not any(returns_view_of),
-        data_dependent=bool(tags & {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}),
+        data_dependent=torch.Tag.data_dependent_output in tags or _torch.has_shape_by_data(func),
         random=torch.Tag.nondeterministic_seeded in tags,
         reshapes=torch.Tag.inplace_view in tags and func.overloadpacket not in _CHANGE_STORAGE,
     )

@@ -81,7 +81,7 @@ class Numbers:
             return self._read(expression, describe)
         nodes = {s: self._nodes.get(s) or self._read(s, describe) for s in expression.free_symbols}
         symbols = {s: fx.Proxy(node, self._tracer) for s, node in nodes.items()}
-        last = next(reversed(self.graph.nodes))
+        last = next(iter(reversed(self.graph.nodes)))
         result: Any = _torch.evaluate(expression, symbols)
         if not isinstance(result, fx.Proxy):
             return result

@@ -37,7 +37,7 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     stand_ins, clones = {}, []
     for target in targets:
         stand_ins[id(target)] = target, target.clone()
-        clones.append(next(reversed(graph.nodes)))
+        clones.append(next(iter(reversed(graph.nodes))))
     result = func(
         *[stand_ins[id(a)][1] if id(a) in stand_ins else a for a in args],
         **{name: stand_ins[id(a)][1] if id(a) in stand_ins else a for name, a in kwargs.items()},

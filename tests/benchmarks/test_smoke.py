@@ -28,6 +28,7 @@ from benchmarks import (
 from benchmarks.leaves import tree
 from benchmarks.measure import Budget, Comparison, Ratio, Side
 from benchmarks.row import Result, Row, Target
+from tests.torches import TORCH
 
 TINY = Budget(seconds=0.0, block_us=1.0, fewest_rounds=2, most_rounds=2)
 
@@ -74,7 +75,10 @@ def test_every_way_gives_the_same_leaves_and_wrappers(cls: Any, depth: int) -> N
         assert [type(value) for value in made] == [cls, cls]
         assert list(map(id, ways.plan.unwrap(made))) == list(map(id, ways.leaves))
         assert (made[0].shape, made[0].stride(), made[0].dtype) == (by_hand.SIZE, by_hand.STRIDE, torch.float32)
-    assert list(map(id, ways.plan.unwrap(ways.round_trip(list(ways.values))))) == list(map(id, ways.leaves))
+    if ways.round_trip is None:
+        assert TORCH < (2, 12), "torch generates no code here"
+    else:
+        assert list(map(id, ways.plan.unwrap(ways.round_trip(list(ways.values))))) == list(map(id, ways.leaves))
 
 
 @pytest.mark.parametrize("operator", [torch.add, torch.mul])

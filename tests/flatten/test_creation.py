@@ -26,11 +26,11 @@ class Bag(torch.Tensor):
     def __new__(cls, inner: dict[str, Any], context: Any = None) -> Bag:
         bag = torch.Tensor._make_wrapper_subclass(cls, (2,))
         bag.__dict__.update(inner)
-        bag.names, bag.context = list(inner), context
+        bag.keys, bag.context = list(inner), context
         return bag
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        return self.names, self.context
+        return self.keys, self.context
 
     @staticmethod
     def __tensor_unflatten__(inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Bag:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch._functorch._aot_autograd import schemas
 from torch._functorch._aot_autograd import subclass_utils as oracle
-from torch._functorch._aot_autograd.descriptors import DummyAOTInput
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.testing._internal.two_tensor import TwoTensor
@@ -29,6 +28,7 @@ from subclass_aot.flatten import (
     unwrap_tensor_subclasses,
     wrap_tensor_subclasses,
 )
+from tests.flatten import aot
 
 
 class Pack(torch.Tensor):
@@ -203,7 +203,7 @@ def _same_meta(ours: InnerMeta, theirs: Any) -> bool:
 
 
 def _theirs(values: list[torch.Tensor], count_symints: bool = True) -> list[Any]:
-    metas = oracle.create_subclass_meta(values, count_symints=count_symints)
+    metas = aot.create_subclass_meta(values, count_symints)
     for meta in metas:
         if isinstance(meta, schemas.SubclassCreationMeta):
             meta.make_runtime_safe()
@@ -242,7 +242,7 @@ def test_symbolic_slots_agree_with_torch(values: list[torch.Tensor]) -> None:
     mode = FakeTensorMode(shape_env=ShapeEnv())
     symbolic = [_rebuild(value, lambda leaf: mode.from_tensor(leaf, static_shapes=False)) for value in values]
     metas = create_subclass_meta(symbolic)
-    theirs, _ = oracle.unwrap_tensor_subclasses(symbolic, [DummyAOTInput(0)] * len(values), append_symints=True)
+    theirs = aot.unwrap(symbolic)
     for ours in (
         unwrap_tensor_subclasses(symbolic, append_symints=True, subclass_metas=metas),
         unwrap_tensor_subclasses(symbolic, append_symints=True),

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch._functorch._aot_autograd import subclass_utils as oracle
-from torch._functorch._aot_autograd.descriptors import DummyAOTInput
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.testing._internal.two_tensor import TwoTensor
@@ -22,6 +20,7 @@ from subclass_aot.flatten import (
     wrap_tensor_subclasses,
 )
 from tests.classes import Flat
+from tests.flatten import aot
 
 
 class Fast(TwoTensor):
@@ -62,12 +61,11 @@ def test_nested_wrappers_have_slots_of_their_own() -> None:
     values = [TwoTensor(inner, inner)]
     plan = FlattenPlan.of(values)
     leaves = plan.unwrap(values)
-    theirs, _ = oracle.unwrap_tensor_subclasses(values, [DummyAOTInput(0)], append_symints=True)
+    theirs = aot.unwrap(values)
     assert [str(x) for x in leaves] == [str(x) for x in theirs]
     assert len(leaves) == plan.metas[0].arg_count == 4 + 3 * 3
     assert [str(x) for x in unwrap_tensor_subclasses(values, append_symints=True)] == [str(x) for x in theirs]
-    theirs_metas = oracle.create_subclass_meta(values)
-    assert plan.metas[0].arg_count == theirs_metas[0].arg_count  # type: ignore[union-attr]
+    assert plan.metas[0].arg_count == aot.create_subclass_meta(values)[0].arg_count
     (again,) = plan.wrap(leaves)
     assert again.shape == values[0].shape
 

@@ -98,6 +98,7 @@ def test_promotion_and_broadcasting(a: Any, b: Any, one: Any, other: Any, functi
         (aten._local_scalar_dense.default, (Spec.make((), ()),), "value"),
         (aten.masked_select.default, (ints, Spec.make((3,), (1,), dtype=torch.bool)), "shape"),
         (aten._unique2.default, (ints,), "shape"),
+        (aten._unique.default, (ints,), "shape"),
         (aten.equal.default, (ints, ints), "value"),
     ],
 )

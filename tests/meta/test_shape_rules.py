@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import optree
@@ -118,11 +119,17 @@ def test_linear_algebra() -> None:
     check(aten.nonzero_static.default, torch.eye(3), size=4)
 
 
-def test_fft() -> None:
-    x = torch.randn(5, 6, 7)
-    for dims in ([0], [1, 2], [0, 1, 2]):
-        spectrum = check(aten._fft_r2c.default, x, dims, 0, True)[0]
-        check(aten._fft_c2r.default, spectrum, dims, 0, x.shape[dims[-1]])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_fft(order: tuple[int, ...]) -> None:
+    """The result lies in memory as the argument does, in the order in which the dims were transformed."""
+    x = torch.randn([(5, 6, 7)[d] for d in order]).permute(tuple(order.index(d) for d in range(3)))
+    assert x.shape == (5, 6, 7)
+    for count in (1, 2, 3):
+        for dims in map(list, itertools.permutations(range(3), count)):
+            check(aten._fft_r2c.default, x, dims, 0, False)
+            spectrum = check(aten._fft_r2c.default, x, dims, 0, True)[0]
+            check(aten._fft_c2r.default, spectrum, dims, 0, x.shape[dims[-1]])
+            check(aten._fft_c2c.default, spectrum, dims, 0, True)
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

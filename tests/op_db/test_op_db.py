@@ -26,6 +26,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from subclass_aot import errors
 from subclass_aot.compile import aot_compile
 from subclass_aot.testing import dense_leaves
+from tests.torches import TORCH
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -33,7 +34,14 @@ FAILURES: dict[str, dict[str, dict[str, str]]] = tomllib.loads((Path(__file__).p
 UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 WITH_DYNAMIC_SIZES = {"first": {"item"}, "last": {"item", "index_fill"}}
 """The operators that pass only where sizes may depend on data: 625 of the first sample with these."""
-COUNTED = {"first": 638, "last": 637}
+COUNTED = {
+    (2, 11): {"first": 633, "last": 632},
+    (2, 12): {"first": 633, "last": 632},
+    (2, 13): {"first": 638, "last": 637},
+    (2, 14): {"first": 639, "last": 638},
+    (2, 15): {"first": 639, "last": 638},
+}
+"""How many operators each torch has that count."""
 REQUIRED = {"first": 615, "last": 600}
 """How many of these must pass. Torch's `aot_function`, in the place of `aot_compile`, passes 595 and 571 flat; 611 of
 the first samples without the seeds that op_db sets inside functions, which no trace can repeat."""
@@ -224,7 +232,8 @@ def test_the_list_of_failures_is_exact(
 ) -> None:
     found = {case.name: outcome(case, way) for case in cases[sample]}
     outcomes = {name: o for name, o in found.items() if o is not None}
-    tables = [(table, names) for which in ("both", sample) for table, names in FAILURES[which].items()]
+    here = f"{sample}-torch-{TORCH[0]}-{TORCH[1]}"
+    tables = [(table, names) for which in ("both", sample, here) for table, names in FAILURES.get(which, {}).items()]
     unknown = {name for _, names in tables for name in names} - set(found)
     assert not unknown
     listed = {(name, table) for table, names in tables for name in names if name in outcomes}
@@ -240,7 +249,8 @@ def test_the_list_of_failures_is_exact(
     with capsys.disabled():
         print(f" op_db: {passing} of {len(counted)} operators pass on wrappers ({way}, {sample} sample)")
     if way != "mixed, dense first":  # where the only tensor of many operators is dense
-        assert len(counted) == COUNTED[sample] and passing >= REQUIRED[sample]
+        assert passing >= REQUIRED[sample]
+        assert TORCH not in COUNTED or len(counted) == COUNTED[TORCH][sample]
 
 
 @pytest.mark.parametrize("sample", ["first", "last"])

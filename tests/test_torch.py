@@ -1,0 +1,31 @@
+"""What `_torch` tells where torch has no name for it, or no longer the same in each version."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import _torch
+
+
+def overloads() -> Iterator[Any]:
+    for name in torch._C._dispatch_get_all_op_names():
+        packet, _, overload = name.removeprefix("aten::").partition(".")
+        if name.startswith("aten::") and hasattr(torch.ops.aten, packet):
+            yield getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def test_the_schema_says_what_is_written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of pointwise operators, the only ones that are asked about: `add_` and its kin, and `__iand__` and its."""
+    monkeypatch.setattr(_torch, "_INPLACE", None)
+    pointwise = [func for func in overloads() if torch.Tag.pointwise in func.tags]
+    found = {func for func in pointwise if _torch.is_inplace(func)}
+    named = {func for func in pointwise if re.fullmatch(r"\w+[^_]_|__i\w+__", func.overloadpacket.__name__)}
+    assert len(found) > 100
+    assert found == named
+    if (tag := getattr(torch.Tag, "inplace", None)) is not None:
+        assert found == {func for func in pointwise if tag in func.tags}
