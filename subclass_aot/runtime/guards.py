@@ -119,6 +119,7 @@ class _GuardWriter:
         self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
         objects = self.objects = self.object_guards()
         objects.leaves()
+        objects.distinct()
         everything = set(range(len(self.arguments.values) + len(self.arguments.views)))
         kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
         held = any(h.pinned for h in self.arguments.objects.holders)

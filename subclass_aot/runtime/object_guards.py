@@ -46,6 +46,13 @@ class ObjectGuards:
             if where is not None:
                 self.node(f"leaves[{where}]", node)
 
+    def distinct(self) -> None:
+        """Objects that are written were several in the call that was traced, and must be so again."""
+        names = [n for i, n in self._locals.items() if not self.arguments.objects.holders[i].pinned]
+        if self.written and len(names) > 1:
+            ids = self.source.const(id, "id")
+            self.refuse_if(f"len({{{', '.join(f'{ids}({n})' for n in names)}}}) != {len(names)}")
+
     def pinned(self) -> None:
         """What the function itself holds, and the attributes of modules."""
         objects = self.arguments.objects

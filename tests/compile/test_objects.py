@@ -286,7 +286,18 @@ def test_objects_are_told_apart() -> None:
     assert torch.equal(compiled(ones(2), one, one), 2 * ones(2))
     fresh = Cache()
     fresh.last = ones(2)
-    assert torch.equal(compiled(ones(2), one, fresh), ones(2)) and len(compiled.recompiles) == 1
+    assert torch.equal(compiled(ones(2), one, fresh), ones(2)) and len(compiled.recompiles) == 2
+
+
+def test_objects_without_tensors_are_told_apart() -> None:
+    def program(x: Any, a: Any, b: Any) -> Any:
+        a.n += 1
+        return x * b.n
+
+    compiled = aot_compile(program)
+    first, second, same = (types.SimpleNamespace(n=1) for _ in range(3))
+    assert compiled(ones(1), first, second) == 1
+    assert compiled(ones(1), same, same) == 2 and len(compiled.recompiles) == 1
 
 
 class Stateful(nn.Module):
