@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -187,12 +187,13 @@ class _Trace:
                 self.backward()  # checkpoints run parts of the function again
         self.read_values = tuple((s, self.inputs.real_leaves[s].tolist()) for s in sorted(self.recorder.read_slots))
 
-    def collections(self) -> list[Any]:
+    def collections(self) -> list[Collection[Any]]:
         """Where the trace itself holds traced tensors."""
         ends = [] if self.tangents is None else [self.tangents.ends]
         given = self.inputs
         of_inputs = [given.leaves, given.starts, given.traced, given.views.views]
-        return [self.computed, self.differentiable, *ends, *of_inputs]
+        of_recorder = [*self.recorder.collections(), self.forward_part.written]
+        return [self.computed, self.differentiable, *ends, *of_inputs, *of_recorder]
 
     @contextmanager
     def tracing(self) -> Iterator[None]:

@@ -16,7 +16,7 @@ import sys
 import types
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -37,7 +37,7 @@ _WIDTH = 1000
 """Holders at one distance; more belong to machinery that everything is connected with."""
 
 
-def check_leaks(made: Iterable[weakref.ref[torch.Tensor]], own: Sequence[Sequence[Any]], kept: Sequence[Any]) -> None:
+def check_leaks(made: Iterable[weakref.ref[torch.Tensor]], own: Sequence[Collection[Any]], kept: Sequence[Any]) -> None:
     """Looks for traced tensors that the user still holds.
 
     Args:
@@ -55,7 +55,7 @@ def check_leaks(made: Iterable[weakref.ref[torch.Tensor]], own: Sequence[Sequenc
         _follow(held, [alive, held, *own], kept)
 
 
-def _known_references(collections: Sequence[Sequence[Any]]) -> Counter[int]:
+def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
     """How often collections of this library, and what is in them, refer to each tensor, by its id."""
     known = Counter(id(x) for collection in collections[1:] for x in collection)
     for tensor in {id(x): x for collection in collections for x in collection}.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -180,6 +180,10 @@ class Recorder(Stream):
         self._readable.clear()
         self._stand_ins.clear()
         self._not_detached = None
+
+    def collections(self) -> list[Collection[MetaTensor]]:
+        """Where this recorder holds leaves."""
+        return [self.written, self._stale, *self._materialized]
 
     def placeholder(self, name: str, spec: Spec, meaning: str = "") -> MetaTensor:
         """A new graph input."""
