@@ -120,7 +120,7 @@ def test_ordinary_programs_cost_no_search(monkeypatch: pytest.MonkeyPatch) -> No
     for x in tensors():
         trace_joint(lambda x, w: ((x @ w).sin().exp() * x.t()[0]).sum(), x.expand(3, 3) if x.dim() < 2 else x, x)
         trace_joint(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3)), x)
-        trace_joint(lambda x: [x.clone().mul_(2), torch.zeros(3).add_(x), x.mean().conj()], x)
+        trace_joint(lambda x: [x.clone().mul_(2), torch.zeros(3).add_(1) * x], x)
         aot_compile(lambda x: [x * 2, {"a": x.sin()}, x[1:], x.view(-1)])(x)
 
 
