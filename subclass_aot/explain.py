@@ -42,8 +42,12 @@ def _section(specialization: Any) -> list[str]:
         for text, place in signature.symbols.assumptions(symbols):
             lines.append(f"guard: {text}" + (f" ({place})" if place else ""))
     lines.append("outputs")
+    places = signature.outcome.assigned
+    count = len(signature.outputs) - len(places)
     for i, output in enumerate(signature.outputs):
-        lines.append(f"  {i}: {_output(output, signature)}")
+        place = "" if i < count else f", put into {places[i - count]}"
+        lines.append(f"  {i}: {_output(output, signature)}{place}")
+    lines += [f"changed: {path}" for path in dict.fromkeys(change.path for change in signature.outcome.changes)]
     for slot in signature.written_leaves:
         lines.append(f"written in the graph: {_leaf(signature, slot)}")
     for position, _ in signature.rewritten:

@@ -663,3 +663,11 @@ def test_gradients_accumulate_inside() -> None:
         assert compiled(x).tolist() == [4 * i] * 3 and x.grad is not None and x.grad.tolist() == [2 * i] * 3
     x.grad = None
     assert compiled(x).tolist() == [4] * 3
+
+
+def test_explain_says_what_is_put_where() -> None:
+    compiled = aot_compile(updates)
+    compiled(ones(2), Cache())
+    text = compiled.explain()
+    assert "put into args[1].last" in text and "changed: args[1].keys" in text
+    assert "args[1].__dict__" not in text and "leaves[1]" in compiled.source
