@@ -157,6 +157,7 @@ class CompiledFunction:
         self._flatten = FlatCalls()
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
         self._was_transformed = False
+        self._changing: set[str] = set()  # paths of numbers that the function changes itself
         self._with_grad = False  # from when the function was seen to read or change the `.grad` of an input
         functools.update_wrapper(self, fn, updated=())
 
@@ -217,14 +218,28 @@ class CompiledFunction:
                 if read is not None:
                     return specialization, read
             try:
-                specialization = self._specialize(Arguments.of(self.fn, args, kwargs, self._with_grad))
+                specialization = self._specialize(self._arguments(args, kwargs))
             except GradientsAreRead:
                 self._with_grad = True
-                specialization = self._specialize(Arguments.of(self.fn, args, kwargs, True))
+                specialization = self._specialize(self._arguments(args, kwargs))
             self._put_first(specialization)
             read = specialization.guard(leaves, treespec)
             assert read is not None, "a new entry must fit the call it was made for"
             return specialization, read
+
+    def _arguments(self, args: Any, kwargs: Any) -> Arguments:
+        """The call, taken apart. Numbers that the function changes itself are symbols from the second time on."""
+        arguments = Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
+        found = {
+            path
+            for s in self._specializations
+            for path in runtime.changing_numbers(arguments, s.signature.outcome, s.facts)
+            if self._history.dynamic is not False
+        }
+        if not found:
+            return arguments
+        self._changing |= found
+        return Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
 
     def _put_first(self, latest: Specialization) -> None:
         """The one used last goes first. Makes a new list, since another thread may be reading the old one."""

@@ -6,6 +6,7 @@ from subclass_aot.runtime.backends import Compiler as Compiler
 from subclass_aot.runtime.backends import compiled as compiled
 from subclass_aot.runtime.backends import example_inputs as example_inputs
 from subclass_aot.runtime.backends import resolve as resolve
+from subclass_aot.runtime.describe import changing_numbers as changing_numbers
 from subclass_aot.runtime.describe import difference as difference
 from subclass_aot.runtime.describe import facts as facts
 from subclass_aot.runtime.describe import symbolic_places as symbolic_places

@@ -21,6 +21,8 @@ from subclass_aot.trace import (
     Arguments,
     Holder,
     JointSignature,
+    Literal,
+    Outcome,
     TensorAt,
     TupleAt,
     ValueAt,
@@ -42,7 +44,7 @@ def facts(
         places: Sizes that are not told by their number, such as `args[0].size(1)`, and what is said instead.
     """
     found: dict[str, str] = {}
-    found["structure of the arguments"] = str(arguments.treespec)
+    found["structure of the arguments"] = str(arguments.treespec).replace(", namespace='torch'", "")
     for name, value in zip(MODES, state, strict=True):
         found[name] = str(value)
     for i, node in arguments.roots:
@@ -53,7 +55,10 @@ def facts(
     for place, position in zip(arguments.places, arguments.value_at, strict=True):
         path = place.path
         first = arguments.path_of(position)
-        if first != path:
+        if path in arguments.changing:
+            number = f"{path}.size(0)"
+            found[path] = places.get(number, str(arguments.values[position].size(0)))
+        elif first != path:
             found[path] = f"the same tensor as {first}"
         else:
             found[path] = describe_tensor(arguments.values[position], path, places)
@@ -62,6 +67,26 @@ def facts(
         for i in group:
             found[f"storage offset of leaf {i}"] = str(leaves[i].storage_offset())
     found["tensors with one history"] = _families(arguments)
+    return found
+
+
+def changing_numbers(arguments: Arguments, outcome: Outcome, before: Mapping[str, str]) -> set[str]:
+    """The paths of numbers that a function changes itself and that are others now than when it was compiled.
+
+    Args:
+        arguments: A call.
+        outcome: What the function left behind in another call.
+        before: The facts of that one.
+    """
+    changed = {c.path + c.table.step(k.value) for c in outcome.changes for k, _ in c.assigned if isinstance(k, Literal)}
+    found = set()
+    for holder in arguments.objects.holders:
+        for table, entries in holder.tables:
+            for key, node in entries:
+                path = holder.path + table.step(key)
+                if path in changed and isinstance(node, ValueAt) and type(node.value) is int:
+                    if before.get(path) != str(node.value):
+                        found.add(path)
     return found
 
 

@@ -45,6 +45,8 @@ class SizeHistory:
                     changed = {dim for dim, n in enumerate(numbers) if n is None}
                     if changed:
                         table.setdefault(path, set()).update(changed)
+        for path in arguments.changing:
+            found.sizes.setdefault(path, set()).add(0)
         return found if found or self.dynamic else None
 
 

@@ -9,7 +9,19 @@ from typing import Any
 import torch
 
 from subclass_aot.codegen import Source
-from subclass_aot.trace import HOOKS, Arguments, Holder, Node, ObjectAt, Table, TensorAt, TupleAt, ValueAt
+from subclass_aot.trace import (
+    HOOKS,
+    Arguments,
+    Holder,
+    Node,
+    NumberAt,
+    ObjectAt,
+    Table,
+    TensorAt,
+    TupleAt,
+    ValueAt,
+    sized,
+)
 
 
 class ObjectGuards:
@@ -78,6 +90,10 @@ class ObjectGuards:
             self.constant(name, node.value)
         elif isinstance(node, TensorAt):
             self.tensors[node.number] = name
+        elif isinstance(node, NumberAt):
+            self.refuse_if(f"type({name}) is not int or {name} < 2")
+            local = self.tensors[node.number] = self.source.fresh("sized")
+            self.source.line(f"{local} = {self.source.const(sized, 'tensor_of_size')}({name})")
         elif isinstance(node, TupleAt):
             self.refuse_if(f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}")
             if node.cls is types.MethodType:
@@ -208,7 +224,7 @@ class ObjectGuards:
 
 
 def _node(key: Any) -> Node:
-    return key if isinstance(key, TensorAt | ObjectAt | TupleAt | ValueAt) else ValueAt(key)
+    return key if isinstance(key, TensorAt | NumberAt | ObjectAt | TupleAt | ValueAt) else ValueAt(key)
 
 
 def _is_function(value: Any) -> bool:

@@ -22,6 +22,7 @@ from subclass_aot.trace.numbers import is_number as is_number
 from subclass_aot.trace.objects import HOOKS as HOOKS
 from subclass_aot.trace.objects import Holder as Holder
 from subclass_aot.trace.objects import Node as Node
+from subclass_aot.trace.objects import NumberAt as NumberAt
 from subclass_aot.trace.objects import ObjectAt as ObjectAt
 from subclass_aot.trace.objects import Pinned as Pinned
 from subclass_aot.trace.objects import Table as Table
@@ -29,6 +30,7 @@ from subclass_aot.trace.objects import TensorAt as TensorAt
 from subclass_aot.trace.objects import TupleAt as TupleAt
 from subclass_aot.trace.objects import ValueAt as ValueAt
 from subclass_aot.trace.objects import make_tuple as make_tuple
+from subclass_aot.trace.objects import sized as sized
 from subclass_aot.trace.outcome import Change as Change
 from subclass_aot.trace.outcome import Given as Given
 from subclass_aot.trace.outcome import Leaf as Leaf

@@ -99,8 +99,9 @@ class Arguments:
 
     @staticmethod
     def of(
-        fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool = False
-    ) -> Arguments:
+        fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool = False,
+        changing: Collection[str] = (),
+    ) -> Arguments:  # fmt: skip
         """Takes a call apart. Modules, `fn` itself and arguments, bring their parameters and buffers; objects, and what
         `fn` closes over, bring the tensors they hold.
 
@@ -109,6 +110,7 @@ class Arguments:
             args: Its arguments.
             kwargs: Its keyword arguments.
             with_grad: Whether the `.grad` of each tensor belongs to the call, too.
+            changing: Paths of numbers that are to be symbols, since the function itself changes them.
 
         Raises:
             PlanError: What the call reaches cannot be read.
@@ -117,7 +119,7 @@ class Arguments:
         paths = [_path(accessor) for accessor in treespec.accessors()]
         places: list[Place] = []
         tensors: list[torch.Tensor] = []
-        objects = Objects(extras=extras_with_grad if with_grad else extras_of)
+        objects = Objects(extras=extras_with_grad if with_grad else extras_of, changing=changing)
         held = tuple(parts_of(fn))
         roots: list[tuple[int | None, Node]] = [(None, objects.root(part, name, True)) for name, part in held]
         for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
@@ -178,6 +180,11 @@ class Arguments:
         if value not in self.value_at:  # only views of it are passed
             return self.path_of(len(self.values) + self.view_of.index(value)) + "._base"
         return self.places[self.value_at.index(value)].path
+
+    @property
+    def changing(self) -> tuple[str, ...]:
+        """The paths of numbers that are symbols."""
+        return tuple(self.objects.tensors[i][1] for i in sorted(self.objects.counted))
 
     @property
     def held_at(self) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ import sys
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +45,13 @@ _IN_SET = """{path}: a set that holds tensors. It has no order that is the same 
 @dataclass(frozen=True, slots=True)
 class TensorAt:
     """A tensor, by its number among all that were found."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class NumberAt:
+    """A number that the function changes from call to call: the size of a tensor without elements. See `sized`."""
 
     number: int
 
@@ -80,7 +87,12 @@ class ValueAt:
     value: Any
 
 
-Node = TensorAt | ObjectAt | TupleAt | ValueAt
+Node = TensorAt | NumberAt | ObjectAt | TupleAt | ValueAt
+
+
+def sized(number: int) -> torch.Tensor:
+    """A tensor that brings a number into a graph: its first size, which may be a symbol like any other."""
+    return torch.empty(number, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,16 +250,23 @@ class Objects:
         whole_modules: Whether parameters, buffers and submodules of modules are walked, too, and not only what else a
             module has in its `__dict__`.
         extras: Gives the tables of what a program put on a tensor.
+        changing: Paths at which a number is to be a symbol.
 
     Attributes:
         holders: The objects.
         tensors: The tensors, each with its path and whether only pinned objects lead there.
+        counted: Which of them stand for numbers.
         modules: Modules that were found, with their paths.
     """
 
     def __init__(
-        self, whole_modules: bool = False, extras: Callable[[torch.Tensor], list[Table]] | None = None
+        self,
+        whole_modules: bool = False,
+        extras: Callable[[torch.Tensor], list[Table]] | None = None,
+        changing: Collection[str] = (),
     ) -> None:
+        self._changing = changing
+        self.counted: set[int] = set()
         self._extras = extras_of if extras is None else extras
         self.holders: list[Holder] = []
         self.tensors: list[tuple[torch.Tensor, str, bool]] = []
@@ -281,6 +300,10 @@ class Objects:
 
     def _node(self, value: Any, path: str, parent: int | None, steps: tuple[Any, ...], pinned: bool) -> Node:
         kind = type(value)
+        if kind is int and value >= 2 and path in self._changing:
+            self.tensors.append((sized(value), path, pinned))
+            self.counted.add(len(self.tensors) - 1)
+            return NumberAt(len(self.tensors) - 1)
         if kind in _ATOMS:
             return ValueAt(value)
         if isinstance(value, torch.Tensor):
@@ -368,6 +391,8 @@ class Objects:
     def _built(self, node: Any, values: Sequence[Any]) -> Any:
         if isinstance(node, TensorAt):
             return values[node.number]
+        if isinstance(node, NumberAt):
+            return values[node.number].size(0)
         if isinstance(node, TupleAt):
             return make_tuple(node.cls, [self._built(part, values) for part in node.parts])
         if isinstance(node, ObjectAt):
@@ -444,7 +469,7 @@ def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
 
 
 def _holds_tensor(node: Any) -> bool:
-    return isinstance(node, TensorAt) or isinstance(node, TupleAt) and any(map(_holds_tensor, node.parts))
+    return isinstance(node, TensorAt | NumberAt) or isinstance(node, TupleAt) and any(map(_holds_tensor, node.parts))
 
 
 def parts_of(fn: Any) -> Iterator[tuple[str, Any]]:

@@ -147,12 +147,14 @@ def test_generation_with_a_cache(name: str) -> None:
     same(*found[::-1])
 
 
-def test_few_compilations_serve_a_whole_generation() -> None:
-    model = make("LlamaForCausalLM").eval()
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "Gemma2ForCausalLM"])
+def test_few_compilations_serve_a_whole_generation(name: str) -> None:
+    """Caches that grow, and those that slide and count what they have seen."""
+    model = make(name).eval()
     compiled = aot_compile(model)
     with torch.no_grad():
         for _ in range(2):
-            cache = DynamicCache()
+            cache = DynamicCache(config=model.config)
             compiled(input_ids=ids(), past_key_values=cache)
             for _ in range(12):
                 compiled(input_ids=ids(1), past_key_values=cache)
