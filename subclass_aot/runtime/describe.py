@@ -6,8 +6,7 @@ import enum
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
-from types import FunctionType, MappingProxyType, NoneType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 import torch
@@ -224,15 +223,14 @@ def _families(arguments: Arguments) -> str:
 
 
 _READABLE = (
-    int, float, complex, str, bytes, NoneType, tuple, list, dict, set, frozenset, slice, range, enum.Enum, type,
-    FunctionType, torch.dtype, torch.device, torch.layout, torch.memory_format,
+    int, float, complex, str, bytes, NoneType, tuple, list, dict, set, frozenset, slice, range, enum.Enum, torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 
 
 def _short(value: Any) -> str:
     if isinstance(value, torch.nn.Module):
         return type(value).__name__
-    if not isinstance(value, _READABLE) and not is_dataclass(value):  # how it looks may change, and nobody asks that
+    if not isinstance(value, _READABLE) and not callable(value):  # how it looks may change, and nobody asks that
         return f"{type(value).__name__} at {id(value):#x}"
     text = repr(value)
     return text if len(text) < 80 else text[:77] + "..."

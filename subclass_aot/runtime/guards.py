@@ -22,6 +22,7 @@ from subclass_aot.flatten import (
     SubclassCreationMeta,
 )
 from subclass_aot.meta import Spec, is_symbolic
+from subclass_aot.runtime.constants import same_constant
 from subclass_aot.runtime.kept import Kept, positions_to_keep
 from subclass_aot.runtime.object_guards import ObjectGuards
 from subclass_aot.runtime.sizes import SizeGuards
@@ -166,14 +167,14 @@ class _GuardWriter:
             self.refuse_if(f"{name} is not {value!r}")
             return
         kept = copy.deepcopy(value) if type(value).__hash__ is None else value
-        if not _same_constant(value, kept):
+        if not same_constant(value, kept):
             kept = value
         hint = name if name.isidentifier() else "constant_" + name
         local = self.source.const(kept, hint)
         if isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType):
             self.refuse_if(f"{name} is not {local}")
         else:
-            same = self.source.const(_same_constant, "same_constant")
+            same = self.source.const(same_constant, "same_constant")
             self.refuse_if(f"{name} is not {local} and not {same}({name}, {local})")
 
     def positions_to_keep(self) -> set[int]:
@@ -360,7 +361,7 @@ class _GuardWriter:
             self.inner.append(name)
             self.checked.append((name, value))
         else:
-            same = self.source.const(_same_constant, "same_constant")
+            same = self.source.const(same_constant, "same_constant")
             self.refuse_if(f"not {same}({name}, {self.source.const(next(patterns), 'opaque')})")
             self.inner.append(name)
 
@@ -371,7 +372,7 @@ class _GuardWriter:
             found = attributes(tuple(meta.attrs), meta.context)
             for attribute, constant in found.items():
                 c = self.source.const(constant, attribute)
-                same = self.source.const(_same_constant, "same_constant")
+                same = self.source.const(same_constant, "same_constant")
                 other = f"{name}.{attribute} is not {c}"
                 self.refuse_if(other if constant is None else f"{other} and not {same}({name}.{attribute}, {c})")
             for field in meta.cls._fields.values():  # type: ignore[attr-defined]
@@ -453,32 +454,12 @@ def _is_symbolic(pattern: Any) -> bool:
     return is_symbolic(pattern) or isinstance(pattern, Spec) and pattern.solver is not None
 
 
-def _same_constant(a: Any, b: Any) -> bool:
-    """Equality to the last bit of Python values: `1`, `1.0` and `True` differ, `0.0` and `-0.0` too, NaN equals itself.
-
-    What cannot be compared is compared by identity.
-    """
-    if a is b:
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, tuple | list):
-        return len(a) == len(b) and all(map(_same_constant, a, b))
-    if isinstance(a, float):
-        return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
-    try:
-        equal = a == b
-        return bool(equal.all()) if hasattr(equal, "all") and a.shape == b.shape else bool(equal)
-    except Exception:
-        return False
-
-
 def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
     found_names, found_context = tensor.__tensor_flatten__()
     if tuple(found_names) != names:
         return False
     guard = getattr(type(tensor), "__metadata_guard__", None)
-    return bool(guard(context, found_context)) if guard is not None else _same_constant(found_context, context)
+    return bool(guard(context, found_context)) if guard is not None else same_constant(found_context, context)
 
 
 _CONTENTS = ("_parameters", "_buffers", "_modules")

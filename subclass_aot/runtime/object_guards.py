@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from subclass_aot.codegen import Source
+from subclass_aot.runtime.constants import same_constant
 from subclass_aot.trace import (
     HOOKS,
     Arguments,
@@ -131,6 +132,15 @@ class ObjectGuards:
             else:
                 getattr(self, f"_{table.kind}")(name, holder, table, entries)
 
+    def all_at_once(self, name: str, entries: list[tuple[Any, Node]]) -> bool:
+        """Writes one comparison for a long list or dict of Python values; tells whether it is one."""
+        if len(entries) <= _MANY or not all(isinstance(part, ValueAt) for _, part in entries):
+            return False
+        values = self.source.const(tuple(part.value for _, part in entries), "values")  # type: ignore[union-attr]
+        keys = self.source.const(tuple(key for key, _ in entries), "keys")
+        self.refuse_if(f"not {self.source.const(_same_contents, 'same_contents')}({name}, {keys}, {values})")
+        return True
+
     def unpacked(self, name: str, nodes: list[Node]) -> None:
         """Compares a sequence of as many elements."""
         self.refuse_if(f"len({name}) != {len(nodes)}")
@@ -143,7 +153,8 @@ class ObjectGuards:
 
     def _elements(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)
-        self.unpacked(name, [node for _, node in entries])
+        if not self.all_at_once(name, entries):
+            self.unpacked(name, [node for _, node in entries])
 
     def _members(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)
@@ -176,6 +187,8 @@ class ObjectGuards:
 
     def _items(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)
+        if self.all_at_once(name, entries):
+            return
         keys = [key for key, _ in entries]
         if not any(isinstance(key, TensorAt | TupleAt) for key in keys):
             same = self.source.const(_same_keys, "same_keys")
@@ -231,6 +244,15 @@ def _is_function(value: Any) -> bool:
     return hasattr(value, "__globals__")
 
 
+def _same_contents(container: Any, keys: tuple[Any, ...], values: tuple[Any, ...]) -> bool:
+    """Whether a list or dict holds these Python values, at these keys, in this order."""
+    if len(container) != len(values):
+        return False
+    if not isinstance(container, dict):
+        return all(map(same_constant, container, values))
+    return tuple(dict.keys(container)) == keys and all(map(same_constant, dict.values(container), values))
+
+
 def _same_keys(mapping: Any, keys: tuple[Any, ...]) -> bool:
     """Whether a dict has these keys, in this order."""
     return tuple(dict.keys(mapping)) == keys
@@ -242,3 +264,5 @@ def _items_of(mapping: Any) -> list[Any]:
 
 
 _ABSENT = object()
+_MANY = 16
+"""From how many Python values on a list or dict is compared at once."""

@@ -289,6 +289,23 @@ def test_objects_are_told_apart() -> None:
     assert torch.equal(compiled(ones(2), one, fresh), ones(2)) and len(compiled.recompiles) == 2
 
 
+def test_long_tables_of_python_values() -> None:
+    table = {"words": {f"word {i}": i for i in range(100)}, "more": list(range(50))}
+    compiled = aot_compile(lambda x, table: x * table["words"]["word 7"] * table["more"][3])
+    for _ in range(2):
+        assert compiled(ones(1), copy.deepcopy(table)) == 21
+    table["words"]["word 7"] = 7.0  # type: ignore[assignment]
+    table["more"][3] = 4
+    assert compiled(ones(1), table) == 28 and len(compiled.recompiles) == 1
+    holder = types.SimpleNamespace(**table)
+    compiled = aot_compile(lambda x, holder: x * holder.more[3] + len(holder.words))
+    changes = (lambda: None, lambda: holder.more.append(1), lambda: holder.words.pop("word 9"))
+    for recompiles, change in enumerate(changes):
+        change()
+        assert compiled(ones(1), holder) == 4 + len(holder.words) and len(compiled.recompiles) == recompiles
+    assert "same_contents(" in compiled.source
+
+
 def test_objects_without_tensors_are_told_apart() -> None:
     def program(x: Any, a: Any, b: Any) -> Any:
         a.n += 1

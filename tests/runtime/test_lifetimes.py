@@ -44,6 +44,24 @@ def test_nothing_is_kept_after_a_call(kind: str, no_collector: None) -> None:
         assert node() is None
 
 
+class Cache:
+    last: Any = None
+
+
+def test_objects_are_not_kept_after_a_call(no_collector: None) -> None:
+    def program(x: Any, cache: Any) -> Any:
+        cache.last, cache.all = x * 2, [*getattr(cache, "all", []), x]
+        return cache, x
+
+    compiled = aot_compile(program)
+    for size in (2, 2, 3):  # a call that compiles, one that does not, and one with a symbol
+        cache, x = Cache(), torch.ones(size)
+        result = compiled(x, cache)
+        alive = [weakref.ref(t) for t in (x, cache, cache.last)]
+        del cache, x, result
+        assert [r() for r in alive] == [None] * 3
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_nothing_is_kept_after_backward(kind: str, no_collector: None) -> None:
     compiled = aot_compile(lambda x: (x * x).sin())

@@ -1,0 +1,26 @@
+"""When is a Python value the one that was traced."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """Equality to the last bit of Python values: `1`, `1.0` and `True` differ, `0.0` and `-0.0` too, NaN equals itself.
+
+    What cannot be compared is compared by identity.
+    """
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(map(same_constant, a, b))
+    if isinstance(a, float):
+        return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
+    try:
+        equal = a == b
+        return bool(equal.all()) if hasattr(equal, "all") and a.shape == b.shape else bool(equal)
+    except Exception:
+        return False
