@@ -223,7 +223,8 @@ def _families(arguments: Arguments) -> str:
 
 
 _READABLE = (
-    int, float, complex, str, bytes, NoneType, tuple, list, dict, set, frozenset, slice, range, enum.Enum, torch.dtype, torch.device, torch.layout, torch.memory_format,
+    int, float, complex, str, bytes, NoneType, tuple, list, dict, set, frozenset, slice, range, enum.Enum,
+    torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 
 
