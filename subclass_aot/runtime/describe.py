@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 import math
 import re
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType, NoneType
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -222,16 +221,10 @@ def _families(arguments: Arguments) -> str:
 
 
 
-_READABLE = (
-    int, float, complex, str, bytes, NoneType, tuple, list, dict, set, frozenset, slice, range, enum.Enum,
-    torch.dtype, torch.device, torch.layout, torch.memory_format,
-)  # fmt: skip
-
-
 def _short(value: Any) -> str:
     if isinstance(value, torch.nn.Module):
         return type(value).__name__
-    if not isinstance(value, _READABLE) and not callable(value):  # how it looks may change, and nobody asks that
+    if hasattr(type(value), "__next__"):  # how it looks changes, and nobody asks that
         return f"{type(value).__name__} at {id(value):#x}"
     text = repr(value)
     return text if len(text) < 80 else text[:77] + "..."
