@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from types import FunctionType, MappingProxyType, NoneType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, NoneType
 from typing import Any
 
 import torch
@@ -200,7 +200,7 @@ def _families(arguments: Arguments) -> str:
 
 _READABLE = (
     int, float, complex, str, bytes, NoneType, tuple, list, dict, set, frozenset, slice, range, enum.Enum, type,
-    FunctionType, torch.dtype, torch.device, torch.layout, torch.memory_format,
+    FunctionType, BuiltinFunctionType, torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 
 

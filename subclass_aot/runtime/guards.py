@@ -6,6 +6,7 @@ import copy
 import itertools
 import math
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator, MutableSet
 from typing import Any
 
@@ -131,6 +132,7 @@ class _GuardWriter:
         if not _native.ONE_CALL_PAYS or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
             objects.pinned()
         self.tensors(rest)
+        objects.told_apart()
         self.outer = [self.by_value[i] for i in sorted(everything)]
         self.inner = [leaf for i in sorted(everything) for leaf in self.leaves_of[i]]
         self.specs()
@@ -189,6 +191,7 @@ class _GuardWriter:
         self.modules()
         self.objects.pinned()
         self.tensors(positions)
+        self.objects.told_apart()
         of_objects, self.objects = self.objects.tables, outer
         order, value_of = sorted(positions), dict(self.checked)
         leaves = [leaf for i in order for leaf in self.leaves_of[i]]
@@ -463,6 +466,10 @@ def _same_constant(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(_same_constant, a, b))
+    if isinstance(a, set | frozenset):
+        return a == b and Counter(map(type, a)) == Counter(map(type, b))
+    if hasattr(a, "tobytes") and hasattr(a, "dtype"):  # an array of numpy
+        return a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes()
     if isinstance(a, float):
         return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
     try:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import types
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from subclass_aot.codegen import Source
-from subclass_aot.trace import HOOKS, Arguments, Holder, Node, ObjectAt, Table, TensorAt, TupleAt, ValueAt
+from subclass_aot.trace import HOOKS, Arguments, Holder, Node, ObjectAt, Table, TensorAt, TupleAt, ValueAt, limit_of
 
 
 class ObjectGuards:
@@ -59,6 +60,18 @@ class ObjectGuards:
             if position not in self._locals:
                 self.holder(self.source.const(module, path.replace(".", "_")), position)
 
+    def told_apart(self) -> None:
+        """Objects that were two are two: what is put into one is not seen in the other."""
+        groups: dict[type, list[str]] = {}
+        for position, name in self._locals.items():
+            value = self.arguments.objects.holders[position].value
+            if not isinstance(value, torch.Tensor | torch.nn.Module) and not _is_function(value):
+                groups.setdefault(type(value), []).append(name)
+        for names in groups.values():
+            different = dict.fromkeys(names)
+            if len(different) > 1:
+                self.refuse_if(f"len({{{', '.join(f'id({n})' for n in different)}}}) != {len(different)}")
+
     def attributes(self, name: str, holder: Holder) -> None:
         """What a program put on the tensor in a local."""
         position = self.arguments.objects.position_of(holder.value)
@@ -91,6 +104,8 @@ class ObjectGuards:
                 self.holder(self.source.const(holder.value, holder.path), node.position)
         elif holder.is_bare and holder.path not in self.written:
             self.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
+            if node.position not in self._locals:
+                self.holder(self.source.const(holder.value, holder.path), node.position)
         elif node.position in self._locals:
             self.refuse_if(f"{name} is not {self._locals[node.position]}")
         else:
@@ -108,19 +123,36 @@ class ObjectGuards:
             else:
                 getattr(self, f"_{table.kind}")(name, holder, table, entries)
 
-    def unpacked(self, name: str, nodes: list[Node]) -> None:
+    def _limit(self, name: str, holder: Holder) -> None:
+        """Compares what a container has beside its contents."""
+        limit = limit_of(holder.value)
+        different = f"is not {self.source.const(limit, 'factory')}" if callable(limit) else f"!= {limit}"
+        self.refuse_if(f"{name} {different}")
+
+    def unpacked(self, name: str, nodes: list[Node], hint: str | None = None) -> None:
         """Compares a sequence of as many elements."""
+        hint = hint or name
+        if hint != name:
+            local = self.source.fresh(f"{hint}_elements")
+            self.source.line(f"{local} = {name}")
+            name = local
         self.refuse_if(f"len({name}) != {len(nodes)}")
         if not nodes:
             return
-        names = [self.source.fresh(f"{name}_{i}") for i in range(len(nodes))]
+        names = [self.source.fresh(f"{hint}_{i}") for i in range(len(nodes))]
         self.source.line(f"({', '.join(names)},) = {name}")
         for part, node in zip(names, nodes, strict=True):
             self.node(part, node)
 
     def _elements(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)
-        self.unpacked(name, [node for _, node in entries])
+        nodes = [node for _, node in entries]
+        if isinstance(holder.value, deque):
+            self._limit(f"{name}.maxlen", holder)
+            plain = type(holder.value) is deque
+        else:
+            plain = type(holder.value) is list
+        self.unpacked(name if plain else f"{self.source.const(_elements_of, 'elements_of')}({name})", nodes, name)
 
     def _members(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)
@@ -153,6 +185,8 @@ class ObjectGuards:
 
     def _items(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)
+        if isinstance(holder.value, defaultdict):
+            self._limit(f"{name}.default_factory", holder)
         keys = [key for key, _ in entries]
         if not any(isinstance(key, TensorAt | TupleAt) for key in keys):
             same = self.source.const(_same_keys, "same_keys")
@@ -210,7 +244,13 @@ def _is_function(value: Any) -> bool:
 
 def _same_keys(mapping: Any, keys: tuple[Any, ...]) -> bool:
     """Whether a dict has these keys, in this order."""
-    return tuple(dict.keys(mapping)) == keys
+    found = tuple(dict.keys(mapping))
+    return found == keys and all(type(a) is type(b) for a, b in zip(found, keys, strict=True))
+
+
+def _elements_of(holder: Any) -> list[Any]:
+    """The elements themselves, below what a subclass makes of it."""
+    return list((deque if isinstance(holder, deque) else list).__iter__(holder))
 
 
 def _items_of(mapping: Any) -> list[Any]:

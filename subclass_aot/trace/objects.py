@@ -110,7 +110,7 @@ class Table:
         if self.kind == "elements":
             return list(enumerate(_base_of(holder).__iter__(holder)))
         if self.kind == "members":
-            return list(enumerate(holder))
+            return list(enumerate(set.__iter__(holder)))
         if self.kind == "slots":
             return [(name, getattr(holder, name)) for name in self.only or () if hasattr(holder, name)]
         if self.kind == "cells":
@@ -189,6 +189,13 @@ class Table:
         if self.kind in ("cells", "globals"):
             return f"::{key}"
         return f"[{key!r}]" if not isinstance(key, torch.Tensor) else "[a tensor]"
+
+
+def limit_of(value: Any) -> Any:
+    """What a container has beside its contents: a `defaultdict`'s factory, a `deque`'s greatest length."""
+    if isinstance(value, defaultdict):
+        return value.default_factory
+    return value.maxlen if isinstance(value, deque) else None
 
 
 def dict_methods(mapping: Any) -> Any:
@@ -391,7 +398,10 @@ class Objects:
                     key_node = self._node(key, f"a key of {holder.path}", position, (), holder.pinned)
                 if table.kind == "members" and isinstance(value, torch.Tensor):
                     raise PlanError(_IN_SET.format(path=holder.path))
-                entries.append((key_node, self._node(value, path, position, (table, key), holder.pinned)))
+                if table.kind == "globals" and _is_of_another_file(value, holder.value):
+                    entries.append((key_node, ValueAt(value)))  # compared, and not looked into
+                else:
+                    entries.append((key_node, self._node(value, path, position, (table, key), holder.pinned)))
 
     def _only_appended_to(self, parent: int | None, steps: tuple[Any, ...]) -> bool:
         """Whether a list is reached by a name of a function that appends to it and does nothing else."""
@@ -407,17 +417,18 @@ class Objects:
             return self._function_tables(value) if pinned else []
         if type(value) is functools.partial:
             return [Table("partial")]
-        if "__wrapped__" in getattr(value, "__dict__", ()):  # a compiled function stands for what it was made of
-            return [Table("attributes", ("__wrapped__",))]
         if isinstance(value, _SEALED):
             return []
-        return object_tables(value)
+        return object_tables(value) or ([Table("attributes", ("__wrapped__",))] if stands_for_another(value) else [])
 
     def _function_tables(self, function: types.FunctionType) -> list[Table]:
         """A closure, and the globals that a function of the user's file names."""
         found = [Table("cells")] if function.__closure__ else []
+        if not _is_library(function):
+            found.append(Table("attributes", but=_OF_FUNCTIONS))
         if function.__module__ == self._module_name and not _is_library(function):
-            names = tuple(n for n in _names_in(function.__code__) if _is_state(function.__globals__.get(n), function))
+            there, stored = function.__globals__, set(_stored_globals(function.__code__))
+            names = tuple(n for n in _names_in(function.__code__) if n in stored or n in there and _is_state(there[n]))
             if names:
                 found.append(Table("globals", names))
         return found
@@ -443,6 +454,14 @@ def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
         return cls(parts)
 
 
+def stands_for_another(value: Any) -> bool:
+    """Whether it is a compiled function, or another of a library's, and what it was made of is all there is to it.
+
+    An object of a user's class that decorates a function has attributes beside it.
+    """
+    return "__wrapped__" in getattr(value, "__dict__", ()) and not is_data(type(value))
+
+
 def _holds_tensor(node: Any) -> bool:
     return isinstance(node, TensorAt) or isinstance(node, TupleAt) and any(map(_holds_tensor, node.parts))
 
@@ -452,7 +471,7 @@ def parts_of(fn: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(fn, types.MethodType):
         yield "self", fn.__self__
         yield fn.__name__, fn.__func__
-    elif isinstance(fn, types.FunctionType | functools.partial) or "__wrapped__" in getattr(fn, "__dict__", ()):
+    elif isinstance(fn, types.FunctionType | functools.partial) or stands_for_another(fn):
         yield "fn", fn
     elif not isinstance(fn, types.BuiltinFunctionType | type):
         yield "self", fn
@@ -576,11 +595,23 @@ def _names_in(code: types.CodeType) -> Iterable[str]:
     return names
 
 
-def _is_state(value: Any, function: types.FunctionType) -> bool:
-    """Whether a global may change what a function computes."""
-    if isinstance(value, types.FunctionType):
-        return value.__module__ == function.__module__
-    return value is not None and not isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType))
+def _stored_globals(code: types.CodeType) -> Iterator[str]:
+    """The globals that a function, or one inside it, assigns or deletes; they need not be there before."""
+    for step in dis.get_instructions(code):
+        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            yield step.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _stored_globals(constant)
+
+
+def _is_state(value: Any) -> bool:
+    """Whether a global may change what a function computes: modules of Python stay what they are."""
+    return not isinstance(value, types.ModuleType)
+
+
+def _is_of_another_file(value: Any, function: types.FunctionType) -> bool:
+    return isinstance(value, types.FunctionType) and value.__module__ != function.__module__
 
 
 def _is_library(function: types.FunctionType) -> bool:
@@ -588,6 +619,7 @@ def _is_library(function: types.FunctionType) -> bool:
 
 
 _tables_of: weakref.WeakKeyDictionary[type, tuple[Table, ...]] = weakref.WeakKeyDictionary()
+_OF_FUNCTIONS = frozenset({"__wrapped__"})  # what `functools.wraps` notes is in the closure, too
 _HEAP_TYPE = 1 << 9  # in `__flags__`: a class that was made by a class statement
 _CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
 _ATOMS = frozenset({int, float, bool, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.layout,
