@@ -166,7 +166,10 @@ class _GuardWriter:
         if value is None or isinstance(value, bool):
             self.refuse_if(f"{name} is not {value!r}")
             return
-        kept = copy.deepcopy(value) if type(value).__hash__ is None else value
+        try:
+            kept = copy.deepcopy(value) if type(value).__hash__ is None else value
+        except Exception:  # it cannot be copied
+            kept = value
         if not _same_constant(value, kept):
             kept = value
         hint = name if name.isidentifier() else "constant_" + name
@@ -469,7 +472,9 @@ def _same_constant(a: Any, b: Any) -> bool:
     if isinstance(a, set | frozenset):
         return a == b and Counter(map(type, a)) == Counter(map(type, b))
     if hasattr(a, "tobytes") and hasattr(a, "dtype"):  # an array of numpy
-        return a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes()
+        return bool(
+            a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes()
+        )
     if isinstance(a, float):
         return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
     try:

@@ -157,6 +157,14 @@ class ObjectGuards:
     def _members(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)
         self.constant(name, holder.value)
+        objects = [node for _, node in entries if isinstance(node, ObjectAt)]
+        if objects:
+            ids = frozenset(map(id, set.__iter__(holder.value)))
+            self.refuse_if(f"frozenset(map(id, {name})) != {self.source.const(ids, 'ids')}")
+            for node in objects:
+                value = self.arguments.objects.holders[node.position].value
+                if node.position not in self._locals:
+                    self.holder(self.source.const(value, "member"), node.position)
 
     def _attributes(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         local = self.source.fresh(f"{name}_attributes")
@@ -239,7 +247,7 @@ def _node(key: Any) -> Node:
 
 
 def _is_function(value: Any) -> bool:
-    return hasattr(value, "__globals__")
+    return isinstance(value, types.FunctionType)
 
 
 def _same_keys(mapping: Any, keys: tuple[Any, ...]) -> bool:

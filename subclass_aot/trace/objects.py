@@ -250,6 +250,7 @@ class Objects:
         holders: The objects.
         tensors: The tensors, each with its path and whether only pinned objects lead there.
         modules: Modules that were found, with their paths.
+        buffers: Arrays of numpy and the like, with their paths and what they hold.
     """
 
     def __init__(
@@ -259,6 +260,7 @@ class Objects:
         self.holders: list[Holder] = []
         self.tensors: list[tuple[torch.Tensor, str, bool]] = []
         self.modules: list[tuple[str, torch.nn.Module]] = []
+        self.buffers: list[tuple[str, Any, bytes]] = []
         self._whole_modules = whole_modules
         self._position: dict[int, int] = {}
         self._later: deque[int] = deque()
@@ -318,6 +320,8 @@ class Objects:
             return ObjectAt(known)
         tables = self._tables(value, pinned)
         if not tables:
+            if getattr(kind, "__hash__", None) is None and (content := bytes_of(value)) is not None:
+                self.buffers.append((path, value, content))
             return ValueAt(value)
         if len(self.holders) >= LIMIT:
             raise PlanError(_TOO_MANY.format(path=self.holders[0].path, limit=LIMIT))
@@ -414,7 +418,7 @@ class Objects:
             found = [Table("attributes", but=BOOKKEEPING), *(Table(n) for n in HOOKS if value.__dict__.get(n))]
             return found + [Table(name) for name in MODULE_TABLES] if self._whole_modules else found
         if isinstance(value, types.FunctionType):
-            return self._function_tables(value) if pinned else []
+            return self._function_tables(value) if pinned or not _is_library(value) else []
         if type(value) is functools.partial:
             return [Table("partial")]
         if isinstance(value, _SEALED):
@@ -452,6 +456,15 @@ def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
         return tuple.__new__(cls, parts)
     except TypeError:  # what C functions return, such as the pair of values and indices
         return cls(parts)
+
+
+def bytes_of(value: Any) -> bytes | None:
+    """What an array holds that is no tensor; None if it is none."""
+    try:
+        with memoryview(value) as view:
+            return view.tobytes()
+    except (TypeError, ValueError, BufferError, NotImplementedError):
+        return None
 
 
 def stands_for_another(value: Any) -> bool:

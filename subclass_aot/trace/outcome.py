@@ -29,6 +29,7 @@ from subclass_aot.trace.objects import (
     Objects,
     Pinned,
     Table,
+    bytes_of,
     can_be_made,
     limit_of,
     object_tables,
@@ -50,6 +51,10 @@ _NO_PICTURE = """{path}: an object of class {kind} holds tensors, and how to mak
 _PASSED_TWICE = """{path}: this list or dict is passed twice, and the function changes {changed}.
   While it is traced, lists and dicts among the arguments are copies, one for each place.
   Instead: pass it once, or keep it in an attribute of an object."""
+
+_ARRAY_WRITTEN = """{path}: the function writes into an object of class {kind}, which is no tensor.
+  Later calls would not write into it.
+  Instead: make it a tensor, as in torch.from_numpy(array), or write into it outside the compiled function."""
 
 _IN_ITSELF = """{path}: a {kind} holds itself, and such a structure cannot be made again.
   Instead: return its parts."""
@@ -208,9 +213,12 @@ def read_outcome(
         twice: Where lists and dicts stand among the arguments that are reached a second time, by their ids.
 
     Raises:
-        MutationError: A parameter was exchanged.
+        MutationError: A parameter was exchanged, or an array that is no tensor was written.
         TraceError: An object that holds tensors cannot be made again.
     """
+    for path, value, content in seen.buffers:
+        if bytes_of(value) != content:
+            raise MutationError(_ARRAY_WRITTEN.format(path=path, kind=type(value).__name__))
     reader = _Reader(seen, existed)
     recipe = reader.recipe(result, "the result")
     count = len(reader.leaves)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import array
 import collections
 import copy
 import functools
@@ -606,6 +607,77 @@ def test_globals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert GLOBAL_MODEL.weight.grad is not None
     monkeypatch.setitem(uses_globals.__globals__, "GLOBAL_SCALE", 3.0)
     assert torch.equal(compiled(ones(1, 2)), uses_globals(ones(1, 2)))
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_what_a_function_among_the_arguments_closes_over(held: bool) -> None:
+    scale, kept = [2.0], []
+
+    def given(x: Any) -> Any:
+        kept.append(x * 2)
+        return x * scale[0] * len(kept)
+
+    def program(x: Any, holder: Any) -> Any:
+        return (holder.fn if held else holder)(x)
+
+    compiled = aot_compile(program)
+    holder = types.SimpleNamespace(fn=given) if held else given
+    for i in range(3):
+        scale[0] = float(i)
+        assert compiled(ones(2), holder).tolist() == [i * (i + 1)] * 2
+        assert kept[i].tolist() == [2, 2]
+
+
+def test_objects_in_a_set() -> None:
+    class Member:
+        scale = 1.0
+
+    one = Member()
+    one.scale = 2.0
+    compiled = aot_compile(lambda x, members: x * sum(m.scale for m in members))
+    assert compiled(ones(2), {one}).tolist() == [2, 2]
+    one.scale = 3.0
+    assert compiled(ones(2), {one}).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("make", [lambda: bytearray(b"ab"), lambda: array.array("i", [1])])
+def test_arrays_that_are_no_tensors(make: Callable[[], Any]) -> None:
+    """They are read, and not written."""
+    holder = types.SimpleNamespace(values=make())
+    compiled = aot_compile(lambda x, h: x * h.values[0])
+    for value in (3, 4):
+        holder.values[0] = value
+        assert compiled(ones(2), holder).tolist() == [value, value]
+    with pytest.raises(MutationError, match=r"args\[1\].values: the function writes into an object of class"):
+        aot_compile(lambda x, h: h.values.append(1))(ones(2), holder)
+
+
+def test_a_dict_whose_attributes_are_its_items() -> None:
+    class Items(dict):  # type: ignore[type-arg]
+        def __missing__(self, key: str) -> Any:
+            self[key] = torch.zeros(2)
+            return self[key]
+
+        def __getattr__(self, key: str) -> Any:
+            return self[key]
+
+    def program(x: Any, items: Any) -> Any:
+        items["sum"] = items.sum + x
+        return items.sum * 2
+
+    compiled, items = aot_compile(program), Items()
+    for i in range(1, 4):
+        assert compiled(ones(2), items).tolist() == [2 * i, 2 * i]
+    assert list(items) == ["sum"]
+
+
+def test_a_tensor_that_is_held_and_whose_history_is_used_up() -> None:
+    """As an object holds the last loss. Nothing is computed from it, so nothing goes through its history."""
+    weight = ones(2).requires_grad_()
+    holder = types.SimpleNamespace(last=(weight * weight).sum())
+    holder.last.backward()
+    aot_compile(lambda w, h: (w * 2).sum())(weight, holder).backward()
+    assert weight.grad is not None and weight.grad.tolist() == [4, 4]
 
 
 ACTIVATION: Any = torch.sin
