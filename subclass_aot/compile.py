@@ -27,6 +27,7 @@ from subclass_aot.trace import (
     JointSignature,
     is_tracing,
     one_at_a_time,
+    passed_twice,
     trace_arguments,
 )
 
@@ -104,6 +105,7 @@ class Specialization:
         places: The sizes of the inputs that are symbols.
         facts: Everything the signature depends on, in words.
         reason: Why it was compiled.
+        told_apart: Whether no list or dict among the arguments is reached a second time; None where that is the same.
     """
 
     guard: Guard
@@ -115,6 +117,7 @@ class Specialization:
     places: dict[str, str]
     facts: dict[str, str]
     reason: str
+    told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None
 
 
 class CompiledFunction:
@@ -165,7 +168,7 @@ class CompiledFunction:
         leaves, treespec = self._flatten(args, kwargs)
         for position, specialization in enumerate(self._specializations):
             read = specialization.guard(leaves, treespec)
-            if read is not None:
+            if read is not None and (specialization.told_apart is None or specialization.told_apart(args, kwargs)):
                 if position:
                     self._put_first(specialization)
                 break
@@ -215,7 +218,7 @@ class CompiledFunction:
         with one_at_a_time:
             for specialization in self._specializations:
                 read = specialization.guard(leaves, treespec)
-                if read is not None:
+                if read is not None and (specialization.told_apart is None or specialization.told_apart(args, kwargs)):
                     return specialization, read
             try:
                 specialization = self._specialize(self._arguments(args, kwargs))
@@ -290,8 +293,18 @@ class CompiledFunction:
         reason = self._reason(arguments, facts)
         places = runtime.symbolic_places(trace.signature)
         return Specialization(
-            guard, entry.call, finish, entry, graphs, trace.signature, places, facts(places), reason
-        )
+            guard, entry.call, finish, entry, graphs, trace.signature, places, facts(places), reason,
+            self._told_apart(arguments, trace.signature),
+        )  # fmt: skip
+
+    def _told_apart(
+        self, arguments: Arguments, signature: JointSignature
+    ) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | None:
+        """What a call must be asked whose function changes lists or dicts, which traces see as copies."""
+        if arguments.passed_twice or not any(c.table.kind in ("elements", "items") for c in signature.outcome.changes):
+            return None
+        fn = self.fn if arguments.holds_lists() else None
+        return lambda args, kwargs: not passed_twice(fn, args, kwargs)
 
     def _reason(self, arguments: Arguments, facts: Callable[[Mapping[str, str]], dict[str, str]]) -> str:
         """Why no entry fitted: what differs from the one that is nearest."""

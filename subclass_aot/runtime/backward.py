@@ -101,7 +101,7 @@ def _hand_over(
 
     def write_other(signature: JointSignature, graphs: Graphs, backward: BoxedFunction) -> Callable[..., Any]:
         """The backward for other tangents, after the same forward."""
-        return write_backward(Convention(signature, graphs, convention.keeps_inputs), backward)
+        return write_backward(Convention(signature, graphs, convention.keeps_inputs, convention.wanted), backward)
 
     wrong = [_wrong(source, n, *kind, numbers) for n, kind in zip(names, convention.signature.tangents, strict=True)]
     if len(names) > 1:  # autograd does not go backward for nothing at all

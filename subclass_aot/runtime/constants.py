@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 
@@ -17,6 +18,12 @@ def same_constant(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(same_constant, a, b))
+    if isinstance(a, set | frozenset):
+        return a == b and Counter(map(type, a)) == Counter(map(type, b))
+    if hasattr(a, "tobytes") and hasattr(a, "dtype"):  # an array of numpy
+        return bool(
+            a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes()
+        )
     if isinstance(a, float):
         return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
     try:

@@ -24,6 +24,7 @@ class Convention:
         signature: The signature.
         graphs: Its graphs.
         keeps_inputs: Whether autograd is led to the inputs as well, for second derivatives.
+        wanted: What `wanted` is, where another backward of the same forward has said so.
 
     Attributes:
         made: The values that forward makes: new values of inputs, results, and what several results are views of.
@@ -38,7 +39,9 @@ class Convention:
         without_gradient: How many parameters of forward get no gradient.
     """
 
-    def __init__(self, signature: JointSignature, graphs: Graphs, keeps_inputs: bool) -> None:
+    def __init__(
+        self, signature: JointSignature, graphs: Graphs, keeps_inputs: bool, wanted: list[int] | None = None
+    ) -> None:
         self.signature = signature
         self.graphs = graphs
         self.keeps_inputs = keeps_inputs
@@ -49,7 +52,11 @@ class Convention:
         returned = [p.position for o in signature.outputs if isinstance(o, ComputedNumbers) for p in o.parts
                     if isinstance(p, Computed)]  # fmt: skip
         self.positions = sorted({*signature.numbers.values(), *returned})
-        self.wanted = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
+        asking = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
+        # Autograd goes through the history of every input that it is given, even where nothing comes from here. Some
+        # histories are used up, such as that of the last loss, which an object holds.
+        with_gradient = [i for i in asking if signature.gradients[i] is not None]
+        self.wanted = with_gradient or asking if wanted is None else wanted
         self.counts = bool(signature.counted or signature.written_leaves or signature.reshaped)
         self.structure = self._structure_of_gradients()
         self.checked = self._wrappers_to_check()

@@ -76,7 +76,7 @@ class _Writer:
         """What stands at a key of a table."""
         k = self.constant(key)
         if table.kind == "elements":
-            return f"{holder}[{k}]"
+            return f"{self.source.const(_element, 'element')}({holder}, {k})"
         if table.kind == "members":
             return f"list({holder})[{k}]"
         if table.kind == "slots" or table.kind == "partial":
@@ -149,6 +149,8 @@ class _Writer:
             return f"{cls}({self.source.const(new.like, 'factory')})"
         if new.cls is deque:
             return f"{cls}(maxlen={new.like})"
+        if issubclass(new.cls, defaultdict | deque):
+            return f"{self.source.const(functools.partial(_empty, new.cls, new.like), 'empty')}()"
         base = next(b for b in _BASES if issubclass(new.cls, b))
         return f"{self.source.const(base.__new__, 'new')}({cls})"
 
@@ -157,14 +159,18 @@ class _Writer:
         if table.kind == "grad":
             self.source.line(f"{name}.grad = {entries[0][1]}")
         elif table.kind in ("elements", "members"):
-            method = "extend" if table.kind == "elements" else "update"
-            self.source.line(f"{name}.{method}([{', '.join(v for _, v in entries)}])")
+            self.add(name, table, entries)
         elif table.kind == "slots":
             put = self.source.const(object.__setattr__, "put")
             for key, value in entries:
                 self.source.line(f"{put}({name}, {key}, {value})")
         else:
             self.update(name, table, entries)
+
+    def add(self, name: str, table: Table, entries: Sequence[tuple[str, str]]) -> None:
+        """Appends what puts more into a sequence or a set."""
+        put = self.source.const(*((_extend, "extend") if table.kind == "elements" else (set.update, "update")))
+        self.source.line(f"{put}({name}, [{', '.join(v for _, v in entries)}])")
 
     def update(self, name: str, table: Table, entries: Sequence[tuple[str, str]]) -> None:
         if table.kind == "items":
@@ -177,12 +183,11 @@ class _Writer:
     def change(self, change: Change, name: str, assigned: list[tuple[str, str]], removed: list[str]) -> None:
         """Appends what changes one table of an object of the call."""
         table = change.table
-        values = ", ".join(value for _, value in assigned)
         if table.kind in ("elements", "members"):
             if not change.appended:
-                self.source.line(f"{name}.clear()")
+                self.source.line(f"{self.source.const(_clear, 'clear')}({name})")
             if assigned:
-                self.source.line(f"{name}.{'extend' if table.kind == 'elements' else 'update'}([{values}])")
+                self.add(name, table, assigned)
             return
         for key in removed:
             if table.kind == "slots":
@@ -208,3 +213,30 @@ def _set_item(holder: Any, key: Any, value: Any) -> None:
 
 def _delete_item(holder: Any, key: Any) -> None:
     (OrderedDict if isinstance(holder, OrderedDict) else dict).__delitem__(holder, key)
+
+
+def _sequence(holder: Any) -> Any:
+    """The class whose methods act on the elements themselves, below what a subclass makes of it."""
+    return deque if isinstance(holder, deque) else list
+
+
+def _element(holder: Any, position: int) -> Any:
+    return _sequence(holder).__getitem__(holder, position)
+
+
+def _extend(holder: Any, values: list[Any]) -> None:
+    _sequence(holder).extend(holder, values)
+
+
+def _clear(holder: Any) -> None:
+    (set if isinstance(holder, set) else _sequence(holder)).clear(holder)
+
+
+def _empty(cls: Any, like: Any) -> Any:
+    """A `defaultdict` or `deque` of a user's class, made without the constructor of that class."""
+    found = cls.__new__(cls)
+    if isinstance(found, deque):
+        deque.__init__(found, (), like)
+    else:
+        found.default_factory = like
+    return found

@@ -120,7 +120,6 @@ class _GuardWriter:
         self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
         objects = self.objects = self.object_guards()
         objects.leaves()
-        objects.distinct()
         everything = set(range(len(self.arguments.values) + len(self.arguments.views)))
         kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
         held = any(h.pinned for h in self.arguments.objects.holders)
@@ -133,6 +132,7 @@ class _GuardWriter:
         if not _native.ONE_CALL_PAYS or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
             objects.pinned()
         self.tensors(rest)
+        objects.told_apart()
         self.outer = [self.by_value[i] for i in sorted(everything)]
         self.inner = [leaf for i in sorted(everything) for leaf in self.leaves_of[i]]
         self.specs()
@@ -166,7 +166,10 @@ class _GuardWriter:
         if value is None or isinstance(value, bool):
             self.refuse_if(f"{name} is not {value!r}")
             return
-        kept = copy.deepcopy(value) if type(value).__hash__ is None else value
+        try:
+            kept = copy.deepcopy(value) if type(value).__hash__ is None else value
+        except Exception:  # it cannot be copied
+            kept = value
         if not same_constant(value, kept):
             kept = value
         hint = name if name.isidentifier() else "constant_" + name
@@ -191,6 +194,7 @@ class _GuardWriter:
         self.modules()
         self.objects.pinned()
         self.tensors(positions)
+        self.objects.told_apart()
         of_objects, self.objects = self.objects.tables, outer
         order, value_of = sorted(positions), dict(self.checked)
         leaves = [leaf for i in order for leaf in self.leaves_of[i]]

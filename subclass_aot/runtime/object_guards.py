@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,7 @@ from subclass_aot.trace import (
     TensorAt,
     TupleAt,
     ValueAt,
+    limit_of,
     sized,
 )
 
@@ -59,13 +61,6 @@ class ObjectGuards:
             if where is not None:
                 self.node(f"leaves[{where}]", node)
 
-    def distinct(self) -> None:
-        """Objects that are written were several in the call that was traced, and must be so again."""
-        names = [n for i, n in self._locals.items() if not self.arguments.objects.holders[i].pinned]
-        if self.written and len(names) > 1:
-            ids = self.source.const(id, "id")
-            self.refuse_if(f"len({{{', '.join(f'{ids}({n})' for n in names)}}}) != {len(names)}")
-
     def pinned(self) -> None:
         """What the function itself holds, and the attributes of modules."""
         objects = self.arguments.objects
@@ -78,6 +73,18 @@ class ObjectGuards:
             assert position is not None
             if position not in self._locals:
                 self.holder(self.source.const(module, path.replace(".", "_")), position)
+
+    def told_apart(self) -> None:
+        """Objects that were two are two: what is put into one is not seen in the other."""
+        groups: dict[type, list[str]] = {}
+        for position, name in self._locals.items():
+            value = self.arguments.objects.holders[position].value
+            if not isinstance(value, torch.Tensor | torch.nn.Module) and not _is_function(value):
+                groups.setdefault(type(value), []).append(name)
+        for names in groups.values():
+            different = dict.fromkeys(names)
+            if len(different) > 1:
+                self.refuse_if(f"len({{{', '.join(f'id({n})' for n in different)}}}) != {len(different)}")
 
     def attributes(self, name: str, holder: Holder) -> None:
         """What a program put on the tensor in a local."""
@@ -115,6 +122,8 @@ class ObjectGuards:
                 self.holder(self.source.const(holder.value, holder.path), node.position)
         elif holder.is_bare and holder.path not in self.written:
             self.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
+            if node.position not in self._locals:
+                self.holder(self.source.const(holder.value, holder.path), node.position)
         elif node.position in self._locals:
             self.refuse_if(f"{name} is not {self._locals[node.position]}")
         else:
@@ -141,24 +150,50 @@ class ObjectGuards:
         self.refuse_if(f"not {self.source.const(_same_contents, 'same_contents')}({name}, {keys}, {values})")
         return True
 
-    def unpacked(self, name: str, nodes: list[Node]) -> None:
+    def _limit(self, name: str, holder: Holder) -> None:
+        """Compares what a container has beside its contents."""
+        limit = limit_of(holder.value)
+        different = f"is not {self.source.const(limit, 'factory')}" if callable(limit) else f"!= {limit}"
+        self.refuse_if(f"{name} {different}")
+
+    def unpacked(self, name: str, nodes: list[Node], hint: str | None = None) -> None:
         """Compares a sequence of as many elements."""
+        hint = hint or name
+        if hint != name:
+            local = self.source.fresh(f"{hint}_elements")
+            self.source.line(f"{local} = {name}")
+            name = local
         self.refuse_if(f"len({name}) != {len(nodes)}")
         if not nodes:
             return
-        names = [self.source.fresh(f"{name}_{i}") for i in range(len(nodes))]
+        names = [self.source.fresh(f"{hint}_{i}") for i in range(len(nodes))]
         self.source.line(f"({', '.join(names)},) = {name}")
         for part, node in zip(names, nodes, strict=True):
             self.node(part, node)
 
     def _elements(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)
-        if not self.all_at_once(name, entries):
-            self.unpacked(name, [node for _, node in entries])
+        if isinstance(holder.value, deque):
+            self._limit(f"{name}.maxlen", holder)
+            plain = type(holder.value) is deque
+        else:
+            plain = type(holder.value) is list
+        if self.all_at_once(name, entries):
+            return
+        nodes = [node for _, node in entries]
+        self.unpacked(name if plain else f"{self.source.const(_elements_of, 'elements_of')}({name})", nodes, name)
 
     def _members(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)
         self.constant(name, holder.value)
+        objects = [node for _, node in entries if isinstance(node, ObjectAt)]
+        if objects:
+            ids = frozenset(map(id, set.__iter__(holder.value)))
+            self.refuse_if(f"frozenset(map(id, {name})) != {self.source.const(ids, 'ids')}")
+            for node in objects:
+                value = self.arguments.objects.holders[node.position].value
+                if node.position not in self._locals:
+                    self.holder(self.source.const(value, "member"), node.position)
 
     def _attributes(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         local = self.source.fresh(f"{name}_attributes")
@@ -187,6 +222,8 @@ class ObjectGuards:
 
     def _items(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)
+        if isinstance(holder.value, defaultdict):
+            self._limit(f"{name}.default_factory", holder)
         if self.all_at_once(name, entries):
             return
         keys = [key for key, _ in entries]
@@ -241,7 +278,7 @@ def _node(key: Any) -> Node:
 
 
 def _is_function(value: Any) -> bool:
-    return hasattr(value, "__globals__")
+    return isinstance(value, types.FunctionType)
 
 
 def _same_contents(container: Any, keys: tuple[Any, ...], values: tuple[Any, ...]) -> bool:
@@ -249,13 +286,19 @@ def _same_contents(container: Any, keys: tuple[Any, ...], values: tuple[Any, ...
     if len(container) != len(values):
         return False
     if not isinstance(container, dict):
-        return all(map(same_constant, container, values))
-    return tuple(dict.keys(container)) == keys and all(map(same_constant, dict.values(container), values))
+        return all(map(same_constant, _elements_of(container), values))
+    return _same_keys(container, keys) and all(map(same_constant, dict.values(container), values))
 
 
 def _same_keys(mapping: Any, keys: tuple[Any, ...]) -> bool:
     """Whether a dict has these keys, in this order."""
-    return tuple(dict.keys(mapping)) == keys
+    found = tuple(dict.keys(mapping))
+    return found == keys and all(type(a) is type(b) for a, b in zip(found, keys, strict=True))
+
+
+def _elements_of(holder: Any) -> list[Any]:
+    """The elements themselves, below what a subclass makes of it."""
+    return list((deque if isinstance(holder, deque) else list).__iter__(holder))
 
 
 def _items_of(mapping: Any) -> list[Any]:

@@ -8,6 +8,7 @@ from subclass_aot.trace.arguments import HeldPlace as HeldPlace
 from subclass_aot.trace.arguments import ModulePlace as ModulePlace
 from subclass_aot.trace.arguments import flatten as flatten
 from subclass_aot.trace.arguments import history_owner as history_owner
+from subclass_aot.trace.arguments import passed_twice as passed_twice
 from subclass_aot.trace.dynamic import DynamicSizes as DynamicSizes
 from subclass_aot.trace.dynamic import mark_dynamic as mark_dynamic
 from subclass_aot.trace.dynamic import marked_sizes as marked_sizes
@@ -29,6 +30,7 @@ from subclass_aot.trace.objects import Table as Table
 from subclass_aot.trace.objects import TensorAt as TensorAt
 from subclass_aot.trace.objects import TupleAt as TupleAt
 from subclass_aot.trace.objects import ValueAt as ValueAt
+from subclass_aot.trace.objects import limit_of as limit_of
 from subclass_aot.trace.objects import make_tuple as make_tuple
 from subclass_aot.trace.objects import sized as sized
 from subclass_aot.trace.outcome import Change as Change

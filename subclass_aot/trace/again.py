@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot.trace.arguments import Arguments
-from subclass_aot.trace.outcome import read_outcome
+from subclass_aot.trace.outcome import Existed, read_outcome
 
 AUTOCAST_DEVICES = ("cpu",) + (
     (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]
@@ -48,7 +48,8 @@ class Again:
         with self.arguments.replaced(list(values)) as call, self._modes():
             args, kwargs = call
             seen = self.arguments.seen(call, values)
-            return read_outcome(seen, self.fn(*args, **kwargs))[0]
+            with Existed() as existed:
+                return read_outcome(seen, self.fn(*args, **kwargs), existed)[0]
 
     @contextmanager
     def _modes(self) -> Iterator[None]:

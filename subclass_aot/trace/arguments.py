@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import optree
@@ -80,7 +80,7 @@ class Arguments:
         roots: Where these begin: the position of a leaf, or None for what the function itself brings, with the node.
         held: What the function itself brings, by name.
         with_grad: Whether the `.grad` of each tensor belongs to the call, too.
-        passed_twice: Where a list or dict stands that stands among the arguments a second time; None if there is none.
+        passed_twice: Lists and dicts among the arguments that are reached a second time: where, by their ids.
         views: Tensors that stand for views of one of `values`. See Note [Views of one tensor].
     """
 
@@ -94,7 +94,7 @@ class Arguments:
     roots: tuple[tuple[int | None, Node], ...]
     held: tuple[tuple[str, Any], ...]
     with_grad: bool = False
-    passed_twice: str | None = None
+    passed_twice: Mapping[int, str] = field(default_factory=dict)
     views: tuple[torch.Tensor, ...] = ()
 
     @staticmethod
@@ -142,8 +142,12 @@ class Arguments:
         values, value_at = _once(tensors)
         return Arguments(
             treespec, leaves, tuple(places), values, value_at, tuple(modules), objects, tuple(roots), held, with_grad,
-            _passed_twice((args, kwargs)),
+            _passed_twice((args, kwargs), objects),
         )  # fmt: skip
+
+    def holds_lists(self) -> bool:
+        """Whether objects hold lists or dicts, which may be arguments, too."""
+        return any(type(holder.value) in (list, dict) for holder in self.objects.holders)
 
     def with_views(self, paths: Collection[str]) -> Arguments:
         """The same call, where the tensors at `paths` are views, and what they are views of is among the values."""
@@ -263,22 +267,37 @@ def flatten(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     return optree.tree_flatten(tree, none_is_leaf=True, namespace=NAMESPACE)
 
 
-def _passed_twice(call: tuple[tuple[Any, ...], dict[str, Any]]) -> str | None:
-    """Where a list or dict stands that stands a second time among what optree takes apart."""
+def passed_twice(fn: Callable[..., Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[int, str]:
+    """Lists and dicts among the arguments of a call that are reached a second time: where, by their ids.
+
+    Args:
+        fn: What is called, if it or objects may hold them, too.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+    """
+    if all(isinstance(x, torch.Tensor) for x in (*args, *kwargs.values())):
+        return {}
+    return _passed_twice((args, kwargs), Objects()) if fn is None else Arguments.of(fn, args, kwargs).passed_twice
+
+
+def _passed_twice(call: tuple[tuple[Any, ...], dict[str, Any]], objects: Objects) -> dict[int, str]:
+    """Lists and dicts that stand a second time among what optree takes apart, or that an object holds, too."""
+    whole = set(map(id, flatten(call)[0]))  # lists and dicts of a user's class are not copied
     seen: set[int] = set()
+    found: dict[int, str] = {}
     todo = [(x, name) for x, name in zip(call, ("args", "kwargs"), strict=True) if x]
     while todo:
         container, path = todo.pop()
         items = container.items() if isinstance(container, dict) else enumerate(container)
         for key, x in items:
-            if isinstance(x, (list, dict, tuple)):
+            if isinstance(x, (list, dict, tuple)) and id(x) not in whole:
                 where = f"{path}[{key!r}]"
-                if id(x) in seen and not isinstance(x, tuple):
-                    return where
+                if not isinstance(x, tuple) and (id(x) in seen or objects.position_of(x) is not None):
+                    found[id(x)] = where
                 if id(x) not in seen:
                     todo.append((x, where))
                 seen.add(id(x))
-    return None
+    return found
 
 
 def _new_modules(

@@ -29,7 +29,7 @@ from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.jagged import JaggedAttention
 from subclass_aot.trace.leaks import check_leaks
 from subclass_aot.trace.objects import Objects
-from subclass_aot.trace.outcome import read_outcome
+from subclass_aot.trace.outcome import Existed, read_outcome
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
 from subclass_aot.trace.parallel import parallel_modules_are_refused
 from subclass_aot.trace.recorder import FusedLstm, GradientsAreRead, Recorder
@@ -243,10 +243,11 @@ class _Trace:
     def forward(self, arguments: Arguments, seen: Objects, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Runs the function on traced inputs."""
         before = torch.is_grad_enabled()
-        out = self.fn(*args, **kwargs)
-        self.grad_modes = before, torch.is_grad_enabled()
-        self.draws.refuse_seeds()
-        results, self.outcome = read_outcome(seen, out, arguments.passed_twice)
+        with Existed() as existed:
+            out = self.fn(*args, **kwargs)
+            self.grad_modes = before, torch.is_grad_enabled()
+            self.draws.refuse_seeds()
+            results, self.outcome = read_outcome(seen, out, existed, arguments.passed_twice)
         return results
 
     def read(self, results: list[Any]) -> None:

@@ -122,7 +122,7 @@ class Table:
         if self.kind == "elements":
             return list(enumerate(_base_of(holder).__iter__(holder)))
         if self.kind == "members":
-            return list(enumerate(holder))
+            return list(enumerate(set.__iter__(holder)))
         if self.kind == "slots":
             return [(name, getattr(holder, name)) for name in self.only or () if hasattr(holder, name)]
         if self.kind == "cells":
@@ -203,6 +203,13 @@ class Table:
         return f"[{key!r}]" if not isinstance(key, torch.Tensor) else "[a tensor]"
 
 
+def limit_of(value: Any) -> Any:
+    """What a container has beside its contents: a `defaultdict`'s factory, a `deque`'s greatest length."""
+    if isinstance(value, defaultdict):
+        return value.default_factory
+    return value.maxlen if isinstance(value, deque) else None
+
+
 def dict_methods(mapping: Any) -> Any:
     """The class whose methods act on the dict in `mapping` itself, below what a subclass makes of it."""
     return OrderedDict if isinstance(mapping, OrderedDict) else dict
@@ -257,6 +264,7 @@ class Objects:
         tensors: The tensors, each with its path and whether only pinned objects lead there.
         counted: Which of them stand for numbers.
         modules: Modules that were found, with their paths.
+        buffers: Arrays of numpy and the like, with their paths and what they hold.
     """
 
     def __init__(
@@ -271,6 +279,7 @@ class Objects:
         self.holders: list[Holder] = []
         self.tensors: list[tuple[torch.Tensor, str, bool]] = []
         self.modules: list[tuple[str, torch.nn.Module]] = []
+        self.buffers: list[tuple[str, Any, bytes]] = []
         self._whole_modules = whole_modules
         self._position: dict[int, int] = {}
         self._later: deque[int] = deque()
@@ -334,6 +343,8 @@ class Objects:
             return ObjectAt(known)
         tables = self._tables(value, pinned)
         if not tables:
+            if getattr(kind, "__hash__", None) is None and (content := bytes_of(value)) is not None:
+                self.buffers.append((path, value, content))
             return ValueAt(value)
         if len(self.holders) >= LIMIT:
             raise PlanError(_TOO_MANY.format(path=self.holders[0].path, limit=LIMIT))
@@ -416,7 +427,10 @@ class Objects:
                     key_node = self._node(key, f"a key of {holder.path}", position, (), holder.pinned)
                 if table.kind == "members" and isinstance(value, torch.Tensor):
                     raise PlanError(_IN_SET.format(path=holder.path))
-                entries.append((key_node, self._node(value, path, position, (table, key), holder.pinned)))
+                if table.kind == "globals" and _is_of_another_file(value, holder.value):
+                    entries.append((key_node, ValueAt(value)))  # compared, and not looked into
+                else:
+                    entries.append((key_node, self._node(value, path, position, (table, key), holder.pinned)))
 
     def _only_appended_to(self, parent: int | None, steps: tuple[Any, ...]) -> bool:
         """Whether a list is reached by a name of a function that appends to it and does nothing else."""
@@ -429,20 +443,21 @@ class Objects:
             found = [Table("attributes", but=BOOKKEEPING), *(Table(n) for n in HOOKS if value.__dict__.get(n))]
             return found + [Table(name) for name in MODULE_TABLES] if self._whole_modules else found
         if isinstance(value, types.FunctionType):
-            return self._function_tables(value) if pinned else []
+            return self._function_tables(value) if pinned or not _is_library(value) else []
         if type(value) is functools.partial:
             return [Table("partial")]
-        if "__wrapped__" in getattr(value, "__dict__", ()):  # a compiled function stands for what it was made of
-            return [Table("attributes", ("__wrapped__",))]
         if isinstance(value, _SEALED):
             return []
-        return object_tables(value)
+        return object_tables(value) or ([Table("attributes", ("__wrapped__",))] if stands_for_another(value) else [])
 
     def _function_tables(self, function: types.FunctionType) -> list[Table]:
         """A closure, and the globals that a function of the user's file names."""
         found = [Table("cells")] if function.__closure__ else []
+        if not _is_library(function):
+            found.append(Table("attributes", but=_OF_FUNCTIONS))
         if function.__module__ == self._module_name and not _is_library(function):
-            names = tuple(n for n in _names_in(function.__code__) if _is_state(function.__globals__.get(n), function))
+            there, stored = function.__globals__, set(_stored_globals(function.__code__))
+            names = tuple(n for n in _names_in(function.__code__) if n in stored or n in there and _is_state(there[n]))
             if names:
                 found.append(Table("globals", names))
         return found
@@ -468,6 +483,23 @@ def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
         return cls(parts)
 
 
+def bytes_of(value: Any) -> bytes | None:
+    """What an array holds that is no tensor; None if it is none."""
+    try:
+        with memoryview(value) as view:
+            return view.tobytes()
+    except (TypeError, ValueError, BufferError, NotImplementedError):
+        return None
+
+
+def stands_for_another(value: Any) -> bool:
+    """Whether it is a compiled function, or another of a library's, and what it was made of is all there is to it.
+
+    An object of a user's class that decorates a function has attributes beside it.
+    """
+    return "__wrapped__" in getattr(value, "__dict__", ()) and not is_data(type(value))
+
+
 def _holds_tensor(node: Any) -> bool:
     return isinstance(node, TensorAt | NumberAt) or isinstance(node, TupleAt) and any(map(_holds_tensor, node.parts))
 
@@ -477,7 +509,7 @@ def parts_of(fn: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(fn, types.MethodType):
         yield "self", fn.__self__
         yield fn.__name__, fn.__func__
-    elif isinstance(fn, types.FunctionType | functools.partial) or "__wrapped__" in getattr(fn, "__dict__", ()):
+    elif isinstance(fn, types.FunctionType | functools.partial) or stands_for_another(fn):
         yield "fn", fn
     elif not isinstance(fn, types.BuiltinFunctionType | type):
         yield "self", fn
@@ -601,11 +633,23 @@ def _names_in(code: types.CodeType) -> Iterable[str]:
     return names
 
 
-def _is_state(value: Any, function: types.FunctionType) -> bool:
-    """Whether a global may change what a function computes."""
-    if isinstance(value, types.FunctionType):
-        return value.__module__ == function.__module__
-    return value is not None and not isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType))
+def _stored_globals(code: types.CodeType) -> Iterator[str]:
+    """The globals that a function, or one inside it, assigns or deletes; they need not be there before."""
+    for step in dis.get_instructions(code):
+        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            yield step.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _stored_globals(constant)
+
+
+def _is_state(value: Any) -> bool:
+    """Whether a global may change what a function computes: modules of Python stay what they are."""
+    return not isinstance(value, types.ModuleType)
+
+
+def _is_of_another_file(value: Any, function: types.FunctionType) -> bool:
+    return isinstance(value, types.FunctionType) and value.__module__ != function.__module__
 
 
 def _is_library(function: types.FunctionType) -> bool:
@@ -613,6 +657,7 @@ def _is_library(function: types.FunctionType) -> bool:
 
 
 _tables_of: weakref.WeakKeyDictionary[type, tuple[Table, ...]] = weakref.WeakKeyDictionary()
+_OF_FUNCTIONS = frozenset({"__wrapped__"})  # what `functools.wraps` notes is in the closure, too
 _HEAP_TYPE = 1 << 9  # in `__flags__`: a class that was made by a class statement
 _CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
 _ATOMS = frozenset({int, float, bool, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.layout,

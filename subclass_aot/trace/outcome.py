@@ -10,9 +10,10 @@ that at each call.
 from __future__ import annotations
 
 import functools
+import gc
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,18 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import is_symbolic
-from subclass_aot.trace.objects import HOOKS, Objects, Pinned, Table, can_be_made, object_tables, same_contents
+from subclass_aot.trace.objects import (
+    HOOKS,
+    Holder,
+    Objects,
+    Pinned,
+    Table,
+    bytes_of,
+    can_be_made,
+    limit_of,
+    object_tables,
+    same_contents,
+)
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.
   Optimizers, and whoever holds the parameter, would go on with the one that was there before.
@@ -39,6 +51,10 @@ _NO_PICTURE = """{path}: an object of class {kind} holds tensors, and how to mak
 _PASSED_TWICE = """{path}: this list or dict is passed twice, and the function changes {changed}.
   While it is traced, lists and dicts among the arguments are copies, one for each place.
   Instead: pass it once, or keep it in an attribute of an object."""
+
+_ARRAY_WRITTEN = """{path}: the function writes into an object of class {kind}, which is no tensor.
+  Later calls would not write into it.
+  Instead: make it a tensor, as in torch.from_numpy(array), or write into it outside the compiled function."""
 
 _IN_ITSELF = """{path}: a {kind} holds itself, and such a structure cannot be made again.
   Instead: return its parts."""
@@ -163,32 +179,68 @@ class Outcome:
         return not self.objects
 
 
-def read_outcome(seen: Objects, result: Any, twice: str | None = None) -> tuple[list[Any], Outcome]:
+class Existed:
+    """Which objects are older than a block. They are kept alive in it, since a new one might get the id of another that
+    is gone.
+    """
+
+    def __init__(self) -> None:
+        self._objects: list[Any] = []
+        self._ids: set[int] | None = None
+
+    def __enter__(self) -> Existed:
+        self._objects = gc.get_objects()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._objects, self._ids = [], None
+
+    def __contains__(self, value: Any) -> bool:
+        if self._ids is None:
+            self._ids = set(map(id, self._objects))
+        return id(value) in self._ids
+
+
+def read_outcome(
+    seen: Objects, result: Any, existed: Container[Any] = (), twice: Mapping[int, str] | None = None
+) -> tuple[list[Any], Outcome]:
     """The flattened results of a call, and how its outcome is made of them.
 
     Args:
         seen: What the function saw, as it was before.
         result: What it returned.
-        twice: Where a list or dict stands among the arguments that stands there a second time.
+        existed: What is older than that. If nothing depends on tensors in it, it stays the same object.
+        twice: Where lists and dicts stand among the arguments that are reached a second time, by their ids.
 
     Raises:
-        MutationError: A parameter was exchanged.
+        MutationError: A parameter was exchanged, or an array that is no tensor was written.
         TraceError: An object that holds tensors cannot be made again.
     """
-    reader = _Reader(seen)
+    for path, value, content in seen.buffers:
+        if bytes_of(value) != content:
+            raise MutationError(_ARRAY_WRITTEN.format(path=path, kind=type(value).__name__))
+    reader = _Reader(seen, existed)
     recipe = reader.recipe(result, "the result")
     count = len(reader.leaves)
-    changes = list(reader.changes())
-    for change in changes:
-        if twice is not None and change.path.startswith(("args", "kwargs")):
-            raise MutationError(_PASSED_TWICE.format(path=twice, changed=change.path))
+    changes = []
+    for holder, change in reader.changes():
+        changes.append(change)
+        if twice and (id(holder.value) in twice or is_of_arguments(change)):
+            path = twice.get(id(holder.value)) or next(iter(twice.values()))
+            raise MutationError(_PASSED_TWICE.format(path=path, changed=change.path))
     paths = tuple(reader.paths[count:])
     return reader.leaves, Outcome(recipe, tuple(reader.new), tuple(reader.objects), tuple(changes), paths)
 
 
+def is_of_arguments(change: Change) -> bool:
+    """Whether what changes is reached by an argument."""
+    return change.path.startswith(("args", "kwargs"))
+
+
 class _Reader:
-    def __init__(self, seen: Objects) -> None:
+    def __init__(self, seen: Objects, existed: Container[Any]) -> None:
         self.seen = seen
+        self.existed = existed
         self.leaves: list[Any] = []
         self.paths: list[str] = []
         self.new: list[NewObject] = []
@@ -240,15 +292,15 @@ class _Reader:
         return self._note(value)
 
     def _object_with(self, value: Any, tables: list[Table], path: str) -> Recipe:
-        """A container, or an object by its attributes. One of a user's class without tensors stays the same object."""
-        made = NewObject(type(value), like=getattr(value, "default_factory", getattr(value, "maxlen", None)))
+        """A container, or an object by its attributes. An older one without tensors stays the same object."""
+        made = NewObject(type(value), like=limit_of(value))
         leaves, objects, count = len(self.leaves), len(self.objects), len(self.new)
         self.new.append(made)
         recipe = self._note(value, count)
         made.tables = tuple(
             (t, tuple((self._key(k, path), self.recipe(v, path + t.step(k))) for k, v in t.read(value))) for t in tables
         )
-        if type(value) in _BUILTIN or (leaves, objects) != (len(self.leaves), len(self.objects)):
+        if (leaves, objects) != (len(self.leaves), len(self.objects)) or not self._stays(value):
             if not can_be_made(type(value)):
                 raise TraceError(_NO_PICTURE.format(path=path, kind=type(value).__name__))
             return recipe
@@ -258,6 +310,10 @@ class _Reader:
         del self.new[count:]
         self._made[id(value)] = value, Literal(value)
         return Literal(value)
+
+    def _stays(self, value: Any) -> bool:
+        """Whether an object that holds no tensors is the same at each call."""
+        return type(value) not in _BUILTIN and (not can_be_made(type(value)) or value in self.existed)
 
     def _note(self, value: Any, position: int | None = None) -> New:
         recipe = New(len(self.new) - 1 if position is None else position)
@@ -280,7 +336,7 @@ class _Reader:
             self.objects.append((above, steps))
         return known
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[tuple[Holder, Change]]:
         """What stands elsewhere in the objects of the call, or is another than before."""
         for position, holder in enumerate(self.seen.holders):
             for table, entries in holder.tables:
@@ -289,7 +345,7 @@ class _Reader:
                 before = [(self._seen(k), self._seen(node)) for k, node in entries]
                 now = table.read(holder.value)
                 if not same_contents(before, now) and not _same_values(before, now):
-                    yield self._change(position, table, before, now)
+                    yield holder, self._change(position, table, before, now)
 
     def _seen(self, node: Any) -> Any:
         return self.seen.value_of(node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import array
 import collections
 import copy
 import functools
@@ -283,7 +284,7 @@ def test_objects_are_told_apart() -> None:
     one, other = Cache(), Cache()
     one.last = other.last = ones(2)
     assert torch.equal(compiled(ones(2), one, other), ones(2))
-    assert torch.equal(compiled(ones(2), one, one), 2 * ones(2))
+    assert torch.equal(compiled(3 * ones(2), one, one), 6 * ones(2))
     fresh = Cache()
     fresh.last = ones(2)
     assert torch.equal(compiled(ones(2), one, fresh), ones(2)) and len(compiled.recompiles) == 2
@@ -306,7 +307,7 @@ def test_long_tables_of_python_values() -> None:
     assert "same_contents(" in compiled.source
 
 
-def test_objects_without_tensors_are_told_apart() -> None:
+def test_objects_of_numbers_are_told_apart() -> None:
     def program(x: Any, a: Any, b: Any) -> Any:
         a.n += 1
         return x * b.n
@@ -315,6 +316,138 @@ def test_objects_without_tensors_are_told_apart() -> None:
     first, second, same = (types.SimpleNamespace(n=1) for _ in range(3))
     assert compiled(ones(1), first, second) == 1
     assert compiled(ones(1), same, same) == 2 and len(compiled.recompiles) == 1
+
+
+def test_objects_without_tensors_are_told_apart() -> None:
+    def program(x: Any, a: Any, b: Any) -> Any:
+        a.keys.append(x)
+        return x * len(b.keys)
+
+    compiled = aot_compile(program)
+    for _ in range(2):
+        cache = Cache()
+        assert compiled(ones(2), Cache(), Cache()).tolist() == [0, 0]
+        assert compiled(ones(2), cache, cache).tolist() == [1, 1]
+    assert len(compiled.recompiles) == 1
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_list_that_an_argument_holds_too(first: bool) -> None:
+    """It is refused also if it was another list when the function was traced."""
+
+    def program(x: Any, xs: list[Any], holder: Any) -> Any:
+        xs.append(x)
+        return x * len(holder.xs)
+
+    compiled = aot_compile(program)
+    if not first:
+        assert compiled(ones(2), [], types.SimpleNamespace(xs=[])).tolist() == [0, 0]
+    xs: list[Any] = []
+    with pytest.raises(MutationError, match=r"args\[1\]: this list or dict is passed twice"):
+        compiled(ones(2), xs, types.SimpleNamespace(xs=xs))
+    assert xs == []
+
+
+class Loud(list):  # type: ignore[type-arg]
+    """Its methods do more than those of a list."""
+
+    def __init__(self, *values: Any) -> None:
+        super().__init__(values)
+        self.count = 0
+
+    def append(self, value: Any) -> None:
+        self.count += 1
+        super().append(value * 10)
+
+    def extend(self, values: Any) -> None:
+        for value in values:
+            self.append(value)
+
+    def clear(self) -> None:
+        self.count = -1
+        super().clear()
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(key) * 100
+
+    def __len__(self) -> int:
+        return super().__len__() + 5
+
+
+@pytest.mark.parametrize("change", [lambda x, xs: xs.append(x), lambda x, xs: xs.insert(0, x), lambda x, xs: xs[0]])
+def test_methods_of_a_class_are_not_called_once_more(change: Callable[..., Any]) -> None:
+    agree(change, lambda: (ones(2), Loud(ones(1))))
+
+
+class Ring(collections.deque):  # type: ignore[type-arg]
+    pass
+
+
+class Groups(collections.defaultdict):  # type: ignore[type-arg]
+    pass
+
+
+def test_new_containers_of_a_class_are_whole() -> None:
+    compiled = aot_compile(lambda x: (Ring([x, x * 2], maxlen=2), Groups(list, a=x)))
+    for i in range(3):
+        ring, groups = compiled(ones(2) * i)
+        groups["b"].append(1)
+        assert ring.maxlen == 2 and ring[1].tolist() == [2 * i, 2 * i] and groups["b"] == [1]
+
+
+def test_what_a_container_has_beside_its_contents() -> None:
+    def program(x: Any, holder: Any) -> Any:
+        holder.ring.append(x)
+        holder.groups["a"].append(x)
+
+    compiled = aot_compile(program)
+    for size, factory in ((1, list), (2, list), (2, collections.deque)):
+        holder = types.SimpleNamespace(
+            ring=collections.deque([ones(1)], maxlen=size), groups=collections.defaultdict(factory)
+        )
+        compiled(ones(2), holder)
+        assert len(holder.ring) == size and type(holder.groups["a"]) is factory
+
+
+def test_a_new_object_without_tensors_is_another_at_each_call() -> None:
+    def program(x: Any, holder: Any) -> Any:
+        holder.cache = Cache()
+        return x * 2, Cache(), Kinds.one
+
+    compiled = aot_compile(program)
+    found: list[Any] = []
+    for _ in range(3):
+        holder = types.SimpleNamespace()
+        _, result, kind = compiled(ones(2), holder)
+        assert kind is Kinds.one
+        for cache in (holder.cache, result):
+            assert cache.seen == 0 and cache.keys == []
+            cache.keys.append(1)
+            cache.seen = 7
+        found += [holder.cache, result]
+    assert len(set(map(id, found))) == 6
+
+
+class Kinds:
+    one = types.SimpleNamespace(name="one")
+
+
+def test_types_of_keys_and_members() -> None:
+    compiled = aot_compile(lambda x, holder: ([type(k) for k in holder.table], [type(k) for k in holder.members]))
+    for key in (1, True, 1.0, 1):
+        holder = types.SimpleNamespace(table={key: ones(1)}, members={key})
+        assert compiled(ones(2), holder) == ([type(key)], [type(key)])
+
+
+def test_an_attribute_that_hides_one_of_the_class() -> None:
+    class Options:
+        scale = 2.0
+
+    options = Options()
+    compiled = aot_compile(lambda x, o: x * o.scale)
+    assert compiled(ones(2), options).tolist() == [2, 2]
+    options.scale = 3.0
+    assert compiled(ones(2), options).tolist() == [3, 3]
 
 
 class Stateful(nn.Module):
@@ -520,6 +653,146 @@ def test_globals(monkeypatch: pytest.MonkeyPatch) -> None:
     assert GLOBAL_MODEL.weight.grad is not None
     monkeypatch.setitem(uses_globals.__globals__, "GLOBAL_SCALE", 3.0)
     assert torch.equal(compiled(ones(1, 2)), uses_globals(ones(1, 2)))
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_what_a_function_among_the_arguments_closes_over(held: bool) -> None:
+    scale, kept = [2.0], []
+
+    def given(x: Any) -> Any:
+        kept.append(x * 2)
+        return x * scale[0] * len(kept)
+
+    def program(x: Any, holder: Any) -> Any:
+        return (holder.fn if held else holder)(x)
+
+    compiled = aot_compile(program)
+    holder = types.SimpleNamespace(fn=given) if held else given
+    for i in range(3):
+        scale[0] = float(i)
+        assert compiled(ones(2), holder).tolist() == [i * (i + 1)] * 2
+        assert kept[i].tolist() == [2, 2]
+
+
+def test_objects_in_a_set() -> None:
+    class Member:
+        scale = 1.0
+
+    one = Member()
+    one.scale = 2.0
+    compiled = aot_compile(lambda x, members: x * sum(m.scale for m in members))
+    assert compiled(ones(2), {one}).tolist() == [2, 2]
+    one.scale = 3.0
+    assert compiled(ones(2), {one}).tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("make", [lambda: bytearray(b"ab"), lambda: array.array("i", [1])])
+def test_arrays_that_are_no_tensors(make: Callable[[], Any]) -> None:
+    """They are read, and not written."""
+    holder = types.SimpleNamespace(values=make())
+    compiled = aot_compile(lambda x, h: x * h.values[0])
+    for value in (3, 4):
+        holder.values[0] = value
+        assert compiled(ones(2), holder).tolist() == [value, value]
+    with pytest.raises(MutationError, match=r"args\[1\].values: the function writes into an object of class"):
+        aot_compile(lambda x, h: h.values.append(1))(ones(2), holder)
+
+
+def test_a_dict_whose_attributes_are_its_items() -> None:
+    class Items(dict):  # type: ignore[type-arg]
+        def __missing__(self, key: str) -> Any:
+            self[key] = torch.zeros(2)
+            return self[key]
+
+        def __getattr__(self, key: str) -> Any:
+            return self[key]
+
+    def program(x: Any, items: Any) -> Any:
+        items["sum"] = items.sum + x
+        return items.sum * 2
+
+    compiled, items = aot_compile(program), Items()
+    for i in range(1, 4):
+        assert compiled(ones(2), items).tolist() == [2 * i, 2 * i]
+    assert list(items) == ["sum"]
+
+
+def test_a_tensor_that_is_held_and_whose_history_is_used_up() -> None:
+    """As an object holds the last loss. Nothing is computed from it, so nothing goes through its history."""
+    weight = ones(2).requires_grad_()
+    holder = types.SimpleNamespace(last=(weight * weight).sum())
+    holder.last.backward()
+    aot_compile(lambda w, h: (w * 2).sum())(weight, holder).backward()
+    assert weight.grad is not None and weight.grad.tolist() == [4, 4]
+
+
+ACTIVATION: Any = torch.sin
+FLAG: Any = None
+LAST: Any = None
+
+
+def test_what_globals_name() -> None:
+    """None, functions of torch, classes: whatever is another one later."""
+    global ACTIVATION, FLAG
+
+    def program(x: Any) -> Any:
+        made = ACTIVATION() if isinstance(ACTIVATION, type) else ACTIVATION
+        return made(x if FLAG is None else x * FLAG)
+
+    compiled = aot_compile(program)
+    for activation in (torch.sin, torch.cos, nn.functional.relu, nn.functional.silu, nn.Tanh, nn.Sigmoid):
+        for flag in (None, 2.0):
+            ACTIVATION, FLAG = activation, flag
+            torch.testing.assert_close(compiled(ones(2)), program(ones(2)))
+
+
+@pytest.mark.parametrize("value", [lambda x: x * 2, lambda x: tuple(x.shape)])
+def test_globals_that_are_assigned_from_none(value: Callable[..., Any]) -> None:
+    global LAST
+    LAST = None
+
+    def program(x: Any) -> None:
+        global LAST
+        LAST = value(x)
+
+    compiled = aot_compile(program)
+    for size in (2, 3, 2):
+        compiled(ones(size))
+        assert shown(LAST) == shown(value(ones(size)))
+
+
+def test_attributes_of_functions() -> None:
+    def program(x: Any) -> Any:
+        program.calls += 1  # type: ignore[attr-defined]
+        return x * program.scale  # type: ignore[attr-defined]
+
+    compiled = aot_compile(program)
+    program.calls, program.scale = 0, 2.0  # type: ignore[attr-defined]
+    assert compiled(ones(2)).tolist() == [2, 2]
+    program.scale = 3.0  # type: ignore[attr-defined]
+    assert compiled(ones(2)).tolist() == [3, 3]
+    assert program.calls == 2  # type: ignore[attr-defined]
+
+
+class Counted:
+    """A decorator with state of its own."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, fn)
+        self.fn, self.scale, self.calls = fn, 2.0, 0
+
+    def __call__(self, x: Any) -> Any:
+        self.calls += 1
+        return self.fn(x) * self.scale
+
+
+@pytest.mark.parametrize("itself", [True, False])
+def test_decorators_with_state(itself: bool) -> None:
+    counted = Counted(lambda x: x + 1)
+    compiled = aot_compile(counted if itself else lambda x: counted(x))
+    assert compiled(ones(2)).tolist() == [4, 4]
+    counted.scale = 3.0
+    assert compiled(ones(2)).tolist() == [6, 6] and counted.calls == 2
 
 
 def test_attributes_of_parameters() -> None:
