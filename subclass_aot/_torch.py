@@ -373,6 +373,20 @@ def finished_work() -> Any:
     return torch._C._distributed_c10d.FakeWork().boxed()
 
 
+def has_flat_parameters(module: torch.nn.Module) -> bool:
+    """Whether `module` is FSDP's first version, which keeps parameters as views of one. Its class is slow to import."""
+    found = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
+    return found is not None and isinstance(module, found.FullyShardedDataParallel)
+
+
+def forget_jagged_dummy() -> None:
+    """Lets go of the jagged tensor that torch makes once for its own use, if that was while a function was traced."""
+    module = sys.modules.get("torch.nested._internal.nested_tensor")
+    dummy = getattr(module, "_dummy_instance", None)
+    if dummy is not None and not type(dummy._offsets) is type(dummy._values) is torch.Tensor:
+        module._dummy_instance = None  # type: ignore[union-attr]
+
+
 def is_parallel_wrapper(module: torch.nn.Module) -> str | None:
     """What a module was given to, so that its call talks to other devices, such as `fully_shard`.
 

@@ -15,6 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.trace.objects import Holder, Node, Objects, Pinned, Table, extras_of, extras_with_grad, parts_of
+from subclass_aot.trace.parallel import refuse_parallel
 
 NAMESPACE = _torch.PYTREE_NAMESPACE
 """The optree namespace: what torch knows as a pytree is one here; `torch.utils._pytree.register_pytree_node` adds
@@ -244,7 +245,8 @@ class Arguments:
         seen = Objects(whole_modules=True, extras=lambda tensor: tables.get(id(tensor), []))
         for i, value in enumerate(values):
             there = {name for table, entries in put.get(i, ()) for name, _ in entries}
-            tables[id(value)] = [Table("attributes", but=frozenset(vars(value)) - there)]
+            public = _torch.is_traceable_wrapper_subclass(value)  # torch notes things on jagged tensors
+            tables[id(value)] = [Table("attributes", but=frozenset(vars(value)) - there, public=public)]
             tables[id(value)] += [Table("grad")] * any(table.kind == "grad" for table, _ in put.get(i, ()))
             seen.attributes_of(value, paths.get(i) or self.path_of(i), True, ("values", i))
         for i, (leaf, accessor) in enumerate(zip(self.leaves, self.treespec.accessors(), strict=True)):
@@ -317,6 +319,8 @@ def _new_modules(
                 fresh.append((f"{path}.{name}" if name else path, submodule))
     for path, module in fresh:
         kind = type(module).__name__
+        if _torch.has_flat_parameters(module):  # these are views of one tensor, and no others can stand for them
+            refuse_parallel(module, _torch.is_parallel_wrapper(module))
         if isinstance(module, torch.jit.ScriptModule):
             raise PlanError(_SCRIPTED.format(path=path, kind=kind))
         if any(torch.nn.parameter.is_lazy(p) for p in (*module._parameters.values(), *module._buffers.values())):

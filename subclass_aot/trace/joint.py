@@ -168,6 +168,7 @@ class _Trace:
             graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
         self.inputs.forget_call()
         self.recorder.forget_tensors()
+        _torch.forget_jagged_dummy()
         check_leaks(self.recorder.made, self.collections(), self.outcome.literals)
         self.recorder.made.clear()
         del self.fn

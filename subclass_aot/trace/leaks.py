@@ -17,7 +17,7 @@ import types
 import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -48,11 +48,18 @@ def check_leaks(made: Iterable[weakref.ref[torch.Tensor]], own: Sequence[Collect
     Raises:
         TraceError: There is one.
     """
-    alive = list({id(x): x for x in [ref() for ref in made] if x is not None}.values())
+    alive: list[torch.Tensor] = list({id(x): x for x in [ref() for ref in made] if _is_traced(x)}.values())
     known = _known_references([alive, *own])
     held = [alive[i] for i in range(len(alive)) if _references(alive[i]) - 1 > known[id(alive[i])]]
     if held:
         _follow(held, [alive, held, *own], kept)
+
+
+def _is_traced(tensor: Any) -> TypeGuard[torch.Tensor]:
+    """Whether a tensor is a leaf, or a wrapper that has one inside; a real wrapper may be used in a trace, too."""
+    if type(tensor) is MetaTensor:
+        return True
+    return isinstance(tensor, torch.Tensor) and any(map(_is_traced, vars(tensor).values()))
 
 
 def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:

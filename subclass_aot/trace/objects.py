@@ -111,11 +111,13 @@ class Table:
             tensor), or the name of one of a module's tables.
         only: If not None, only these keys belong to it.
         but: These do not.
+        public: Whether names that begin with an underscore do not, either: those are the business of the class.
     """
 
     kind: str
     only: tuple[str, ...] | None = None
     but: frozenset[str] = frozenset()
+    public: bool = False
 
     def read(self, holder: Any) -> list[tuple[Any, Any]]:
         """Names, or positions, and what stands there now."""
@@ -134,7 +136,11 @@ class Table:
         mapping = self.mapping(holder)
         if self.only is not None:
             return [(name, mapping[name]) for name in self.only if name in mapping]
-        return [(k, v) for k, v in dict_methods(mapping).items(mapping) if not self.but or k not in self.but]
+        return [(k, v) for k, v in dict_methods(mapping).items(mapping) if self.has(k)]
+
+    def has(self, key: Any) -> bool:
+        """Whether a key belongs to the table, by what is left out of it."""
+        return key not in self.but and not (self.public and isinstance(key, str) and key.startswith("_"))
 
     def mapping(self, holder: Any) -> dict[Any, Any]:
         """The dict behind a table that is one."""
@@ -183,7 +189,7 @@ class Table:
 
     def _write_mapping(self, mapping: Any, contents: list[tuple[Any, Any]]) -> None:
         methods = dict_methods(mapping)
-        now = [k for k in methods.keys(mapping) if (self.only is None or k in self.only) and k not in self.but]
+        now = [k for k in methods.keys(mapping) if (self.only is None or k in self.only) and self.has(k)]
         then = [k for k, _ in contents]
         kept = set(map(_key, then))
         stays = [k for k in now if _key(k) in kept]
@@ -533,7 +539,8 @@ def extras_of(tensor: torch.Tensor) -> list[Table]:
         parts = {name: getattr(tensor, name) for name in inner}
         unflatten = type(tensor).__tensor_unflatten__  # type: ignore[attr-defined]
         own.update(vars(unflatten(parts, context, tensor.size(), tensor.stride())))
-    return [Table("attributes", but=frozenset(own))] if len(names) > len(own) else []
+    table = Table("attributes", but=frozenset(own), public=_torch.is_traceable_wrapper_subclass(tensor))
+    return [table] if any(map(table.has, names)) else []
 
 
 def object_tables(value: Any) -> list[Table]:

@@ -35,6 +35,7 @@ from subclass_aot.trace.objects import (
     object_tables,
     same_contents,
 )
+from subclass_aot.trace.unreadable import refuse_capsule
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.
   Optimizers, and whoever holds the parameter, would go on with the one that was there before.
@@ -250,8 +251,9 @@ class _Reader:
 
     def recipe(self, value: Any, path: str) -> Recipe:
         """How `value` is made again."""
-        if isinstance(value, torch.Tensor) or is_symbolic(value) or isinstance(value, torch.Size):
+        if isinstance(value, torch.Tensor | torch.Size | torch.SymInt) or is_symbolic(value):
             return self._leaf(value, path)
+        refuse_capsule(value)
         position = self.seen.position_of(value)
         if position is not None:
             return Given(self._object(position))

@@ -16,7 +16,7 @@ from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, blank, is_symbolic, lasting_key_of, root
 from subclass_aot.trace.history import has_history
 from subclass_aot.trace.jagged import structure_slots
-from subclass_aot.trace.unreadable import refuse_capsule, refuse_without_memory
+from subclass_aot.trace.unreadable import refuse_without_memory
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
@@ -180,7 +180,6 @@ class OutputReader:
         """A result that is no tensor."""
         if any(map(_torch.is_nested_int, result if isinstance(result, tuple) else (result,))):
             raise TraceError(_RAGGED_SIZE)
-        refuse_capsule(result)
         if is_symbolic(result):
             return ComputedNumbers(_itself, (self._computed(result),))
         if isinstance(result, torch.Size) and any(map(is_symbolic, result)):

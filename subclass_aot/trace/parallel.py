@@ -21,6 +21,17 @@ _PARALLEL = """The traced function calls a module, {cls}, that was given to {wra
       block.forward = functools.partial(forward, block)"""
 
 
+def refuse_parallel(module: torch.nn.Module, wrapping: str | None) -> None:
+    """Refuses a module that was given to `wrapping`, if it was given to something.
+
+    Raises:
+        TraceError: It was.
+    """
+    if wrapping is not None:
+        name = type(getattr(module, "module", module)).__name__
+        raise TraceError(_PARALLEL.format(cls=name, wrapping=wrapping))
+
+
 @contextmanager
 def parallel_modules_are_refused() -> Iterator[None]:
     """Within the block, this thread calls no module that is distributed over ranks.
@@ -31,10 +42,8 @@ def parallel_modules_are_refused() -> Iterator[None]:
     thread = threading.get_ident()
 
     def refuse(module: torch.nn.Module, args: Any) -> None:
-        wrapped = _torch.is_parallel_wrapper(module) if threading.get_ident() == thread else None
-        if wrapped is not None:
-            name = type(getattr(module, "module", module)).__name__
-            raise TraceError(_PARALLEL.format(cls=name, wrapping=wrapped))
+        if threading.get_ident() == thread:
+            refuse_parallel(module, _torch.is_parallel_wrapper(module))
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
     try:

@@ -124,6 +124,14 @@ def test_ordinary_programs_cost_no_search(monkeypatch: pytest.MonkeyPatch) -> No
         aot_compile(lambda x: [x * 2, {"a": x.sin()}, x[1:], x.view(-1)])(x)
 
 
+def test_a_real_wrapper_of_a_class_is_no_leak() -> None:
+    Store.saved = TwoTensor(torch.ones(3), torch.ones(3))
+    try:
+        trace_joint(lambda x: x * Store.saved, torch.ones(3))
+    finally:
+        Store.saved = None
+
+
 def test_arithmetic_on_a_tensor_of_a_finished_trace_raises_at_once() -> None:
     store: dict[str, Any] = {}
 
