@@ -21,7 +21,7 @@ from subclass_aot.flatten import (
 )
 from subclass_aot.flatten.metas import attribute, element
 from subclass_aot.meta import STRIDED_NESTED, Bounds, MetaTensor, Number, Spec, Symbols, blank, is_symbolic
-from subclass_aot.trace.arguments import Arguments, ModulePlace
+from subclass_aot.trace.arguments import Arguments, HeldPlace, ModulePlace
 
 _NO_SUCH_DIM = """mark_dynamic: the tensor has {rank} dimensions, so dim {dim} is none of them.
   Its shape: {shape}
@@ -108,14 +108,16 @@ def marked_sizes(arguments: Arguments) -> DynamicSizes:
 
 
 def tensors_of(arguments: Arguments) -> Iterator[tuple[str, torch.Tensor, bool]]:
-    """Every tensor of a call, outer ones and inner ones: its path, itself, and whether a parameter or buffer holds it.
+    """Every tensor of a call, outer ones and inner ones: its path, itself, and whether it is state.
+
+    State are parameters and buffers, and what the function itself holds: their sizes seldom change.
 
     Opaque values are left out.
     """
     owned = {
         position
         for place, position in zip(arguments.places, arguments.value_at, strict=True)
-        if isinstance(place, ModulePlace)
+        if isinstance(place, ModulePlace) or isinstance(place, HeldPlace) and place.pinned
     }
     for i, (value, meta) in enumerate(zip(arguments.values, arguments.plan().metas, strict=True)):
         is_state = i in owned or isinstance(value, torch.nn.Parameter)
