@@ -56,7 +56,9 @@ class Convention:
         # Autograd goes through the history of every input that it is given, even where nothing comes from here. Some
         # histories are used up, such as that of the last loss, which an object holds.
         with_gradient = [i for i in asking if signature.gradients[i] is not None]
-        self.wanted = with_gradient or asking if wanted is None else wanted
+        if keeps_inputs or not with_gradient:  # second derivatives are asked of all of them
+            with_gradient = asking
+        self.wanted = with_gradient if wanted is None else wanted
         self.counts = bool(signature.counted or signature.written_leaves or signature.reshaped)
         self.structure = self._structure_of_gradients()
         self.checked = self._wrappers_to_check()
