@@ -122,7 +122,7 @@ class _GuardWriter:
         objects.leaves()
         everything = set(range(len(self.arguments.values) + len(self.arguments.views)))
         kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
-        held = any(h.pinned for h in self.arguments.objects.holders)
+        held = any(h.pinned and objects.matters(h) for h in self.arguments.objects.holders)
         if kept or (_native.ONE_CALL_PAYS and held):
             self.keep(kept)
         else:

@@ -131,11 +131,16 @@ class ObjectGuards:
             self.refuse_if(f"type({name}) is not {kind}")
             self.holder(name, node.position)
 
+    def matters(self, holder: Holder) -> bool:
+        """Whether there is something to compare: most functions hold nothing."""
+        bare = isinstance(holder.value, types.FunctionType) and not any(entries for _, entries in holder.tables)
+        return not bare or holder.path in self.written
+
     def holder(self, name: str, position: int) -> None:
         """Compares what an object in a local holds, table by table."""
         self._locals[position] = name
         holder = self.arguments.objects.holders[position]
-        for table, entries in () if holder.only_grows else holder.tables:
+        for table, entries in () if holder.only_grows or not self.matters(holder) else holder.tables:
             if table.kind in HOOKS:
                 self._by_name(f"{name}.{table.kind}", entries)
             else:
