@@ -52,6 +52,9 @@ _OVER = """{operator} is given a tensor that belongs to a trace that is over, an
   Instead: return it from the function, or keep it in an attribute of an argument or of a module that is compiled."""
 
 
+_GRAD: Any = torch.Tensor.grad  # the property
+
+
 class MetaTensor(torch.Tensor):
     """A tensor without data: it has a `Spec`, takes part in autograd, and costs no memory and no arithmetic.
 
@@ -120,6 +123,29 @@ class MetaTensor(torch.Tensor):
             raise MutationError(_DATA_REPLACED.format(line=user_line(), tensor=self))
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         self.spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
+
+    @property
+    def grad(self) -> Any:
+        """Its gradient. A trace hears that it was asked for: whether an input has one is a fact of the call."""
+        node: Any = getattr(self, "tag", None)
+        if hasattr(node, "graph") and hasattr(node.graph, "grads_read"):
+            node.graph.grads_read.append(node)
+        return _GRAD.__get__(self)
+
+    @grad.setter
+    def grad(self, value: Any) -> None:
+        _GRAD.__set__(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        _GRAD.__delete__(self)
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """Its storage, which has no memory."""
+        storage = torch.Tensor.untyped_storage(self)
+        if getattr(self, "tag", None) is not None:  # all else that reads a storage asks whether it has memory
+            storage.byteswap = _refuse_byteswap  # type: ignore[method-assign]
+        return storage
 
     def data_ptr(self) -> int:
         """Zero, and an error in a trace."""
@@ -345,6 +371,10 @@ def blank(spec: Spec) -> MetaTensor:
 def is_over(value: Any) -> bool:
     """Whether a value is a tensor of a trace that is over."""
     return isinstance(value, MetaTensor) and getattr(getattr(value.tag, "graph", None), "is_over", False)
+
+
+def _refuse_byteswap(dtype: torch.dtype) -> None:
+    raise DataDependentError(_NO_MEMORY.format(call="byteswap()", line=user_line(), tensor="of that storage"))
 
 
 def _refuse_if_over(func: Any, leaf: MetaTensor) -> None:

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from typing import Any
 
+from subclass_aot.trace import vars_of_number
+
 
 def same_constant(a: Any, b: Any) -> bool:
     """Equality to the last bit of Python values: `1`, `1.0` and `True` differ, `0.0` and `-0.0` too, NaN equals itself.
@@ -15,6 +17,8 @@ def same_constant(a: Any, b: Any) -> bool:
     if a is b:
         return True
     if type(a) is not type(b):
+        return False
+    if getattr(a, "__dict__", None) and not _same_vars(vars_of_number(a), vars_of_number(b)):
         return False
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(same_constant, a, b))
@@ -31,3 +35,7 @@ def same_constant(a: Any, b: Any) -> bool:
         return bool(equal.all()) if hasattr(equal, "all") and a.shape == b.shape else bool(equal)
     except Exception:
         return False
+
+
+def _same_vars(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(same_constant(value, b[name]) for name, value in a.items())

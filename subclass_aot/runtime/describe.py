@@ -27,6 +27,7 @@ from subclass_aot.trace import (
     history_owner,
     storage_groups,
     tensors_of,
+    vars_of_number,
 )
 
 
@@ -227,4 +228,6 @@ def _short(value: Any) -> str:
     if hasattr(type(value), "__next__"):  # how it looks changes, and nobody asks that
         return f"{type(value).__name__} at {id(value):#x}"
     text = repr(value)
+    if vars_of_number(value):
+        text += f" with {vars(value)}"
     return text if len(text) < 80 else text[:77] + "..."

@@ -77,7 +77,7 @@ class _Writer:
         k = self.constant(key)
         if table.kind == "elements":
             return f"{self.source.const(_element, 'element')}({holder}, {k})"
-        if table.kind == "members":
+        if table.kind in ("members", "keys"):
             return f"list({holder})[{k}]"
         if table.kind == "slots" or table.kind == "partial":
             return f"{holder}.{key}"

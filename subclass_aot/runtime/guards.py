@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator, MutableSet
 from typing import Any
 
+import optree
 import torch
 
 from subclass_aot import _native, _torch
@@ -37,6 +38,7 @@ from subclass_aot.trace import (
     has_storage,
     history_owner,
     storage_groups,
+    vars_of_number,
 )
 
 Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
@@ -116,7 +118,11 @@ class _GuardWriter:
 
     def write(self) -> Guard:
         const = self.source.const
-        self.refuse_if(f"treespec != {const(self.arguments.treespec, 'treespec')}")
+        treespec = self.arguments.treespec
+        self.refuse_if(f"treespec != {const(treespec, 'treespec')}")
+        if any(isinstance(e, optree.MappingEntry) and _is_number(e.entry) for a in treespec.accessors() for e in a):
+            types = const(_types_of_entries(treespec), "types_of_keys")  # 1, 1.0 and True are equal keys
+            self.refuse_if(f"{const(_types_of_entries, 'types_of_entries')}(treespec) != {types}")
         self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
         objects = self.objects = self.object_guards()
         objects.leaves()
@@ -161,13 +167,14 @@ class _GuardWriter:
     def constant(self, name: str, value: Any) -> None:
         """A Python value must be equal and of one type; what has no useful equality must be the same object.
 
-        A value without a hash may change, so a copy of it is kept, if that is equal.
+        A value without a hash may change, and so may attributes of one, so a copy of it is kept, if that is equal.
         """
         if value is None or isinstance(value, bool):
             self.refuse_if(f"{name} is not {value!r}")
             return
         try:
-            kept = copy.deepcopy(value) if type(value).__hash__ is None else value
+            changes = type(value).__hash__ is None or vars_of_number(value)
+            kept = copy.deepcopy(value) if changes else value
         except Exception:  # it cannot be copied
             kept = value
         if not same_constant(value, kept):
@@ -195,11 +202,12 @@ class _GuardWriter:
         self.objects.pinned()
         self.tensors(positions)
         self.objects.told_apart()
-        of_objects, self.objects = self.objects.tables, outer
+        of_objects, self.objects, inside = self.objects.tables, outer, self.objects
         order, value_of = sorted(positions), dict(self.checked)
         leaves = [leaf for i in order for leaf in self.leaves_of[i]]
         wrappers = [name for name in value_of if name not in set(leaves)]
-        parts = [self.by_value[i] for i in order], leaves, wrappers, list(dict.fromkeys(of_objects))
+        alike = outer.alike(inside)
+        parts = [self.by_value[i] for i in order], leaves, wrappers, list(dict.fromkeys(of_objects)), [*alike.values()]
         self.source.line(f"return {', '.join('(' + ''.join(n + ', ' for n in names) + ')' for names in parts)}")
         read, self.source = self.source, guard
 
@@ -215,7 +223,8 @@ class _GuardWriter:
         guard.line(f"if not ({' and '.join(same)}): {found} = {kept}.read(leaves)")
         self.refuse_if(f"{found} is None")
         names = [guard.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
-        guard.line(f"{', '.join(names)}, _ = {found}")
+        guard.line(f"{', '.join(names)}, _, _ = {found}")
+        outer.told_apart_from(f"{found}[4]", list(alike))
         now = [self.elements(name, len(part)) for name, part in zip(names, parts, strict=False)]
 
         self.by_value.update(zip(order, now[0], strict=True))
@@ -456,6 +465,15 @@ class _GuardWriter:
 
 def _is_symbolic(pattern: Any) -> bool:
     return is_symbolic(pattern) or isinstance(pattern, Spec) and pattern.solver is not None
+
+
+def _is_number(key: Any) -> bool:
+    return isinstance(key, int | float | complex)
+
+
+def _types_of_entries(treespec: optree.PyTreeSpec) -> list[tuple[type, ...]]:
+    """The classes of keys and positions on the way to each leaf."""
+    return [tuple(map(type, path)) for path in treespec.paths()]
 
 
 def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:

@@ -27,13 +27,14 @@ from subclass_aot.flatten import AbsentMeta, PlainTensorMeta, SubclassCreationMe
 from subclass_aot.trace import ArgumentPlace, Arguments, HeldPlace, is_marked
 from subclass_aot.wrapper import WrapperTensor
 
-Found = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
-"""The tensors that were read, their leaves, the wrappers among them and inside them, and tables of other objects."""
+Found = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+"""The tensors that were read, their leaves, the wrappers among them and inside them, tables of other objects, and
+objects that arguments are told apart from."""
 
 Read = Callable[[list[Any]], Found | None]
 """From the flattened arguments to what is kept; None if it does not fit."""
 
-_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), ((), (), (), ()))
+_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), ((), (), (), (), ()))
 """What is never found again."""
 
 

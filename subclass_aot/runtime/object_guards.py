@@ -77,19 +77,42 @@ class ObjectGuards:
     def told_apart(self) -> None:
         """Objects that were two are two: what is put into one is not seen in the other."""
         groups: dict[type, list[str]] = {}
-        for position, name in self._locals.items():
-            value = self.arguments.objects.holders[position].value
-            if not isinstance(value, torch.Tensor | torch.nn.Module) and not _is_function(value):
-                groups.setdefault(type(value), []).append(name)
+        for position, name in self._plain().items():
+            groups.setdefault(type(self.arguments.objects.holders[position].value), []).append(name)
         for names in groups.values():
             different = dict.fromkeys(names)
             if len(different) > 1:
                 self.refuse_if(f"len({{{', '.join(f'id({n})' for n in different)}}}) != {len(different)}")
 
+    def alike(self, others: ObjectGuards) -> dict[int, str]:
+        """Those of `others` whose class an object here has, too, by their positions: one may be passed for another."""
+        holders = self.arguments.objects.holders
+        classes = {type(holders[position].value) for position in self._plain()}
+        return {p: name for p, name in others._plain().items() if type(holders[p].value) in classes}
+
+    def told_apart_from(self, kept: str, positions: list[int]) -> None:
+        """The objects here are those of a kept tuple, by their positions, that they were, and none of the others."""
+        if not positions:
+            return
+        own = self._plain()
+        for i, position in enumerate(positions):
+            if position in own:
+                self.refuse_if(f"{own[position]} is not {kept}[{i}]")
+        others = [f"id({name})" for position, name in own.items() if position not in positions]
+        if others:
+            self.refuse_if(f"not {{{', '.join(others)}}}.isdisjoint(map(id, {kept}))")
+
+    def _plain(self) -> dict[int, str]:
+        """The locals of objects that are compared by what they hold, by their positions."""
+        holders = self.arguments.objects.holders
+        kinds = torch.Tensor | torch.nn.Module | types.FunctionType
+        return {p: name for p, name in self._locals.items() if not isinstance(holders[p].value, kinds)}
+
     def attributes(self, name: str, holder: Holder) -> None:
         """What a program put on the tensor in a local."""
         position = self.arguments.objects.position_of(holder.value)
         assert position is not None
+        self.refuse_if(f"{name} is None")  # a parameter that is gone; how a tensor looks is compared later
         self.holder(name, position)
 
     def node(self, name: str, node: Node) -> None:
@@ -244,6 +267,16 @@ class ObjectGuards:
         parts = self.source.fresh(f"{name}_items")
         self.source.line(f"{parts} = {self.source.const(_items_of, 'items_of')}({name})")
         self.unpacked(parts, [part for key, node in entries for part in (_node(key), node)])
+
+    def _keys(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        """What keys that are objects hold; that they are the same keys is known by now."""
+        keys = self.source.fresh(f"{name}_keys")
+        self.source.line(f"{keys} = list({self.source.const(dict.keys, 'keys_of')}({name}))")
+        for position, node in entries:
+            if isinstance(node, ObjectAt):
+                key = self.source.fresh(f"{name}_key")
+                self.source.line(f"{key} = {keys}[{position}]")
+                self.node(key, node)
 
     def _slots(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         self.tables.append(name)

@@ -20,17 +20,14 @@ from subclass_aot.trace.joint import one_at_a_time as one_at_a_time
 from subclass_aot.trace.joint import trace_arguments as trace_arguments
 from subclass_aot.trace.joint import trace_joint as trace_joint
 from subclass_aot.trace.numbers import is_number as is_number
-from subclass_aot.trace.objects import HOOKS as HOOKS
 from subclass_aot.trace.objects import Holder as Holder
 from subclass_aot.trace.objects import Node as Node
 from subclass_aot.trace.objects import NumberAt as NumberAt
 from subclass_aot.trace.objects import ObjectAt as ObjectAt
 from subclass_aot.trace.objects import Pinned as Pinned
-from subclass_aot.trace.objects import Table as Table
 from subclass_aot.trace.objects import TensorAt as TensorAt
 from subclass_aot.trace.objects import TupleAt as TupleAt
 from subclass_aot.trace.objects import ValueAt as ValueAt
-from subclass_aot.trace.objects import limit_of as limit_of
 from subclass_aot.trace.objects import make_tuple as make_tuple
 from subclass_aot.trace.objects import sized as sized
 from subclass_aot.trace.outcome import Change as Change
@@ -66,3 +63,7 @@ from subclass_aot.trace.signature import Input as Input
 from subclass_aot.trace.signature import JointSignature as JointSignature
 from subclass_aot.trace.static import is_marked as is_marked
 from subclass_aot.trace.static import mark_static_address as mark_static_address
+from subclass_aot.trace.tables import HOOKS as HOOKS
+from subclass_aot.trace.tables import Table as Table
+from subclass_aot.trace.tables import limit_of as limit_of
+from subclass_aot.trace.tables import vars_of_number as vars_of_number

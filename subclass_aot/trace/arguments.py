@@ -14,8 +14,10 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.trace.objects import Holder, Node, Objects, Pinned, Table, extras_of, extras_with_grad, parts_of
+from subclass_aot.trace.hidden import generators
+from subclass_aot.trace.objects import Holder, Node, Objects, Pinned, ValueAt, parts_of, refuse_key
 from subclass_aot.trace.parallel import refuse_parallel
+from subclass_aot.trace.tables import Table, extras_of, extras_with_grad, is_object
 
 NAMESPACE = _torch.PYTREE_NAMESPACE
 """The optree namespace: what torch knows as a pytree is one here; `torch.utils._pytree.register_pytree_node` adds
@@ -121,7 +123,7 @@ class Arguments:
         places: list[Place] = []
         tensors: list[torch.Tensor] = []
         objects = Objects(extras=extras_with_grad if with_grad else extras_of, changing=changing)
-        held = tuple(parts_of(fn))
+        held = (*parts_of(fn), *_keys_of(treespec))
         roots: list[tuple[int | None, Node]] = [(None, objects.root(part, name, True)) for name, part in held]
         for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
             if isinstance(leaf, torch.Tensor):
@@ -198,8 +200,14 @@ class Arguments:
         return self.value_at[len(self.value_at) - count :]
 
     @contextmanager
-    def replaced(self, values: list[Any]) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    def replaced(
+        self, values: list[Any], stand_ins: bool = False
+    ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Puts other tensors into every place; modules and objects get their own back at the end, whatever happens.
+
+        Args:
+            values: The tensors.
+            stand_ins: Whether iterators are replaced, too, by what takes no step.
 
         Yields:
             The arguments, with `values` for tensors, `views` included. Lists and dicts among them are new ones.
@@ -211,7 +219,11 @@ class Arguments:
                     leaves[place.leaf] = values[position]
                 elif isinstance(place, ModulePlace):
                     getattr(place.module, place.table)[place.name] = values[position]
-            self.objects.put([values[i] for i in self.held_at], lambda holder: values[self.position_of(holder)])
+            for i, node in self.roots if stand_ins else ():
+                if i is not None and isinstance(node, ValueAt) and node.stand_in is not None:
+                    leaves[i] = node.stand_in
+            own = [values[i] for i in self.held_at]
+            self.objects.put(own, lambda holder: values[self.position_of(holder)], stand_ins)
             call: Any = optree.tree_unflatten(self.treespec, leaves)
             yield call
 
@@ -256,6 +268,8 @@ class Arguments:
             seen.root(root, name, False)
         for name, part in (*self.held, *self.modules):
             seen.root(part, name, True, (Pinned(part),))
+        for name, generator in generators():
+            seen.watch(name, generator)
         return seen
 
 
@@ -300,6 +314,17 @@ def _passed_twice(call: tuple[tuple[Any, ...], dict[str, Any]], objects: Objects
                     todo.append((x, where))
                 seen.add(id(x))
     return found
+
+
+def _keys_of(treespec: optree.PyTreeSpec) -> Iterator[tuple[str, Any]]:
+    """Keys of dicts among the arguments that are objects. A dict of another key has another structure."""
+    for accessor in treespec.accessors():
+        for i, entry in enumerate(accessor):
+            if isinstance(entry, optree.MappingEntry):
+                path = _path(accessor[:i]) if i > 1 else "kwargs"
+                refuse_key(entry.entry, path)
+                if is_object(entry.entry):
+                    yield f"a key of {path}", entry.entry
 
 
 def _new_modules(

@@ -179,7 +179,7 @@ class _Trace:
         with self.tracing(), _torch.force_view_tracking(True):
             self.inputs.make()
             values = [*self.inputs.traced, *self.inputs.views.views]
-            with arguments.replaced(values) as call:
+            with arguments.replaced(values, stand_ins=True) as call:
                 results = self.forward(arguments, arguments.seen(call, values), *call)
                 self.read(results)
                 self.plan_tangents(dict.fromkeys(range(len(self.differentiable))))
@@ -244,6 +244,7 @@ class _Trace:
     def forward(self, arguments: Arguments, seen: Objects, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Runs the function on traced inputs."""
         before = torch.is_grad_enabled()
+        self.recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
         with Existed() as existed:
             out = self.fn(*args, **kwargs)
             self.grad_modes = before, torch.is_grad_enabled()

@@ -11,15 +11,10 @@ call (`outcome.py`). Objects are compared by what they hold, not by identity: a 
 
 from __future__ import annotations
 
-import argparse
-import collections
-import dis
-import enum
 import functools
-import sys
 import types
 import weakref
-from collections import OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,8 +22,26 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
 from subclass_aot.errors import PlanError
+from subclass_aot.trace.hidden import NotStepped, is_stepped, state_of
+from subclass_aot.trace.tables import (
+    ATOMS,
+    BOOKKEEPING,
+    CONTAINERS,
+    HOOKS,
+    MODULE_TABLES,
+    Table,
+    extras_of,
+    function_tables,
+    is_library,
+    is_object,
+    is_of_another_file,
+    object_tables,
+    only_appends,
+    same_contents,
+    stands_for_another,
+    vars_of_number,
+)
 
 LIMIT = 20_000
 """Objects that one call may reach. More are no data, but a program's whole state."""
@@ -37,6 +50,12 @@ _TOO_MANY = """{path}: more than {limit} Python objects are reached from here.
   All of them would be compared at each call.
   Instead: pass what the function needs of it as arguments of their own."""
 
+
+_IN_KEY = """{path}: a key is a tuple that holds tensors. Looking one up asks tensors for values.
+  Instead: use a list of pairs, or keys that are strings."""
+
+_ON_NUMBER = """{path}: a tensor is an attribute of a {kind}, and no other one can stand in for it there.
+  Instead: pass the tensor as an argument of its own, or keep it in an attribute of an ordinary object."""
 
 _IN_SET = """{path}: a set that holds tensors. It has no order that is the same in each process.
   Instead: pass a list, or a dict of tensors by name."""
@@ -82,9 +101,10 @@ class TupleAt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueAt:
-    """A Python value: a constant of the signature."""
+    """A Python value: a constant of the signature. `stand_in` if the function sees another in its place."""
 
     value: Any
+    stand_in: Any = None
 
 
 Node = TensorAt | NumberAt | ObjectAt | TupleAt | ValueAt
@@ -100,130 +120,6 @@ class Pinned:
     """Where a path begins: an object that is the same at each call."""
 
     value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One of the places where an object holds others.
-
-    Attributes:
-        kind: "attributes", "slots", "elements", "items", "members", "cells", "globals", "partial", "grad" (of a
-            tensor), or the name of one of a module's tables.
-        only: If not None, only these keys belong to it.
-        but: These do not.
-        public: Whether names that begin with an underscore do not, either: those are the business of the class.
-    """
-
-    kind: str
-    only: tuple[str, ...] | None = None
-    but: frozenset[str] = frozenset()
-    public: bool = False
-
-    def read(self, holder: Any) -> list[tuple[Any, Any]]:
-        """Names, or positions, and what stands there now."""
-        if self.kind == "elements":
-            return list(enumerate(_base_of(holder).__iter__(holder)))
-        if self.kind == "members":
-            return list(enumerate(set.__iter__(holder)))
-        if self.kind == "slots":
-            return [(name, getattr(holder, name)) for name in self.only or () if hasattr(holder, name)]
-        if self.kind == "cells":
-            return [(name, cell.cell_contents) for name, cell in _cells(holder)]
-        if self.kind == "grad":
-            return [("grad", holder.grad)]
-        if self.kind == "partial":
-            return [("func", holder.func), ("args", holder.args), ("keywords", holder.keywords)]
-        mapping = self.mapping(holder)
-        if self.only is not None:
-            return [(name, mapping[name]) for name in self.only if name in mapping]
-        return [(k, v) for k, v in dict_methods(mapping).items(mapping) if self.has(k)]
-
-    def has(self, key: Any) -> bool:
-        """Whether a key belongs to the table, by what is left out of it."""
-        return key not in self.but and not (self.public and isinstance(key, str) and key.startswith("_"))
-
-    def mapping(self, holder: Any) -> dict[Any, Any]:
-        """The dict behind a table that is one."""
-        if self.kind == "items":
-            return holder  # type: ignore[no-any-return]
-        if self.kind == "globals":
-            found: dict[Any, Any] = holder.__globals__
-        elif self.kind == "attributes":
-            found = holder.__dict__
-        else:
-            found = holder.__dict__[self.kind]
-        return found
-
-    def write(self, holder: Any, contents: list[tuple[Any, Any]]) -> None:
-        """Makes the table hold `contents` and nothing else."""
-        if self.kind == "elements":
-            _base_of(holder).clear(holder)
-            _base_of(holder).extend(holder, [v for _, v in contents])
-        elif self.kind == "members":
-            set.clear(holder)
-            set.update(holder, [v for _, v in contents])
-        elif self.kind == "slots":
-            present = dict(contents)
-            for name in self.only or ():
-                if name in present:
-                    object.__setattr__(holder, name, present[name])
-                elif hasattr(holder, name):
-                    object.__delattr__(holder, name)
-        elif self.kind == "cells":
-            cells = dict(_cells(holder))
-            for name, value in contents:
-                cells[name].cell_contents = value
-        elif self.kind == "grad":
-            holder.grad = dict(contents)["grad"]
-        elif self.kind == "partial":
-            holder.__setstate__((*(v for _, v in contents), holder.__dict__ or None))
-        else:
-            self._write_mapping(self.mapping(holder), contents)
-
-    def put_on(self, tensor: torch.Tensor, contents: list[tuple[Any, Any]]) -> None:
-        """Puts `contents` on another tensor, beside what it has."""
-        if self.kind == "grad":
-            self.write(tensor, contents)
-        else:
-            vars(tensor).update(contents)
-
-    def _write_mapping(self, mapping: Any, contents: list[tuple[Any, Any]]) -> None:
-        methods = dict_methods(mapping)
-        now = [k for k in methods.keys(mapping) if (self.only is None or k in self.only) and self.has(k)]
-        then = [k for k, _ in contents]
-        kept = set(map(_key, then))
-        stays = [k for k in now if _key(k) in kept]
-        ordered = list(map(_key, stays)) == list(map(_key, then[: len(stays)]))
-        for key in now:
-            if not ordered or _key(key) not in kept:
-                methods.__delitem__(mapping, key)
-        for key, value in contents:
-            methods.__setitem__(mapping, key, value)
-
-    def step(self, key: Any) -> str:
-        """How a path goes on from the holder to what stands at `key`."""
-        if self.kind in ("grad", "attributes", "slots", "partial", *MODULE_TABLES):
-            return f".{key}"
-        if self.kind in ("cells", "globals"):
-            return f"::{key}"
-        return f"[{key!r}]" if not isinstance(key, torch.Tensor) else "[a tensor]"
-
-
-def limit_of(value: Any) -> Any:
-    """What a container has beside its contents: a `defaultdict`'s factory, a `deque`'s greatest length."""
-    if isinstance(value, defaultdict):
-        return value.default_factory
-    return value.maxlen if isinstance(value, deque) else None
-
-
-def dict_methods(mapping: Any) -> Any:
-    """The class whose methods act on the dict in `mapping` itself, below what a subclass makes of it."""
-    return OrderedDict if isinstance(mapping, OrderedDict) else dict
-
-
-def _key(key: Any) -> Any:
-    """What stands for a key in comparisons: tensors, whose `==` is no bool, are compared by identity."""
-    return id(key) if isinstance(key, torch.Tensor) else key
 
 
 @dataclass(slots=True, eq=False)
@@ -253,7 +149,7 @@ class Holder:
     @property
     def is_bare(self) -> bool:
         """Whether it is an object that holds nothing: a program may use it for what it is."""
-        return type(self.value) not in _CONTAINERS and not any(entries for _, entries in self.tables)
+        return type(self.value) not in CONTAINERS and not any(entries for _, entries in self.tables)
 
 
 class Objects:
@@ -270,7 +166,7 @@ class Objects:
         tensors: The tensors, each with its path and whether only pinned objects lead there.
         counted: Which of them stand for numbers.
         modules: Modules that were found, with their paths.
-        buffers: Arrays of numpy and the like, with their paths and what they hold.
+        watched: Arrays of numpy, generators of random numbers and the like, with their paths and what they hold.
     """
 
     def __init__(
@@ -285,7 +181,7 @@ class Objects:
         self.holders: list[Holder] = []
         self.tensors: list[tuple[torch.Tensor, str, bool]] = []
         self.modules: list[tuple[str, torch.nn.Module]] = []
-        self.buffers: list[tuple[str, Any, bytes]] = []
+        self.watched: list[tuple[str, Any, bytes]] = []
         self._whole_modules = whole_modules
         self._position: dict[int, int] = {}
         self._later: deque[int] = deque()
@@ -308,6 +204,12 @@ class Objects:
         self.walk()
         return node
 
+    def watch(self, path: str, value: Any) -> None:
+        """Notes the state of what cannot be looked into, if it tells it."""
+        state = state_of(value)
+        if state is not None:
+            self.watched.append((path, value, state))
+
     def walk(self) -> None:
         """Looks into what was noted only."""
         while self._later:
@@ -319,7 +221,7 @@ class Objects:
             self.tensors.append((sized(value), path, pinned))
             self.counted.add(len(self.tensors) - 1)
             return NumberAt(len(self.tensors) - 1)
-        if kind in _ATOMS:
+        if kind in ATOMS:
             return ValueAt(value)
         if isinstance(value, torch.Tensor):
             number = len(self.tensors)
@@ -332,7 +234,7 @@ class Objects:
             return ValueAt(value) if position is None else ObjectAt(position, weakly=True)
         if isinstance(value, tuple) and kind is not torch.Size:
             parts = tuple(self._node(x, f"{path}[{i}]", parent, (*steps, i), pinned) for i, x in enumerate(value))
-            if all(isinstance(p, ValueAt) for p in parts):
+            if all(isinstance(p, ValueAt) and p.stand_in is None for p in parts):
                 return ValueAt(value)
             return TupleAt(value, parts)
         if kind is types.MethodType:
@@ -349,9 +251,11 @@ class Objects:
             return ObjectAt(known)
         tables = self._tables(value, pinned)
         if not tables:
-            if getattr(kind, "__hash__", None) is None and (content := bytes_of(value)) is not None:
-                self.buffers.append((path, value, content))
-            return ValueAt(value)
+            self.watch(path, value)
+            for name, x in vars_of_number(value).items():
+                if isinstance(x, torch.Tensor):
+                    raise PlanError(_ON_NUMBER.format(path=f"{path}.{name}", kind=kind.__name__))
+            return ValueAt(value, NotStepped(value, path) if is_stepped(value) else None)
         if len(self.holders) >= LIMIT:
             raise PlanError(_TOO_MANY.format(path=self.holders[0].path, limit=LIMIT))
         position = self._position[id(value)] = len(self.holders)
@@ -382,40 +286,45 @@ class Objects:
                 if not same_contents(table.read(holder), contents):
                     table.write(holder, contents)
 
-    def put(self, values: Sequence[Any], stand_in: Callable[[Holder], Any]) -> None:
+    def put(self, values: Sequence[Any], twin: Callable[[Holder], Any], stand_ins: bool) -> None:
         """Puts other tensors into the objects.
 
         Args:
             values: For each of `tensors`, what is put in its place.
-            stand_in: For a tensor on which a program put something, the one that gets it.
+            twin: For a tensor on which a program put something, the one that gets it.
+            stand_ins: Whether what has a stand-in is replaced, too.
         """
         for holder in self.holders:
             for table, entries in holder.tables:
                 if table.kind in HOOKS:
                     continue
-                contents = [(self._built(key, values), self._built(node, values)) for key, node in entries]
+                contents = [
+                    (self._built(key, values, stand_ins), self._built(node, values, stand_ins)) for key, node in entries
+                ]
                 if isinstance(holder.value, torch.Tensor):
-                    table.put_on(stand_in(holder), contents)
-                elif any(_holds_tensor(part) for entry in entries for part in entry):
+                    table.put_on(twin(holder), contents)
+                elif any(_is_replaced(part) for entry in entries for part in entry):
                     table.write(holder.value, contents)
 
     def value_of(self, node: Any) -> Any:
         """What was found at a node; a key that is no node stands for itself."""
         if isinstance(node, TensorAt):
             return self.tensors[node.number][0]
-        return node.value if isinstance(node, TupleAt) else self._built(node, ())
+        return node.value if isinstance(node, TupleAt) else self._built(node, (), False)
 
-    def _built(self, node: Any, values: Sequence[Any]) -> Any:
+    def _built(self, node: Any, values: Sequence[Any], stand_ins: bool) -> Any:
         if isinstance(node, TensorAt):
             return values[node.number]
         if isinstance(node, NumberAt):
             return values[node.number].size(0)
         if isinstance(node, TupleAt):
-            return make_tuple(node.cls, [self._built(part, values) for part in node.parts])
+            return make_tuple(node.cls, [self._built(part, values, stand_ins) for part in node.parts])
         if isinstance(node, ObjectAt):
             value = self.holders[node.position].value
             return weakref.ref(value) if node.weakly else value
-        return node.value if isinstance(node, ValueAt) else node
+        if isinstance(node, ValueAt):
+            return node.stand_in if stand_ins and node.stand_in is not None else node.value
+        return node
 
     def _fill(self, position: int) -> None:
         holder = self.holders[position]
@@ -431,9 +340,11 @@ class Objects:
                 key_node = key
                 if isinstance(key, torch.Tensor):
                     key_node = self._node(key, f"a key of {holder.path}", position, (), holder.pinned)
+                elif isinstance(key, tuple):
+                    refuse_key(key, holder.path)
                 if table.kind == "members" and isinstance(value, torch.Tensor):
                     raise PlanError(_IN_SET.format(path=holder.path))
-                if table.kind == "globals" and _is_of_another_file(value, holder.value):
+                if table.kind == "globals" and is_of_another_file(value, holder.value):
                     entries.append((key_node, ValueAt(value)))  # compared, and not looked into
                 else:
                     entries.append((key_node, self._node(value, path, position, (table, key), holder.pinned)))
@@ -449,31 +360,15 @@ class Objects:
             found = [Table("attributes", but=BOOKKEEPING), *(Table(n) for n in HOOKS if value.__dict__.get(n))]
             return found + [Table(name) for name in MODULE_TABLES] if self._whole_modules else found
         if isinstance(value, types.FunctionType):
-            return self._function_tables(value) if pinned or not _is_library(value) else []
+            return function_tables(value, self._module_name) if pinned or not is_library(value) else []
         if type(value) is functools.partial:
             return [Table("partial")]
         if isinstance(value, _SEALED):
             return []
-        return object_tables(value) or ([Table("attributes", ("__wrapped__",))] if stands_for_another(value) else [])
-
-    def _function_tables(self, function: types.FunctionType) -> list[Table]:
-        """A closure, and the globals that a function of the user's file names."""
-        found = [Table("cells")] if function.__closure__ else []
-        if not _is_library(function):
-            found.append(Table("attributes", but=_OF_FUNCTIONS))
-        if function.__module__ == self._module_name and not _is_library(function):
-            there, stored = function.__globals__, set(_stored_globals(function.__code__))
-            names = tuple(n for n in _names_in(function.__code__) if n in stored or n in there and _is_state(there[n]))
-            if names:
-                found.append(Table("globals", names))
-        return found
-
-
-def same_contents(one: list[tuple[Any, Any]], other: list[tuple[Any, Any]]) -> bool:
-    """Whether two readings of a table found the very same objects at the same keys, in the same order."""
-    return len(one) == len(other) and all(
-        v is w and (k is j or _key(k) == _key(j)) for (k, v), (j, w) in zip(one, other, strict=True)
-    )
+        if stands_for_another(value):
+            return [Table("attributes", ("__wrapped__",))]
+        with_keys = isinstance(value, dict) and any(map(is_object, dict.keys(value)))
+        return object_tables(value) + [Table("keys")] * with_keys
 
 
 def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
@@ -489,25 +384,24 @@ def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
         return cls(parts)
 
 
-def bytes_of(value: Any) -> bytes | None:
-    """What an array holds that is no tensor; None if it is none."""
-    try:
-        with memoryview(value) as view:
-            return view.tobytes()
-    except (TypeError, ValueError, BufferError, NotImplementedError):
-        return None
+def refuse_key(key: Any, path: str) -> None:
+    """Refuses a key of a dict that asks tensors for a value when it is looked up.
 
-
-def stands_for_another(value: Any) -> bool:
-    """Whether it is a compiled function, or another of a library's, and what it was made of is all there is to it.
-
-    An object of a user's class that decorates a function has attributes beside it.
+    Raises:
+        PlanError: It is a tuple with a tensor inside.
     """
-    return "__wrapped__" in getattr(value, "__dict__", ()) and not is_data(type(value))
+    if isinstance(key, tuple):
+        for part in key:
+            if isinstance(part, torch.Tensor):
+                raise PlanError(_IN_KEY.format(path=path))
+            refuse_key(part, path)
 
 
-def _holds_tensor(node: Any) -> bool:
-    return isinstance(node, TensorAt | NumberAt) or isinstance(node, TupleAt) and any(map(_holds_tensor, node.parts))
+def _is_replaced(node: Any) -> bool:
+    """Whether the function sees something else than what stands there."""
+    if isinstance(node, TupleAt):
+        return any(map(_is_replaced, node.parts))
+    return isinstance(node, TensorAt | NumberAt) or isinstance(node, ValueAt) and node.stand_in is not None
 
 
 def parts_of(fn: Any) -> Iterator[tuple[str, Any]]:
@@ -523,162 +417,4 @@ def parts_of(fn: Any) -> Iterator[tuple[str, Any]]:
             yield "__call__", type(fn).__dict__.get("__call__")
 
 
-def extras_with_grad(tensor: torch.Tensor) -> list[Table]:
-    """The same as `extras_of`, and the `.grad` of a leaf that wants one."""
-    return extras_of(tensor) + [Table("grad")] * (tensor.requires_grad and tensor.is_leaf)
-
-
-def extras_of(tensor: torch.Tensor) -> list[Table]:
-    """The table of what a program put on a tensor: its `__dict__`, less what belongs to the class or to torch."""
-    names = getattr(tensor, "__dict__", None)
-    if not names:
-        return []
-    own = {name for name in names if name.startswith(("_dynamo_", "_is_param"))}
-    if _torch.is_traceable_wrapper_subclass(tensor) and len(names) > len(own):
-        inner, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
-        parts = {name: getattr(tensor, name) for name in inner}
-        unflatten = type(tensor).__tensor_unflatten__  # type: ignore[attr-defined]
-        own.update(vars(unflatten(parts, context, tensor.size(), tensor.stride())))
-    table = Table("attributes", but=frozenset(own), public=_torch.is_traceable_wrapper_subclass(tensor))
-    return [table] if any(map(table.has, names)) else []
-
-
-def object_tables(value: Any) -> list[Table]:
-    """The tables of an object that is no tensor, module or function; none if it cannot be looked into."""
-    cls = type(value)
-    tables = _tables_of.get(cls)
-    if tables is None:
-        tables = _tables_of[cls] = _class_tables(cls)
-    return list(tables)
-
-
-def _class_tables(cls: type) -> tuple[Table, ...]:
-    if not is_data(cls):
-        return ()
-    tables = []
-    if issubclass(cls, dict):
-        tables.append(Table("items"))
-    elif issubclass(cls, list | deque):
-        tables.append(Table("elements"))
-    elif issubclass(cls, set):
-        tables.append(Table("members"))
-    if cls.__dictoffset__:
-        tables.append(Table("attributes"))
-    slots = _slots_of(cls)
-    if slots:
-        tables.append(Table("slots", slots))
-    return tuple(tables)
-
-
-def is_data(cls: type) -> bool:
-    """Whether objects of a class are looked into: containers and what users define, not the machinery of libraries."""
-    if cls in _CONTAINERS:
-        return True
-    if not can_be_made(cls):  # it has more than can be seen
-        return False
-    if issubclass(cls, (int, float, complex, str, bytes, frozenset, enum.Enum, BaseException)):
-        return False
-    if cls in (types.SimpleNamespace, argparse.Namespace) or cls.__module__ == collections.__name__:
-        return True
-    name = cls.__module__ or ""
-    top = name.split(".")[0]
-    if top == "torch":
-        return name.startswith(_TORCH_DATA)
-    return top not in _MACHINERY
-
-
-def can_be_made(cls: type) -> bool:
-    """Whether what Python shows of an object is all there is, so that another can be made without the constructor."""
-    built_in = [base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE]
-    return all(base in (object, *_CONTAINERS, types.SimpleNamespace) for base in built_in)
-
-
-def _base_of(holder: Any) -> Any:
-    return deque if isinstance(holder, deque) else list
-
-
-def _cells(function: types.FunctionType) -> list[tuple[str, types.CellType]]:
-    """The filled cells of a closure, by name."""
-    found = []
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            cell.cell_contents  # noqa: B018
-        except ValueError:  # assigned to later
-            continue
-        found.append((name, cell))
-    return found
-
-
-def _slots_of(cls: type) -> tuple[str, ...]:
-    names: list[str] = []
-    for base in cls.__mro__:
-        slots = base.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            mangled = f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") and name[-2:] != "__" else name
-            if isinstance(base.__dict__.get(mangled), types.MemberDescriptorType):
-                names.append(mangled)
-    return tuple(names)
-
-
-def only_appends(code: types.CodeType, name: str) -> bool:
-    """Whether a function, and those inside it, use what a name stands for in `name.append(...)` alone."""
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "COPY_FREE_VARS", "MAKE_CELL")]
-    for step, after in zip(steps, [*steps[1:], None], strict=True):
-        if step.argval == name and step.opname.endswith(("DEREF", "GLOBAL", "GLOBALS", "NAME")):
-            loads = step.opname in ("LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
-            if not (loads and after is not None and after.argval in ("append", "extend")):
-                return False
-    return all(only_appends(c, name) for c in code.co_consts if isinstance(c, types.CodeType))
-
-
-def _names_in(code: types.CodeType) -> Iterable[str]:
-    """The names that a function, or one inside it, may look up among its globals."""
-    names = dict.fromkeys(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= dict.fromkeys(_names_in(constant))
-    return names
-
-
-def _stored_globals(code: types.CodeType) -> Iterator[str]:
-    """The globals that a function, or one inside it, assigns or deletes; they need not be there before."""
-    for step in dis.get_instructions(code):
-        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            yield step.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _stored_globals(constant)
-
-
-def _is_state(value: Any) -> bool:
-    """Whether a global may change what a function computes: modules of Python stay what they are."""
-    return not isinstance(value, types.ModuleType)
-
-
-def _is_of_another_file(value: Any, function: types.FunctionType) -> bool:
-    return isinstance(value, types.FunctionType) and value.__module__ != function.__module__
-
-
-def _is_library(function: types.FunctionType) -> bool:
-    return function.__module__ is None or function.__module__.split(".")[0] in _MACHINERY | {"torch"}
-
-
-_tables_of: weakref.WeakKeyDictionary[type, tuple[Table, ...]] = weakref.WeakKeyDictionary()
-_OF_FUNCTIONS = frozenset({"__wrapped__"})  # what `functools.wraps` notes is in the closure, too
-_HEAP_TYPE = 1 << 9  # in `__flags__`: a class that was made by a class statement
-_CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
-_ATOMS = frozenset({int, float, bool, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.layout,
-                    torch.memory_format, torch.Size, slice, range, type(...), torch.SymInt})  # fmt: skip
 _SEALED = (type, types.ModuleType, types.BuiltinFunctionType, types.GeneratorType)
-_MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "collections", "types"}) | {
-    "numpy", "optree", "sympy", "pytest", "_pytest", "hypothesis", "tqdm", "PIL", "pandas", "subclass_aot",
-}  # fmt: skip
-_TORCH_DATA = ("torch.optim", "torch.nn", "torch.distributions", "torch.amp", "torch.testing")
-MODULE_TABLES = ("_parameters", "_buffers", "_modules")
-"""The tables of every module that hold tensors and modules."""
-
-HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-"""The tables of every module that hold functions which run when it is called."""
-
-BOOKKEEPING = frozenset(vars(torch.nn.Module())) - {"training"}
-"""What stands in the `__dict__` of every module, and says nothing of what this one computes."""

@@ -23,14 +23,13 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import is_symbolic
-from subclass_aot.trace.objects import (
+from subclass_aot.trace.hidden import NotStepped, refuse_changed
+from subclass_aot.trace.objects import Holder, Objects, Pinned
+from subclass_aot.trace.tables import (
     HOOKS,
-    Holder,
-    Objects,
-    Pinned,
     Table,
-    bytes_of,
     can_be_made,
+    is_object,
     limit_of,
     object_tables,
     same_contents,
@@ -52,10 +51,6 @@ _NO_PICTURE = """{path}: an object of class {kind} holds tensors, and how to mak
 _PASSED_TWICE = """{path}: this list or dict is passed twice, and the function changes {changed}.
   While it is traced, lists and dicts among the arguments are copies, one for each place.
   Instead: pass it once, or keep it in an attribute of an object."""
-
-_ARRAY_WRITTEN = """{path}: the function writes into an object of class {kind}, which is no tensor.
-  Later calls would not write into it.
-  Instead: make it a tensor, as in torch.from_numpy(array), or write into it outside the compiled function."""
 
 _IN_ITSELF = """{path}: a {kind} holds itself, and such a structure cannot be made again.
   Instead: return its parts."""
@@ -181,25 +176,34 @@ class Outcome:
 
 
 class Existed:
-    """Which objects are older than a block. They are kept alive in it, since a new one might get the id of another that
-    is gone.
+    """Which objects are older than a block, asked in it.
+
+    Python's collector is told to leave them alone until the end of the block, and so lists those alone that are new. A
+    list of all would cost more the more the program has. Where the user told it so already, there is no other way.
     """
 
     def __init__(self) -> None:
-        self._objects: list[Any] = []
-        self._ids: set[int] | None = None
+        self._leaves_alone = False
+        self._before: list[Any] = []
+        self._new: set[int] | None = None
 
     def __enter__(self) -> Existed:
-        self._objects = gc.get_objects()
+        self._leaves_alone = gc.get_freeze_count() == 0
+        if self._leaves_alone:
+            gc.freeze()
+        else:  # kept alive, since a new one might get the id of one that is gone
+            self._before = gc.get_objects()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._objects, self._ids = [], None
+        if self._leaves_alone:
+            gc.unfreeze()
+        self._before, self._new = [], None
 
     def __contains__(self, value: Any) -> bool:
-        if self._ids is None:
-            self._ids = set(map(id, self._objects))
-        return id(value) in self._ids
+        if self._new is None:
+            self._new = set(map(id, gc.get_objects())) - set(map(id, self._before))
+        return id(value) not in self._new
 
 
 def read_outcome(
@@ -215,11 +219,9 @@ def read_outcome(
 
     Raises:
         MutationError: A parameter was exchanged, or an array that is no tensor was written.
-        TraceError: An object that holds tensors cannot be made again.
+        TraceError: An object that holds tensors cannot be made again, or Python's random numbers were drawn.
     """
-    for path, value, content in seen.buffers:
-        if bytes_of(value) != content:
-            raise MutationError(_ARRAY_WRITTEN.format(path=path, kind=type(value).__name__))
+    refuse_changed(seen.watched)
     reader = _Reader(seen, existed)
     recipe = reader.recipe(result, "the result")
     count = len(reader.leaves)
@@ -254,6 +256,8 @@ class _Reader:
         if isinstance(value, torch.Tensor | torch.Size | torch.SymInt) or is_symbolic(value):
             return self._leaf(value, path)
         refuse_capsule(value)
+        if type(value) is NotStepped:
+            return Literal(value.iterator)
         position = self.seen.position_of(value)
         if position is not None:
             return Given(self._object(position))
@@ -323,7 +327,8 @@ class _Reader:
         return recipe
 
     def _key(self, key: Any, path: str) -> Recipe:
-        return self.recipe(key, f"a key of {path}") if isinstance(key, torch.Tensor) else Literal(key)
+        made = isinstance(key, torch.Tensor) or is_object(key)
+        return self.recipe(key, f"a key of {path}") if made else Literal(key)
 
     def _object(self, position: int) -> int:
         """An object of the call, and how it is reached."""
@@ -342,7 +347,7 @@ class _Reader:
         """What stands elsewhere in the objects of the call, or is another than before."""
         for position, holder in enumerate(self.seen.holders):
             for table, entries in holder.tables:
-                if table.kind in HOOKS:
+                if table.kind in HOOKS or table.kind == "keys":
                     continue
                 before = [(self._seen(k), self._seen(node)) for k, node in entries]
                 now = table.read(holder.value)

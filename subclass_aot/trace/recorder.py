@@ -181,9 +181,9 @@ class Recorder(Stream):
         self._stand_ins.clear()
         self._not_detached = None
 
-    def collections(self) -> list[Collection[MetaTensor]]:
-        """Where this recorder holds leaves."""
-        return [self.written, self._stale, *self._materialized]
+    def collections(self) -> list[Collection[Any]]:
+        """Where this recorder holds leaves and wrappers."""
+        return [self.written, self._stale, *self._materialized, *self.reshaped]
 
     def placeholder(self, name: str, spec: Spec, meaning: str = "") -> MetaTensor:
         """A new graph input."""

@@ -42,6 +42,9 @@ def reshapes(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
         MutationError: The function did to an input what a graph cannot do.
         SizesMustBeKnown: One with symbolic sizes was turned.
     """
+    asked_for = any(node.op == "placeholder" for node in recorder.graph.grads_read)  # type: ignore[attr-defined]
+    if asked_for and not inputs.arguments.with_grad:
+        raise GradientsAreRead
     for path, before, traced in zip(inputs.paths, inputs.before, inputs.traced, strict=True):
         if traced.requires_grad != before.requires_grad and traced.is_leaf:
             raise MutationError(refusals.SWITCHED_GRAD.format(path=path, value=traced.requires_grad))

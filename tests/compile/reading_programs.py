@@ -123,6 +123,7 @@ PROGRAMS: dict[str, Program] = {
     "untyped storage": lambda x: x.untyped_storage()[0],
     "untyped storage, copied": lambda x: x.untyped_storage().clone(),
     "untyped storage, filled": lambda x: x.untyped_storage().fill_(0),
+    "untyped storage, other byte order": lambda x: x.untyped_storage().byteswap(torch.float32),
     "set_": lambda x: torch.empty(0).set_(x.untyped_storage()) * 2,
     "share_memory_": lambda x: x.detach().share_memory_() * 2,
     "save": lambda x: torch.save(x, io.BytesIO()),

@@ -290,6 +290,28 @@ def test_objects_are_told_apart() -> None:
     assert torch.equal(compiled(ones(2), one, fresh), ones(2)) and len(compiled.recompiles) == 2
 
 
+def test_an_argument_that_the_function_holds_too() -> None:
+    """A compilation for two objects does not serve one, nor the other way round."""
+    held, another = Cache(), Cache()
+
+    def program(x: Any, a: Any, b: Any) -> Any:
+        a.last = x * 2
+        return held.last + (1 if b is held else 0)
+
+    compiled = aot_compile(program)
+    for cache in (held, another):
+        cache.last = ones(2)
+    assert compiled(ones(2), another, another).tolist() == [1, 1]
+    assert compiled(ones(2), held, held).tolist() == [3, 3]
+    assert compiled(ones(2), another, another).tolist() == [2, 2]
+    assert compiled(ones(2), another, held).tolist() == [3, 3]
+    assert compiled(4 * ones(2), held, another).tolist() == [8, 8]
+    count = len(compiled.recompiles)
+    for a, b, expected in [(another, another, 8.0), (another, held, 9.0), (held, held, 3.0), (held, another, 2.0)]:
+        assert compiled(ones(2), a, b).tolist() == [expected] * 2
+    assert len(compiled.recompiles) == count
+
+
 def test_long_tables_of_python_values() -> None:
     table = {"words": {f"word {i}": i for i in range(100)}, "more": list(range(50))}
     compiled = aot_compile(lambda x, table: x * table["words"]["word 7"] * table["more"][3])

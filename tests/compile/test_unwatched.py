@@ -1,0 +1,199 @@
+"""What a later call could not repeat is refused by name, and what changes between calls is seen."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import random
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from subclass_aot import aot_compile
+from subclass_aot.errors import MutationError, PlanError, TraceError
+
+x = torch.ones(2)
+
+
+def held_generator(make: Callable[[], Any], draw: Callable[[Any], Any]) -> Callable[[], Any]:
+    def program() -> Any:
+        held = types.SimpleNamespace(source=make())
+        return lambda x: x * float(draw(held.source))
+
+    return program
+
+
+DRAWS: dict[str, Callable[[], Any]] = {
+    "random": lambda: lambda x: x * random.random(),
+    "numpy.random": lambda: lambda x: x * float(numpy.random.rand()),
+    "a Random": held_generator(lambda: random.Random(0), lambda r: r.uniform(0, 1)),
+    "a Generator": held_generator(lambda: numpy.random.default_rng(0), lambda r: r.random()),
+    "a RandomState": held_generator(lambda: numpy.random.RandomState(0), lambda r: r.rand()),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_random_numbers_of_python_and_numpy_are_refused(name: str) -> None:
+    compiled = aot_compile(DRAWS[name]())
+    for _ in range(2):
+        with pytest.raises(TraceError, match="random number") as raised:
+            compiled(x)
+    assert "torch.rand" in str(raised.value)
+
+
+def test_a_random_generator_that_is_not_asked_may_be_held() -> None:
+    held = types.SimpleNamespace(r=random.Random(0), g=numpy.random.default_rng(0), scale=2.0)
+    assert aot_compile(lambda x: x * held.scale)(x).tolist() == [2, 2]
+
+
+def endless() -> Iterator[int]:
+    yield from itertools.count()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [itertools.count, lambda: iter([1.0, 2.0]), lambda: iter([x, x * 2]), endless, lambda: (i for i in range(3)),
+     lambda: zip([1.0], [2.0], strict=True), lambda: map(float, range(3)), lambda: enumerate([x])],
+)  # fmt: skip
+def test_a_step_of_an_iterator_is_refused(make: Callable[[], Any]) -> None:
+    held = make()
+
+    class Loop:
+        def __init__(self) -> None:
+            self.batches = make()
+
+        def step(self, x: Any) -> Any:
+            return x, next(self.batches)
+
+    loop = Loop()
+    for path, program, args in [
+        ("held", lambda x: (x, next(held)), ()),
+        (r"self\.batches", loop.step, ()),
+        (r"args\[1\]", lambda x, it: [x for _ in it], (make(),)),
+        (r"args\[1\]\[0\]", lambda x, it: (x, list(it[0])), ((make(), 1),)),
+    ]:
+        with pytest.raises(TraceError, match=f"^{path}: .*iterator"):
+            aot_compile(program)(x, *args)
+    next(held), next(loop.batches)  # they are where they were, and back in their places
+
+
+def test_an_iterator_that_is_not_stepped_may_be_held() -> None:
+    held = types.SimpleNamespace(batches=iter([1]), log=io.StringIO(), scale=2.0)
+
+    def program(x: Any) -> Any:
+        held.log.write("a line")
+        return x * held.scale, held.batches
+
+    compiled = aot_compile(program)
+    out, batches = compiled(x)
+    assert out.tolist() == [2, 2] and batches is held.batches and type(held.log) is io.StringIO
+
+
+class Key:
+    def __init__(self, scale: Any) -> None:
+        self.scale = scale
+
+
+@pytest.mark.parametrize("where", ["argument", "attribute", "closure"])
+def test_keys_that_are_objects(where: str) -> None:
+    key = Key(x.clone())
+    table = {key: 2.0, "other": 1.0}
+    programs: dict[str, tuple[Any, Any]] = {
+        "argument": (lambda x, table: [x * k.scale * v for k, v in table.items() if k != "other"], table),
+        "attribute": (lambda x, o: [x * k.scale * v for k, v in o.table.items() if k != "other"],
+                      types.SimpleNamespace(table=table)),
+        "closure": (lambda x, _: [x * k.scale * v for k, v in table.items() if k != "other"], None),
+    }  # fmt: skip
+    program, argument = programs[where]
+    compiled = aot_compile(program)
+    for scale in (x + 0, x * 3, 2.0, x + 0):
+        key.scale = scale
+        assert torch.equal(compiled(x, argument)[0], x * scale * 2)
+    assert len(compiled.recompiles) == 1
+
+
+def test_what_is_put_on_keys() -> None:
+    def program(x: Any, o: Any) -> Any:
+        for key in list(o.table):
+            key.last = x * 2
+            o.table[key] = x + 1
+        o.table[Key(x * 3)] = x
+        return o.table
+
+    compiled = aot_compile(program)
+    for i in range(1, 3):
+        key = Key(1.0)
+        holder = types.SimpleNamespace(table={key: None})
+        compiled(x * i, holder)
+        old, new = holder.table
+        assert old is key and key.last.tolist() == [2 * i] * 2 and holder.table[key].tolist() == [i + 1] * 2  # type: ignore[attr-defined]
+        assert new.scale.tolist() == [3 * i] * 2
+
+
+@pytest.mark.parametrize("where", ["argument", "attribute"])
+def test_a_key_that_asks_a_tensor_for_a_value_is_refused(where: str) -> None:
+    table = {(x, 1): 2.0}
+    argument = table if where == "argument" else types.SimpleNamespace(table=table)
+    with pytest.raises(PlanError, match="key"):
+        aot_compile(lambda x, a: x * 2)(x, argument)
+
+
+def test_keys_that_are_equal_and_of_other_types() -> None:
+    compiled = aot_compile(lambda x, table: [v * (2 if type(k) is bool else 1) for k, v in table.items()])
+    for key, expected in [(1, 1.0), (True, 2.0), (1, 1.0), (1.0, 1.0)]:
+        assert compiled(x, {key: x})[0].tolist() == [expected] * 2
+    assert len(compiled.recompiles) == 2
+
+
+class Number(int):
+    scale: Any = 1.0
+
+
+class Text(str):
+    scale: Any = 1.0
+
+
+@pytest.mark.parametrize("make", [lambda: Number(3), lambda: Text("a")])
+def test_attributes_of_numbers_and_strings(make: Callable[[], Any]) -> None:
+    argument = make()
+    compiled = aot_compile(lambda x, n: x * n.scale)
+    for scale in (1.0, 2.0, 1.0):
+        argument.scale = scale
+        assert compiled(x, argument).tolist() == [scale] * 2
+        other = make()
+        other.scale = scale
+        assert compiled(x, other).tolist() == [scale] * 2
+    argument.scale = x
+    with pytest.raises(PlanError, match=r"args\[1\]\.scale"):
+        compiled(x, argument)
+
+
+def test_whether_there_is_a_gradient() -> None:
+    weight = torch.ones(2, requires_grad=True)
+
+    def program(x: Any) -> Any:
+        return weight * x if weight.grad is None else x + weight.grad
+
+    compiled = aot_compile(program)
+    assert compiled(x).tolist() == [1, 1]
+    weight.grad = torch.ones(2) * 4
+    assert compiled(x).tolist() == [5, 5]
+    weight.grad = torch.ones(2) * 6
+    assert compiled(x).tolist() == [7, 7]
+    weight.grad = None
+    assert compiled(x).tolist() == [1, 1] and len(compiled.recompiles) == 1
+
+
+def test_an_array_that_is_written_is_refused() -> None:
+    held = types.SimpleNamespace(count=numpy.zeros(2))
+
+    def program(x: Any) -> Any:
+        held.count += 1
+        return x
+
+    with pytest.raises(MutationError, match="held.count"):
+        aot_compile(program)(x)
