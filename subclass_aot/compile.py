@@ -14,6 +14,7 @@ import torch
 
 from subclass_aot import _torch, runtime
 from subclass_aot._stack import user_line, warn
+from subclass_aot.errors import TraceError
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.backends import Backend, BoxedFunction
 from subclass_aot.runtime.flat_calls import FlatCalls
@@ -35,6 +36,12 @@ _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vma
   Its graphs have no rule for a transform, so there the function itself runs, as in eager mode.
   For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
   To say that it is meant: transform the function itself, as in torch.func.grad(compiled.fn)."""
+
+_UNLIKE_ITSELF = """What was compiled for this call does not fit it: something looks other each time it is looked at.
+  The check:  {line}
+  It may be the context of a tensor subclass that is unequal to itself, a property that makes a new object each time, or
+  another thread that changes what the function reads.
+  Instead: make it equal (`__eq__`, or `__metadata_guard__` of the class), or keep it in an attribute."""
 
 
 def aot_compile(
@@ -225,9 +232,11 @@ class CompiledFunction:
             except GradientsAreRead:
                 self._with_grad = True
                 specialization = self._specialize(self._arguments(args, kwargs))
-            self._put_first(specialization)
             read = specialization.guard(leaves, treespec)
-            assert read is not None, "a new entry must fit the call it was made for"
+            if read is None:
+                line = runtime.refusing_line(specialization.guard, leaves, treespec)
+                raise TraceError(_UNLIKE_ITSELF.format(line=line))
+            self._put_first(specialization)
             return specialization, read
 
     def _arguments(self, args: Any, kwargs: Any) -> Arguments:

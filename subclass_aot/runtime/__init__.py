@@ -21,6 +21,7 @@ from subclass_aot.runtime.graphs import backward_inputs as backward_inputs
 from subclass_aot.runtime.graphs import split as split
 from subclass_aot.runtime.guards import global_state as global_state
 from subclass_aot.runtime.guards import make_guard as make_guard
+from subclass_aot.runtime.guards import refusing_line as refusing_line
 from subclass_aot.runtime.history import SizeHistory as SizeHistory
 from subclass_aot.runtime.lazy import LazyFunction as LazyFunction
 from subclass_aot.runtime.other_tangents import OtherTangents as OtherTangents

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import linecache
 import math
+import sys
 import types
 from collections.abc import Callable, Iterator, MutableSet
 from typing import Any
@@ -461,6 +463,26 @@ class _GuardWriter:
         for i, j in sorted(pairs):
             same = history_owner(values[i]) is history_owner(values[j])
             self.refuse_if(f"({owner}({self.outer[i]}) is {owner}({self.outer[j]})) is not {same}")
+
+
+def refusing_line(guard: Guard, leaves: list[Any], treespec: Any) -> str:
+    """The line of generated code that refuses a call, for errors."""
+    lines: list[str] = []
+
+    def note(frame: types.FrameType, event: str, argument: Any) -> Any:
+        if frame.f_globals.get("__name__") != guard.__globals__["__name__"]:  # type: ignore[attr-defined]
+            return None
+        if event == "return" and argument is None:
+            lines.append(linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip())
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        guard(leaves, treespec)
+    finally:
+        sys.settrace(before)
+    return lines[0] if lines else "none, when it was asked again"
 
 
 def _is_symbolic(pattern: Any) -> bool:

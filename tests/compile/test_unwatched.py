@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import aot_compile
 from subclass_aot.errors import MutationError, PlanError, TraceError
@@ -186,6 +187,25 @@ def test_whether_there_is_a_gradient() -> None:
     assert compiled(x).tolist() == [7, 7]
     weight.grad = None
     assert compiled(x).tolist() == [1, 1] and len(compiled.recompiles) == 1
+
+
+class Restless(TwoTensor):
+    """Its context is another one each time."""
+
+    def __tensor_flatten__(self) -> Any:
+        return ["a", "b"], object()
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, context: Any, size: Any, stride: Any) -> Any:
+        return Restless(inner["a"], inner["b"])
+
+
+def test_what_looks_other_each_time_is_named() -> None:
+    compiled = aot_compile(lambda x: x * 2)
+    with pytest.raises(TraceError, match=r"looks other each time[^\0]*same_layout") as raised:
+        compiled(Restless(x, x))
+    assert "__metadata_guard__" in str(raised.value)
+    assert compiled(x).tolist() == [2, 2]
 
 
 def test_an_array_that_is_written_is_refused() -> None:
