@@ -470,7 +470,7 @@ def refusing_line(guard: Guard, leaves: list[Any], treespec: Any) -> str:
     lines: list[str] = []
 
     def note(frame: types.FrameType, event: str, argument: Any) -> Any:
-        if frame.f_globals.get("__name__") != guard.__globals__["__name__"]:  # type: ignore[attr-defined]
+        if frame.f_globals.get("__name__") != guard.__globals__["__name__"]:
             return None
         if event == "return" and argument is None:
             lines.append(linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip())

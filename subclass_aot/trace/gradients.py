@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,10 @@ class Tangents:
         self.described: tuple[tuple[ValueMeta, tuple[Any, ...]], ...] = tuple(
             (meta, tuple(self._leaves[s] for s in flat_of(i))) for i, meta in enumerate(self._plan.metas)
         )
+
+    def collections(self) -> list[Collection[Any]]:
+        """Where traced tensors are held."""
+        return [self.ends, self._given.values()]
 
     def specs(self) -> list[Spec]:
         """Those of the leaves that are tensors."""

@@ -190,9 +190,9 @@ class _Trace:
 
     def collections(self) -> list[Collection[Any]]:
         """Where the trace itself holds traced tensors."""
-        ends = [] if self.tangents is None else [self.tangents.ends]
+        ends = [] if self.tangents is None else self.tangents.collections()
         given = self.inputs
-        of_inputs = [given.leaves, given.starts, given.traced, given.views.views]
+        of_inputs = [given.leaves, given.starts, given.traced, given.views.views, given.views.leaves]
         of_recorder = [*self.recorder.collections(), self.forward_part.written]
         return [self.computed, self.differentiable, *ends, *of_inputs, *of_recorder]
 

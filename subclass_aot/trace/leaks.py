@@ -68,8 +68,9 @@ def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
     for tensor in {id(x): x for collection in collections for x in collection}.values():
         if type(tensor) is MetaTensor:
             known[id(tensor.base)] += 1
-        elif isinstance(tensor, torch.Tensor):  # a wrapper
-            known.update(map(id, vars(tensor).values()))
+        elif isinstance(tensor, torch.Tensor):  # a wrapper; jagged ones have a table beside
+            for value in vars(tensor).values():
+                known.update(map(id, value.values()) if type(value) is dict else (id(value),))
     return known
 
 

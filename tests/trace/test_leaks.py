@@ -122,6 +122,13 @@ def test_ordinary_programs_cost_no_search(monkeypatch: pytest.MonkeyPatch) -> No
         trace_joint(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3)), x)
         trace_joint(lambda x: [x.clone().mul_(2), torch.zeros(3).add_(1) * x], x)
         aot_compile(lambda x: [x * 2, {"a": x.sin()}, x[1:], x.view(-1)])(x)
+        trace_joint(lambda x: [y := x.detach().sin(), y.unsqueeze_(0), y.t_() if y.dim() == 2 else y], x)
+        base = x.detach().requires_grad_() * 1
+        trace_joint(lambda a, b: (a.mul_(2), b * 3)[1], base[1:], base[:1])
+    rows = [torch.rand(2, 3), torch.rand(4, 3)]
+    jagged = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    trace_joint(lambda x: [x.sin() * 2, x.values(), x * x], jagged)
+    trace_joint(torch.nested.nested_tensor_from_jagged, rows[0], torch.tensor([0, 1, 2]))
 
 
 def test_a_real_wrapper_of_a_class_is_no_leak() -> None:
