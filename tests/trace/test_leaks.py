@@ -128,7 +128,6 @@ def test_ordinary_programs_cost_no_search(monkeypatch: pytest.MonkeyPatch) -> No
     rows = [torch.rand(2, 3), torch.rand(4, 3)]
     jagged = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
     trace_joint(lambda x: [x.sin() * 2, x.values(), x * x], jagged)
-    trace_joint(torch.nested.nested_tensor_from_jagged, rows[0], torch.tensor([0, 1, 2]))
 
 
 def test_a_real_wrapper_of_a_class_is_no_leak() -> None:
