@@ -47,6 +47,24 @@ def _(self: Tensor, size: Any) -> Tensor:
     return self.new_empty(self.reshape(size).shape)
 
 
+@register_meta(_aten._grouped_mm.default)
+def _(
+    self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Tensor:
+    # Torch's own asks for bfloat16, which only the kernel for CUDA does. Rows begin at multiples of 16 bytes.
+    rows, columns = self.shape[-2], mat2.shape[-1]
+    if self.dim() == mat2.dim() == 2:
+        assert offs is not None, "the kernel refuses two matrices without offsets"
+        groups = [offs.shape[0]]
+    else:
+        groups = [self.shape[0]] if self.dim() == mat2.dim() else []
+    dtype = self.dtype if out_dtype is None else out_dtype
+    step = 16 // dtype.itemsize
+    width = (columns + step - 1) // step * step
+    size = [*groups, rows, columns]
+    return self.new_empty_strided(size, [rows * width, width, 1][-len(size) :], dtype=dtype)
+
+
 def _row_major(func: Any) -> None:
     def rule(*args: Any, **kwargs: Any) -> Tensor:
         result: Tensor = func(*args, **kwargs)

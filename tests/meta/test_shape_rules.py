@@ -119,6 +119,24 @@ def test_linear_algebra() -> None:
     check(aten.nonzero_static.default, torch.eye(3), size=4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("columns", [5, 8])
+def test_products_of_groups(columns: int, dtype: torch.dtype) -> None:
+    """Rows of the result begin at multiples of 16 bytes."""
+
+    def columns_first(*size: int) -> torch.Tensor:
+        return torch.randn(*size, dtype=dtype).mT.contiguous().mT
+
+    def ends(*ends: int) -> torch.Tensor:
+        return torch.tensor(ends, dtype=torch.int32)
+
+    x = torch.randn(6, 8, dtype=dtype)
+    check(aten._grouped_mm.default, x, columns_first(2, 8, columns), ends(2, 6))
+    check(aten._grouped_mm.default, x.expand(2, 6, 8), columns_first(8, 2 * columns), ends(columns, 2 * columns))
+    check(aten._grouped_mm.default, x.expand(2, 6, 8), columns_first(2, 8, columns))
+    check(aten._grouped_mm.default, torch.randn(8, 16, dtype=dtype), columns_first(16, columns), ends(8, 16))
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_fft(order: tuple[int, ...]) -> None:
     """The result lies in memory as the argument does, in the order in which the dims were transformed."""

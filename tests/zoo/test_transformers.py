@@ -23,6 +23,7 @@ GENERATORS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": GROUPED,
     "MistralForCausalLM": {**GROUPED, "sliding_window": 4},
     "Qwen2ForCausalLM": GROUPED,
+    "MixtralForCausalLM": {**GROUPED, "num_local_experts": 4},
     "Gemma2ForCausalLM": {**GROUPED, "head_dim": 8},
     "GPT2LMHeadModel": {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 64, "n_positions": 64},
     "OPTForCausalLM": {**SMALL, "ffn_dim": 64, "word_embed_proj_dim": 32, "max_position_embeddings": 64},
