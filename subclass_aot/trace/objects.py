@@ -257,7 +257,7 @@ class Objects:
                     raise PlanError(_ON_NUMBER.format(path=f"{path}.{name}", kind=kind.__name__))
             return ValueAt(value, NotStepped(value, path) if is_stepped(value) else None)
         if len(self.holders) >= LIMIT:
-            raise PlanError(_TOO_MANY.format(path=self.holders[0].path, limit=LIMIT))
+            raise PlanError(_TOO_MANY.format(path=self._way_in(parent, path), limit=LIMIT))
         position = self._position[id(value)] = len(self.holders)
         pinned = pinned or isinstance(value, torch.nn.Module)
         self.holders.append(Holder(path, value, parent, steps, pinned, [(t, []) for t in tables], only_grows))
@@ -265,6 +265,15 @@ class Objects:
         if isinstance(value, torch.nn.Module):
             self.modules.append((path, value))
         return ObjectAt(position)
+
+    def _way_in(self, parent: int | None, path: str) -> str:
+        """Where one is that leads to an object: an argument, or what the function holds by a name."""
+        while parent is not None:
+            holder = self.holders[parent]
+            if holder.parent is None and holder.pinned:
+                return path
+            parent, path = holder.parent, holder.path
+        return path
 
     def attributes_of(self, tensor: torch.Tensor, path: str, pinned: bool, steps: tuple[Any, ...]) -> None:
         """Notes what a program put on a tensor, as in `weight.scale = ...`; `walk` goes on from there."""

@@ -217,3 +217,34 @@ def test_an_array_that_is_written_is_refused() -> None:
 
     with pytest.raises(MutationError, match="held.count"):
         aot_compile(program)(x)
+
+
+class Optional(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight: Any = torch.nn.Parameter(torch.ones(2))
+        self.weight.scale = torch.ones(2) * 3
+
+    def forward(self, x: Any) -> Any:
+        return x if self.weight is None else x * self.weight * self.weight.scale
+
+
+def test_a_parameter_that_has_attributes_is_taken_away() -> None:
+    module = Optional()
+    weight = module.weight
+    compiled = aot_compile(module)
+    for now, expected in [(weight, 3.0), (None, 1.0), (weight, 3.0)]:
+        module.weight = now
+        assert compiled(x).tolist() == [expected] * 2
+    assert len(compiled.recompiles) == 1
+
+
+def test_too_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("subclass_aot.trace.objects.LIMIT", 5)
+    many = types.SimpleNamespace(rows=[types.SimpleNamespace(x=x) for _ in range(10)])
+    for program, args, path in [
+        (lambda x, o: x * o.rows[0].x, (many,), r"args\[1\]"),
+        (lambda x: x * many.rows[0].x, (), "many"),
+    ]:
+        with pytest.raises(PlanError, match=f"^{path}: more than 5 Python objects are reached from here"):
+            aot_compile(program)(x, *args)
