@@ -332,6 +332,17 @@ def without_mkldnn() -> Iterator[None]:
 
 
 @contextmanager
+def compiling() -> Iterator[None]:
+    """Within the block `torch.compiler.is_compiling()` is true. Only torch's own exporter sets what it reads."""
+    before = torch.compiler._is_compiling_flag
+    torch.compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        torch.compiler._is_compiling_flag = before
+
+
+@contextmanager
 def without_dynamo() -> Iterator[None]:
     """Within the block, what `torch.compile` made runs the Python function that it was made of.
 

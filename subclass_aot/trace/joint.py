@@ -215,6 +215,7 @@ class _Trace:
             if self.inputs.structure:
                 stack.enter_context(JaggedAttention())
             stack.enter_context(_torch.without_dynamo())
+            stack.enter_context(_torch.compiling())
             stack.enter_context(parallel_modules_are_refused())
             stack.enter_context(self.with_symbols())
             stack.enter_context(reads_are_refused())

@@ -248,3 +248,17 @@ def test_too_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
     ]:
         with pytest.raises(PlanError, match=f"^{path}: more than 5 Python objects are reached from here"):
             aot_compile(program)(x, *args)
+
+
+def test_a_traced_program_is_told_that_it_is_compiled() -> None:
+    """Libraries then leave out what looks at values, as they do for `torch.compile`."""
+    seen = []
+
+    def program(x: Any) -> Any:
+        seen.append(torch.compiler.is_compiling())
+        return x * 2 if torch.compiler.is_compiling() else x * float(x.sum())
+
+    assert aot_compile(program)(x).tolist() == [2, 2] and not torch.compiler.is_compiling()
+    with pytest.raises(ZeroDivisionError):
+        aot_compile(lambda x: 1 / 0)(x)
+    assert not torch.compiler.is_compiling()
