@@ -80,7 +80,7 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             torch.no_grad(),
             _torch.python_dispatcher() if symbolic else nullcontext(),
         ):
-            out = _run(func, meta_args, meta_kwargs)
+            out = call_on_meta(func, meta_args, meta_kwargs)
     finally:
         _device.reset(outer)
     return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
@@ -157,7 +157,7 @@ on_new_rule: list[Callable[[], None]] = []
 """Called after a rule was registered: caches of inference results forget."""
 
 
-def _run(func: Any, args: Any, kwargs: Any) -> Any:
+def call_on_meta(func: Any, args: Any, kwargs: Any) -> Any:
     """A registered rule, else torch's meta kernel, else a decomposition of torch's, else an error."""
     rule = _rules.get(func)
     if rule is not None:

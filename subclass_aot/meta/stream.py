@@ -334,9 +334,7 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if viewed is not None:
             return _view(specs, pick(viewed, args, kwargs))
     if effects.pure:
-        if type(specs) is tuple or type(specs) is list:
-            return type(specs)([blank(s) if type(s) is Spec else s for s in specs])
-        return specs
+        return _blanks(specs)
     return _aliased(effects, specs, args, kwargs)
 
 
@@ -427,8 +425,16 @@ def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
             argument = pick(viewed, args, kwargs)
             results.append([_view(s, argument) for s in spec] if type(spec) is list else _view(spec, argument))
         else:
-            results.append(blank(spec) if type(spec) is Spec else spec)
+            results.append(_blanks(spec))
     return results[0] if single else tuple(results)
+
+
+def _blanks(specs: Any) -> Any:
+    """New leaves for the specs of results: of one, or of several, which may be lists in turn."""
+    kind = type(specs)
+    if kind is Spec:
+        return blank(specs)
+    return kind([_blanks(s) for s in specs]) if kind is tuple or kind is list else specs
 
 
 def _view(spec: Spec, of: Any) -> MetaTensor:

@@ -18,6 +18,7 @@ from subclass_aot.codegen import identifier
 from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
 from subclass_aot.meta import MetaTensor, Spec, Stream, blank, current_symbols, effects_of, is_symbolic, pick, root
 from subclass_aot.trace import folded
+from subclass_aot.trace.custom_writes import has_no_form, refuse_overlap
 from subclass_aot.trace.draws import SEEDED, Draws
 from subclass_aot.trace.known import Readable, known_value
 from subclass_aot.trace.numbers import Numbers
@@ -263,6 +264,8 @@ class Recorder(Stream):
         if func is _LSTM_LAYER and torch.is_grad_enabled():
             raise FusedLstm
         effects = effects_of(func)
+        if effects.writes and has_no_form(func):
+            refuse_overlap(func, args, kwargs)
         if effects.reshapes:
             self.passed_on(func, args, kwargs)
         elif effects.writes:

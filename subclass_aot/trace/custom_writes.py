@@ -1,0 +1,142 @@
+"""Operators of users and libraries that write their arguments (`torch.library.custom_op(..., mutates_args=...)`).
+
+`functionalize` knows the forms without mutation of torch's own operators. For another one such a form is defined here:
+an operator that copies what is written, runs the one that writes on the copies, and returns these after its results.
+Compilers see an operator like any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot._stack import user_line
+from subclass_aot.errors import MutationError
+from subclass_aot.meta import MetaTensor, call_on_meta, effects_of, pick, register_meta, root
+
+Place = tuple[int, str]
+"""An argument of an operator: its position and its name."""
+
+
+_OVERLAP = """{operator} writes `{written}`, which shares memory with another of its arguments.
+  Your line:  {line}
+  Instead: give it a copy of one of them, as in x.clone()."""
+
+
+def has_no_form(func: Any) -> bool:
+    """Whether an operator writes, and torch has no form of it that does not."""
+    return bool(effects_of(func).writes) and func.namespace not in _OF_TORCH
+
+
+def refuse_overlap(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Refuses a call of such an operator in which it would see its own writes in another argument.
+
+    Raises:
+        MutationError: What it writes shares memory with another argument. The same tensor twice is another matter.
+    """
+    leaves = [x for value in (*args, *kwargs.values()) for x in _listed(value) if isinstance(x, MetaTensor)]
+    for place in effects_of(func).writes:
+        for target in _listed(pick(place, args, kwargs)):
+            if target is not None and any(x is not target and root(x) is root(target) for x in leaves):
+                raise MutationError(_OVERLAP.format(operator=func, written=place[1], line=user_line()))
+
+
+def replay_custom(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs such an operator by its form without mutation, and writes what that returns.
+
+    Args:
+        func: The operator.
+        args: Its arguments, functional tensors.
+        kwargs: Its keyword arguments.
+    """
+    written = tuple(place for place in effects_of(func).writes if pick(place, args, kwargs) is not None)
+    targets = [pick(place, args, kwargs) for place in written]
+    places = [(i, a.name) for i, a in enumerate(func._schema.arguments)]
+    same = tuple(  # the same tensor, given a second time to be read
+        (place, written[i])
+        for place in places
+        if place not in written
+        for i, target in enumerate(targets)
+        if pick(place, args, kwargs) is target
+    )
+    found = _as_tuple(_form_of(func, written, same)(*args, **kwargs))
+    count = len(found) - len(targets)
+    for target, value in zip(targets, found[count:], strict=True):
+        for to, new in zip(_listed(target), _listed(value), strict=True):
+            to.copy_(new)
+    return found[0] if count == 1 else found[:count] or None
+
+
+def _form_of(func: Any, written: tuple[Place, ...], same: tuple[tuple[Place, Place], ...]) -> Any:
+    """The form without mutation.
+
+    Args:
+        func: The operator.
+        written: Its arguments that are written, less those that are left out.
+        same: Arguments that are the same tensor as one of these.
+    """
+    form = _forms.get((func, written, same))
+    if form is not None:
+        return form
+    parts = [func.namespace, func._schema.name.split("::")[1], func._overloadname or "default"]
+    parts += [name for _, name in written] + [f"{one[1]}_is_{other[1]}" for one, other in same]
+    name = "__".join(parts)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return _on_copies(func, written, same, args, kwargs)
+
+    def shapes(*args: Any, **kwargs: Any) -> Any:
+        return _on_copies(lambda *a, **k: call_on_meta(func, a, k), written, same, args, kwargs)
+
+    _library.define(f"{name}{_schema_without_writes(func, written)}")
+    _library.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"subclass_aot::{name}", run, lib=_library)
+    form = _forms[func, written, same] = getattr(torch.ops.subclass_aot, name).default
+    register_meta(form)(shapes)
+    return form
+
+
+def _on_copies(
+    call: Any,
+    written: tuple[Place, ...],
+    same: tuple[tuple[Place, Place], ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """What `call` returns, and then the copies that it was given in place of what is written."""
+    given, named = list(args), dict(kwargs)
+    copies: dict[Place, Any] = {}
+    for place in written:
+        value = pick(place, args, kwargs)
+        copies[place] = [x.clone() for x in value] if isinstance(value, list | tuple) else value.clone()
+    for place, copy in [*copies.items(), *[(one, copies[other]) for one, other in same]]:
+        position, name = place
+        if position < len(given):
+            given[position] = copy
+        else:
+            named[name] = copy
+    found = (*_as_tuple(call(*given, **named)), *copies.values())
+    return found[0] if len(found) == 1 else found
+
+
+def _schema_without_writes(func: Any, written: tuple[Place, ...]) -> str:
+    arguments, returns = re.sub(r"\(\w+!?\)", "", str(func._schema)).split("(", 1)[1].rsplit(") -> ", 1)
+    kinds = [str(func._schema.arguments[position].type) for position, _ in written]
+    values = ["Tensor[]" if "List" in kind else "Tensor" for kind in kinds]
+    return f"({arguments}) -> ({', '.join([*filter(None, [returns.strip('()')]), *values])})"
+
+
+def _listed(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return () if result is None else result if isinstance(result, tuple) else (result,)
+
+
+_OF_TORCH = ("aten", "prims", "prim", "quantized", "_c10d_functional", "c10d", "c10d_functional", "inductor")
+_library = torch.library.Library("subclass_aot", "FRAGMENT")
+_forms: dict[Any, Any] = {}
