@@ -172,7 +172,7 @@ def call_on_meta(func: Any, args: Any, kwargs: Any) -> Any:
         if isinstance(error, DataDependentError):
             raise
         if effects_of(func).data_dependent:
-            raise _data_dependent(func) from None
+            raise asks_for_values(func) from None
         if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise
         reason = str(error).strip().splitlines()[0]
@@ -224,7 +224,8 @@ def _specs_in(values: Any) -> Any:
             yield from _specs_in(x)
 
 
-def _data_dependent(func: Any) -> DataDependentError:
+def asks_for_values(func: Any) -> DataDependentError:
+    """The error for an operator whose result depends on values that nobody knows."""
     what = "shape" if _torch.has_shape_by_data(func) else "value"
     return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
 

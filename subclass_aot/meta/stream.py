@@ -17,8 +17,9 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.collectives import FUNCTIONAL_FORMS
-from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
+from subclass_aot.meta.infer import asks_for_values, infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operators import Effects, effects_of, pick
+from subclass_aot.meta.packed import WITH_VALUES
 from subclass_aot.meta.spec import STRIDED_NESTED, Spec, native_device
 from subclass_aot.meta.symbols import key_of
 from subclass_aot.meta.unbacked import unbacked_rule
@@ -228,6 +229,14 @@ class Stream(_torch.DispatchMode):
         """The real tensor behind `leaf`, where it is known."""
         return None
 
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """The real tensor behind one of a program, where it is known."""
+        return self.value_of(tensor) if type(tensor) is MetaTensor else tensor
+
+    def literal(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Notes that a real tensor, which an operator gave, has the same values at each call, and gives it back."""
+        return tensor
+
     supports_higher_order_operators = True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -248,6 +257,12 @@ class Stream(_torch.DispatchMode):
                 if func in _PHYSICAL:
                     self.materialized(args[0], result)
                 return result
+        if func in WITH_VALUES:
+            with self:
+                result = WITH_VALUES[func](self, *args, **kwargs)
+            if result is not NotImplemented:
+                return result
+            raise asks_for_values(func)
         effects = effects_of(func)
         if effects.composite:  # autograd takes these apart; inference mode does not
             with self:

@@ -242,6 +242,13 @@ class Recorder(Stream):
         readable = {self.moved(node): source for node, source in self._readable.items()}
         return known_value(self.node_of(leaf), self.constants, written, readable)
 
+    def literal(self, tensor: torch.Tensor) -> torch.Tensor:
+        with _torch.disable_current_modes():
+            leaf = self.admit(tensor)
+        with self:
+            self.stand_in(tensor, torch.ops.aten.lift_fresh_copy.default(leaf))
+        return tensor
+
     def let_read(self, leaf: MetaTensor, tensor: torch.Tensor, path: str, slot: int) -> None:
         """From now on, the values of an input may be asked for; `read_slots` has those that were."""
         if tensor.device.type != "meta" and not isinstance(tensor, MetaTensor):
