@@ -19,15 +19,26 @@ def increase(x: torch.Tensor, by: float = 1.0) -> None:
     x.add_(by)
 
 
-@torch.library.custom_op("test_custom::fill", mutates_args={"out", "also"})
-def fill(x: torch.Tensor, out: torch.Tensor, also: torch.Tensor | None = None) -> torch.Tensor:
+@torch.library.custom_op("test_custom::fill", mutates_args={"out"})
+def fill(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    out.copy_(x + 2)
+    return x * 3
+
+
+@fill.register_fake
+def _(x: Any, out: Any) -> Any:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("test_custom::fill_two", mutates_args={"out", "also"})
+def fill_two(x: torch.Tensor, out: torch.Tensor, also: torch.Tensor | None = None) -> torch.Tensor:
     out.copy_(x + 2)
     if also is not None:
         also.mul_(3)
     return x * 3
 
 
-@fill.register_fake
+@fill_two.register_fake
 def _(x: Any, out: Any, also: Any = None) -> Any:
     return torch.empty_like(x)
 
@@ -82,7 +93,7 @@ def twice(x: Any, y: Any) -> Any:
 
 def an_argument_left_out_or_not(x: Any, y: Any) -> Any:
     z = y.clone()
-    return fill(x, y), fill(x, z, y), fill(x, z, also=x), z
+    return fill_two(x, y), fill_two(x, z, y), fill_two(x, z, also=x), z
 
 
 def a_list(x: Any, y: Any) -> Any:
@@ -113,6 +124,11 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_as_in_eager(program: Any, backend: str) -> None:
     x, y = torch.rand(4, 4), torch.rand(4, 4)
+    if program is an_argument_left_out_or_not:
+        try:
+            program(x.clone(), y.clone())
+        except IndexError:
+            pytest.skip("this torch fails in eager mode where an argument that is written is left out")
     check_compiled(program, [x, y], fw_compiler=backend)
     check_compiled(program, [x, y.t()], fw_compiler=backend, dynamic=True)
 
