@@ -105,6 +105,12 @@ def _(dense: Tensor, offsets: Sequence[Tensor], total_L: Any = None) -> Tensor:
     return dense.new_empty([total_L, *dense.shape[2:]])
 
 
+@register_meta(_aten._foreach_addcdiv_.Tensor)
+@register_meta(_aten._foreach_addcmul_.Tensor)
+def _(self: Sequence[Tensor], tensor1: Sequence[Tensor], tensor2: Sequence[Tensor], scalars: Tensor) -> None:
+    return None  # torch's own reads the scalars
+
+
 def _packed_like(x: Tensor) -> Tensor:
     """A row-major tensor with the size of `x`."""
     return x.new_empty(x.shape)

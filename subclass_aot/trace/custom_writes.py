@@ -1,8 +1,9 @@
-"""Operators of users and libraries that write their arguments (`torch.library.custom_op(..., mutates_args=...)`).
+"""Operators that write their arguments, and of which torch knows no other form that goes without data.
 
-`functionalize` knows the forms without mutation of torch's own operators. For another one such a form is defined here:
-an operator that copies what is written, runs the one that writes on the copies, and returns these after its results.
-Compilers see an operator like any other.
+`functionalize` knows the forms without mutation of most of torch's own operators, and of none that users and libraries
+define (`torch.library.custom_op(..., mutates_args=...)`). For these such a form is defined here, an operator that
+copies what is written, runs the one that writes on the copies, and returns these after its results. Compilers see an
+operator like any other.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ _OVERLAP = """{operator} writes `{written}`, which shares memory with another of
 
 
 def has_no_form(func: Any) -> bool:
-    """Whether an operator writes, and torch has no form of it that does not."""
-    return bool(effects_of(func).writes) and func.namespace not in _OF_TORCH
+    """Whether an operator writes, and torch has no form of it that does not, or none for tensors without data."""
+    if not effects_of(func).writes:
+        return False
+    fused = func._schema.name.startswith("aten::_fused_")
+    return fused or func in _READ_SCALARS or func.namespace not in _OF_TORCH
 
 
 def refuse_overlap(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -138,5 +142,6 @@ def _as_tuple(result: Any) -> tuple[Any, ...]:
 
 
 _OF_TORCH = ("aten", "prims", "prim", "quantized", "_c10d_functional", "c10d", "c10d_functional", "inductor")
+_READ_SCALARS = (torch.ops.aten._foreach_addcdiv_.Tensor, torch.ops.aten._foreach_addcmul_.Tensor)
 _library = torch.library.Library("subclass_aot", "FRAGMENT")
 _forms: dict[Any, Any] = {}

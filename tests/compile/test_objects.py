@@ -964,6 +964,9 @@ def trained(
         lambda p: torch.optim.RMSprop(p, lr=0.01, momentum=0.9),
         lambda p: torch.optim.Adadelta(p),
         lambda p: torch.optim.Rprop(p),
+        lambda p: torch.optim.AdamW(p, foreach=True),
+        lambda p: torch.optim.AdamW(p, fused=True),
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
     ],
 )
 def test_a_whole_training_step(optimizer: Callable[..., Any], detached: bool) -> None:
