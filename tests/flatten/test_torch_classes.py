@@ -30,7 +30,8 @@ def mesh() -> Iterator[DeviceMesh]:
 
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_a_distributed_tensor_names_its_mesh(mesh: DeviceMesh, requires_grad: bool) -> None:
-    value = distribute_tensor(torch.rand(4, 3, requires_grad=requires_grad), mesh, [Shard(0)])
+    # The process group sends nothing, so the data must not come from another rank.
+    value = distribute_tensor(torch.rand(4, 3, requires_grad=requires_grad), mesh, [Shard(0)], src_data_rank=None)
     plan = FlattenPlan.of([value])
     (meta,) = plan.metas
     assert isinstance(meta, SubclassCreationMeta)
