@@ -18,6 +18,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.meta import MetaTensor, call_on_meta, effects_of, pick, register_meta, root
 
+_aten = torch.ops.aten
 Place = tuple[int, str]
 """An argument of an operator: its position and its name."""
 
@@ -142,6 +143,6 @@ def _as_tuple(result: Any) -> tuple[Any, ...]:
 
 
 _OF_TORCH = ("aten", "prims", "prim", "quantized", "_c10d_functional", "c10d", "c10d_functional", "inductor")
-_READ_SCALARS = (torch.ops.aten._foreach_addcdiv_.Tensor, torch.ops.aten._foreach_addcmul_.Tensor)
+_READ_SCALARS = (_aten._foreach_addcdiv_.Tensor, _aten._foreach_addcmul_.Tensor)
 _library = torch.library.Library("subclass_aot", "FRAGMENT")
 _forms: dict[Any, Any] = {}
