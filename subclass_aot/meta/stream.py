@@ -19,7 +19,7 @@ from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.collectives import FUNCTIONAL_FORMS
 from subclass_aot.meta.infer import asks_for_values, infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operators import Effects, effects_of, pick
-from subclass_aot.meta.packed import WITH_VALUES
+from subclass_aot.meta.packed import PACK, pack
 from subclass_aot.meta.spec import STRIDED_NESTED, Spec, native_device
 from subclass_aot.meta.symbols import key_of
 from subclass_aot.meta.unbacked import unbacked_rule
@@ -230,8 +230,10 @@ class Stream(_torch.DispatchMode):
         return None
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The real tensor behind one of a program, where it is known."""
-        return self.value_of(tensor) if type(tensor) is MetaTensor else tensor
+        """The values of a tensor, where they are the same at each call. See `known_value`."""
+        with _torch.disable_current_modes():
+            leaf = self._admitted(tensor)
+        return self.value_of(leaf)
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         """Notes that a real tensor, which an operator gave, has the same values at each call, and gives it back."""
@@ -257,12 +259,12 @@ class Stream(_torch.DispatchMode):
                 if func in _PHYSICAL:
                     self.materialized(args[0], result)
                 return result
-        if func in WITH_VALUES:
+        if func is PACK:
             with self:
-                result = WITH_VALUES[func](self, *args, **kwargs)
-            if result is not NotImplemented:
-                return result
-            raise asks_for_values(func)
+                packed = pack(self, *args, **kwargs)
+            if packed is None:
+                raise asks_for_values(func)
+            return packed
         effects = effects_of(func)
         if effects.composite:  # autograd takes these apart; inference mode does not
             with self:

@@ -66,6 +66,17 @@ def test_lengths_that_are_an_argument() -> None:
         compiled(torch.randn(2, 3, 1), torch.tensor([3, 1]))
 
 
+class Config:
+    lengths = torch.tensor([3, 1])
+
+
+def test_lengths_that_a_class_holds() -> None:
+    """Whoever owns the tensor may write into it between two calls."""
+    compiled = aot_compile(lambda x: pack_padded_sequence(x, Config.lengths, batch_first=True).data)
+    with pytest.raises(DataDependentError, match="_pack_padded_sequence.default asks for values"):
+        compiled(torch.randn(2, 3, 1))
+
+
 def test_lengths_in_another_order_raise_as_in_eager() -> None:
     compiled = aot_compile(lambda x: pack_padded_sequence(x, [1, 3], batch_first=True).data)
     with pytest.raises(RuntimeError, match="sorted in decreasing order"):
