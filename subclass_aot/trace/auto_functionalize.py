@@ -1,15 +1,16 @@
-"""Operators that write their arguments, and of which torch knows no other form that goes without data.
+"""Operators that write their arguments, and of which torch has no functional variant that goes without data.
 
-`functionalize` knows the forms without mutation of most of torch's own operators, and of none that users and libraries
-define (`torch.library.custom_op(..., mutates_args=...)`). For these such a form is defined here, an operator that
-copies what is written, runs the one that writes on the copies, and returns these after its results. Compilers see an
-operator like any other.
+`functionalize` knows the functional variants of most of torch's own operators, and of none that users and libraries
+define (`torch.library.custom_op(..., mutates_args=...)`). AOTAutograd wraps these in the higher-order operator
+`auto_functionalized`, which its compilers know. Here a functional variant is defined, an operator like any other, that
+any compiler takes: it copies what is written, runs the one that writes on the copies, and returns these after its
+results.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
@@ -28,29 +29,44 @@ _OVERLAP = """{operator} writes `{written}`, which shares memory with another of
   Instead: give it a copy of one of them, as in x.clone()."""
 
 
-def has_no_form(func: Any) -> bool:
-    """Whether an operator writes, and torch has no form of it that does not, or none for tensors without data."""
+def has_no_functional_variant(func: Any) -> bool:
+    """Whether an operator writes, and torch has no functional variant of it, or none for tensors without data."""
     if not effects_of(func).writes:
         return False
     fused = func._schema.name.startswith("aten::_fused_")
     return fused or func in _READ_SCALARS or func.namespace not in _OF_TORCH
 
 
-def refuse_overlap(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def refuse_overlap(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], memory_of: Callable[[MetaTensor], Hashable]
+) -> None:
     """Refuses a call of such an operator in which it would see its own writes in another argument.
 
+    One tensor that is written, and is given whole once more to be read, is no such call.
+
+    Args:
+        func: The operator.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        memory_of: What is equal for leaves that may share memory.
+
     Raises:
-        MutationError: What it writes shares memory with another argument. The same tensor twice is another matter.
+        MutationError: What it writes shares memory with another argument.
     """
-    leaves = [x for value in (*args, *kwargs.values()) for x in _listed(value) if isinstance(x, MetaTensor)]
-    for place in effects_of(func).writes:
-        for target in _listed(pick(place, args, kwargs)):
-            if target is not None and any(x is not target and root(x) is root(target) for x in leaves):
+    writes = effects_of(func).writes
+    places = [(i, a.name) for i, a in enumerate(func._schema.arguments)]
+    given = [(p, x) for p in places for x in _listed(pick(p, args, kwargs)) if isinstance(x, MetaTensor)]
+    for i, (place, target) in enumerate(given):
+        if place not in writes:
+            continue
+        for j, (other, x) in enumerate(given):
+            read_again = x is target and other not in writes and _is_whole(func, place) and _is_whole(func, other)
+            if i != j and memory_of(root(x)) == memory_of(root(target)) and not read_again:
                 raise MutationError(_OVERLAP.format(operator=func, written=place[1], line=user_line()))
 
 
-def replay_custom(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Runs such an operator by its form without mutation, and writes what that returns.
+def auto_functionalized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs such an operator by its functional variant, and writes what that returns.
 
     Args:
         func: The operator.
@@ -67,7 +83,7 @@ def replay_custom(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         for i, target in enumerate(targets)
         if pick(place, args, kwargs) is target
     )
-    found = _as_tuple(_form_of(func, written, same)(*args, **kwargs))
+    found = _as_tuple(_functional_variant(func, written, same)(*args, **kwargs))
     count = len(found) - len(targets)
     for target, value in zip(targets, found[count:], strict=True):
         for to, new in zip(_listed(target), _listed(value), strict=True):
@@ -75,17 +91,17 @@ def replay_custom(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return found[0] if count == 1 else found[:count] or None
 
 
-def _form_of(func: Any, written: tuple[Place, ...], same: tuple[tuple[Place, Place], ...]) -> Any:
-    """The form without mutation.
+def _functional_variant(func: Any, written: tuple[Place, ...], same: tuple[tuple[Place, Place], ...]) -> Any:
+    """The functional variant.
 
     Args:
         func: The operator.
         written: Its arguments that are written, less those that are left out.
         same: Arguments that are the same tensor as one of these.
     """
-    form = _forms.get((func, written, same))
-    if form is not None:
-        return form
+    variant = _variants.get((func, written, same))
+    if variant is not None:
+        return variant
     parts = [func.namespace, func._schema.name.split("::")[1], func._overloadname or "default"]
     parts += [name for _, name in written] + [f"{one[1]}_is_{other[1]}" for one, other in same]
     name = "__".join(parts)
@@ -99,9 +115,9 @@ def _form_of(func: Any, written: tuple[Place, ...], same: tuple[tuple[Place, Pla
     _library.define(f"{name}{_schema_without_writes(func, written)}")
     _library.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"subclass_aot::{name}", run, lib=_library)
-    form = _forms[func, written, same] = getattr(torch.ops.subclass_aot, name).default
-    register_meta(form)(shapes)
-    return form
+    variant = _variants[func, written, same] = getattr(torch.ops.subclass_aot, name).default
+    register_meta(variant)(shapes)
+    return variant
 
 
 def _on_copies(
@@ -134,6 +150,10 @@ def _schema_without_writes(func: Any, written: tuple[Place, ...]) -> str:
     return f"({arguments}) -> ({', '.join([*filter(None, [returns.strip('()')]), *values])})"
 
 
+def _is_whole(func: Any, place: Place) -> bool:
+    return "List" not in str(func._schema.arguments[place[0]].type)
+
+
 def _listed(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list | tuple) else (value,)
 
@@ -145,4 +165,4 @@ def _as_tuple(result: Any) -> tuple[Any, ...]:
 _OF_TORCH = ("aten", "prims", "prim", "quantized", "_c10d_functional", "c10d", "c10d_functional", "inductor")
 _READ_SCALARS = (_aten._foreach_addcdiv_.Tensor, _aten._foreach_addcmul_.Tensor)
 _library = torch.library.Library("subclass_aot", "FRAGMENT")
-_forms: dict[Any, Any] = {}
+_variants: dict[Any, Any] = {}

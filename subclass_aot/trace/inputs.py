@@ -18,6 +18,7 @@ from subclass_aot.trace.dynamic import DynamicSizes, plan_of_twins, symbolic_twi
 from subclass_aot.trace.families import TracedViews
 from subclass_aot.trace.jagged import structure_slots
 from subclass_aot.trace.recorder import GRADIENT, Recorder
+from subclass_aot.trace.sharing import overlapping_slots
 from subclass_aot.trace.signature import Input
 from subclass_aot.trace.static import static_values
 from subclass_aot.trace.versions import versions
@@ -100,6 +101,8 @@ class TracedInputs:
             if not isinstance(real, MetaTensor):
                 recorder.stand_in(real, leaf)
             self.leaves[slot] = leaf
+        for cluster in overlapping_slots(self.real_leaves):
+            recorder.overlaps.update((id(self.leaves[slot]), cluster) for slot in cluster)
         for slot in self.structure:  # see Note [Jagged tensors]
             first = next(s for s in self.structure if self.real_leaves[s] is self.real_leaves[slot])
             self.leaves[slot] = self.leaves[first]

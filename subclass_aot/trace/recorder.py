@@ -18,7 +18,7 @@ from subclass_aot.codegen import identifier
 from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
 from subclass_aot.meta import MetaTensor, Spec, Stream, blank, current_symbols, effects_of, is_symbolic, pick, root
 from subclass_aot.trace import folded
-from subclass_aot.trace.custom_writes import has_no_form, refuse_overlap
+from subclass_aot.trace.auto_functionalize import has_no_functional_variant, refuse_overlap
 from subclass_aot.trace.draws import SEEDED, Draws
 from subclass_aot.trace.known import Readable, known_value
 from subclass_aot.trace.numbers import Numbers
@@ -138,6 +138,7 @@ class Recorder(Stream):
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self.numbers = Numbers(self.graph)
         self.read_slots: set[int] = set()
+        self.overlaps: dict[int, tuple[int, ...]] = {}  # by the id of a leaf: the flat slots of inputs that it overlaps
         self._readable: dict[fx.Node, Readable] = {}
         self._materialized: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
         self._stale: set[MetaTensor] = set()
@@ -271,8 +272,8 @@ class Recorder(Stream):
         if func is _LSTM_LAYER and torch.is_grad_enabled():
             raise FusedLstm
         effects = effects_of(func)
-        if effects.writes and has_no_form(func):
-            refuse_overlap(func, args, kwargs)
+        if effects.writes and has_no_functional_variant(func):
+            refuse_overlap(func, args, kwargs, lambda leaf: self.overlaps.get(id(leaf), id(leaf)))
         if effects.reshapes:
             self.passed_on(func, args, kwargs)
         elif effects.writes:

@@ -13,7 +13,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.meta import effects_of, pick
-from subclass_aot.trace.custom_writes import has_no_form, replay_custom
+from subclass_aot.trace.auto_functionalize import auto_functionalized, has_no_functional_variant
 
 _aten = torch.ops.aten
 
@@ -32,8 +32,8 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         stride = args[0].stride()
         func(args[0].permute(sorted(range(len(stride)), key=lambda dim: -stride[dim])), *args[1:], **kwargs)
         return args[0]
-    if has_no_form(func):
-        return replay_custom(func, args, kwargs)
+    if has_no_functional_variant(func):
+        return auto_functionalized(func, args, kwargs)
     targets = [pick(place, args, kwargs) for place in effects_of(func).writes]
     if not any(_may_lose_strides(func, target) for target in targets):
         return func(*args, **kwargs)

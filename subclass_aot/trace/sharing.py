@@ -57,6 +57,11 @@ def storage_groups(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
     return [tuple(g) for g in groups.values() if len(g) > 1]
 
 
+def overlapping_slots(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
+    """Flat slots whose leaves have ranges of a storage in common, each cluster of two or more."""
+    return [cluster for group in storage_groups(leaves) for cluster in _overlapping(leaves, group)]
+
+
 def bases_of(leaves: Sequence[Any], written: set[int], path_of: Any) -> list[Base]:
     """The bases that a graph needs which writes the flat slots `written`.
 

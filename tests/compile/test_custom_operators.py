@@ -168,7 +168,26 @@ def test_the_graph_has_a_form_without_writes() -> None:
     ]
 
 
-def test_what_shares_memory_with_what_is_written_is_refused() -> None:
-    compiled = aot_compile(lambda x: fill(x, x.t()))
-    with pytest.raises(MutationError, match=r"writes `out`, which shares memory with another of its arguments"):
-        compiled(torch.rand(3, 3))
+OVERLAPS: dict[str, Any] = {
+    "a view": lambda x, y: fill(x, x.t()),
+    "two written": lambda x, y: fill_two(x, z := y + 1, z),
+    "an element of a written list": lambda x, y: double_all([y, x], x),
+    "twice in a written list": lambda x, y: double_all([y, y], x),
+    "two inputs": lambda x, y: fill(x, y),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPS)
+def test_what_shares_memory_with_what_is_written_is_refused(name: str) -> None:
+    """The functional variant would write into copies that share none."""
+    base = torch.rand(4, 3)
+    x, y = (base[:3], base[1:]) if name == "two inputs" else (torch.rand(3, 3), torch.rand(3, 3))
+    before = base.clone()
+    with pytest.raises(MutationError, match="shares memory with another of its arguments"):
+        aot_compile(OVERLAPS[name])(x, y)
+    assert torch.equal(base, before)
+
+
+def test_inputs_that_lie_apart_in_one_storage() -> None:
+    base = torch.rand(4, 3)
+    check_compiled(lambda x, y: fill(x, y), [base[:2], base[2:]])
