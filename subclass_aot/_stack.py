@@ -16,7 +16,7 @@ import torch
 _LIBRARIES = tuple(os.path.dirname(module.__file__) + os.sep for module in (torch, optree) if module.__file__)
 _OWN = os.path.dirname(__file__) + os.sep
 _OWN_USERS = tuple(_OWN + room + os.sep for room in ("tensors", "demo"))
-_is_user_code: dict[CodeType, bool] = {}
+_seen_code: dict[CodeType, bool] = {}
 
 
 def user_frames(limit: int = 0) -> tuple[tuple[CodeType, int], ...]:
@@ -28,7 +28,7 @@ def user_frames(limit: int = 0) -> tuple[tuple[CodeType, int], ...]:
     frames = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if _is_users(frame.f_code):
+        if is_user_code(frame.f_code):
             frames.append((frame.f_code, frame.f_lineno))
             if len(frames) == limit:
                 break
@@ -44,7 +44,7 @@ def user_line() -> str:
 def warn(message: str) -> None:
     """Warns the user; the warning stands at the line of the user's that is running, however deep below we are."""
     level, frame = 1, sys._getframe(0)
-    while frame.f_back is not None and not _is_users(frame.f_code):
+    while frame.f_back is not None and not is_user_code(frame.f_code):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, stacklevel=level)
 
@@ -52,13 +52,13 @@ def warn(message: str) -> None:
 def user_line_of(error: BaseException) -> str:
     """The innermost line of the user's that an error came through, in the same form."""
     steps = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
-    return _format_line([step for step in reversed(steps) if _is_users(step[0])][:1])
+    return _format_line([step for step in reversed(steps) if is_user_code(step[0])][:1])
 
 
 def is_raised_by_user(error: BaseException) -> bool:
     """Whether the frame that raised an error is the user's, and not of this library or of torch."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-    return bool(frames) and _is_users(frames[-1].f_code)
+    return bool(frames) and is_user_code(frames[-1].f_code)
 
 
 def user_line_in(summary: Iterable[FrameSummary]) -> str:
@@ -92,10 +92,11 @@ def _format_line(frames: Sequence[tuple[CodeType, int]]) -> str:
     return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"
 
 
-def _is_users(code: CodeType) -> bool:
-    mine = _is_user_code.get(code)
+def is_user_code(code: CodeType) -> bool:
+    """Whether code is the user's, and not of torch, of optree or of this library."""
+    mine = _seen_code.get(code)
     if mine is None:
-        mine = _is_user_code[code] = _belongs_to_user(code.co_filename)
+        mine = _seen_code[code] = _belongs_to_user(code.co_filename)
     return mine
 
 

@@ -6,6 +6,7 @@ No other file of this package touches a name of torch that starts with an unders
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -31,6 +32,9 @@ PYTREE_NAMESPACE = _pytree_namespace()
 
 disable_current_modes: Any = torch.utils._python_dispatch._disable_current_modes
 """Runs a block outside every dispatch mode, so that the user's own modes do not see shape inference. No public form."""
+
+current_dispatch_mode: Callable[[], Any] = torch.utils._python_dispatch._get_current_dispatch_mode
+"""The mode that sees an operator first. No public form."""
 
 DataDependentOutput: Any = torch._subclasses.fake_tensor.DataDependentOutputException
 """What torch's shape functions raise when a shape depends on values; public code has no name for it."""
@@ -134,6 +138,10 @@ def is_inplace(func: Any) -> bool:
 
 
 _INPLACE = getattr(torch.Tag, "inplace", None)
+
+
+COLLECTIVES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd"})
+"""The libraries of operators that communicate. They have no tag."""
 
 
 def has_shape_by_data(func: Any) -> bool:
@@ -301,7 +309,8 @@ def compile_with_inductor(
 
     It does not look at each call whether the inputs at the positions `static` are aligned. It chooses the strides of
     the outputs at the positions `free`, and gives the strides that all outputs have, as AOTAutograd asks it for them.
-    What is free is no part of the key under which it caches compiled graphs: hence the tag.
+    What is free, and what the solver has it assert, is no part of the key under which it caches compiled graphs: hence
+    the tag.
     """
     import torch.compiler.config
     from torch._inductor.compile_fx import compile_fx_inner
@@ -309,12 +318,42 @@ def compile_with_inductor(
     output = graph.graph.output_node()
     tensors = [i for i, node in enumerate(output.args[0]) if isinstance(node, torch.fx.Node) and "spec" in node.meta]
     output.meta["user_visible_output_idxs"] = fixed = [i for i in tensors if i not in free]
-    tag = f"{torch.compiler.config.cache_key_tag} subclass_aot {fixed}"
-    tagged = torch.compiler.config.patch(cache_key_tag=tag)  # type: ignore[attr-defined]
-    with tagged, torch._guards.tracing(torch._guards.TracingContext(mode)):
+    with ExitStack() as stack:
+        stack.enter_context(_without_assumptions(mode.shape_env))
+        asserted = [str(expression) for expression, _, _ in assertions(mode.shape_env)]
+        tag = f"{torch.compiler.config.cache_key_tag} subclass_aot {fixed} {asserted}"
+        stack.enter_context(torch.compiler.config.patch(cache_key_tag=tag))  # type: ignore[attr-defined]
+        stack.enter_context(torch._guards.tracing(torch._guards.TracingContext(mode)))
         with torch._guards.TracingContext.report_output_strides() as strides:
             compiled = compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static)
         return compiled, list(strides or [None] * len(output.args[0]))
+
+
+@contextmanager
+def _without_assumptions(env: Any) -> Iterator[None]:
+    """Within the block a solver does not know what `tell_unknowns` let it assume: inductor would assert it, too."""
+    before = env.deferred_runtime_asserts
+    demanded = ((s, [a for a in asserts if not str(a.msg).startswith(_ASSUMED)]) for s, asserts in before.items())
+    env.deferred_runtime_asserts = {symbol: asserts for symbol, asserts in demanded if asserts}
+    try:
+        yield
+    finally:
+        env.deferred_runtime_asserts = before
+
+
+def draw_as_inductor(graph: Any, mode: Any) -> None:
+    """Replaces operators that draw random numbers by inductor's own: it does so to joint graphs, which it is not given.
+
+    Args:
+        graph: A graph with fake values on its nodes. It is changed.
+        mode: Their mode.
+    """
+    from torch._inductor.fx_passes.replace_random import replace_random_passes
+    from torch._inductor.virtualized import V
+
+    with V.set_fake_mode(mode), mode:
+        replace_random_passes(graph)
+    graph.recompile()
 
 
 @contextmanager
@@ -479,6 +518,13 @@ def inside_transform() -> bool:
     return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 
+def without_transforms() -> Any:
+    """Runs a block outside `torch.func`: operators there mean what they say. The public way does not exist."""
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    return temporarily_clear_interpreter_stack()
+
+
 def dynamo_inlines(function: Any) -> Callable[[_Function], _Function]:
     """Makes Dynamo look into the decorated function wherever `function` is called; a run outside it costs nothing more.
 
@@ -572,9 +618,13 @@ def original_expression_of(number: Any) -> Any:
     return number.node._expr
 
 
-def assertions(env: Any) -> list[tuple[Any, Any]]:
-    """What must hold of numbers that only the run will tell, as `torch._check` demanded, each with its stack."""
-    return [(a.expr, a.stack.summary()) for asserts in env.deferred_runtime_asserts.values() for a in asserts]
+def assertions(env: Any) -> list[tuple[Any, Any, bool]]:
+    """What must hold of numbers that only the run will tell, as `torch._check` demanded, each with its stack.
+
+    The third element says that the program only assumed it: see `tell_unknowns`.
+    """
+    asserts = [a for group in env.deferred_runtime_asserts.values() for a in group]
+    return [(a.expr, a.stack.summary(), str(a.msg).startswith(_ASSUMED)) for a in asserts]
 
 
 def as_python(expression: Any, names: Mapping[Any, str]) -> str:
@@ -631,6 +681,53 @@ def unknown_number(env: Any, kind: str) -> Any:
         _constrain_range_for_size(number)
     env.pending_fresh_unbacked_symbols.clear()  # which operator made it is known here, and not to be searched for
     return number
+
+
+def tell_unknowns(env: Any, value_of: Callable[[Any], Any]) -> None:
+    """Has a solver decide what a program assumes of numbers that depend on data, where their values are known.
+
+    Each assumption is then among `assertions`, by its message. Torch does so where it propagates real tensors.
+
+    Args:
+        env: The solver.
+        value_of: Gives the value of a symbol, or None.
+    """
+    import sympy
+
+    class Values(dict[Any, Any]):
+        """Asked when it is needed, and not before: a value costs a run of what was recorded."""
+
+        def __len__(self) -> int:
+            return 1
+
+        def __contains__(self, symbol: object) -> bool:
+            return isinstance(symbol, sympy.Symbol) and value_of(symbol) is not None
+
+        def __getitem__(self, symbol: Any) -> Any:
+            return sympy.sympify(value_of(symbol))
+
+        def get(self, symbol: Any, default: Any = None) -> Any:
+            return self[symbol] if symbol in self else default
+
+    env.real_tensor_prop_unbacked_vals = Values()
+
+
+@contextmanager
+def quiet_about_unknowns() -> Iterator[None]:
+    """Within the block the solver does not log a warning for each assumption of that kind."""
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(_ASSUMED)
+
+    log.addFilter(passes)
+    try:
+        yield
+    finally:
+        log.removeFilter(passes)
+
+
+_ASSUMED = "propagate_real_tensors"
 
 
 def is_unknown_asked(error: BaseException) -> bool:

@@ -7,14 +7,14 @@ import functools
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import optree
 import torch
 
 from subclass_aot import _torch, runtime
-from subclass_aot._stack import user_line, warn
-from subclass_aot.errors import TraceError
+from subclass_aot._stack import user_line, user_line_of, warn
+from subclass_aot.errors import SubclassAotError, TraceError
 from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
 from subclass_aot.runtime.backends import Backend, BoxedFunction
 from subclass_aot.runtime.flat_calls import FlatCalls
@@ -37,6 +37,13 @@ _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vma
   For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
   To say that it is meant: transform the function itself, as in torch.func.grad(compiled.fn)."""
 
+_UNKNOWN_VALUES = """values={values!r} is neither "check" nor "refuse".
+  "check" compiles a function that looks at values for those of the call, and checks them at each call."""
+
+_FAILED = """{name} looks at values, and could not be traced for those of a call: so the function itself ran.
+  It said:    {kind}: {error}
+  Your line:  {line}"""
+
 _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something looks other each time it is looked at.
   The check:  {line}
   It may be the context of a tensor subclass that is unequal to itself, a property that makes a new object each time, or
@@ -55,6 +62,8 @@ def aot_compile(
     cache_limit: int = 64,
     double_backward: bool = False,
     lazy_backward: bool = True,
+    values: Literal["check", "refuse"] = "check",
+    values_limit: int = 8,
 ) -> CompiledFunction:
     """Compiles a function or module ahead of time, wrapper tensors included.
 
@@ -82,6 +91,10 @@ def aot_compile(
             function is traced, for what would not come out the same again.
         lazy_backward: Whether the backward graph is compiled when a gradient is first asked for, and not at the call.
             Errors of the compiler then come at `.backward()`. With symbolic sizes it is compiled at the call.
+        values: What becomes of a program that looks at values, as in `if x.sum() > 0`. `"check"`: it is compiled for
+            the values of the call, and later calls check theirs before anything else happens. Numbers that are seen to
+            differ are symbols from then on. `"refuse"`: such a program is an error.
+        values_limit: For how many sets of values one signature is compiled at the most.
 
     Returns:
         A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.
@@ -94,8 +107,9 @@ def aot_compile(
     tensor([2., 2., 2.])
     """
     return CompiledFunction(
-        fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward, lazy_backward
-    )
+        fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward,
+        lazy_backward, values, values_limit,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,6 +140,26 @@ class Specialization:
     reason: str
     told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None
 
+    def read(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], treespec: optree.PyTreeSpec
+    ) -> tuple[list[Any], list[Any]] | None:
+        """The tensors of a call and their flat slots, or None if it does not fit."""
+        read = self.guard(leaves, treespec)
+        return read if read is None or self.told_apart is None or self.told_apart(args, kwargs) else None
+
+
+_Call = tuple[tuple[Any, ...], dict[str, Any], list[Any], optree.PyTreeSpec]
+"""The arguments of a call, as they came and taken apart."""
+_Tried = dict[Specialization, runtime.OtherValue]
+
+
+class _FailedWithValues(Exception):
+    """A trace failed after the function had looked at values: for these, eager mode may fail, too."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
 
 class CompiledFunction:
     """A compiled function; made by `aot_compile`.
@@ -146,11 +180,15 @@ class CompiledFunction:
         cache_limit: int,
         double_backward: bool = False,
         lazy_backward: bool = True,
+        values: Literal["check", "refuse"] = "check",
+        values_limit: int = 8,
     ) -> None:
         self._options: tuple[Any, ...] = (
             fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward,
-            lazy_backward,
+            lazy_backward, values, values_limit,
         )  # fmt: skip
+        if values not in ("check", "refuse"):
+            raise SubclassAotError(_UNKNOWN_VALUES.format(values=values))
         self.fn = fn
         self.recompiles: list[str] = []
         self._forward = runtime.resolve(fw_compiler)
@@ -163,27 +201,54 @@ class CompiledFunction:
         self._compile_alike = lambda other: CompiledFunction(other, *others)
         self._double_backward = double_backward
         self._lazy_backward = lazy_backward
+        self._values = runtime.ValueHistory(dynamic, values == "check", values_limit)
         self._specializations: list[Specialization] = []
         self._flatten = FlatCalls()
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
         self._was_transformed = False
+        self._has_failed = False
         self._changing: set[str] = set()  # paths of numbers that the function changes itself
         self._with_grad = False  # from when the function was seen to read or change the `.grad` of an input
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, treespec = self._flatten(args, kwargs)
+        tried: _Tried = {}
         for position, specialization in enumerate(self._specializations):
             read = specialization.guard(leaves, treespec)
             if read is not None and (specialization.told_apart is None or specialization.told_apart(args, kwargs)):
+                try:
+                    results = specialization.call(*read)
+                except runtime.OtherValue as other:
+                    tried[specialization] = other
+                    break
                 if position:
                     self._put_first(specialization)
-                break
+                return specialization.finish(results, read[0], leaves, args, kwargs)
         else:
             if self._is_part_of_another():
                 return self.fn(*args, **kwargs)
-            specialization, read = self._compiled_for(args, kwargs, leaves, treespec)
-        return specialization.finish(specialization.call(*read), read[0], leaves, args, kwargs)
+        while True:
+            try:
+                specialization, read = self._compiled_for((args, kwargs, leaves, treespec), tried)
+            except _FailedWithValues as failed:
+                return self._as_in_eager_mode(failed, args, kwargs)
+            try:
+                results = specialization.call(*read)
+            except runtime.OtherValue as other:
+                tried[specialization] = other
+            else:
+                return specialization.finish(results, read[0], leaves, args, kwargs)
+
+    def _as_in_eager_mode(self, failed: _FailedWithValues, args: Any, kwargs: Any) -> Any:
+        """Calls the function itself, whose trace failed for the values of the call: eager mode may fail, too."""
+        result = self.fn(*args, **kwargs)
+        if not self._has_failed:
+            self._has_failed = True
+            error = failed.error
+            name = getattr(self.fn, "__name__", type(self.fn).__name__)
+            warn(_FAILED.format(name=name, kind=type(error).__name__, error=error, line=user_line_of(error)))
+        return result
 
     def _is_part_of_another(self) -> bool:
         """Whether what happens here is another's business: of a trace, an export, or a transform that runs `fn`."""
@@ -218,26 +283,32 @@ class CompiledFunction:
 
         return explain(self.fn, self._specializations, self._was_transformed)
 
-    def _compiled_for(
-        self, args: Any, kwargs: Any, leaves: list[Any], treespec: optree.PyTreeSpec
-    ) -> tuple[Specialization, tuple[list[Any], list[Any]]]:
-        """Compiles for a call, unless another thread did so while this one waited for its turn."""
+    def _compiled_for(self, call: _Call, tried: _Tried) -> tuple[Specialization, tuple[list[Any], list[Any]]]:
+        """What is compiled for a call, perhaps by another thread while this one waited for its turn.
+
+        Args:
+            call: The call.
+            tried: What fits but for values that it looks at, and what it found.
+        """
+        args, kwargs, leaves, treespec = call
         with one_at_a_time:
-            for specialization in self._specializations:
-                read = specialization.guard(leaves, treespec)
-                if read is not None and (specialization.told_apart is None or specialization.told_apart(args, kwargs)):
+            fitting = [(s, read) for s in self._specializations if (read := s.read(*call)) is not None]
+            for specialization, read in fitting:
+                if specialization not in tried and self._values.may_fit(specialization.signature, tried):
+                    self._put_first(specialization)
                     return specialization, read
+            self._values.learn(tried, len(fitting))
             try:
                 specialization = self._specialize(self._arguments(args, kwargs))
             except GradientsAreRead:
                 self._with_grad = True
                 specialization = self._specialize(self._arguments(args, kwargs))
-            read = specialization.guard(leaves, treespec)
-            if read is None:
+            found = specialization.guard(leaves, treespec)
+            if found is None:
                 line = runtime.refusing_line(specialization.guard, leaves, treespec)
                 raise TraceError(_UNLIKE_ITSELF.format(line=line))
             self._put_first(specialization)
-            return specialization, read
+            return specialization, found
 
     def _arguments(self, args: Any, kwargs: Any) -> Arguments:
         """The call, taken apart. Numbers that the function changes itself are symbols from the second time on."""
@@ -262,10 +333,12 @@ class CompiledFunction:
     def _specialize(self, arguments: Arguments) -> Specialization:
         """Compiles for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
         dynamic = self._history.next(arguments)
+        if self._values.varying and dynamic is None:
+            dynamic = DynamicSizes()
         try:
             return self._specialize_for(arguments, dynamic)
         except Exception as error:
-            if not dynamic or isinstance(error, GradientsAreRead):
+            if not dynamic or isinstance(error, GradientsAreRead | _FailedWithValues):
                 raise
             known = self._history.without_symbols()
             made = self._specialize_for(arguments, known)
@@ -276,7 +349,13 @@ class CompiledFunction:
         state = runtime.global_state()
         leaves = arguments.plan().unwrap(arguments.values)
         facts = functools.partial(runtime.facts, arguments, leaves, state)
-        trace = trace_arguments(self.fn, arguments, self._decompositions, dynamic)
+        looks = self._values.looks()
+        try:
+            trace = trace_arguments(self.fn, arguments, self._decompositions, dynamic, looks)
+        except Exception as error:
+            if looks is None or not looks.has_answered or isinstance(error, SubclassAotError | GradientsAreRead):
+                raise
+            raise _FailedWithValues(error) from error
         free = self._backward.chooses_strides
         graphs = runtime.split(trace, self._partition_fn, free)
         twice = None
@@ -284,7 +363,7 @@ class CompiledFunction:
             again = Again.of(self.fn, arguments)
             repeats_draws = self._forward is runtime.BACKENDS["eager"]
             twice = runtime.Twice(trace.signature, graphs, again, self._compile_alike, repeats_draws)
-        forward = runtime.compiled(self._forward, graphs.forward, runtime.example_inputs(graphs.forward), False)
+        forward = runtime.compiled_with_checks(self._forward, graphs.forward)
         backward: BoxedFunction | None = None
         others = None
         if graphs.backward is not None:

@@ -41,6 +41,10 @@ def _section(specialization: Any) -> list[str]:
         lines += [f"  {symbols[text]} is {text}" for text in sorted(symbols)]
         for text, place in signature.symbols.assumptions(symbols):
             lines.append(f"guard: {text}" + (f" ({place})" if place else ""))
+    lines += [f"looks at a value: {look.value!r} ({look.line})" for look in signature.looks]
+    for demand in signature.demands:
+        names = {symbol: str(symbol) for symbol in demand.numbers}
+        lines.append(f"{'assumes' if demand.assumed else 'demands'}: {demand.text(names)} ({demand.line})")
     lines.append("outputs")
     places = signature.outcome.assigned
     count = len(signature.outputs) - len(places)

@@ -28,3 +28,4 @@ from subclass_aot.meta.symbols import is_symbolic as is_symbolic
 from subclass_aot.meta.symbols import key_of as key_of
 from subclass_aot.meta.symbols import lasting_key_of as lasting_key_of
 from subclass_aot.meta.symbols import plain as plain
+from subclass_aot.meta.symbols import solver_in as solver_in

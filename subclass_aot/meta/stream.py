@@ -17,6 +17,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.collectives import FUNCTIONAL_FORMS
+from subclass_aot.meta.ctc import CTC, ctc_loss
 from subclass_aot.meta.infer import asks_for_values, infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operators import Effects, effects_of, pick
 from subclass_aot.meta.packed import PACK, pack
@@ -156,6 +157,11 @@ class MetaTensor(torch.Tensor):
 
     def tolist(self) -> Any:
         """The elements, where they are known."""
+        stream = _torch.current_dispatch_mode()
+        if self.dim() and isinstance(stream, Stream) and stream.looks(_aten._local_scalar_dense.default, (self,)):
+            values = stream.known(self)
+            if values is not None:
+                return values.tolist()
         try:
             return [part.tolist() for part in self.unbind()] if self.dim() else self.item()
         except DataDependentError:
@@ -229,11 +235,20 @@ class Stream(_torch.DispatchMode):
         """The real tensor behind `leaf`, where it is known."""
         return None
 
+    def looks(self, func: Any, args: tuple[Any, ...]) -> bool:
+        """Whether an operator that asks for values gets those that `look` gives."""
+        return False
+
+    def look(self, leaf: MetaTensor) -> torch.Tensor | None:
+        """The values of a leaf in this call, which others then have to have, too."""
+        return None
+
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The values of a tensor, where they are the same at each call. See `known_value`."""
         with _torch.disable_current_modes():
             leaf = self._admitted(tensor)
-        return self.value_of(leaf)
+        value = self.value_of(leaf)
+        return self.look(leaf) if value is None else value
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         """Notes that a real tensor, which an operator gave, has the same values at each call, and gives it back."""
@@ -259,12 +274,13 @@ class Stream(_torch.DispatchMode):
                 if func in _PHYSICAL:
                     self.materialized(args[0], result)
                 return result
-        if func is PACK:
+        by_values = _BY_VALUES.get(func)
+        if by_values is not None:
             with self:
-                packed = pack(self, *args, **kwargs)
-            if packed is None:
+                result = by_values(self, *args, **kwargs)
+            if result is None:
                 raise asks_for_values(func)
-            return packed
+            return result
         effects = effects_of(func)
         if effects.composite:  # autograd takes these apart; inference mode does not
             with self:
@@ -273,20 +289,28 @@ class Stream(_torch.DispatchMode):
         if kwargs:
             kwargs = {name: self._admitted(a) for name, a in kwargs.items()}
         if effects.data_dependent and not effects.writes:
-            known = self._known(func, args, kwargs)
+            known = self._known(func, args, kwargs, self.value_of)
+            if known is None and self.looks(func, args):
+                known = self._known(func, args, kwargs, self.look)
             if known is not None:
                 return known
         result = run(func, args, kwargs)
         self.heard(func, args, kwargs, result)
         return result
 
-    def _known(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _known(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        value_of: Callable[[MetaTensor], torch.Tensor | None],
+    ) -> Any:
         """The result of an operator that asks for values, if those of all its tensors are known."""
         tree: Any = (args, kwargs)
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
         for i, leaf in enumerate(leaves):
             if type(leaf) is MetaTensor:
-                leaves[i] = self.value_of(leaf)
+                leaves[i] = value_of(leaf)
                 if leaves[i] is None:
                     return None
         tree = optree.tree_unflatten(structure, leaves)
@@ -512,6 +536,16 @@ def _batch_norm(
     return _aten._native_batch_norm_legit_no_training.default(x, weight, bias, mean, var, momentum, eps)
 
 
+def _equal(x: Any, y: Any) -> bool:
+    if x.dtype is not y.dtype:  # kernels refuse
+        return torch.equal(torch.empty(0, dtype=x.dtype, device="meta"), torch.empty(0, dtype=y.dtype, device="meta"))
+    return x.shape == y.shape and bool(x.eq(y).all())
+
+
+def _allclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+    return bool(torch.isclose(x, y, rtol, atol, equal_nan).all())
+
+
 def _index(x: Any, indices: Any) -> Any:
     if not any(isinstance(i, torch.Tensor) and i.dtype is torch.bool for i in indices):
         return NotImplemented
@@ -573,6 +607,8 @@ _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
     _aten._conj.default: _conj,
     _aten.native_batch_norm.default: _batch_norm,
     _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
+    _aten.allclose.default: _allclose,
+    _aten.equal.default: _equal,
     _aten.index.Tensor: _index,
     _aten._padded_dense_to_jagged_forward.default: _padded_to_jagged,
     _aten._nested_tensor_from_tensor_list.default: _strided_nested,
@@ -582,6 +618,8 @@ _HONEST_FORMS: dict[Any, Callable[..., Any]] = {
     _aten._nested_view_from_buffer.default: _strided_nested,
     _aten.masked_select.default: _masked_select,
 }
+_BY_VALUES: dict[Any, Callable[..., Any]] = {PACK: pack, CTC: ctc_loss}
+"""Forms of operators whose kernels want values of a tensor: those that a stream knows."""
 _profiler = torch.ops.profiler
 _OF_PROFILER = frozenset(
     getattr(packet, name)

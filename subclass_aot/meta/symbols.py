@@ -12,7 +12,7 @@ Sizes of zero and one are never symbols: broadcasting makes too much of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,14 @@ class Symbols:
         news, self._unknown = self._unknown, []
         return news
 
+    def answer(self, value_of: Callable[[Any], Any]) -> None:
+        """Says what tells the values of numbers that depend on data: what the program assumes of them is a demand.
+
+        Args:
+            value_of: Gives the value of a symbol, or None.
+        """
+        _torch.tell_unknowns(self.env, value_of)
+
     def repeat(self, numbers: list[Any]) -> None:
         """An operator runs again: these are the numbers that it made."""
         self._again = list(numbers)
@@ -111,10 +119,10 @@ class Symbols:
     def demands(self) -> list[Demand]:
         """What must hold of numbers that depend on data: the call checks it once they are known."""
         found = []
-        for expression, stack in _torch.assertions(self.env):
+        for expression, stack, assumed in _torch.assertions(self.env):
             if expression.free_symbols and expression.free_symbols <= self.numbers.keys():
                 numbers = {symbol: self.numbers[symbol] for symbol in expression.free_symbols}
-                found.append(Demand(expression, numbers, user_line_in(stack)))
+                found.append(Demand(expression, numbers, user_line_in(stack), assumed))
         return found
 
 
@@ -126,11 +134,13 @@ class Demand:
         expression: What.
         numbers: The numbers in it, by symbol.
         line: Where the program says it.
+        assumed: Whether the program took it to be so, as in `if n > 3`, since in the call that was traced it was.
     """
 
     expression: Any
     numbers: Mapping[Any, Any]
     line: str
+    assumed: bool = False
 
     def text(self, names: Mapping[Any, str]) -> str:
         """The expression as Python text."""

@@ -24,5 +24,8 @@ from subclass_aot.runtime.guards import make_guard as make_guard
 from subclass_aot.runtime.guards import refusing_line as refusing_line
 from subclass_aot.runtime.history import SizeHistory as SizeHistory
 from subclass_aot.runtime.lazy import LazyFunction as LazyFunction
+from subclass_aot.runtime.looks import OtherValue as OtherValue
+from subclass_aot.runtime.looks import compiled_with_checks as compiled_with_checks
 from subclass_aot.runtime.other_tangents import OtherTangents as OtherTangents
 from subclass_aot.runtime.twice import Twice as Twice
+from subclass_aot.runtime.values import ValueHistory as ValueHistory

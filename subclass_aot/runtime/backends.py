@@ -13,8 +13,9 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError, SubclassAotError
-from subclass_aot.meta import MetaTensor, Spec, is_symbolic
+from subclass_aot.meta import MetaTensor, Spec, is_symbolic, solver_in
 from subclass_aot.runtime.entangled import then_write, without_entangled_writes
+from subclass_aot.trace.partition import draws
 
 BoxedFunction = Callable[[list[Any]], Sequence[Any]]
 """Takes its inputs as one list, which it may empty; returns its outputs in order."""
@@ -107,9 +108,10 @@ def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Boxed
 
 
 def solver_of(graph: fx.GraphModule) -> Any:
-    """What the symbolic sizes in a graph belong to, or None if it has none."""
+    """What the symbolic numbers in a graph belong to, or None if it has none."""
     specs = (n.meta["spec"] for n in graph.graph.nodes if "spec" in n.meta)
-    return next((spec.solver for spec in specs if spec.solver is not None), None)
+    found = next((spec.solver for spec in specs if spec.solver is not None), None)
+    return solver_in(n.meta.get("val") for n in graph.graph.nodes) if found is None else found
 
 
 class _Fakes(fx.Interpreter):
@@ -122,7 +124,7 @@ class _Fakes(fx.Interpreter):
 
     def run_node(self, node: fx.Node) -> Any:
         val = node.meta.get("val")
-        if node.meta.get("unknown"):  # run again, the operator would make other numbers
+        if node.op == "call_function" and node.meta.get("unknown"):  # run again, the operator would make other numbers
             val = map_leaves(lambda spec: fake_of(spec, self.mode), val)
             node.meta["unbacked_bindings"] = _torch.bindings_of(self.solver, node.meta["unknown"], val)
         elif node.op == "placeholder" or not is_symbolic(val):
@@ -151,17 +153,28 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     solver = solver_of(graph)
     pure, written = without_entangled_writes(graph)
     mode = _torch.fake_mode(_torch.shape_env() if solver is None else solver)
-    fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else x for x in inputs]
+    fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else _as_symbol(x, solver) for x in inputs]
+    draw = any(draws(node) for node in graph.graph.nodes)
+    if draw:
+        pure = copy.deepcopy(pure)
     if any(x is not expected for x, expected in zip(inputs, example_inputs(graph), strict=True)):
         pure = _for_other_strides(pure)
         _Fakes(pure, mode, solver).run(*fakes)
         _keep_strides_of_outputs(pure, mode)
     else:
         _Fakes(pure, mode, solver).run(*fakes)
+    if draw:
+        _torch.draw_as_inductor(pure, mode)
     free = graph.meta.get("free_outputs", frozenset())
     compiled, strides = _torch.compile_with_inductor(pure, fakes, mode, is_backward, static, free)
     graph.meta["output_strides"] = strides
     return then_write(compiled, written)
+
+
+def _as_symbol(number: Any, solver: Any) -> Any:
+    """A float that is an input, as a symbol of its own: inductor has no name for what an expression stands for."""
+    compound = isinstance(number, torch.SymFloat) and not _torch.expression_of(number).is_Symbol
+    return _torch.unknown_number(solver, "float") if compound else number
 
 
 def _for_other_strides(graph: fx.GraphModule) -> fx.GraphModule:

@@ -82,8 +82,10 @@ def _graph_inputs(source: Source, convention: Convention) -> str:
 def _check_demands(source: Source, convention: Convention, numbers: NumberNames) -> None:
     """Appends the check of what the program says of symbolic numbers."""
     for demand in convention.signature.demands:
+        if demand.assumed:  # the graph checks it
+            continue
         refuse = source.const(_unmet_demand, "unmet_demand")
-        source.globals["math"] = math
+        source.globals |= {"math": math, "torch": torch}
         names = {symbol: numbers.names[symbol] for symbol in demand.numbers}
         text = demand.text({symbol: f"n{i}" for i, symbol in enumerate(names)})
         given = ", ".join([repr(text), repr(demand.line), *names.values()])

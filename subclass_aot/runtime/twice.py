@@ -8,15 +8,15 @@ can be differentiated as often as one likes, since it is compiled with `double_b
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.repeatable import draws_again
-from subclass_aot.trace import Again, JointSignature, Value, ViewOfBase
+from subclass_aot.trace import Again, JointSignature, Value, ViewOfBase, drawing_from, generators
 
 
 class Twice:
@@ -48,7 +48,7 @@ class Twice:
     def keep(self, values: list[torch.Tensor]) -> torch.Tensor:
         """Keeps the inputs as they are before the call; what it returns is an input of the compiled `Function`."""
         kept = [v.clone() if i in self._changed else v for i, v in enumerate(values)]
-        state = _rng_state() if self._draws else None
+        state = generators() if self._draws else None
         return _Keep.apply(state, kept, *[v for v in kept if v.requires_grad])  # type: ignore[no-untyped-call,no-any-return]
 
     def differentiable(self, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
@@ -59,7 +59,7 @@ class Twice:
                 return backward(ctx, *tangents)
             keeper = ctx.next_functions[0][0]  # what `keep` returned is the first tensor that the function was given
             values = list(keeper.saved_tensors)
-            with nullcontext() if keeper.state is None else _drawing_from(keeper.state):
+            with nullcontext() if keeper.state is None else drawing_from(keeper.state):
                 gradients = self._vjp(values, list(tangents))
             return (None,) * (len(ctx.needs_input_grad) - len(gradients)) + tuple(gradients)
 
@@ -121,18 +121,3 @@ def _changed(signature: JointSignature) -> set[int]:
     """Inputs that a call changes."""
     changed = {signature.index_map.slots[slot].outer for slot in signature.written_leaves}
     return changed | {i for i, *_ in signature.rewritten} | {i for i, *_ in signature.reshaped}
-
-
-def _rng_state() -> tuple[torch.Tensor, list[torch.Tensor]]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-    return torch.get_rng_state(), cuda
-
-
-@contextmanager
-def _drawing_from(state: tuple[torch.Tensor, list[torch.Tensor]]) -> Iterator[None]:
-    """Draws random numbers from an earlier state of the generators, and leaves them as they are now."""
-    with torch.random.fork_rng(range(len(state[1]))):
-        torch.set_rng_state(state[0])
-        if state[1]:
-            torch.cuda.set_rng_state_all(state[1])
-        yield

@@ -13,12 +13,17 @@ from subclass_aot.trace.dynamic import DynamicSizes as DynamicSizes
 from subclass_aot.trace.dynamic import mark_dynamic as mark_dynamic
 from subclass_aot.trace.dynamic import marked_sizes as marked_sizes
 from subclass_aot.trace.dynamic import tensors_of as tensors_of
+from subclass_aot.trace.generators import drawing_from as drawing_from
+from subclass_aot.trace.generators import generators as generators
+from subclass_aot.trace.generators import set_generators as set_generators
 from subclass_aot.trace.jagged import structure_slots as structure_slots
 from subclass_aot.trace.joint import JointTrace as JointTrace
 from subclass_aot.trace.joint import is_tracing as is_tracing
 from subclass_aot.trace.joint import one_at_a_time as one_at_a_time
 from subclass_aot.trace.joint import trace_arguments as trace_arguments
 from subclass_aot.trace.joint import trace_joint as trace_joint
+from subclass_aot.trace.looks import Look as Look
+from subclass_aot.trace.looks import Looks as Looks
 from subclass_aot.trace.numbers import is_number as is_number
 from subclass_aot.trace.objects import Holder as Holder
 from subclass_aot.trace.objects import Node as Node

@@ -54,6 +54,7 @@ class TracedInputs:
         plan: How the tensors are taken apart.
         paths: What each of them is called.
         real_leaves: The caller's leaves, by flat slot.
+        real_values: The same, and sizes, by graph input.
         graph_slots: The flat slots that are graph inputs: all but opaque inner values.
         structure: The flat slots that hold the structure of jagged tensors.
         leaves: What the trace has in each flat slot: a leaf, a symbolic number or an opaque value.
@@ -89,18 +90,21 @@ class TracedInputs:
         """Makes placeholders and twins. The recorder must be listening."""
         recorder = self._recorder
         self.leaves: list[Any] = list(self._patterns)
+        self.real_values: dict[Any, Any] = {}
         for number, slot in enumerate(self.graph_slots, 1):
             pattern, real = self._patterns[slot], self.real_leaves[slot]
             if is_over(real):
                 raise TraceError(refusals.OVER.format(path=self.meaning(slot)))
             if is_symbolic(pattern):
-                recorder.number_placeholder(f"primals_{number}", pattern, self.meaning(slot))
+                node = recorder.number_placeholder(f"primals_{number}", pattern, self.meaning(slot))
+                self.real_values[node] = real
                 continue
             spec = pattern.spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
             leaf = recorder.placeholder(f"primals_{number}", spec, self.meaning(slot))
             if not isinstance(real, MetaTensor):
                 recorder.stand_in(real, leaf)
             self.leaves[slot] = leaf
+            self.real_values[leaf.tag] = real
         for cluster in overlapping_slots(self.real_leaves):
             recorder.overlaps.update((id(self.leaves[slot]), cluster) for slot in cluster)
         for slot in self.structure:  # see Note [Jagged tensors]
@@ -133,7 +137,7 @@ class TracedInputs:
 
     def forget_call(self) -> None:
         """Lets go of everything of the caller's."""
-        del self.arguments, self.real_leaves, self._patterns
+        del self.arguments, self.real_leaves, self.real_values, self._patterns
 
     @property
     def wanted(self) -> list[int]:

@@ -28,12 +28,14 @@ from subclass_aot.trace.history import foreign_leaf, undisturbed
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.jagged import JaggedAttention
 from subclass_aot.trace.leaks import check_leaks
+from subclass_aot.trace.looks import Look, Looks, SymbolsAreNeeded
 from subclass_aot.trace.objects import Objects
 from subclass_aot.trace.outcome import Existed, read_outcome
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
 from subclass_aot.trace.parallel import parallel_modules_are_refused
 from subclass_aot.trace.recorder import FusedLstm, GradientsAreRead, Recorder
 from subclass_aot.trace.signature import JointSignature
+from subclass_aot.trace.text import numbers_are_written_out
 from subclass_aot.trace.unreadable import reads_are_refused
 from subclass_aot.trace.writes import backward_writes, refuse_views_of_reshaped, reshapes, writes
 
@@ -95,6 +97,7 @@ def trace_arguments(
     arguments: Arguments,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     dynamic: DynamicSizes | None = None,
+    values: Looks | None = None,
 ) -> JointTrace:
     """Traces `fn` on a call that was taken apart already. See `trace_joint`.
 
@@ -103,6 +106,7 @@ def trace_arguments(
         arguments: The call.
         decompositions: Operators to replace.
         dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
+        values: Answers where the function looks at values; None if it may not.
     """
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     outer = is_tracing()
@@ -114,10 +118,12 @@ def trace_arguments(
                 _this_thread.is_tracing = True
                 with torch.set_grad_enabled(grad), kernels():  # inference mode turned it on, the function may switch it
                     call = arguments.with_views(views)
-                    return _Trace(fn, call, decompositions, inference, dynamic).run(call)
+                    return _Trace(fn, call, decompositions, inference, dynamic, values).run(call)
             except SizesMustBeKnown as found:
                 assert dynamic, "a trace without symbolic sizes has known ones"
                 dynamic = dynamic.without(found.paths)
+            except SymbolsAreNeeded:
+                dynamic = DynamicSizes()
             except FusedLstm:
                 kernels = _torch.without_mkldnn
             except SharedHistory as found:  # see Note [Views of one tensor]
@@ -150,13 +156,17 @@ class _Trace:
         decompositions: Mapping[Any, Callable[..., Any]] | None,
         inference: bool,
         dynamic: DynamicSizes | None,
+        values: Looks | None = None,
     ) -> None:
         self.fn = fn
         self.inference = inference
         self.recorder = Recorder(decompositions)
+        self.values = self.recorder.values = values
         self.draws = self.recorder.draws = Draws()
         self.inputs = TracedInputs(arguments, self.recorder, dynamic, inference)
         self.symbols = self.inputs.symbols
+        if values is not None and self.symbols is not None:
+            self.symbols.answer(values.of_symbol)
         self.paths_of_views = arguments.paths_of_views
 
     def run(self, arguments: Arguments) -> JointTrace:
@@ -168,6 +178,8 @@ class _Trace:
             graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
         self.inputs.forget_call()
         self.recorder.forget_tensors()
+        if self.values is not None:
+            self.values.forget()
         _torch.forget_jagged_dummy()
         check_leaks(self.recorder.made, self.collections(), self.outcome.literals)
         self.recorder.made.clear()
@@ -178,6 +190,8 @@ class _Trace:
         """Runs the function, forward and backward."""
         with self.tracing(), _torch.force_view_tracking(True):
             self.inputs.make()
+            if self.values is not None:
+                self.values.start(self.inputs.real_values)
             values = [*self.inputs.traced, *self.inputs.views.views]
             with arguments.replaced(values, stand_ins=True) as call:
                 results = self.forward(arguments, arguments.seen(call, values), *call)
@@ -218,6 +232,9 @@ class _Trace:
             stack.enter_context(_torch.compiling())
             stack.enter_context(parallel_modules_are_refused())
             stack.enter_context(self.with_symbols())
+            if self.symbols is not None:
+                stack.enter_context(_torch.quiet_about_unknowns())
+                stack.enter_context(numbers_are_written_out())
             stack.enter_context(reads_are_refused())
             stack.enter_context(undisturbed())
             yield
@@ -299,6 +316,10 @@ class _Trace:
             if symbol not in self.numbers:
                 self.numbers[symbol] = len(self.computed)
                 self.computed.append(number)
+        self.looks: list[Look] = []
+        for look in [] if self.values is None else self.values.found:
+            self.looks.append(dataclasses.replace(look, leaf=len(self.computed)))
+            self.computed.append(look.leaf)
         self.computed_nodes = [self.recorder.node_of(leaf) for leaf in self.computed]
 
     def backward(self) -> None:
@@ -392,6 +413,7 @@ class _Trace:
             num_forward_outputs=num_forward,
             num_computed=len(self.computed),
             numbers=self.numbers,
+            looks=tuple(self.looks),
             read=self.read_values,
             symbols=self.symbols,
             demands=tuple(self.demands),

@@ -21,6 +21,7 @@ from subclass_aot.trace import folded
 from subclass_aot.trace.auto_functionalize import has_no_functional_variant, refuse_overlap
 from subclass_aot.trace.draws import SEEDED, Draws
 from subclass_aot.trace.known import Readable, known_value
+from subclass_aot.trace.looks import Look, Looks, Recorded, may_be_compared
 from subclass_aot.trace.numbers import Numbers
 from subclass_aot.trace.unreadable import refuse_without_memory
 
@@ -138,6 +139,7 @@ class Recorder(Stream):
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self.numbers = Numbers(self.graph)
         self.read_slots: set[int] = set()
+        self.values: Looks | None = None  # if given, what tells the values that the call has which is traced
         self.overlaps: dict[int, tuple[int, ...]] = {}  # by the id of a leaf: the flat slots of inputs that it overlaps
         self._readable: dict[fx.Node, Readable] = {}
         self._materialized: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
@@ -194,12 +196,13 @@ class Recorder(Stream):
             self.numbers.offer(spec, leaf.tag)
         return leaf
 
-    def number_placeholder(self, name: str, number: Any, meaning: str = "") -> None:
+    def number_placeholder(self, name: str, number: Any, meaning: str = "") -> fx.Node:
         """A new graph input that is a symbolic number."""
         node = self._placeholder(name, meaning)
         node.meta["val"] = number
         self._describe(node)
         self.numbers.give(number, node)
+        return node
 
     def _placeholder(self, name: str, meaning: str) -> fx.Node:
         anchor = self._last_placeholder
@@ -242,6 +245,28 @@ class Recorder(Stream):
         written = {self.node_of(owner) for owner in self.written}
         readable = {self.moved(node): source for node, source in self._readable.items()}
         return known_value(self.node_of(leaf), self.constants, written, readable)
+
+    def looks(self, func: Any, args: tuple[Any, ...]) -> bool:
+        if self.values is None or self.phase == "backward":
+            return False
+        return self.values.are_wanted(func, args[0], user_line(), current_symbols() is not None)
+
+    def look(self, leaf: MetaTensor) -> torch.Tensor | None:
+        asks = self.values is not None and self.phase == "forward"
+        value: torch.Tensor | None = self._value_now(self.node_of(leaf)) if asks else None
+        if value is None or not may_be_compared(value):
+            return None
+        with self:  # what is compared at each call is the value as it is now
+            asked = torch.ops.aten.clone.default(leaf)
+        self.values.found.append(Look(asked, value.tolist(), user_line()))  # type: ignore[union-attr]
+        return value
+
+    def _value_now(self, node: fx.Node) -> Any:
+        """The value of a node in the call that is traced."""
+        made = [leaf for leaf in (ref() for ref in self.made) if type(leaf) is MetaTensor]
+        written = {self.node_of(owner) for owner in self.written}
+        recorded = Recorded(self.graph, self.constants, written, {leaf.tag for leaf in made})
+        return self.values.value(recorded, node)  # type: ignore[union-attr]
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         with _torch.disable_current_modes():
@@ -319,6 +344,8 @@ class Recorder(Stream):
             for leaf in result if type(result) in (tuple, list) else (result,):
                 if type(leaf) is MetaTensor and leaf.spec.solver is not None:
                     self.numbers.offer(leaf.spec, leaf.tag)
+            if self.values is not None and self.phase == "forward":
+                self.values.tell_unknown(node.meta["unknown"], result, partial(self._value_now, node))
 
     def _draw_again(self, earlier: fx.Node, func: Any, args: tuple[Any, ...], result: Any) -> None:
         """Gives the results of a draw the numbers of an earlier one: copies, since either may be written."""

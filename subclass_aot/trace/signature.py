@@ -8,6 +8,7 @@ from typing import Any
 
 from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.meta import Demand, Symbols
+from subclass_aot.trace.looks import Look
 from subclass_aot.trace.outcome import Outcome
 from subclass_aot.trace.outputs import Output, Value
 from subclass_aot.trace.sharing import Base
@@ -64,6 +65,8 @@ class JointSignature:
         num_forward_outputs: How many graph outputs belong to forward.
         num_computed: How many of these are leaves of `rewritten` and `outputs`, or `numbers`.
         numbers: Symbolic numbers that the call needs, by expression: the position among what forward computes.
+        looks: Values that the program looked at: the position among what forward computes in place of the leaf, and the
+            value. See Note [Looks at values].
         read: Inputs whose values were read while tracing, by flat slot, and these values.
         symbols: The symbols of the trace, or None where every number is known. See Note [Symbolic sizes].
         demands: What the program says of `numbers`; the call checks it.
@@ -93,6 +96,7 @@ class JointSignature:
     num_forward_outputs: int
     num_computed: int
     numbers: Mapping[Any, int]
+    looks: tuple[Look, ...]
     read: tuple[tuple[int, Any], ...]
     symbols: Symbols | None
     demands: tuple[Demand, ...]
@@ -101,6 +105,11 @@ class JointSignature:
     reach: tuple[tuple[int, ...], ...]
     backward_writes: tuple[int, ...]
     grad_modes: tuple[bool, bool]
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether forward compares values with those that were traced."""
+        return bool(self.looks) or any(demand.assumed for demand in self.demands)
 
     @property
     def static_input_indices(self) -> tuple[int, ...]:

@@ -61,9 +61,16 @@ def test_parameters_of_a_layer_get_gradients() -> None:
 
 
 def test_lengths_that_are_an_argument() -> None:
-    compiled = aot_compile(lambda x, lengths: pack_padded_sequence(x, lengths, batch_first=True).data)
+    def pack(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return pack_padded_sequence(x, lengths, batch_first=True).data
+
+    compiled = aot_compile(pack)
+    for lengths in ([3, 1], [2, 2], [3, 1]):
+        x = torch.randn(2, 3, 1)
+        assert torch.equal(compiled(x, torch.tensor(lengths)), pack(x, torch.tensor(lengths)))
+    assert len(compiled.recompiles) == 1
     with pytest.raises(DataDependentError, match="_pack_padded_sequence.default asks for values"):
-        compiled(torch.randn(2, 3, 1), torch.tensor([3, 1]))
+        aot_compile(pack, values="refuse")(torch.randn(2, 3, 1), torch.tensor([3, 1]))
 
 
 class Config:
@@ -72,9 +79,18 @@ class Config:
 
 def test_lengths_that_a_class_holds() -> None:
     """Whoever owns the tensor may write into it between two calls."""
-    compiled = aot_compile(lambda x: pack_padded_sequence(x, Config.lengths, batch_first=True).data)
+    def pack(x: torch.Tensor) -> torch.Tensor:
+        return pack_padded_sequence(x, Config.lengths, batch_first=True).data
+
+    compiled, x = aot_compile(pack), torch.randn(2, 3, 1)
+    assert torch.equal(compiled(x), pack(x))
+    Config.lengths.copy_(torch.tensor([2, 2]))
+    try:
+        assert torch.equal(compiled(x), pack(x))
+    finally:
+        Config.lengths.copy_(torch.tensor([3, 1]))
     with pytest.raises(DataDependentError, match="_pack_padded_sequence.default asks for values"):
-        compiled(torch.randn(2, 3, 1))
+        aot_compile(pack, values="refuse")(x)
 
 
 def test_lengths_in_another_order_raise_as_in_eager() -> None:

@@ -64,4 +64,4 @@ found = torch.tensor([True, False, True])
 def test_unknown_values(fn: Callable[..., Any]) -> None:
     """Inputs, draws, and what was written from them; nor a tensor that the program found, which may change later."""
     with pytest.raises(errors.DataDependentError, match="a traced tensor has none"):
-        aot_compile(fn)(torch.ones(3))
+        aot_compile(fn, values="refuse")(torch.ones(3))

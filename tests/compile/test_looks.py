@@ -1,0 +1,386 @@
+"""Programs that look at values compile whole: every call does what eager mode does, whatever it sees."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optree
+import pytest
+import torch
+from torch import nn
+
+from subclass_aot import Int8Weight, TwoTensor, aot_compile, trace_joint
+from subclass_aot.errors import DataDependentError, SubclassAotError
+from subclass_aot.testing import difference as difference_of_tensors
+
+Call = tuple[Any, ...]
+
+
+def difference(expected: Any, got: Any) -> str:
+    """How two structures of tensors and Python values differ."""
+    (a, structure), (b, other) = optree.tree_flatten(expected), optree.tree_flatten(got)
+    if structure != other:
+        return f"{structure} expected, {other} got"
+    return next(filter(None, map(difference_of_tensors, a, b)), "")
+
+
+def outcome(fn: Callable[..., Any], call: Call, gradients: bool) -> Any:
+    """What a call gives, writes, raises, draws, and which gradients it has."""
+    torch.manual_seed(0)
+    call = tuple(x.clone() if isinstance(x, torch.Tensor) else x for x in call)
+    inputs = [x.requires_grad_() for x in call if gradients and x.is_floating_point()]
+    try:
+        result = fn(*(x * 1 if gradients and x.requires_grad else x for x in call))
+    except (ValueError, IndexError) as error:
+        return type(error), str(error), call, torch.get_rng_state()
+    given = []
+    if gradients:
+        ends = [x for x in (result if isinstance(result, tuple | list) else [result]) if isinstance(x, torch.Tensor)]
+        given = list(torch.autograd.grad([x.sum() for x in ends if x.requires_grad], inputs, allow_unused=True))
+    return result, given, call, torch.get_rng_state()
+
+
+def agree(fn: Callable[..., Any], calls: Sequence[Call], gradients: bool = False, **options: Any) -> Any:
+    compiled = aot_compile(fn, **options)
+    for call in calls:
+        wrong = difference(outcome(fn, call, gradients), outcome(compiled, call, gradients))
+        assert not wrong, (wrong, call)
+    return compiled
+
+
+def branch(x: Any) -> Any:
+    return x * 2 if x.sum() > 0 else x - 1
+
+
+def refuses_what_is_not_finite(x: Any) -> Any:
+    if not x.isfinite().all():
+        raise ValueError(f"not finite: {x.tolist()}")
+    return x.sin() * 2
+
+
+def cut(x: Any, lengths: Any) -> Any:
+    return x[:, : lengths.max().item()].sum(1)
+
+
+def writes(x: Any, y: Any) -> Any:
+    x.add_(1)
+    if x.sum() > 0:
+        y.mul_(2)
+    else:
+        y.zero_()
+        if y.sum() == 0:
+            x.neg_()
+    return x + y
+
+
+def draws(x: Any) -> Any:
+    first = torch.rand(3)
+    second = torch.rand(3) if x.sum() + first.sum() > 0 else torch.randn(3) * 2
+    return first + second if second.max() > 0.5 else x
+
+
+def looks_again_and_again(x: Any) -> Any:
+    while x.abs().max() < 10:
+        x = x * 3
+    return x
+
+
+def scales(x: Any) -> Any:
+    return x * (x.detach().max().item() + 1)
+
+
+def returns_a_number(x: Any) -> Any:
+    return x * 2, x.sum().item()
+
+
+def compares_a_number(x: Any) -> Any:
+    return x * 2 if x.sum().item() > 0.5 else x - 1
+
+
+def selects(x: Any) -> Any:
+    return x[x > 0].exp().sum()
+
+
+def reads_a_list(x: Any, sizes: Any) -> Any:
+    return [part.sum() for part in x.split(sizes.tolist())]
+
+
+def looks_where_it_may_fail(table: Any, index: Any) -> Any:
+    return table[index] if index.max() < table.shape[0] else table.sum(0, keepdim=True)
+
+
+def compares_tensors(x: Any, y: Any) -> Any:
+    if torch.equal(x, y):
+        return x
+    return y * 2 if torch.allclose(x, y, atol=1.5) else y * 3
+
+
+def validates(x: Any, scale: Any) -> Any:
+    return torch.distributions.Normal(x, scale, validate_args=True).log_prob(x + 1)
+
+
+def looks_in_a_gradient(x: Any) -> Any:
+    return torch.func.grad(lambda t: (t.sin() if t.sum() > 0 else t.cos()).sum())(x)
+
+
+def counts(x: Any) -> Any:
+    return torch.nonzero(x > 0).sum(), torch.unique(x.sign())
+
+
+def connects(log_probs: Any, lengths: Any) -> Any:
+    targets = torch.tensor([[1, 2], [2, 1]])
+    return nn.functional.ctc_loss(log_probs.log_softmax(-1), targets, lengths, torch.tensor([2, 1]))
+
+
+def makes_text(x: Any) -> Any:
+    n = x.sum().item()
+    return {f"{n:.1f}": x * 2, str(n): x}
+
+
+def ones(n: float = 1) -> torch.Tensor:
+    return torch.full((3,), float(n))
+
+
+def ints(*values: int) -> torch.Tensor:
+    return torch.tensor(values)
+
+
+table = torch.arange(12.0).view(4, 3)
+CALLS: dict[Callable[..., Any], list[Call]] = {
+    branch: [(ones(),), (ones(-1),), (ones(2),), (ones(-2),)],
+    refuses_what_is_not_finite: [(ones(),), (ones(float("nan")),), (ones(3),), (ones(float("inf")),)],
+    cut: [(torch.rand(2, 6), ints(*n)) for n in [(2, 3), (1, 3), (4, 1), (5, 2), (6, 1)]],
+    writes: [(ones(), ones()), (ones(-3), ones()), (ones(2), ones()), (ones(-1), ones())],
+    draws: [(ones(),), (ones(-3),), (ones(),), (ones(-4),)],
+    looks_again_and_again: [(ones(),), (ones(4),), (ones(20),), (ones(0.3),), (ones(),)],
+    scales: [(ones(),), (ones(2),), (ones(-4),), (ones(1.5),)],
+    returns_a_number: [(ones(n),) for n in range(12)],
+    compares_a_number: [(ones(n),) for n in (1, 2, -1, 0.1, 5, -3)],
+    selects: [(torch.arange(-3.0, n),) for n in (1, 2, 3, -1)],
+    reads_a_list: [(torch.arange(6.0), ints(*n)) for n in [(2, 4), (3, 3), (1, 5), (5, 1)]],
+    looks_where_it_may_fail: [(table, ints(1, 3)), (table, ints(1, 9)), (table, ints(0, 0))],
+    compares_tensors: [(ones(), ones()), (ones(), ones(2)), (ones(), ones(9)), (ones(), ones())],
+    validates: [(ones(), ones()), (ones(), ones(2)), (ones(), ones(-1)), (ones(), ones())],
+    looks_in_a_gradient: [(ones(),), (ones(-1),), (ones(2),)],
+    counts: [(torch.arange(-3.0, n),) for n in (1, 2, 3, -1)],
+    connects: [(torch.rand(5, 2, 4), ints(*n)) for n in [(5, 4), (5, 5), (5, 4)]],
+    makes_text: [(ones(n),) for n in (1, 2, 3)],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"fw_compiler": "inductor"}], ids=str)
+@pytest.mark.parametrize("fn", CALLS, ids=lambda fn: fn.__name__)
+def test_as_in_eager_mode(fn: Callable[..., Any], options: dict[str, Any]) -> None:
+    if fn is draws and options.get("fw_compiler"):
+        return  # inductor has random numbers of its own: see `test_no_number_is_drawn_twice`
+    agree(fn, CALLS[fn], **options)
+
+
+@pytest.mark.parametrize("partition", ["default", "min_cut"])
+@pytest.mark.parametrize("fn", [branch, scales, writes, selects, cut, compares_a_number, looks_again_and_again])
+def test_gradients(fn: Callable[..., Any], partition: str) -> None:
+    from functorch.compile import min_cut_rematerialization_partition
+
+    partition_fn = None if partition == "default" else min_cut_rematerialization_partition
+    agree(fn, CALLS[fn], gradients=True, partition_fn=partition_fn)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("fn", [branch, scales, writes, compares_a_number, selects])
+def test_gradients_with_inductor(fn: Callable[..., Any]) -> None:
+    agree(fn, CALLS[fn], gradients=True, fw_compiler="inductor")
+
+
+def test_a_value_is_compiled_for_once() -> None:
+    compiled = agree(branch, CALLS[branch] * 3)
+    assert len(compiled.recompiles) == 1
+    compiled = agree(returns_a_number, CALLS[returns_a_number])
+    assert len(compiled.recompiles) == 1  # seen to differ, it is a symbol
+
+
+def test_nothing_is_written_before_the_values_are_compared() -> None:
+    """The graph that runs first expects other values, and each write happens once."""
+    compiled = aot_compile(writes)
+    for n in (1.0, -3.0, 2.0, -9.0):
+        x, y = ones(n), ones(5)
+        versions = x._version, y._version
+        assert not difference(writes(x.clone(), y.clone()), compiled(x, y))
+        assert (x._version, y._version) > versions
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("compiler", ["eager", "inductor"])
+def test_no_number_is_drawn_twice(compiler: str) -> None:
+    def program(x: Any) -> Any:
+        noise = torch.rand(3)
+        return noise if x.sum() + noise.sum() > 0 else noise * 2
+
+    compiled = aot_compile(program, fw_compiler=compiler)
+    compiled(ones()), compiled(ones(-3))
+    states = []
+    for n in (1.0, -3.0):
+        torch.manual_seed(0)
+        first = compiled(ones(n))
+        states.append(torch.get_rng_state())
+        torch.manual_seed(0)
+        assert torch.equal(compiled(ones(n)), first)
+    assert torch.equal(*states)
+
+
+class Counting(nn.Module):
+    """Looks at a buffer that it writes, and keeps what it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.register_buffer("steps", torch.zeros(()))
+        self.seen: list[float] = []
+
+    def forward(self, x: Any) -> Any:
+        self.steps += 1
+        y = self.layer(x)
+        if self.steps > 2:
+            self.seen.append(y.mean().item())
+            y = y * 2
+        return y
+
+
+def test_modules() -> None:
+    torch.manual_seed(0)
+    model = Counting()
+    twin = copy.deepcopy(model)
+    compiled = aot_compile(twin)
+    for _ in range(6):
+        x = torch.randn(2, 3)
+        for a, b in ((model, model), (twin, compiled)):
+            a.zero_grad()
+            b(x).sum().backward()
+        assert model.steps == twin.steps and not difference(model.seen, twin.seen)
+        assert not difference([p.grad for p in model.parameters()], [p.grad for p in twin.parameters()])
+
+
+@pytest.mark.parametrize("kind", [Int8Weight.from_float, lambda x: TwoTensor(x, x * 2)], ids=["int8", "two"])
+def test_wrappers(kind: Any) -> None:
+    def program(w: Any, x: Any) -> Any:
+        y = x @ w
+        inner = y.a if isinstance(y, TwoTensor) else y
+        return (y * 2, w) if inner.sum() > 0 else (y - 1, w)
+
+    agree(program, [(torch.eye(3),) * 2, (torch.eye(3), -torch.eye(3)), (torch.eye(3),) * 2])
+    weight, compiled = kind(torch.eye(3)), aot_compile(program)
+    for x in (torch.eye(3), -torch.eye(3), torch.eye(3) * 2):
+        assert not difference(program(weight, x), compiled(weight, x))
+    assert len(compiled.recompiles) == 1
+
+
+def test_sizes_that_differ() -> None:
+    compiled = agree(branch, [(torch.full((n,), float(sign)),) for n in range(2, 9) for sign in (1, -1)])
+    assert len(compiled.recompiles) == 3  # two values, each with sizes of its own and with symbols
+
+
+def test_inputs_that_share_memory() -> None:
+    def program(x: Any, row: Any) -> Any:
+        x.mul_(2)
+        if row.sum() > 3:
+            row.add_(1)
+        return x.t()
+
+    compiled = aot_compile(program)
+    for n in (1.0, 0.1, 2.0):
+        a, b = torch.full((3, 3), n), torch.full((3, 3), n)
+        assert not difference((program(a, a[0]), a), (compiled(b, b[0]), b))
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, lambda: torch.autocast("cpu", torch.bfloat16)])
+def test_modes(mode: Any) -> None:
+    def program(x: Any) -> Any:
+        return (x @ x) * 2 if (x @ x).sum() > 0 else x @ x + 1
+
+    with mode():
+        agree(program, [(torch.eye(3),), (torch.zeros(3, 3),), (torch.eye(3) * 2,)])
+
+
+def test_too_many_values_are_refused_by_line() -> None:
+    compiled = aot_compile(lambda x: x * int(x.sum()), values_limit=3)  # here
+    for n in range(3):
+        compiled(ones(n))
+    with pytest.raises(DataDependentError, match=r"(?s)differs from call to call.*3 are compiled for.*# here"):
+        compiled(ones(7))
+    assert torch.equal(compiled(ones(2)), ones(2) * 6)
+
+
+def test_a_value_that_is_never_the_same_is_refused() -> None:
+    torch.library.define("sa_looks_test::clock", "(Tensor x) -> Tensor")
+    ticks: list[int] = []
+
+    def tick(x: torch.Tensor) -> torch.Tensor:
+        ticks.append(1)
+        return torch.tensor(len(ticks) % 2 == 0)
+
+    torch.library.impl("sa_looks_test::clock", "CPU", tick)
+    torch.library.register_fake("sa_looks_test::clock", lambda x: torch.empty((), dtype=torch.bool))
+    compiled = aot_compile(lambda x: x if torch.ops.sa_looks_test.clock(x) else x * 2)
+    with pytest.raises(DataDependentError, match="otherwise each time"):
+        for _ in range(3):
+            compiled(ones())
+
+
+def test_refused_if_asked_for() -> None:
+    with pytest.raises(DataDependentError, match="asks for values"):
+        aot_compile(branch, values="refuse")(ones())
+    with pytest.raises(DataDependentError, match="asks for values"):
+        trace_joint(branch, ones())
+    with pytest.raises(SubclassAotError, match="neither"):
+        aot_compile(branch, values="no")  # type: ignore[arg-type]
+
+
+def test_in_backward_it_is_refused() -> None:
+    class Clip(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            return gradient / gradient.norm() if gradient.norm() > 1 else gradient
+
+    with pytest.raises(DataDependentError, match="asks for values"):
+        aot_compile(Clip.apply)(ones().requires_grad_())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_after_a_collective_it_is_refused() -> None:
+    """It would run once more on the ranks that have other values, or are traced."""
+    from torch import distributed
+    from torch.distributed import _functional_collectives as collectives
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        group = distributed.group.WORLD
+        agree(lambda x: collectives.wait_tensor(collectives.all_reduce(branch(x), "sum", group)), CALLS[branch])
+        with pytest.raises(DataDependentError, match="asks for values"):
+            aot_compile(lambda x: branch(collectives.all_reduce(x, "sum", group)))(ones())
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_explain_lists_what_was_seen() -> None:
+    compiled = agree(branch, CALLS[branch])
+    text = compiled.explain()
+    assert "looks at a value: True (" in text and "looks at a value: False (" in text
+    assert "return x * 2 if x.sum() > 0 else x - 1" in text
+    compiled = agree(compares_a_number, CALLS[compares_a_number], dynamic=True)
+    assert "assumes: " in compiled.explain()
+
+
+def test_a_call_that_eager_mode_answers_although_its_trace_fails() -> None:
+    def program(x: Any) -> Any:
+        return torch.tensor([len(str(type(x.sum().item())))]) if x.sum() > 0 else x.untouched()
+
+    compiled = aot_compile(program)
+    assert torch.equal(compiled(ones()), program(ones()))
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'untouched'"):
+        compiled(ones(-1))
