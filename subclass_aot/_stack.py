@@ -63,7 +63,7 @@ def is_raised_by_user(error: BaseException) -> bool:
 
 def user_line_in(summary: Iterable[FrameSummary]) -> str:
     """The innermost line of the user's in a stack that was taken earlier, in the same form."""
-    mine = [frame for frame in summary if _belongs_to_user(frame.filename)]
+    mine = [frame for frame in summary if is_user_file(frame.filename)]
     return f"{mine[-1].filename}:{mine[-1].lineno}: {(mine[-1].line or '').strip()}" if mine else _format_line(())
 
 
@@ -96,11 +96,12 @@ def is_user_code(code: CodeType) -> bool:
     """Whether code is the user's, and not of torch, of optree or of this library."""
     mine = _seen_code.get(code)
     if mine is None:
-        mine = _seen_code[code] = _belongs_to_user(code.co_filename)
+        mine = _seen_code[code] = is_user_file(code.co_filename)
     return mine
 
 
-def _belongs_to_user(filename: str) -> bool:
+def is_user_file(filename: str) -> bool:
+    """Whether code of a file is the user's. See `is_user_code`."""
     if filename.startswith(_OWN):
         return filename.startswith(_OWN_USERS)
     return not (filename.startswith(_LIBRARIES) or filename.startswith("<") and "stdin" not in filename)

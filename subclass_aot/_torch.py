@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -309,8 +310,8 @@ def compile_with_inductor(
 
     It does not look at each call whether the inputs at the positions `static` are aligned. It chooses the strides of
     the outputs at the positions `free`, and gives the strides that all outputs have, as AOTAutograd asks it for them.
-    What is free, and what the solver has it assert, is no part of the key under which it caches compiled graphs: hence
-    the tag.
+    What is free, and what it does not assert, is no part of the key under which it caches compiled graphs: hence the
+    tag.
     """
     import torch.compiler.config
     from torch._inductor.compile_fx import compile_fx_inner
@@ -319,9 +320,8 @@ def compile_with_inductor(
     tensors = [i for i, node in enumerate(output.args[0]) if isinstance(node, torch.fx.Node) and "spec" in node.meta]
     output.meta["user_visible_output_idxs"] = fixed = [i for i in tensors if i not in free]
     with ExitStack() as stack:
-        stack.enter_context(_without_assumptions(mode.shape_env))
-        asserted = [str(expression) for expression, _, _ in assertions(mode.shape_env)]
-        tag = f"{torch.compiler.config.cache_key_tag} subclass_aot {fixed} {asserted}"
+        stack.enter_context(_without_asserts(mode.shape_env))
+        tag = f"{torch.compiler.config.cache_key_tag} subclass_aot {fixed} without asserts"
         stack.enter_context(torch.compiler.config.patch(cache_key_tag=tag))  # type: ignore[attr-defined]
         stack.enter_context(torch._guards.tracing(torch._guards.TracingContext(mode)))
         with torch._guards.TracingContext.report_output_strides() as strides:
@@ -330,14 +330,25 @@ def compile_with_inductor(
 
 
 @contextmanager
-def _without_assumptions(env: Any) -> Iterator[None]:
-    """Within the block a solver does not know what `tell_unknowns` let it assume: inductor would assert it, too."""
+def _without_asserts(env: Any) -> Iterator[None]:
+    """Within the block inductor asserts nothing of numbers that depend on data: the calls of this library check them.
+
+    It would assert what a solver is told, and that a number is in its range.
+    """
+    from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    class Whole(ValueRanges[Any]):
+        def issubset(self, other: Any) -> bool:
+            return True
+
     before = env.deferred_runtime_asserts
-    demanded = ((s, [a for a in asserts if not str(a.msg).startswith(_ASSUMED)]) for s, asserts in before.items())
-    env.deferred_runtime_asserts = {symbol: asserts for symbol, asserts in demanded if asserts}
+    env.deferred_runtime_asserts = {}
+    env._default_unspecified_value_range = lambda: Whole(-int_oo, int_oo)
     try:
         yield
     finally:
+        del env._default_unspecified_value_range
         env.deferred_runtime_asserts = before
 
 
@@ -625,6 +636,20 @@ def assertions(env: Any) -> list[tuple[Any, Any, bool]]:
     """
     asserts = [a for group in env.deferred_runtime_asserts.values() for a in group]
     return [(a.expr, a.stack.summary(), str(a.msg).startswith(_ASSUMED)) for a in asserts]
+
+
+def is_checked_by(is_file: Callable[[str], bool], stack: Any) -> bool:
+    """Whether code of some files called `torch._check` itself, in the stack of an assertion.
+
+    Args:
+        is_file: Says which files.
+        stack: From the outermost frame to the innermost.
+    """
+    names = [frame.filename for frame in stack]
+    check = max((i for i, name in enumerate(names) if name.endswith(os.path.join("torch", "__init__.py"))), default=0)
+    while check and names[check].endswith(os.path.join("torch", "__init__.py")):
+        check -= 1
+    return is_file(names[check])
 
 
 def as_python(expression: Any, names: Mapping[Any, str]) -> str:

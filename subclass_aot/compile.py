@@ -299,10 +299,10 @@ class CompiledFunction:
                     return specialization, read
             self._values.learn(tried, len(fitting))
             try:
-                specialization = self._specialize(self._arguments(args, kwargs))
+                specialization = self._specialize(self._arguments(args, kwargs), tried)
             except GradientsAreRead:
                 self._with_grad = True
-                specialization = self._specialize(self._arguments(args, kwargs))
+                specialization = self._specialize(self._arguments(args, kwargs), tried)
             found = specialization.guard(leaves, treespec)
             if found is None:
                 line = runtime.refusing_line(specialization.guard, leaves, treespec)
@@ -330,22 +330,24 @@ class CompiledFunction:
             others = [s for s in self._specializations if s is not latest]
             self._specializations = [latest, *others][: self._cache_limit]
 
-    def _specialize(self, arguments: Arguments) -> Specialization:
+    def _specialize(self, arguments: Arguments, tried: _Tried) -> Specialization:
         """Compiles for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
         dynamic = self._history.next(arguments)
         if self._values.varying and dynamic is None:
             dynamic = DynamicSizes()
         try:
-            return self._specialize_for(arguments, dynamic)
+            return self._specialize_for(arguments, dynamic, tried)
         except Exception as error:
             if not dynamic or isinstance(error, GradientsAreRead | _FailedWithValues):
                 raise
             known = self._history.without_symbols()
-            made = self._specialize_for(arguments, known)
+            made = self._specialize_for(arguments, known, tried)
             why = f"its sizes stay numbers, since with symbols it fails: {type(error).__name__}: {_first_line(error)}"
             return dataclasses.replace(made, reason=f"{made.reason}; {why}")
 
-    def _specialize_for(self, arguments: Arguments, dynamic: DynamicSizes | None) -> Specialization:
+    def _specialize_for(
+        self, arguments: Arguments, dynamic: DynamicSizes | None, tried: _Tried
+    ) -> Specialization:
         state = runtime.global_state()
         leaves = arguments.plan().unwrap(arguments.values)
         facts = functools.partial(runtime.facts, arguments, leaves, state)
@@ -378,7 +380,7 @@ class CompiledFunction:
         entry = runtime.make_entry(trace.signature, graphs, forward, backward, others, twice)
         guard = runtime.make_guard(arguments.with_views(trace.signature.views), trace.signature, state, self._kept)
         finish = runtime.write_finish(trace.signature.outcome)
-        reason = self._reason(arguments, facts)
+        reason = self._reason(arguments, facts, tried)
         places = runtime.symbolic_places(trace.signature)
         return Specialization(
             guard, entry.call, finish, entry, graphs, trace.signature, places, facts(places), reason,
@@ -394,10 +396,15 @@ class CompiledFunction:
         fn = self.fn if arguments.holds_lists() else None
         return lambda args, kwargs: not passed_twice(fn, args, kwargs)
 
-    def _reason(self, arguments: Arguments, facts: Callable[[Mapping[str, str]], dict[str, str]]) -> str:
+    def _reason(
+        self, arguments: Arguments, facts: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried
+    ) -> str:
         """Why no entry fitted: what differs from the one that is nearest."""
         if not self._specializations:
             return "first call"
+        if tried:
+            self.recompiles.append(runtime.other_value(*list(tried.items())[-1]))
+            return self.recompiles[-1]
         differences = [
             runtime.difference(s.facts, facts(s.places)) or runtime.unmet(s.signature, arguments)
             for s in self._specializations

@@ -44,7 +44,7 @@ def _section(specialization: Any) -> list[str]:
     lines += [f"looks at a value: {look.value!r} ({look.line})" for look in signature.looks]
     for demand in signature.demands:
         names = {symbol: str(symbol) for symbol in demand.numbers}
-        lines.append(f"{'assumes' if demand.assumed else 'demands'}: {demand.text(names)} ({demand.line})")
+        lines.append(f"{demand.by}: {demand.text(names)} ({demand.line})")
     lines.append("outputs")
     places = signature.outcome.assigned
     count = len(signature.outputs) - len(places)

@@ -529,6 +529,7 @@ def _conj(x: Any) -> Any:
 def _batch_norm(
     x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
 ) -> Any:
+    x.size(1)  # kernels ask for it first, and so refuse a tensor with one dimension
     if mean is None:
         return _aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
     if training:
@@ -537,8 +538,9 @@ def _batch_norm(
 
 
 def _equal(x: Any, y: Any) -> bool:
-    if x.dtype is not y.dtype:  # kernels refuse
-        return torch.equal(torch.empty(0, dtype=x.dtype, device="meta"), torch.empty(0, dtype=y.dtype, device="meta"))
+    if x.dtype is not y.dtype:
+        with _torch.disable_current_modes():  # some kernels refuse
+            torch.equal(torch.empty(0, dtype=x.dtype), torch.empty(0, dtype=y.dtype))
     return x.shape == y.shape and bool(x.eq(y).all())
 
 
@@ -560,7 +562,7 @@ def _index(x: Any, indices: Any) -> Any:
 
 def _masked_select(x: Any, mask: Any) -> Any:
     x, mask = torch.broadcast_tensors(x, mask)
-    return _index(x, [mask])
+    return _index(x, [mask]) if x.dim() else _index(x.reshape(1), [mask.reshape(1)])
 
 
 def _padded_to_jagged(dense: Any, offsets: Any, total: Any = None) -> Any:

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line_in
+from subclass_aot._stack import is_user_file, user_line_in
 
 Number = int | torch.SymInt
 Bounds = tuple[int, int | None]
@@ -122,7 +122,8 @@ class Symbols:
         for expression, stack, assumed in _torch.assertions(self.env):
             if expression.free_symbols and expression.free_symbols <= self.numbers.keys():
                 numbers = {symbol: self.numbers[symbol] for symbol in expression.free_symbols}
-                found.append(Demand(expression, numbers, user_line_in(stack), assumed))
+                by = "assumed" if assumed else "stated" if _torch.is_checked_by(is_user_file, stack) else "needed"
+                found.append(Demand(expression, numbers, user_line_in(stack), by))  # type: ignore[arg-type]
         return found
 
 
@@ -134,13 +135,14 @@ class Demand:
         expression: What.
         numbers: The numbers in it, by symbol.
         line: Where the program says it.
-        assumed: Whether the program took it to be so, as in `if n > 3`, since in the call that was traced it was.
+        by: Who says it. "stated": the user, with `torch._check`. "assumed": nobody, but it was so in the call that was
+            traced, and the program went on accordingly, as after `if n > 3`. "needed": an operator, of its arguments.
     """
 
     expression: Any
     numbers: Mapping[Any, Any]
     line: str
-    assumed: bool = False
+    by: Literal["stated", "assumed", "needed"]
 
     def text(self, names: Mapping[Any, str]) -> str:
         """The expression as Python text."""

@@ -29,3 +29,4 @@ from subclass_aot.runtime.looks import compiled_with_checks as compiled_with_che
 from subclass_aot.runtime.other_tangents import OtherTangents as OtherTangents
 from subclass_aot.runtime.twice import Twice as Twice
 from subclass_aot.runtime.values import ValueHistory as ValueHistory
+from subclass_aot.runtime.values import other_value as other_value

@@ -182,7 +182,7 @@ def _evaluated(text: str, values: Mapping[str, int]) -> Any:
     if not values.keys() >= set(re.findall(r"\bs\d+\b", text)):
         return None
     source = Source("evaluated", ", ".join(values))
-    source.globals["math"] = math
+    source.globals |= {"math": math, "torch": torch}
     source.line(f"return {text}")
     return source.build()(**values)
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
 from subclass_aot.codegen import Source
-from subclass_aot.errors import UnmetDemandError
 from subclass_aot.flatten import PlainTensorMeta, emit_wrap
 from subclass_aot.runtime import counters
 from subclass_aot.runtime.backends import BoxedFunction
 from subclass_aot.runtime.convention import Convention, NumberNames, emit_run
 from subclass_aot.trace import AliasOfLeaf, Computed, InputLeaf, Value, flat_base
-
-_UNMET_DEMAND = """The program says that {demand}, and in this call {values}.
-  Your line:  {line}
-  The graph was traced for numbers of which it is true. Instead: say it of numbers of which it always is."""
 
 
 def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[..., Any]:
@@ -46,7 +40,6 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_numbers)]
     emit_run(source, computed + saved + sizes, graph, "forward")
     numbers = NumberNames({key: computed[position] for key, position in signature.numbers.items()})
-    _check_demands(source, convention, numbers)
     if convention.counts:
         source.line(f"{source.const(counters.settle, 'settle')}(written)")
     _detach(source, convention, computed)
@@ -77,19 +70,6 @@ def _graph_inputs(source: Source, convention: Convention) -> str:
     inputs = [f"leaves[{i}]" for i in slots]
     inputs += [f"{source.const(flat_base, 'flat_base')}(leaves[{base.slots[0]}])" for base in bases]
     return f"[{', '.join(inputs)}]"
-
-
-def _check_demands(source: Source, convention: Convention, numbers: NumberNames) -> None:
-    """Appends the check of what the program says of symbolic numbers."""
-    for demand in convention.signature.demands:
-        if demand.assumed:  # the graph checks it
-            continue
-        refuse = source.const(_unmet_demand, "unmet_demand")
-        source.globals |= {"math": math, "torch": torch}
-        names = {symbol: numbers.names[symbol] for symbol in demand.numbers}
-        text = demand.text({symbol: f"n{i}" for i, symbol in enumerate(names)})
-        given = ", ".join([repr(text), repr(demand.line), *names.values()])
-        source.line(f"if not ({demand.text(names)}): {refuse}({given})")
 
 
 def _detach(source: Source, convention: Convention, computed: list[str]) -> None:
@@ -149,8 +129,3 @@ def _alias(leaf: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], o
     with torch.no_grad():
         alias = leaf.detach().as_strided(size, stride, leaf.storage_offset() + offset)
     return alias.detach()
-
-
-def _unmet_demand(demand: str, line: str, *numbers: int) -> NoReturn:
-    values = ", ".join(f"n{i} = {n}" for i, n in enumerate(numbers))
-    raise UnmetDemandError(_UNMET_DEMAND.format(demand=demand, values=values, line=line))

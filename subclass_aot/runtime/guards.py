@@ -418,7 +418,7 @@ class _GuardWriter:
         """Sizes that are symbols: each has one value in the whole call, and the trace's assumptions hold of it."""
         if self.signature.symbols is None:
             return
-        self.source.globals["math"] = math
+        self.source.globals |= {"math": math, "torch": torch}
         for line in self.sizes.lines(self.signature.symbols):
             self.source.line(line)
 

@@ -49,9 +49,8 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Sequ
     for position, look in enumerate(signature.looks):
         _after(graph, [computed[look.leaf]], _check_of_look(look.value, position))
     for demand in signature.demands:
-        if demand.assumed:
-            numbers = [computed[signature.numbers[symbol]] for symbol in demand.numbers]
-            _after(graph, numbers, _check_of_assumption(demand))
+        numbers = [computed[signature.numbers[symbol]] for symbol in demand.numbers]
+        _after(graph, numbers, _check_of_demand(demand))
     graph.recompile()
 
 
@@ -76,14 +75,14 @@ def _check_of_look(expected: Any, position: int) -> Callable[..., None]:
     return source.build()
 
 
-def _check_of_assumption(demand: Demand) -> Callable[..., None]:
-    """A function of the numbers in an assumption."""
+def _check_of_demand(demand: Demand) -> Callable[..., None]:
+    """A function of the numbers in what the program says, or assumed."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(demand.numbers)}
-    source = Source("check_assumption", ", ".join(names.values()), "Compares what the program assumed.")
-    other = source.const(OtherValue, "OtherValue")
+    given = ", ".join(names.values())
+    source = Source("check_numbers", given, f"Compares numbers: what is {demand.by} of them.")
     source.globals |= {"math": math, "torch": torch}
-    found = f"({source.const(demand, 'demand')}, [{', '.join(names.values())}])"
-    source.line(f"if not ({demand.text(names)}): raise {other}(None, {found})")
+    other = source.const(OtherValue, "OtherValue")
+    source.line(f"if not ({demand.text(names)}): raise {other}(None, ({source.const(demand, 'demand')}, [{given}]))")
     return source.build()
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from subclass_aot.errors import DataDependentError
+from subclass_aot.errors import DataDependentError, UnmetDemandError
+from subclass_aot.meta import Demand
 from subclass_aot.runtime.constants import same_constant
 from subclass_aot.runtime.looks import OtherValue
 from subclass_aot.trace import JointSignature, Looks
@@ -16,6 +17,10 @@ _TOO_MANY = """The traced function looks at a value that differs from call to ca
   Each value, or each answer to what is asked of it, is compiled for on its own, up to values_limit={limit}.
   Instead: say n.item() in place of int(n) or float(n), which can then be a symbol; compute both sides and choose with
   torch.where; read the value outside; or raise values_limit, if the values are few."""
+
+_UNMET_DEMAND = """The program says that {demand}, and in this call {values}.
+  Your line:  {line}
+  The graph was traced for numbers of which it is true. Instead: say it of numbers of which it always is."""
 
 _NOT_THE_SAME = """The traced function looks at a value that comes out otherwise each time it is computed.
   Your line:  {line}
@@ -41,10 +46,13 @@ class ValueHistory:
         self._dynamic = dynamic
         self._allowed = allowed
         self._limit = limit
+        self._cautious = False
 
     def looks(self) -> Looks | None:
         """What answers the next trace where it looks at values."""
-        return Looks(self.varying, self._dynamic is True, self._dynamic is False) if self._allowed else None
+        if not self._allowed:
+            return None
+        return Looks(self.varying, self._dynamic is True, self._dynamic is False, self._cautious)
 
     def may_fit(self, signature: JointSignature, tried: Mapping[Any, OtherValue]) -> bool:
         """Whether a specialization may fit a call, after what others found in it."""
@@ -59,7 +67,11 @@ class ValueHistory:
 
         Raises:
             DataDependentError: There are too many, or values are not the same twice.
+            UnmetDemandError: What the program says of numbers is not so.
         """
+        demands = [other.value for other in tried.values() if other.position is None]
+        if demands:
+            self._learn_demand(demands[-1], demands[:-1])
         for specialization, other in tried.items():
             if other.position is not None and self._dynamic is not False:
                 look = specialization.signature.looks[other.position]
@@ -76,6 +88,17 @@ class ValueHistory:
             seen = [_described(s.signature, o) for s, o in tried.items()]
             values = ", ".join(dict.fromkeys([value for _, value, _ in seen] + [found]))
             raise DataDependentError(_TOO_MANY.format(line=line, values=values, count=fitting, limit=self._limit))
+
+
+    def _learn_demand(self, unmet: tuple[Demand, list[Any]], earlier: Sequence[tuple[Demand, list[Any]]]) -> None:
+        """What an operator needs of its arguments may not be needed of zero and one: the next trace looks at that."""
+        demand, numbers = unmet
+        if demand.by == "assumed":
+            return
+        text, values = _in_words(demand, numbers)
+        if demand.by == "stated" or not self._allowed or (text, values) in [_in_words(*e) for e in earlier]:
+            raise UnmetDemandError(_UNMET_DEMAND.format(demand=text, values=values, line=demand.line))
+        self._cautious = True
 
 
 def _agrees(candidate: JointSignature, tried: JointSignature, other: OtherValue) -> bool:
@@ -96,9 +119,21 @@ def _described(signature: JointSignature, other: OtherValue) -> tuple[str, str, 
     if other.position is not None:
         look = signature.looks[other.position]
         return look.line, repr(look.value), repr(other.value)
-    demand, numbers = other.value
+    return other.value[0].line, *_in_words(*other.value)
+
+
+def other_value(specialization: Any, other: OtherValue) -> str:
+    """Why a specialization does not fit a call, in words."""
+    line, expected, found = _described(specialization.signature, other)
+    if other.position is None:
+        return f"{expected} before, not so now, where {found} ({line})"
+    return f"a value: {expected} before, {found} now ({line})"
+
+
+def _in_words(demand: Demand, numbers: list[Any]) -> tuple[str, str]:
+    """A demand, and the numbers in it, with names."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(demand.numbers)}
-    return demand.line, demand.text(names), ", ".join(f"n{i} = {n}" for i, n in enumerate(numbers))
+    return demand.text(names), ", ".join(f"n{i} = {n}" for i, n in enumerate(numbers))
 
 
 def _way(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:

@@ -8,11 +8,15 @@ from typing import Any
 
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.testing.compare import difference
-from subclass_aot.testing.programs import RESHAPES, Program, mode_of
+from subclass_aot.testing.programs import Program, mode_of
 from subclass_aot.testing.runs import INVALIDATED, Difference, Later, Run, differences, observe
+from subclass_aot.testing.vocabulary import LOOKING, RESHAPES
 
 EAGER_ONLY = (
     "not implemented for",  # where the result is not used, no kernel is asked
+    "does not support complex input",
+    "index out of range in self",
+    "Dimension out of range",  # of kernels of batch normalization
     "the same dtype",
     "Boolean inputs not supported",
     "Gradients belong to the outer tensor",  # under no_grad nothing requires grad while it is traced
@@ -22,6 +26,7 @@ _LARGER = {2: 4, 3: 5, 4: 6}
 """Other sizes that a program with symbolic ones is called with, too."""
 
 REFUSED = (
+    (re.compile(r"custom\.\w+_\("), ("shares memory with another of its arguments",)),
     (RESHAPES, ("changes the size or strides", "the view cannot be made again")),  # of inputs that change their look
     (re.compile(r"out="), ("has another size, stride or offset after the call",)),  # which `out=` resizes
 )
@@ -41,12 +46,14 @@ def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: 
         The compiled function.
 
     Raises:
-        AssertionError: There is a difference that cannot be excused, or the second call was compiled again.
+        AssertionError: There is a difference that cannot be excused, or the second call was compiled again, though it
+            looks at no values.
     """
-    compiled = aot_compile(program.function, **{"dynamic": program.symbolic, **options})
+    compiled = aot_compile(program.function, **{"dynamic": program.symbolic or None, **options})
     for seed in seeds:
         _check(program, seed, compiled)
-    assert not compiled.recompiles, compiled.recompiles
+    looks = any(LOOKING.search(text) for text, _ in program.statements)
+    assert not compiled.recompiles or looks, compiled.recompiles
     if program.symbolic:
         _check(program.resized(_LARGER), seeds[0], compiled)
         assert "with symbols it fails" not in compiled.explain()
@@ -60,7 +67,7 @@ def _check(program: Program, seed: int, compiled: Any) -> None:
         return
     if expected.failed == "call" and (got.failed == "call" or any(r in str(expected.error) for r in EAGER_ONLY)):
         if got.failed == "call":
-            _assert_unchanged(program, got, seed)
+            _assert_unchanged(program, expected, got, seed)
         return
     # Of several views that one operator made, autograd gives up all when one is written. A compiled result is a view of
     # another result or of an input only.
@@ -93,10 +100,12 @@ def _fails_in_every_backward(program: Program, expected: Run, got: Run, seed: in
     return _run(program, program.function, seed, through_all).failed == "backward"
 
 
-def _assert_unchanged(program: Program, got: Run, seed: int) -> None:
+def _assert_unchanged(program: Program, expected: Run, got: Run, seed: int) -> None:
+    """Where values decide that a call fails, the function itself runs, and has written as much as in eager mode."""
     before, _ = program.make_arguments(seed)
-    for i, (x, y) in enumerate(zip(before, got.arguments, strict=True)):
-        assert not (d := difference(x.detach(), y.detach())), f"x{i} changed although the call failed: {d}"
+    for i, (x, y, z) in enumerate(zip(before, got.arguments, expected.arguments, strict=True)):
+        d = difference(x.detach(), y.detach())
+        assert not d or not difference(z.detach(), y.detach()), f"x{i} changed although the call failed: {d}"
 
 
 def _excused(found: Difference, program: Program, expected: Run, got: Run) -> bool:

@@ -74,16 +74,20 @@ class Looks:
         varying: The lines where numbers were seen to differ between calls: they are symbols.
         symbolic: Whether all numbers are symbols. What is true or false never is.
         fixed: Whether no size may be a symbol.
+        cautious: Whether the program may make sizes of numbers, and each is asked whether it is zero, one, or larger.
 
     Attributes:
         found: The looks of this trace.
         has_answered: Whether a value of the call has a part in the trace.
     """
 
-    def __init__(self, varying: Collection[str] = (), symbolic: bool = False, fixed: bool = False) -> None:
+    def __init__(
+        self, varying: Collection[str] = (), symbolic: bool = False, fixed: bool = False, cautious: bool = False
+    ) -> None:
         self.varying = varying
         self.symbolic = symbolic
         self.fixed = fixed
+        self.cautious = cautious
         self.found: list[Look] = []
         self.has_answered = False
         self._run = _Run({})
@@ -144,6 +148,10 @@ class Looks:
             symbol = _torch.expression_of(number)
             if symbol in symbols:
                 self._unknown.setdefault(symbol, lambda path=path: _number_at(path, value()))  # type: ignore[misc]
+        if self.cautious or not is_symbolic(result):
+            for number in [n for n in numbers if isinstance(n, torch.SymInt)]:
+                if self.of_symbol(_torch.expression_of(number)) is not None:
+                    _assume_small_or_not(number)
 
     def of_symbol(self, symbol: Any) -> Any:
         """The value of a symbol that depends on data in the call that is traced, or None."""
@@ -213,7 +221,7 @@ class _Run:
                 copy = torch.empty(0, dtype=value.dtype, device=value.device)
                 yield node, copy.set_(copies[_memory(value)], *place)
             else:
-                yield node, value.detach()
+                yield node, value.data  # with a version counter of its own: the program may turn it in place
 
 
 def _communicates(node: fx.Node) -> bool:
@@ -234,6 +242,13 @@ def _undisturbed() -> Iterator[None]:
         stack.enter_context(_torch.disable_autocast())
         stack.enter_context(torch.no_grad())
         yield
+
+
+def _assume_small_or_not(number: torch.SymInt) -> None:
+    """Decides what broadcasting makes much of, as for sizes of inputs: whether a number is zero, or one, or larger."""
+    if number >= 2 or number == 1 or number == 0:
+        return
+    bool(number < 0)
 
 
 def _numbers_in(result: Any) -> Iterator[tuple[tuple[int, int] | None, Any]]:

@@ -109,7 +109,7 @@ class JointSignature:
     @property
     def is_checked(self) -> bool:
         """Whether forward compares values with those that were traced."""
-        return bool(self.looks) or any(demand.assumed for demand in self.demands)
+        return bool(self.looks) or bool(self.demands)
 
     @property
     def static_input_indices(self) -> tuple[int, ...]:

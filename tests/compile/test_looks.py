@@ -373,7 +373,7 @@ def test_explain_lists_what_was_seen() -> None:
     assert "looks at a value: True (" in text and "looks at a value: False (" in text
     assert "return x * 2 if x.sum() > 0 else x - 1" in text
     compiled = agree(compares_a_number, CALLS[compares_a_number], dynamic=True)
-    assert "assumes: " in compiled.explain()
+    assert "assumed: " in compiled.explain()
 
 
 def test_a_call_that_eager_mode_answers_although_its_trace_fails() -> None:
