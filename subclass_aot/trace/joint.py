@@ -28,11 +28,12 @@ from subclass_aot.trace.history import foreign_leaf, undisturbed
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.jagged import JaggedAttention
 from subclass_aot.trace.leaks import check_leaks
+from subclass_aot.trace.lstm import FusedLstm
 from subclass_aot.trace.objects import Objects
 from subclass_aot.trace.outcome import Existed, read_outcome
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
 from subclass_aot.trace.parallel import parallel_modules_are_refused
-from subclass_aot.trace.recorder import FusedLstm, GradientsAreRead, Recorder
+from subclass_aot.trace.recorder import GradientsAreRead, Recorder
 from subclass_aot.trace.signature import JointSignature
 from subclass_aot.trace.unreadable import reads_are_refused
 from subclass_aot.trace.writes import backward_writes, refuse_views_of_reshaped, reshapes, writes
