@@ -51,6 +51,26 @@ def test_rows_are_written_in_place() -> None:
     assert backward.count("select_backward(") == 1
 
 
+def columns(x: Any) -> Any:
+    out = x.new_zeros(x.shape)
+    for t in range(3):
+        out[:, t] = x[:, t].sin()
+    return out
+
+
+def test_sizes_may_be_symbols() -> None:
+    compiled = aot_compile(columns, dynamic=True)
+    for rows_of_x in (4, 5):
+        x = torch.randn(rows_of_x, 3, requires_grad=True)
+        found = compiled(x)
+        assert found.equal(columns(x))
+        gradient = torch.autograd.grad(found.sin().sum(), x)[0]
+        assert gradient.equal(torch.autograd.grad(columns(x).sin().sum(), x)[0])
+    assert len(compiled._specializations) == 1
+    graph = compiled._specializations[0].graphs.forward
+    assert "scatter" not in write_graph(graph).__source__  # type: ignore[attr-defined]
+
+
 def elsewhere(x: Any) -> Any:
     out = torch.zeros(3, 3, dtype=x.dtype)
     out.t()[0] = x[0]
