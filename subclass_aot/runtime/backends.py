@@ -15,6 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.meta import MetaTensor, Spec, is_symbolic, solver_in
 from subclass_aot.runtime.entangled import then_write, without_entangled_writes
+from subclass_aot.runtime.one_by_one import write_graph
 from subclass_aot.trace.partition import draws
 
 BoxedFunction = Callable[[list[Any]], Sequence[Any]]
@@ -103,8 +104,8 @@ def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_back
 
 
 def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-    """Runs the graph operator by operator: its `forward`, since a graph has no hooks that a module's call would run."""
-    return boxed(graph.forward)
+    """Runs the graph operator by operator."""
+    return write_graph(graph)
 
 
 def solver_of(graph: fx.GraphModule) -> Any:

@@ -29,11 +29,12 @@ from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.jagged import JaggedAttention
 from subclass_aot.trace.leaks import check_leaks
 from subclass_aot.trace.looks import Look, Looks, SymbolsAreNeeded
+from subclass_aot.trace.lstm import FusedLstm
 from subclass_aot.trace.objects import Objects
 from subclass_aot.trace.outcome import Existed, read_outcome
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
 from subclass_aot.trace.parallel import parallel_modules_are_refused
-from subclass_aot.trace.recorder import FusedLstm, GradientsAreRead, Recorder
+from subclass_aot.trace.recorder import GradientsAreRead, Recorder
 from subclass_aot.trace.signature import JointSignature
 from subclass_aot.trace.text import numbers_are_written_out
 from subclass_aot.trace.unreadable import reads_are_refused

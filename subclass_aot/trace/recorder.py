@@ -17,7 +17,7 @@ from subclass_aot._stack import format_frames, user_frames, user_line
 from subclass_aot.codegen import identifier
 from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
 from subclass_aot.meta import MetaTensor, Spec, Stream, blank, current_symbols, effects_of, is_symbolic, pick, root
-from subclass_aot.trace import folded
+from subclass_aot.trace import folded, lstm
 from subclass_aot.trace.auto_functionalize import has_no_functional_variant, refuse_overlap
 from subclass_aot.trace.draws import SEEDED, Draws
 from subclass_aot.trace.known import Readable, known_value
@@ -26,8 +26,6 @@ from subclass_aot.trace.numbers import Numbers
 from subclass_aot.trace.unreadable import refuse_without_memory
 
 Phase = Literal["forward", "backward"]
-
-_LSTM_LAYER = torch.ops.aten.mkldnn_rnn_layer.default
 
 _CONSTANT_REQUIRES_GRAD = """A tensor that requires grad is used by the traced function without being an argument of it.
   Your line:  {line}
@@ -95,10 +93,6 @@ def is_gradient(value: Any) -> bool:
     return type(value) is MetaTensor and value.tag is GRADIENT
 
 
-class FusedLstm(Exception):
-    """Torch chose the LSTM of oneDNN for training. It saves what backward needs only while autograd is on."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Mark:
     """What was recorded up to some moment, safe from what is done to the graph afterwards."""
@@ -128,7 +122,7 @@ class Recorder(Stream):
     """
 
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
-        super().__init__(folded.before(decompositions or {}))
+        super().__init__(folded.before(lstm.before(decompositions or {})))
         self.graph = fx.Graph()
         self.phase: Phase = "forward"
         self.constants: dict[str, torch.Tensor] = {}
@@ -294,8 +288,6 @@ class Recorder(Stream):
     def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if self._not_detached is not None:
             self._refuse_lost_gradient(func)
-        if func is _LSTM_LAYER and torch.is_grad_enabled():
-            raise FusedLstm
         effects = effects_of(func)
         if effects.writes and has_no_functional_variant(func):
             refuse_overlap(func, args, kwargs, lambda leaf: self.overlaps.get(id(leaf), id(leaf)))

@@ -18,6 +18,7 @@ from benchmarks import (
     dispatch,
     flatness,
     leaves,
+    loops,
     machine,
     measure,
     meta,
@@ -42,6 +43,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "meta": lambda: meta.run(TINY, layers=1),
     "call": lambda: call.run(TINY, counts=(1,), with_dynamo=False),
     "signature": lambda: signature.run(TINY, counts=(1, 2)),
+    "loops": lambda: loops.run(TINY, steps=(2,), hidden=3),
 }
 
 

@@ -1,0 +1,62 @@
+"""The LSTM of oneDNN where it is trained.
+
+Note [The workspace of an LSTM]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+Torch's operator for one layer gives what its backward reads, a workspace, only where grad mode is on, and nothing in
+its schema says so. The graphs of a trace run where it is off. So a trace records another operator in its place, which
+is the same and turns grad mode on. How large the workspace is, oneDNN knows and no formula of torch: the operator runs
+once, on zeros, to learn it. Where sizes are symbols nobody can know, and the trace begins again without oneDNN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.meta import MetaTensor, call_on_meta, register_meta
+
+LAYER: Any = torch.ops.aten.mkldnn_rnn_layer.default
+"""One layer of an LSTM, in one direction."""
+
+_NAME = "mkldnn_rnn_layer_for_training"
+
+
+class FusedLstm(Exception):
+    """An LSTM of oneDNN is trained, with sizes that are symbols."""
+
+
+def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """The same decompositions of operators, and one of `LAYER` if it has none."""
+    return {LAYER: _layer, **decompositions}
+
+
+def _layer(*args: Any) -> Any:
+    """Records the operator that gives a workspace where `LAYER` would give one."""
+    if not torch.is_grad_enabled():
+        return NotImplemented
+    if any(type(x) is MetaTensor and x.spec.solver is not None for x in args):
+        raise FusedLstm
+    return _for_training(*args)
+
+
+def _run(*args: Any) -> Any:
+    args = tuple([x.detach() if isinstance(x, torch.Tensor) else x for x in args])
+    with torch.enable_grad():
+        return LAYER(*args)
+
+
+def _shapes(*args: Any) -> Any:
+    output, hy, cy, workspace = call_on_meta(LAYER, args, {})
+    zeros = [torch.zeros(x.shape, dtype=x.dtype) if isinstance(x, torch.Tensor) else x for x in args]
+    return output, hy, cy, workspace.new_empty(_run(*zeros)[3].shape)
+
+
+_library = torch.library.Library("subclass_aot", "FRAGMENT")
+_library.define(str(_torch.schema_of(LAYER)).replace("aten::mkldnn_rnn_layer", _NAME))
+_library.impl(_NAME, _run, "CPU")
+_for_training: Any = getattr(torch.ops.subclass_aot, _NAME).default
+register_meta(_for_training)(_shapes)
+torch.library.register_fake(f"subclass_aot::{_NAME}", _shapes, lib=_library)
