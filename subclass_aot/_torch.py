@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -331,15 +332,62 @@ def without_mkldnn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
+class _Switch:
+    """A flag of the process that is on while anybody, in any thread, has it on."""
+
+    def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
+        self._read, self._write = read, write
+        self._lock, self._users, self._before = threading.Lock(), 0, False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if not self._users:
+                self._before = self._read()
+                self._write(True)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._write(self._before)
+
+
+compiling = _Switch(
+    lambda: torch.compiler._is_compiling_flag, lambda value: setattr(torch.compiler, "_is_compiling_flag", value)
+)
+"""Within the block `torch.compiler.is_compiling()` is true. Only torch's own exporter sets what it reads."""
+
+_literals_are_moved_late = _Switch(torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
+"""Within the block the memory of `torch.tensor(literal, device=...)` is on the CPU until modes have seen the tensor."""
+
+
+class _Shield(DispatchMode):
+    """Stands where torch looks for a mode of fake tensors, and passes everything on."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
 @contextmanager
-def compiling() -> Iterator[None]:
-    """Within the block `torch.compiler.is_compiling()` is true. Only torch's own exporter sets what it reads."""
-    before = torch.compiler._is_compiling_flag
-    torch.compiler._is_compiling_flag = True
-    try:
+def devices_untouched() -> Iterator[None]:
+    """Within the block, no device is started because a program names it, so that none need be there.
+
+    Torch starts a device before any mode hears of the operator, except where it knows that tensors are fake.
+    """
+    fake: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    with _literals_are_moved_late(), _Shield() if fake is None else nullcontext():
         yield
-    finally:
-        torch.compiler._is_compiling_flag = before
+
+
+dispatch_modes: Callable[[], list[Any]] = torch.utils._python_dispatch._get_current_dispatch_mode_stack
+"""The dispatch modes of this thread, innermost last. Only the innermost one has a name, and that is private, too."""
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
 from subclass_aot.meta.operators import effects_of
-from subclass_aot.meta.spec import Spec
+from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.symbols import Symbols, solver_in
 from subclass_aot.meta.unbacked import unbacked_rule
 
@@ -209,7 +209,7 @@ def _result_device(args: Any, kwargs: Any) -> Any:
     """Where the result lies: `device=` if given, else with the first tensor that is not a 0-dim CPU scalar."""
     asked = kwargs.get("device")
     if asked is not None:
-        return torch.device(asked)
+        return indexed(asked)
     scalar = None
     for x in _specs_in((*args, *kwargs.values())):
         if x.size or x.device.type != "cpu":
