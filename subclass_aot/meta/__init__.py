@@ -5,6 +5,7 @@ import types
 
 from subclass_aot.meta import layout_rules as layout_rules
 from subclass_aot.meta import shape_rules as shape_rules
+from subclass_aot.meta.functions import Replaced as Replaced
 from subclass_aot.meta.infer import call_on_meta as call_on_meta
 from subclass_aot.meta.infer import current_symbols as current_symbols
 from subclass_aot.meta.infer import infer as infer

@@ -61,7 +61,8 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if torch.Tag.pointwise in func.tags and _torch.is_inplace(func):
         _refuse_cast(func, args, kwargs)
     device = _result_device(args, kwargs)
-    tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
+    with _torch.disable_current_modes():
+        tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
     meta_args, meta_kwargs = tree
     if meta_kwargs.get("device") is not None:
         meta_kwargs["device"] = _META

@@ -13,6 +13,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.meta.functions import Replaced
 from subclass_aot.meta.operators import effects_of, pick
 from subclass_aot.meta.stream import REAL_WRITTEN, MetaTensor, Stream, root
 
@@ -56,7 +57,8 @@ def meta(device: str | torch.device | None = None) -> Iterator[None]:
         if running is None:
             stack.enter_context(_torch.compiling())
             stack.enter_context(_torch.devices_untouched())
-            stack.enter_context(DataFree())
+            stream = stack.enter_context(DataFree())
+            stack.enter_context(Replaced(stream))
         yield
 
 

@@ -35,10 +35,9 @@ _DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor
   Instead: write into the tensor, as in `with torch.no_grad(): x.copy_(value)`, or use `value` itself from there on."""
 
 
-_HIGHER_ORDER = """`{name}` is an operator that takes functions, and a trace has no rule for it.
+_HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no rule for it without data.
   Your line:  {line}
-  Instead: call it outside the traced function, or write it with other operators, as torch.where for torch.cond, and
-  scaled_dot_product_attention with a mask for flex_attention."""
+  Instead: call it outside, or write it with other operators, as torch.where for torch.cond."""
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
   Your line:  {line}
@@ -326,7 +325,11 @@ class Stream(_torch.DispatchMode):
         args, kwargs = tree
         with _torch.disable_current_modes(), torch.no_grad():
             result = func(*args, **kwargs)
-        return optree.tree_map(lambda x: self.admit(x) if isinstance(x, torch.Tensor) else x, result, none_is_leaf=True)
+
+        def leaf_of(value: Any) -> Any:
+            return self.admit(self.literal(value)) if isinstance(value, torch.Tensor) else value
+
+        return optree.tree_map(leaf_of, result, none_is_leaf=True)
 
     def _admitted(self, value: Any) -> Any:
         kind = type(value)
