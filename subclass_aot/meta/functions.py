@@ -29,3 +29,10 @@ class Replaced(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         with self:
             return rule(self.stream, *args, **(kwargs or {}))
+
+    def __eq__(self, other: object) -> bool:
+        """Programs run alike under two that replace the same, so what was compiled under one serves under the other."""
+        return type(other) is Replaced and other.rules == self.rules
+
+    def __hash__(self) -> int:
+        return hash(Replaced)

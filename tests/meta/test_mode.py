@@ -392,6 +392,14 @@ def test_a_trace_is_not_disturbed() -> None:
     assert isinstance(y, MetaTensor) and y.shape == (3,)
 
 
+def test_what_was_compiled_in_one_block_serves_in_the_next() -> None:
+    compiled = aot_compile(lambda x: x * 2 + torch.zeros(3))
+    for _ in range(3):
+        with sa.meta():
+            assert isinstance(compiled(torch.ones(3)), MetaTensor)
+    assert "1 signature" in str(compiled.explain())
+
+
 def entered(x: torch.Tensor) -> torch.Tensor:
     with sa.meta():
         return x * 2
