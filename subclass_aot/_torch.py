@@ -22,6 +22,9 @@ make_wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass
 disabled_torch_function_impl: Any = torch._C._disabled_torch_function_impl
 """Turns `__torch_function__` off for a class; else every attribute read passes through Python."""
 
+disable_torch_function: Any = torch._C.DisableTorchFunction
+"""While it lives, no mode and no class sees calls of torch. The public form keeps the modes."""
+
 def _pytree_namespace() -> str:
 
     return "torch"

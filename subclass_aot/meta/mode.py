@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import optree
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
@@ -93,30 +93,33 @@ class DataFree(Stream):
 
     def __init__(self) -> None:
         super().__init__()
-        self._values: Any = WeakTensorKeyDictionary()
-        self._met: Any = WeakTensorKeyDictionary()  # the leaves that stand for real tensors
+        self._values = _ByLeaf()
+        self._met = _ByLeaf()  # the leaves that stand for real tensors
         self.of_meta = torch.device("meta")  # what a factory that asks for this device means: see `native_device`
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if kwargs and isinstance(kwargs.get("device"), torch.device) and kwargs["device"].type == "meta":
             kwargs = {**kwargs, "device": self.of_meta}
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        with _torch.disable_torch_function():  # else modes see each look at a tensor from here on
+            return super().__torch_dispatch__(func, types, args, kwargs)
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
-        found: torch.Tensor | None = self._values.get(leaf)
-        return found
+        return self._values.get(leaf)  # type: ignore[no-any-return]
 
     def admit(self, tensor: torch.Tensor) -> MetaTensor:
         leaf = super().admit(tensor)
         if tensor.device.type != "meta":
-            self._met[leaf] = True
+            self._met.note(leaf, tensor)
         if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu":
             self._note(leaf, tensor.detach())
         return leaf
 
     def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        for place in effects_of(func).writes:
-            if any(root(x) in self._met for x in _leaves(pick(place, args, kwargs))):
+        writes = effects_of(func).writes
+        if not writes and any(type(a) is MetaTensor and self._values.get(a) is None for a in args):
+            return  # as most
+        for place in writes:
+            if any(self._met.get(root(x)) is not None for x in _leaves(pick(place, args, kwargs))):
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
         made = _leaves(result)
         if func.overloadpacket is not torch.ops.aten.set_ and all(x.spec.numel <= _LIMIT for x in made):
@@ -126,7 +129,7 @@ class DataFree(Stream):
                 for leaf, value in zip(made, found, strict=True):
                     self._note(leaf, value)
                 return
-        for written in effects_of(func).writes:
+        for written in writes:
             self._forget(pick(written, args, kwargs))
 
     def replaced(self, leaf: MetaTensor, other: Any) -> None:
@@ -168,14 +171,37 @@ class DataFree(Stream):
 
     def _note(self, leaf: MetaTensor, value: torch.Tensor) -> MetaTensor:
         if value.numel() <= _LIMIT:
-            self._values[leaf] = value
+            self._values.note(leaf, value)
         return leaf
 
     def _forget(self, written: Any) -> None:
         """Nothing is known any more of what shares memory with a leaf, or with several."""
         owners = {id(root(x)) for x in _leaves(written)}
-        for leaf in [x for x in self._values if id(root(x)) in owners]:
-            del self._values[leaf]
+        self._values.forget(lambda leaf: id(root(leaf)) in owners)
+
+
+class _ByLeaf:
+    """Something for each of some leaves, for as long as the leaf lives."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[weakref.ref[MetaTensor], Any]] = {}
+
+    def get(self, leaf: MetaTensor) -> Any:
+        """What was noted of a leaf, or None."""
+        found = self._entries.get(id(leaf))
+        return None if found is None else found[1]
+
+    def note(self, leaf: MetaTensor, value: Any) -> None:
+        """Notes something of a leaf."""
+        key, entries = id(leaf), self._entries
+        entries[key] = weakref.ref(leaf, lambda _: entries.pop(key, None)), value
+
+    def forget(self, which: Callable[[MetaTensor], bool]) -> None:
+        """Forgets what was noted of some leaves."""
+        for key, (reference, _) in list(self._entries.items()):
+            leaf = reference()
+            if leaf is None or which(leaf):
+                self._entries.pop(key, None)
 
 
 def _leaves(tree: Any) -> list[MetaTensor]:
