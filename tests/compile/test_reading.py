@@ -15,12 +15,11 @@ AS_IN_EAGER = {
     "deepcopy", "deepcopy of a leaf", "custom operator", "custom operator, inductor", "error in backward",
     "error in a hook", "error in a hook that packs", "error in a hook that unpacks", "compiled",
     "compiled, used before", "compiled, of a wrapper", "compiled module", "compiled inside",
-    "compiled function, compiled", "block mask", "block mask, compiled", "operators of torchscript",
+    "compiled function, compiled", "block mask", "block mask, compiled", "flex attention", "operators of torchscript",
 }  # fmt: skip
 OTHER_ERRORS = {
     "custom operator without a rule": "ShapeRuleError",
     "a thread": "UnknownTensorError",
-    "flex attention": "TraceError: `flex_attention`",
 }
 
 
