@@ -1,5 +1,7 @@
 """Ahead-of-time compilation in which PyTorch tensor subclasses are first-class citizens."""
 
+from typing import TYPE_CHECKING
+
 # First, so that an unsupported torch is reported as such, and not as a missing name somewhere below.
 import subclass_aot._version_check  # noqa: F401
 
@@ -12,6 +14,9 @@ from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
 from subclass_aot.tensors import Int8Weight, QuantAwareWeight, TwoTensor
 from subclass_aot.trace import mark_dynamic, mark_static_address, trace_joint
 from subclass_aot.wrapper import Outer, WrapperTensor
+
+if TYPE_CHECKING:  # else it is the room of that name, which can be called: see there
+    from subclass_aot.meta import meta as meta
 
 __version__ = "0.1.0.dev0"
 
@@ -30,6 +35,7 @@ __all__ = [
     "compile_blocks",
     "mark_dynamic",
     "mark_static_address",
+    "meta",
     "register_meta",
     "to_meta",
     "trace_joint",

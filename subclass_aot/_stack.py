@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import sys
@@ -13,7 +14,10 @@ from types import CodeType, FrameType
 import optree
 import torch
 
-_LIBRARIES = tuple(os.path.dirname(module.__file__) + os.sep for module in (torch, optree) if module.__file__)
+_LIBRARIES = (
+    *(os.path.dirname(module.__file__) + os.sep for module in (torch, optree) if module.__file__),
+    contextlib.__file__,  # stands between a `with` and what enters it
+)
 _OWN = os.path.dirname(__file__) + os.sep
 _OWN_USERS = tuple(_OWN + room + os.sep for room in ("tensors", "demo"))
 _seen_code: dict[CodeType, bool] = {}

@@ -9,8 +9,9 @@ import importlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -22,6 +23,9 @@ make_wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass
 
 disabled_torch_function_impl: Any = torch._C._disabled_torch_function_impl
 """Turns `__torch_function__` off for a class; else every attribute read passes through Python."""
+
+disable_torch_function: Any = torch._C.DisableTorchFunction
+"""While it lives, no mode and no class sees calls of torch. The public form keeps the modes."""
 
 def _pytree_namespace() -> str:
 
@@ -203,6 +207,43 @@ def sequence_number_of_current_gradient() -> int:
     return -1 if node is None else int(node._sequence_nr())
 
 
+def sequence_number_of(function: Any) -> int:
+    """The number autograd gave to a gradient function; those of leaves have one above all others. Not public."""
+    return int(function._sequence_nr())
+
+
+pad_packed_sequence: Any = torch._VF._pad_packed_sequence
+"""What `torch.nn.utils.rnn.pad_packed_sequence` calls: a function in C++ that writes through pointers."""
+
+
+def dense_flex_attention(*args: Any, **kwargs: Any) -> Any:
+    """Flex attention with a matrix of all scores, made of ordinary operators: what torch runs where it has no kernel.
+
+    Takes and gives what the operator does. When it goes: apply the functions to the scores by `torch.vmap`.
+    """
+    from torch._higher_order_ops.flex_attention import math_attention
+
+    return math_attention(*args, **kwargs)
+
+
+@contextmanager
+def flex_attention_anywhere() -> Iterator[None]:
+    """Within the block, `flex_attention` takes tensors that require grad on any device.
+
+    Torch refuses those for which it has no kernel, before anybody else sees the call. For all threads, but traces run
+    one at a time, and a kernel that is not there refuses, too. When it goes: such calls are refused.
+    """
+    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
+    before = getattr(module, "_validate_device", None)
+    if before is not None:
+        module._validate_device = lambda *_: None
+    try:
+        yield
+    finally:
+        if before is not None:
+            module._validate_device = before
+
+
 def view_function(view: torch.Tensor) -> Any:
     """A function that makes the same view of another base, by the view operators that made `view`.
 
@@ -381,15 +422,62 @@ def without_mkldnn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
+class _Switch:
+    """A flag of the process that is on while anybody, in any thread, has it on."""
+
+    def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
+        self._read, self._write = read, write
+        self._lock, self._users, self._before = threading.Lock(), 0, False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if not self._users:
+                self._before = self._read()
+                self._write(True)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._write(self._before)
+
+
+compiling = _Switch(
+    lambda: torch.compiler._is_compiling_flag, lambda value: setattr(torch.compiler, "_is_compiling_flag", value)
+)
+"""Within the block `torch.compiler.is_compiling()` is true. Only torch's own exporter sets what it reads."""
+
+_literals_are_moved_late = _Switch(torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
+"""Within the block the memory of `torch.tensor(literal, device=...)` is on the CPU until modes have seen the tensor."""
+
+
+class _Shield(DispatchMode):
+    """Stands where torch looks for a mode of fake tensors, and passes everything on."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
 @contextmanager
-def compiling() -> Iterator[None]:
-    """Within the block `torch.compiler.is_compiling()` is true. Only torch's own exporter sets what it reads."""
-    before = torch.compiler._is_compiling_flag
-    torch.compiler._is_compiling_flag = True
-    try:
+def devices_untouched() -> Iterator[None]:
+    """Within the block, no device is started because a program names it, so that none need be there.
+
+    Torch starts a device before any mode hears of the operator, except where it knows that tensors are fake.
+    """
+    fake: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    with _literals_are_moved_late(), _Shield() if fake is None else nullcontext():
         yield
-    finally:
-        torch.compiler._is_compiling_flag = before
+
+
+dispatch_modes: Callable[[], list[Any]] = torch.utils._python_dispatch._get_current_dispatch_mode_stack
+"""The dispatch modes of this thread, innermost last. Only the innermost one has a name, and that is private, too."""
 
 
 @contextmanager

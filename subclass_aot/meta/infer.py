@@ -14,7 +14,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
 from subclass_aot.meta.operators import effects_of
-from subclass_aot.meta.spec import Spec
+from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.symbols import Symbols, solver_in
 from subclass_aot.meta.unbacked import unbacked_rule
 
@@ -61,7 +61,8 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if torch.Tag.pointwise in func.tags and _torch.is_inplace(func):
         _refuse_cast(func, args, kwargs)
     device = _result_device(args, kwargs)
-    tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
+    with _torch.disable_current_modes():
+        tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
     meta_args, meta_kwargs = tree
     if meta_kwargs.get("device") is not None:
         meta_kwargs["device"] = _META
@@ -209,7 +210,7 @@ def _result_device(args: Any, kwargs: Any) -> Any:
     """Where the result lies: `device=` if given, else with the first tensor that is not a 0-dim CPU scalar."""
     asked = kwargs.get("device")
     if asked is not None:
-        return torch.device(asked)
+        return indexed(asked)
     scalar = None
     for x in _specs_in((*args, *kwargs.values())):
         if x.size or x.device.type != "cpu":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import TypeVar
+import inspect
+from typing import Any, TypeVar
 
 import torch
 
+from subclass_aot.meta.mode import DataFree, meta, running_stream
 from subclass_aot.meta.stream import MetaTensor
 
 Module = TypeVar("Module", bound=torch.nn.Module)
@@ -14,6 +16,9 @@ Module = TypeVar("Module", bound=torch.nn.Module)
 
 def to_meta(module: Module, device: str | torch.device | None = None) -> Module:
     """A copy of `module` whose parameters and buffers are `MetaTensor`s; wrapper parameters keep their class.
+
+    Each forward runs as inside `subclass_aot.meta(device)`: what it makes has no data either, and claims `device` where
+    the program names none.
 
     Args:
         module: Any module; it is not changed. Tied parameters stay tied.
@@ -30,4 +35,41 @@ def to_meta(module: Module, device: str | torch.device | None = None) -> Module:
             memo[id(parameter)] = torch.nn.Parameter(twin.detach(), requires_grad=parameter.requires_grad)
     for buffer in module.buffers():
         memo[id(buffer)] = MetaTensor.like(buffer, device=device)
-    return copy.deepcopy(module, memo)
+    twin = copy.deepcopy(module, memo)
+    for part in twin.modules():
+        if not isinstance(part, torch.jit.ScriptModule):
+            part.forward = DataFreeForward(part, device)
+    return twin
+
+
+class DataFreeForward:
+    """The `forward` of a module without data. In a trace, where nothing has data anyway, it is that of the class.
+
+    Args:
+        module: The module.
+        device: What tensors claim to be on where the program names no device.
+    """
+
+    def __init__(self, module: torch.nn.Module, device: str | torch.device | None) -> None:
+        self.module = module
+        self.device = device
+        self.own = vars(module).get("forward")  # where somebody has given this one module another
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.forward)
+
+    @property
+    def forward(self) -> Any:
+        """What runs."""
+        own = self.own
+        if isinstance(own, DataFreeForward):  # of a module that had no data before
+            return own.forward
+        return type(self.module).forward.__get__(self.module) if own is None else own
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        running = running_stream()
+        if running is not None and not isinstance(running, DataFree):
+            return self.forward(*args, **kwargs)
+        with meta(self.device):
+            return self.forward(*args, **kwargs)

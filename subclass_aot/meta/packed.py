@@ -1,7 +1,8 @@
 """Packed sequences, whose lengths are values: known where a program gives them as Python numbers or makes them itself.
 
-The kernel itself says where each element goes: it is run on positions in place of elements. What is packed is then one
-`index_select`. The sizes of the steps are a real tensor, which C++ reads: layers for packed sequences, and backward.
+The kernels themselves say where each element goes: they are run on positions in place of elements. Packing is then one
+`index_select`, and padding one `index_copy`. The sizes of the steps are a real tensor, which C++ reads: layers for
+packed sequences, and backward.
 """
 
 from __future__ import annotations
@@ -12,9 +13,17 @@ from typing import Any, Protocol
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import DataDependentError
+
+_UNKNOWN = """The sizes of the steps of a PackedSequence are not known, so it cannot be padded.
+  Your line:  {line}
+  They are known where the sequence is packed by the same function, with lengths that are Python numbers.
+  Instead: pack it there, or pad it outside the traced function, and pass the padded tensor."""
 
 _aten = torch.ops.aten
 PACK = _aten._pack_padded_sequence.default
+PAD = _torch.pad_packed_sequence
 
 
 class Values(Protocol):
@@ -43,6 +52,34 @@ def pack(values: Values, input: Any, lengths: Any, batch_first: bool) -> tuple[A
         positions, steps = _aten._pack_padded_sequence(_positions(input.shape[:2]), known, batch_first)
     packed = input.reshape(-1, *input.shape[2:]).index_select(0, positions.flatten())
     return packed, values.literal(steps)
+
+
+def pad(
+    values: Values, data: Any, steps: torch.Tensor, batch_first: bool, padding_value: float, total_length: int
+) -> tuple[Any, torch.Tensor]:
+    """What `_pad_packed_sequence` gives.
+
+    Args:
+        values: Knows the sizes of the steps.
+        data: The packed sequences.
+        steps: How many sequences go on, at each time.
+        batch_first: Whether the result is `[batch, time, ...]` and not `[time, batch, ...]`.
+        padding_value: What fills the rest.
+        total_length: The length of the result.
+
+    Raises:
+        DataDependentError: Nobody knows the sizes of the steps.
+    """
+    known = values.known(steps)
+    if known is None:
+        raise DataDependentError(_UNKNOWN.format(line=user_line()))
+    with _torch.disable_current_modes(), _torch.without_function_modes():
+        rank = torch.arange(1, int(known.sum()) + 1).view(-1, 1)  # zero is what is padded
+        ranks, lengths = PAD(rank, known, False, 0, total_length)
+        places = ranks.flatten().sort(stable=True).indices[-len(rank) :]
+    padded = data.new_full((ranks.shape[0] * ranks.shape[1], *data.shape[1:]), padding_value)
+    padded = padded.index_copy(0, places, data).view(*ranks.shape[:2], *data.shape[1:])
+    return padded.transpose(0, 1) if batch_first else padded, values.literal(lengths)
 
 
 def _positions(size: Sequence[int]) -> torch.Tensor:

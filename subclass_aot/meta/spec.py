@@ -183,6 +183,20 @@ def native_device(device: torch.device) -> torch.device:
     return device if accelerator is not None and accelerator.type == device.type else _META
 
 
+def indexed(device: str | torch.device) -> torch.device:
+    """A device as tensors name it, with its index.
+
+    >>> indexed("cuda")
+    device(type='cuda', index=0)
+    """
+    device = torch.device(device)
+    index: int | None = device.index  # the stubs of torch have it that it is always there
+    if index is not None or device.type in ("cpu", "meta"):
+        return device
+    here = native_device(device) == device
+    return torch.device(device.type, torch.accelerator.current_device_index() if here else 0)
+
+
 def contiguous_stride(size: tuple[int, ...]) -> tuple[int, ...]:
     """Strides of a packed, row-major tensor.
 

@@ -21,11 +21,11 @@ from subclass_aot.meta.ctc import CTC, ctc_loss
 from subclass_aot.meta.infer import asks_for_values, infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operators import Effects, effects_of, pick
 from subclass_aot.meta.packed import PACK, pack
-from subclass_aot.meta.spec import STRIDED_NESTED, Spec, native_device
+from subclass_aot.meta.spec import STRIDED_NESTED, Spec, indexed, native_device
 from subclass_aot.meta.symbols import key_of
 from subclass_aot.meta.unbacked import unbacked_rule
 
-_REAL_WRITTEN = """A result without data would be written into a real one: the tensor `{name}`.
+REAL_WRITTEN = """A result without data would be written into a real one: the tensor `{name}`.
   Your line:  {line}
   Instead: use a MetaTensor there, too, as in MetaTensor.like(tensor)."""
 
@@ -36,10 +36,9 @@ _DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor
   Instead: write into the tensor, as in `with torch.no_grad(): x.copy_(value)`, or use `value` itself from there on."""
 
 
-_HIGHER_ORDER = """`{name}` is an operator that takes functions, and a trace has no rule for it.
+_HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no rule for it without data.
   Your line:  {line}
-  Instead: call it outside the traced function, or write it with other operators, as torch.where for torch.cond, and
-  scaled_dot_product_attention with a mask for flex_attention."""
+  Instead: call it outside, or write it with other operators, as torch.where for torch.cond."""
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
   Your line:  {line}
@@ -82,7 +81,7 @@ class MetaTensor(torch.Tensor):
     """Belongs to the listener; None where there is none. One whose `graph` says `is_over` is of a finished trace."""
 
     def __new__(cls, tensor: torch.Tensor, device: str | torch.device | None = None) -> MetaTensor:
-        return blank(Spec.of(tensor, torch.device(device) if device is not None else None))
+        return blank(Spec.of(tensor, indexed(device) if device is not None else None))
 
     @staticmethod
     def like(tensor: Any, device: str | torch.device | None = None) -> Any:
@@ -115,6 +114,11 @@ class MetaTensor(torch.Tensor):
         return self.spec.device
 
     @property
+    def is_meta(self) -> bool:  # type: ignore[override]
+        """True, since it has no data; in a trace, what the tensor says that it stands for."""
+        return getattr(self, "tag", None) is None or self.spec.device.type == "meta"
+
+    @property
     def data(self) -> Any:
         """This tensor without its autograd history. Assigning gives it the looks of another, except in a trace."""
         return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
@@ -123,6 +127,9 @@ class MetaTensor(torch.Tensor):
     def data(self, value: Any) -> None:
         if getattr(self, "tag", None) is not None:  # a listener knows it
             raise MutationError(_DATA_REPLACED.format(line=user_line(), tensor=self))
+        for mode in _torch.dispatch_modes():
+            if isinstance(mode, Stream):
+                mode.replaced(self, value)
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         self.spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
 
@@ -141,6 +148,28 @@ class MetaTensor(torch.Tensor):
     @grad.deleter
     def grad(self) -> None:
         _GRAD.__delete__(self)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """As of any tensor; a device without an index, which C++ would ask for the current one, may be absent."""
+        other = args[0] if args else kwargs.pop("other", None)
+        if isinstance(other, torch.Tensor):  # C++ does not know the device that it claims
+            args = other.device, other.dtype, *args[1:]
+        if kwargs.get("device") is not None:
+            kwargs["device"] = indexed(kwargs["device"])
+        args = tuple([indexed(a) if isinstance(a, str | torch.device) else a for a in args])
+        return torch.Tensor.to(self, *args, **kwargs)
+
+    def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As of any tensor, in `meta()` without the hardware, too."""
+        device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
+        return self.to(device, None, *args, **kwargs)
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """As of any tensor. What autograd makes on the way has no data either."""
+        from subclass_aot.meta.mode import gradients_without_data  # which is made of this file
+
+        with gradients_without_data(self):
+            torch.Tensor.backward(self, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """Its storage, which has no memory."""
@@ -231,6 +260,9 @@ class Stream(_torch.DispatchMode):
     def materialized(self, source: Any, copy: Any) -> None:
         """Hears that `copy` was computed where eager has a view of `source`: a lazy conjugation or negation."""
 
+    def replaced(self, leaf: MetaTensor, other: Any) -> None:
+        """Hears that a leaf no listener has a tag on is given the data of another tensor."""
+
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         """The real tensor behind `leaf`, where it is known."""
         return None
@@ -243,12 +275,17 @@ class Stream(_torch.DispatchMode):
         """The values of a leaf in this call, which others then have to have, too."""
         return None
 
-    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The values of a tensor, where they are the same at each call. See `known_value`."""
+    def known(self, tensor: torch.Tensor, by_looking: bool = True) -> torch.Tensor | None:
+        """The values of a tensor, where they are the same at each call: see `known_value`.
+
+        Args:
+            tensor: The tensor.
+            by_looking: Whether the call that is traced may say them, if nothing else does.
+        """
         with _torch.disable_current_modes():
             leaf = self._admitted(tensor)
         value = self.value_of(leaf)
-        return self.look(leaf) if value is None else value
+        return self.look(leaf) if value is None and by_looking else value
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         """Notes that a real tensor, which an operator gave, has the same values at each call, and gives it back."""
@@ -317,7 +354,11 @@ class Stream(_torch.DispatchMode):
         args, kwargs = tree
         with _torch.disable_current_modes(), torch.no_grad():
             result = func(*args, **kwargs)
-        return optree.tree_map(lambda x: self.admit(x) if isinstance(x, torch.Tensor) else x, result, none_is_leaf=True)
+
+        def leaf_of(value: Any) -> Any:
+            return self.admit(self.literal(value)) if isinstance(value, torch.Tensor) else value
+
+        return optree.tree_map(leaf_of, result, none_is_leaf=True)
 
     def _admitted(self, value: Any) -> Any:
         kind = type(value)
@@ -449,7 +490,7 @@ def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
         target = pick(place, args, kwargs)
         for leaf in target if type(target) in (list, tuple) else (target,):
             if isinstance(leaf, torch.Tensor) and type(leaf) is not MetaTensor:
-                raise MutationError(_REAL_WRITTEN.format(name=place[1], line=user_line()))
+                raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
     if not effects.returns_written:  # as `_foreach_add_`
         return None
     single = type(specs) is not tuple or len(effects.returns_written) != len(specs)
@@ -597,7 +638,7 @@ def _like(tensor: Any, device: torch.device | None) -> Any:
             inner[name] = _like(value, device) if isinstance(value, torch.Tensor) else value
         twin = type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
     else:
-        twin = blank(Spec.of(tensor.detach(), device))
+        twin = blank(Spec.of(tensor.detach(), indexed(device) if device is not None else None))
     return twin.requires_grad_(tensor.requires_grad)
 
 

@@ -15,7 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.meta import Spec, blank, effects_of
 from subclass_aot.runtime.backends import example_inputs, fake_of, map_leaves, solver_of
-from subclass_aot.runtime.looks import with_checks
+from subclass_aot.runtime.looks import is_in_parts, with_checks
 from subclass_aot.trace import JointSignature, JointTrace, default_partition, is_number
 
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -68,7 +68,7 @@ def split(trace: JointTrace, partition_fn: PartitionFn | None, free_strides: boo
         forward, backward = joint, None
     graphs = _with_writes(trace, forward, backward)
     _report_static(graphs, signature)
-    if free_strides and not signature.is_checked:  # in parts, each has strides of its own
+    if free_strides and not is_in_parts(graphs.forward):  # each has strides of its own
         graphs.forward.meta["free_outputs"] = frozenset(_only_saved(graphs))
     return graphs
 

@@ -23,6 +23,8 @@ from subclass_aot.runtime.backends import BACKENDS, Backend, BoxedFunction, comp
 from subclass_aot.runtime.constants import same_constant
 from subclass_aot.trace import JointSignature, draws, generators, set_generators
 
+_aten = torch.ops.aten
+
 
 class OtherValue(Exception):
     """A call has another value than the one that was traced, or another than what the program assumed of it.
@@ -94,12 +96,16 @@ def compiled_with_checks(backend: Backend, graph: fx.GraphModule) -> BoxedFuncti
         graph: The graph.
     """
     nodes = list(graph.graph.nodes)
-    checks = any(map(_is_check, nodes))
-    if backend is BACKENDS["eager"] or not checks and not any(map(_is_alone, nodes)):
+    if backend is BACKENDS["eager"] or not is_in_parts(graph):
         run = compiled(backend, graph, example_inputs(graph), False)
     else:
         run = _in_parts(backend, graph)
-    return _without_draws(run) if checks and any(map(draws, nodes)) else run
+    return _without_draws(run) if any(map(_is_check, nodes)) and any(map(draws, nodes)) else run
+
+
+def is_in_parts(graph: fx.GraphModule) -> bool:
+    """Whether compilers get a graph in parts."""
+    return any(_is_check(node) or _is_alone(node) for node in graph.graph.nodes)
 
 
 def _without_draws(run: BoxedFunction) -> BoxedFunction:
@@ -119,10 +125,8 @@ def _is_check(node: fx.Node) -> bool:
 
 
 def _is_alone(node: fx.Node) -> bool:
-    """Whether the shape of a result follows from values that are known here, and that compilers do not look at."""
-    spec = node.meta.get("spec") or next((u.meta.get("spec") for u in node.users), None)
-    by_data = _torch.is_overload(node.target) and _torch.has_shape_by_data(node.target)
-    return by_data and spec is not None and spec.solver is None
+    """Whether torch has no shape function for an operator, which compilers need."""
+    return node.target is _aten._ctc_loss.default
 
 
 def _in_parts(backend: Backend, graph: fx.GraphModule) -> BoxedFunction:
@@ -138,7 +142,7 @@ def _in_parts(backend: Backend, graph: fx.GraphModule) -> BoxedFunction:
             continue
         made = [n for n in group if n in later]
         part = _part(graph, group, made)
-        as_it_is = _is_alone(group[0]) or all(n.target is torch.ops.aten.copy_.default for n in group)
+        as_it_is = _is_alone(group[0]) or all(n.target is _aten.copy_.default for n in group)
         run = compiled(BACKENDS["eager"] if as_it_is else backend, part, example_inputs(part), False)
         names = [n.name for n in part.graph.nodes if n.op == "placeholder"]
         steps.append((names, run, [n.name for n in made]))

@@ -15,7 +15,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.errors import MutationError, SubclassAotError, TraceError
-from subclass_aot.meta import MetaTensor, SizesMustBeKnown, is_symbolic, lasting_key_of, unknown_sizes
+from subclass_aot.meta import MetaTensor, Replaced, SizesMustBeKnown, is_symbolic, lasting_key_of, unknown_sizes
 from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
@@ -24,11 +24,12 @@ from subclass_aot.trace.dynamic import DynamicSizes, marked_sizes, twin_with_siz
 from subclass_aot.trace.families import SharedHistory
 from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
+from subclass_aot.trace.higher_order import HIGHER_ORDER
 from subclass_aot.trace.history import foreign_leaf, undisturbed
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.jagged import JaggedAttention
 from subclass_aot.trace.leaks import check_leaks
-from subclass_aot.trace.looks import Look, Looks, SymbolsAreNeeded
+from subclass_aot.trace.looks import Look, Looks, LooksAreNeeded, SymbolsAreNeeded
 from subclass_aot.trace.lstm import FusedLstm
 from subclass_aot.trace.objects import Objects
 from subclass_aot.trace.outcome import Existed, read_outcome
@@ -125,6 +126,9 @@ def trace_arguments(
                 dynamic = dynamic.without(found.paths)
             except SymbolsAreNeeded:
                 dynamic = DynamicSizes()
+            except LooksAreNeeded:
+                assert values is not None, "nothing else can look"
+                values.at_branches = True
             except FusedLstm:
                 kernels = _torch.without_mkldnn
             except SharedHistory as found:  # see Note [Views of one tensor]
@@ -229,6 +233,8 @@ class _Trace:
         with ExitStack() as stack:
             if self.inputs.structure:
                 stack.enter_context(JaggedAttention())
+            stack.enter_context(Replaced(self.recorder, HIGHER_ORDER))
+            stack.enter_context(_torch.flex_attention_anywhere())
             stack.enter_context(_torch.without_dynamo())
             stack.enter_context(_torch.compiling())
             stack.enter_context(parallel_modules_are_refused())

@@ -23,7 +23,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.meta import MetaTensor, is_symbolic
+from subclass_aot.meta import MetaTensor, is_symbolic, unbacked_rule
 from subclass_aot.trace.generators import drawing_from, generators
 from subclass_aot.trace.sharing import has_storage
 
@@ -33,6 +33,10 @@ _LIMIT = 1 << 16
 
 class SymbolsAreNeeded(BaseException):
     """A shape depends on values: the trace begins again with symbols for such sizes. No program is to catch it."""
+
+
+class LooksAreNeeded(BaseException):
+    """Of two branches only one can be recorded: the trace begins again and looks at the values that decide."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +83,7 @@ class Looks:
     Attributes:
         found: The looks of this trace.
         has_answered: Whether a value of the call has a part in the trace.
+        at_branches: Whether the call decides which branch of `torch.cond` is recorded, and not both are.
     """
 
     def __init__(
@@ -90,6 +95,7 @@ class Looks:
         self.cautious = cautious
         self.found: list[Look] = []
         self.has_answered = False
+        self.at_branches = False
         self._run = _Run({})
         self._unknown: dict[Any, Callable[[], Any]] = {}
 
@@ -117,6 +123,8 @@ class Looks:
         Raises:
             SymbolsAreNeeded: It should be a symbol, and the trace has none.
         """
+        if unbacked_rule(func) is None:  # `x[positions]`, which has the tag of `x[mask]`
+            return False
         if _torch.has_shape_by_data(func) and not self.fixed:
             if not has_symbols:
                 raise SymbolsAreNeeded

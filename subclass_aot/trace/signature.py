@@ -107,11 +107,6 @@ class JointSignature:
     grad_modes: tuple[bool, bool]
 
     @property
-    def is_checked(self) -> bool:
-        """Whether forward compares values with those that were traced."""
-        return bool(self.looks) or bool(self.demands)
-
-    @property
     def static_input_indices(self) -> tuple[int, ...]:
         """The graph inputs whose memory stays in place: the leaves of static inputs."""
         flat = set(self.index_map.to_flat(i for i, given in enumerate(self.inputs) if given.is_static))

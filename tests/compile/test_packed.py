@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
+import subclass_aot as sa
 from subclass_aot import aot_compile
 from subclass_aot.errors import DataDependentError
 from subclass_aot.testing import check_compiled
@@ -43,11 +44,74 @@ def of_several(x: Any) -> Any:
     return pack_sequence([x[0, :3], x[1], x[2, :1]], enforce_sorted=False).data
 
 
-@pytest.mark.parametrize("program", [a_sequence, its_elements, its_steps, a_layer, in_another_order, of_several])
+def padded_again(x: Any) -> Any:
+    return pad_packed_sequence(a_sequence(x), batch_first=True)
+
+
+def padded_otherwise(x: Any) -> Any:
+    padded, lengths = pad_packed_sequence(a_sequence(x), padding_value=-2.5, total_length=9)
+    return padded.exp(), lengths * 2
+
+
+def padded_in_order(x: Any) -> Any:
+    packed = pack_padded_sequence(x, [2, 6, 1, 5], batch_first=True, enforce_sorted=False)
+    padded, lengths = pad_packed_sequence(packed, batch_first=True)
+    return padded[:, : int(lengths.max())].sum(1), lengths
+
+
+def through_a_layer(x: Any) -> Any:
+    return pad_packed_sequence(LSTM(a_sequence(x))[0], batch_first=True, padding_value=1.0)
+
+
+def through_layers(x: Any) -> Any:
+    packed = pack_padded_sequence(x.transpose(0, 1), [2, 6, 1, 5], enforce_sorted=False)
+    return pad_packed_sequence(GRU(packed)[0], total_length=7)
+
+
+PROGRAMS = [
+    a_sequence, its_elements, its_steps, a_layer, in_another_order, of_several,
+    padded_again, padded_otherwise, padded_in_order, through_a_layer, through_layers,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_as_in_eager(program: Any, requires_grad: bool) -> None:
     torch.manual_seed(0)
     check_compiled(program, [torch.randn(4, 6, 2, requires_grad=requires_grad)])
+
+
+@pytest.mark.filterwarnings("ignore")  # inductor warns of parts of torch that torch itself has deprecated
+@pytest.mark.parametrize("program", [padded_in_order, through_a_layer, through_layers])
+def test_with_inductor(program: Any) -> None:
+    check_compiled(program, [torch.randn(4, 6, 2, requires_grad=True)], fw_compiler="inductor", rtol=1e-4, atol=1e-5)
+
+
+def test_with_symbolic_sizes() -> None:
+    check_compiled(through_a_layer, [torch.randn(4, 6, 2, requires_grad=True)], dynamic=True)
+
+
+def test_without_data() -> None:
+    expected, lengths = through_a_layer(torch.randn(4, 6, 2))
+    with sa.meta():
+        padded, known = through_a_layer(torch.randn(4, 6, 2, requires_grad=True))
+        padded.sum().backward()
+    assert padded.shape == expected.shape and padded.stride() == expected.stride()
+    assert known.tolist() == lengths.tolist()
+
+
+def test_a_sequence_that_is_an_argument() -> None:
+    def pad(packed: PackedSequence) -> torch.Tensor:
+        return pad_packed_sequence(packed)[0]
+
+    compiled = aot_compile(pad)
+    for lengths in ([2, 1], [2, 2], [2, 1]):
+        packed = pack_sequence([torch.randn(n, 1) for n in lengths])
+        assert torch.equal(compiled(packed), pad(packed))
+    compiled = aot_compile(lambda packed: pad_packed_sequence(packed)[0], values="refuse")
+    with pytest.raises(DataDependentError, match="The sizes of the steps of a PackedSequence are not known") as caught:
+        compiled(pack_sequence([torch.randn(2, 1), torch.randn(1, 1)]))
+    assert "pad_packed_sequence(packed)[0]" in str(caught.value)
 
 
 def test_parameters_of_a_layer_get_gradients() -> None:

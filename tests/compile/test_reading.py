@@ -16,12 +16,11 @@ AS_IN_EAGER = {
     "error in a hook", "error in a hook that packs", "error in a hook that unpacks", "compiled",
     "compiled, used before", "compiled, of a wrapper", "compiled module", "compiled inside",
     "compiled function, compiled", "tolist", "a number in a text", "in",
-    "block mask", "block mask, compiled", "operators of torchscript",
+    "block mask", "block mask, compiled", "flex attention", "operators of torchscript",
 }  # fmt: skip
 OTHER_ERRORS = {
     "custom operator without a rule": "ShapeRuleError",
     "a thread": "UnknownTensorError",
-    "flex attention": "TraceError: `flex_attention`",
 }
 
 

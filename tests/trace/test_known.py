@@ -35,6 +35,8 @@ def filled() -> torch.Tensor:
         lambda x: x[keeps(), torch.tensor([2, 0])],
         lambda x: x.masked_select(filled()),
         lambda x: x[torch.nonzero(keeps())[:, 0]],
+        lambda x: x * torch.nonzero(keeps()).max().item(),
+        lambda x: x[torch.nonzero(keeps())[:, 0].add_(0)] if torch.arange(3)[keeps()].tolist() == [0, 2] else x,
     ],
 )
 def test_known_values(fn: Callable[..., Any]) -> None:

@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import DynamicCache, StaticCache
 
-from subclass_aot import Int8Weight, aot_compile
+from subclass_aot import Int8Weight, MetaTensor, aot_compile, meta
 
 SMALL: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 64}
 GROUPED: dict[str, Any] = {**SMALL, "intermediate_size": 64, "num_key_value_heads": 2}
@@ -196,3 +196,35 @@ def test_a_switch_in_the_configuration() -> None:
         model.config.use_cache = False
         assert compiled(ids()).past_key_values is None
         assert compiled(ids(), output_hidden_states=True).hidden_states is not None
+
+
+@pytest.mark.parametrize("name", [*GENERATORS, *OTHERS])
+def test_without_data(name: str) -> None:
+    """Built, run forward and backward without data, on a device that is not there: sizes are those of eager mode."""
+    model, given = make(name).train(), inputs_of(name)
+    expected = model(**given)
+    expected.loss.backward()
+    with meta("cuda:0"):
+        twin = make(name).train()
+        got = twin(**{key: MetaTensor.like(x, "cuda:0") if hasattr(x, "dtype") else x for key, x in given.items()})
+    got.loss.backward()
+    assert all(type(p.grad) is MetaTensor for p in twin.parameters() if p.grad is not None)
+    sizes = [[(path, p.grad is None, p.shape) for path, p in m.named_parameters()] for m in (twin, model)]
+    assert sizes[0] == sizes[1]
+    for key, value in expected.items():
+        if isinstance(value, torch.Tensor):
+            assert got[key].shape == value.shape and got[key].device == torch.device("cuda:0"), key
+
+
+@pytest.mark.filterwarnings("ignore")  # of what transformers calls and torch has deprecated
+def test_flex_attention() -> None:
+    """With gradients on a CPU, where torch itself has none."""
+    model = make("LlamaForCausalLM")
+    given = inputs_of("LlamaForCausalLM")
+    weight = model.model.embed_tokens.weight
+    expected = model(**given)
+    gradient = torch.autograd.grad(expected.loss, weight)
+    model.set_attn_implementation("flex_attention")
+    got = aot_compile(model)(**given)
+    same(got.logits, expected.logits)
+    same(torch.autograd.grad(got.loss, weight), gradient)

@@ -1,0 +1,38 @@
+"""Functions of torch that go their own way in C++, and what is called in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch.overrides import TorchFunctionMode
+
+from subclass_aot.meta.packed import PAD, pad
+
+
+class Replaced(TorchFunctionMode):
+    """While it is on, some functions of torch are made of others, above autograd and wrapper classes.
+
+    Args:
+        stream: The stream that hears of the others; it is the first argument of each rule.
+        rules: Rules beside those that every stream needs.
+    """
+
+    def __init__(self, stream: Any, rules: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+        super().__init__()
+        self.stream = stream
+        self.rules = {PAD: pad, **(rules or {})}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        rule = self.rules.get(func)
+        if rule is None:
+            return func(*args, **(kwargs or {}))
+        with self:
+            return rule(self.stream, *args, **(kwargs or {}))
+
+    def __eq__(self, other: object) -> bool:
+        """Programs run alike under two that replace the same, so what was compiled under one serves under the other."""
+        return type(other) is Replaced and other.rules == self.rules
+
+    def __hash__(self) -> int:
+        return hash(Replaced)

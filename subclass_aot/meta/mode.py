@@ -1,0 +1,208 @@
+"""Runs without data: a mode in which all that torch makes is without data, also where no argument is."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import optree
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.meta.functions import Replaced
+from subclass_aot.meta.operators import effects_of, pick
+from subclass_aot.meta.stream import REAL_WRITTEN, MetaTensor, Stream, root
+
+_IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is traced, where nothing has data anyway.
+  Your line:  {line}
+  Instead: make the tensors without data outside, and pass them as arguments."""
+
+_LIMIT = 1 << 16
+"""Elements that a tensor may have at the most whose values are remembered."""
+
+
+@contextmanager
+def meta(device: str | torch.device | None = None) -> Iterator[None]:
+    """Makes all tensors without data: inside, `torch.zeros`, `torch.tensor`, layers and `torch.nn.init` cost no memory.
+
+    Every result is a `MetaTensor`, or a wrapper of such. `torch.compiler.is_compiling()` is true inside. The values of
+    small tensors that follow from constants alone (masks, positions) are known until the block ends, so a program may
+    look at them. It is for one thread. `loss.backward()` makes nothing with data outside of the block either;
+    `torch.autograd.grad` makes the zeros that it needs with data, and belongs inside.
+
+    Args:
+        device: What tensors claim to be on where a program names no device; the default device if left out. Hardware is
+            not needed, neither for it nor for the devices that the program names.
+
+    Raises:
+        TraceError: It is entered by a function that is being traced.
+
+    >>> import subclass_aot as sa
+    >>> with sa.meta("cuda:1"):
+    ...     layer = torch.nn.Linear(10**6, 10**6)
+    ...     tokens = torch.zeros(10**4, 10**6, device="cuda:2")
+    >>> layer.weight.device, tokens
+    (device(type='cuda', index=1), MetaTensor([10000, 1000000], float32, cuda:2))
+    """
+    running = running_stream()
+    if running is not None and not isinstance(running, DataFree):
+        raise TraceError(_IN_A_TRACE.format(line=user_line()))
+    with ExitStack() as stack:
+        if device is not None:
+            stack.enter_context(torch.device(device))
+        if running is None:
+            stack.enter_context(_torch.compiling())
+            stack.enter_context(_torch.devices_untouched())
+            stream = stack.enter_context(DataFree())
+            stack.enter_context(Replaced(stream))
+        yield
+
+
+@contextmanager
+def gradients_without_data(root: MetaTensor) -> Iterator[None]:
+    """Within the block, zeros that autograd makes where it has no gradient are without data, and where `root` is."""
+    running = running_stream()
+    if running is not None and not isinstance(running, DataFree):
+        yield
+        return
+    with meta():
+        stream = running_stream()
+        assert isinstance(stream, DataFree)
+        before, stream.of_meta = stream.of_meta, root.spec.device
+        try:
+            yield
+        finally:
+            stream.of_meta = before
+
+
+def running_stream() -> Stream | None:
+    """The innermost stream of this thread: a trace, or a run without data."""
+    return next((mode for mode in reversed(_torch.dispatch_modes()) if isinstance(mode, Stream)), None)
+
+
+class DataFree(Stream):
+    """Computes, beside the specs, the values of small tensors that follow from known ones.
+
+    A leaf that is known has a real twin on the CPU. What is done to the leaf is done to the twin, so views of known
+    leaves have views for twins, and writes need no care. A leaf is forgotten when something unknown is written to it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._values = _ByLeaf()
+        self._met = _ByLeaf()  # the leaves that stand for real tensors
+        self.of_meta = torch.device("meta")  # what a factory that asks for this device means: see `native_device`
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if kwargs and isinstance(kwargs.get("device"), torch.device) and kwargs["device"].type == "meta":
+            kwargs = {**kwargs, "device": self.of_meta}
+        with _torch.disable_torch_function():  # else modes see each look at a tensor from here on
+            return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
+        return self._values.get(leaf)  # type: ignore[no-any-return]
+
+    def admit(self, tensor: torch.Tensor) -> MetaTensor:
+        leaf = super().admit(tensor)
+        if tensor.device.type != "meta":
+            self._met.note(leaf, tensor)
+        if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu":
+            self._note(leaf, tensor.detach())
+        return leaf
+
+    def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        writes = effects_of(func).writes
+        if not writes and any(type(a) is MetaTensor and self._values.get(a) is None for a in args):
+            return  # as most
+        for place in writes:
+            if any(self._met.get(root(x)) is not None for x in _leaves(pick(place, args, kwargs))):
+                raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
+        made = _leaves(result)
+        if func.overloadpacket is not torch.ops.aten.set_ and all(x.spec.numel <= _LIMIT for x in made):
+            values = self._on_twins(func, args, kwargs)
+            if values is not None:
+                found = [x for x in optree.tree_leaves(values[0], none_is_leaf=True) if isinstance(x, torch.Tensor)]
+                for leaf, value in zip(made, found, strict=True):
+                    self._note(leaf, value)
+                return
+        for written in writes:
+            self._forget(pick(written, args, kwargs))
+
+    def replaced(self, leaf: MetaTensor, other: Any) -> None:
+        self._forget([leaf, other])
+
+    def _known(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value_of: Any) -> Any:
+        found = self._on_twins(func, args, kwargs)
+        if found is None:
+            return None
+        tree: Any = (args, kwargs)
+        device = _leaves(tree)[0].spec.device
+
+        def leaf_of(value: Any) -> Any:
+            return self._note(MetaTensor(value, device), value) if isinstance(value, torch.Tensor) else value
+
+        return optree.tree_map(leaf_of, found[0], none_is_leaf=True)
+
+    def _on_twins(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+        """What an operator gives for the twins of its arguments, in a tuple; None if that is not known."""
+        tree: Any = (args, kwargs)
+        leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
+        twins = [self._twin(x) for x in leaves]
+        if effects_of(func).random or any(x is None for x, leaf in zip(twins, leaves, strict=True) if leaf is not None):
+            return None
+        tree = optree.tree_unflatten(structure, twins)
+        args, kwargs = tree
+        if kwargs.get("pin_memory"):
+            kwargs["pin_memory"] = False
+        try:
+            with _torch.disable_current_modes(), torch.no_grad():
+                return (func(*args, **kwargs),)
+        except (RuntimeError, NotImplementedError):  # the device that is claimed may have kernels that a CPU lacks
+            return None
+
+    def _twin(self, value: Any) -> Any:
+        if type(value) is MetaTensor:
+            return self._values.get(value)
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    def _note(self, leaf: MetaTensor, value: torch.Tensor) -> MetaTensor:
+        if value.numel() <= _LIMIT:
+            self._values.note(leaf, value)
+        return leaf
+
+    def _forget(self, written: Any) -> None:
+        """Nothing is known any more of what shares memory with a leaf, or with several."""
+        owners = {id(root(x)) for x in _leaves(written)}
+        self._values.forget(lambda leaf: id(root(leaf)) in owners)
+
+
+class _ByLeaf:
+    """Something for each of some leaves, for as long as the leaf lives."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[weakref.ref[MetaTensor], Any]] = {}
+
+    def get(self, leaf: MetaTensor) -> Any:
+        """What was noted of a leaf, or None."""
+        found = self._entries.get(id(leaf))
+        return None if found is None else found[1]
+
+    def note(self, leaf: MetaTensor, value: Any) -> None:
+        """Notes something of a leaf."""
+        key, entries = id(leaf), self._entries
+        entries[key] = weakref.ref(leaf, lambda _: entries.pop(key, None)), value
+
+    def forget(self, which: Callable[[MetaTensor], bool]) -> None:
+        """Forgets what was noted of some leaves."""
+        for key, (reference, _) in list(self._entries.items()):
+            leaf = reference()
+            if leaf is None or which(leaf):
+                self._entries.pop(key, None)
+
+
+def _leaves(tree: Any) -> list[MetaTensor]:
+    return [x for x in optree.tree_leaves(tree, none_is_leaf=True) if type(x) is MetaTensor]
