@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import call, dispatch, flatness, leaves, loops, machine, meta, report, signature, trace
+from benchmarks import call, dispatch, flatness, leaves, loops, machine, meta, report, signature, trace, values
 from benchmarks.measure import QUICK, Budget
 from benchmarks.row import Result
 
@@ -29,6 +29,7 @@ SUBJECTS: dict[str, Subject] = {
     "call": call.run,
     "signature": signature.run,
     "loops": loops.run,
+    "values": values.run,
 }
 
 

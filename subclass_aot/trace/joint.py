@@ -36,6 +36,7 @@ from subclass_aot.trace.outcome import Existed, read_outcome
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
 from subclass_aot.trace.parallel import parallel_modules_are_refused
 from subclass_aot.trace.recorder import GradientsAreRead, Recorder
+from subclass_aot.trace.resolved import RESOLVED
 from subclass_aot.trace.signature import JointSignature
 from subclass_aot.trace.text import numbers_are_written_out
 from subclass_aot.trace.unreadable import reads_are_refused
@@ -233,7 +234,7 @@ class _Trace:
         with ExitStack() as stack:
             if self.inputs.structure:
                 stack.enter_context(JaggedAttention())
-            stack.enter_context(Replaced(self.recorder, HIGHER_ORDER))
+            stack.enter_context(Replaced(self.recorder, HIGHER_ORDER | RESOLVED))
             stack.enter_context(_torch.flex_attention_anywhere())
             stack.enter_context(_torch.without_dynamo())
             stack.enter_context(_torch.compiling())

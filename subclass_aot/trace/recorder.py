@@ -457,6 +457,10 @@ class Recorder(Stream):
         if type(source) is MetaTensor:
             self._materialized.append((root(source), root(copy)))
 
+    def stands_for_lazy(self, leaf: MetaTensor) -> bool:
+        """Whether a leaf was computed where eager has a lazy view."""
+        return any(copy is leaf for _, copy in self._materialized)
+
     def _note_stale(self, written: MetaTensor) -> None:
         """After a write, what eager would have changed with it, and a graph does not."""
         for source, copy in self._materialized:

@@ -26,6 +26,7 @@ from benchmarks import (
     signature,
     torch_side,
     trace,
+    values,
 )
 from benchmarks.leaves import tree
 from benchmarks.measure import Budget, Comparison, Ratio, Side
@@ -44,6 +45,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "call": lambda: call.run(TINY, counts=(1,), with_dynamo=False),
     "signature": lambda: signature.run(TINY, counts=(1, 2)),
     "loops": lambda: loops.run(TINY, steps=(2,), hidden=3),
+    "values": lambda: values.run(TINY, sizes=(2,), with_dynamo=False),
 }
 
 
