@@ -213,14 +213,13 @@ class CompiledFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves, treespec = self._flatten(args, kwargs)
-        tried: _Tried = {}
         for position, specialization in enumerate(self._specializations):
             read = specialization.guard(leaves, treespec)
             if read is not None and (specialization.told_apart is None or specialization.told_apart(args, kwargs)):
                 try:
                     results = specialization.call(*read)
                 except runtime.OtherValue as other:
-                    tried[specialization] = other
+                    tried: _Tried = {specialization: other}
                     break
                 if position:
                     self._put_first(specialization)
@@ -228,6 +227,7 @@ class CompiledFunction:
         else:
             if self._is_part_of_another():
                 return self.fn(*args, **kwargs)
+            tried = {}
         while True:
             try:
                 specialization, read = self._compiled_for((args, kwargs, leaves, treespec), tried)
