@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import call, dispatch, flatness, leaves, machine, meta, report, signature, trace
+from benchmarks import call, dispatch, flatness, leaves, machine, meta, models, report, signature, trace
 from benchmarks.measure import QUICK, Budget
 from benchmarks.row import Result
 
@@ -28,6 +28,7 @@ SUBJECTS: dict[str, Subject] = {
     "meta": meta.run,
     "call": call.run,
     "signature": signature.run,
+    "models": models.run,
 }
 
 

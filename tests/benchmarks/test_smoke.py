@@ -21,6 +21,7 @@ from benchmarks import (
     machine,
     measure,
     meta,
+    models,
     report,
     signature,
     torch_side,
@@ -42,6 +43,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "meta": lambda: meta.run(TINY, layers=1),
     "call": lambda: call.run(TINY, counts=(1,), with_dynamo=False),
     "signature": lambda: signature.run(TINY, counts=(1, 2)),
+    "models": lambda: models.run(TINY, names=["LlamaForCausalLM"], with_dynamo=False),
 }
 
 
