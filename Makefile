@@ -22,7 +22,7 @@ test: $(VENV)/.test  ## Run all tests and the doctests, a file at a time on each
 
 test-models: $(VENV)/.models  ## Try all models of transformers, and those of other packages (about 20 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --all-models \
-		tests/models tests/models/more
+		tests/models/test_*.py tests/models/more
 
 test-torches:  ## Run the tests with every supported torch in turn, each in a .venv-2.15.0 (5 GB) of its own; TORCHES="2.11.0"
 	@failed=; for torch in $(TORCHES); do \
