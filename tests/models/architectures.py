@@ -129,7 +129,7 @@ STAGES = {"hidden_sizes": [16, 32], "depths": [1, 1], "num_labels": 3}
 SOUND = {
     **WIDE, "conv_dim": (16, 16), "conv_stride": (5, 2), "conv_kernel": (10, 3), "num_feat_extract_layers": 2,
     "num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2, "mask_time_length": 2,
-    "classifier_proj_size": 16, "num_labels": 3,
+    "classifier_proj_size": 16, "num_labels": 3, "apply_spec_augment": False,  # which numpy draws, for each sentence
 }  # fmt: skip
 
 
@@ -237,7 +237,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "Wav2Vec2ForSequenceClassification": Architecture(SOUND, sound),
     "HubertForSequenceClassification": Architecture(
-        {**SOUND, "apply_spec_augment": False, "layerdrop": 0.0}, sound  # these draw numbers and look at them
+        {**SOUND, "layerdrop": 0.0}, sound  # which looks at a number that it draws
     ),
     "WhisperForConditionalGeneration": Architecture(
         {**PAIR, "num_mel_bins": 8, "max_source_positions": 16, "max_target_positions": 32, "pad_token_id": 0,
