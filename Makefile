@@ -12,13 +12,17 @@ TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 
-.PHONY: FORCE help test test-torches fuzz demo bench docs lint clean
+.PHONY: FORCE help test test-models test-torches fuzz demo bench docs lint clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 test: $(VENV)/.test  ## Run all tests and the doctests, a file at a time on each core (under 15 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+
+test-models: $(VENV)/.models  ## Try all models of transformers, and those of other packages (about 20 minutes on 2 cores)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --all-models \
+		tests/models/test_*.py tests/models/more
 
 test-torches:  ## Run the tests with every supported torch in turn, each in a .venv-2.15.0 (5 GB) of its own; TORCHES="2.11.0"
 	@failed=; for torch in $(TORCHES); do \
@@ -32,7 +36,7 @@ fuzz: $(VENV)/.test  ## Look for programs that compile wrong, for an hour; MINUT
 demo: $(VENV)/.package  ## Train a quantized vision transformer, compare it with eager, show what it costs (under 3 minutes)
 	$(BIN)/python -m subclass_aot demo
 
-bench: $(VENV)/.package  ## Measure against torch and hand-written code; writes docs/benchmarks/
+bench: $(VENV)/.test  ## Measure against torch and hand-written code; writes docs/benchmarks/
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 docs: $(VENV)/.docs  ## Build the documentation into docs/_build/html
@@ -61,4 +65,10 @@ $(VENV)/.package: $(VENV)/.torch pyproject.toml setup.py subclass_aot/_native/ex
 
 $(VENV)/.test $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.package
 	$(PIP) install --group $*
+	@touch $@
+
+# Some of these packages ask for more than their models need, and for another torch: the second group comes alone.
+$(VENV)/.models: $(VENV)/.test
+	$(PIP) install --group models-need
+	$(PIP) install --no-deps --group models
 	@touch $@

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import call, dispatch, flatness, leaves, loops, machine, meta, report, signature, trace, values
+from benchmarks import call, dispatch, flatness, leaves, loops, machine, meta, models, report, signature, trace, values
 from benchmarks.measure import QUICK, Budget
 from benchmarks.row import Result
 
@@ -30,6 +30,7 @@ SUBJECTS: dict[str, Subject] = {
     "signature": signature.run,
     "loops": loops.run,
     "values": values.run,
+    "models": models.run,
 }
 
 

@@ -70,6 +70,30 @@ holds(PyObject *table, PyObject *items)
     return 1;
 }
 
+/* The same of a set, in the order in which it goes through its elements: that of an unchanged set stays. */
+static int
+set_holds(PyObject *set, PyObject *items)
+{
+    PyObject *iterator, *element;
+    Py_ssize_t i = 0;
+    int same = PySet_GET_SIZE(set) == PyTuple_GET_SIZE(items);
+    if (!same || PySet_GET_SIZE(set) == 0) {
+        return same;
+    }
+    iterator = PyObject_GetIter(set);
+    while (same && iterator != NULL && (element = PyIter_Next(iterator)) != NULL) {
+        same = i < PyTuple_GET_SIZE(items) && element == PyTuple_GET_ITEM(items, i);
+        i++;
+        Py_DECREF(element);
+    }
+    Py_XDECREF(iterator);
+    if (PyErr_Occurred()) { /* another thread changed it */
+        PyErr_Clear();
+        return 0;
+    }
+    return same;
+}
+
 /* The same of a list, of the cell of a closure, and of one name in a dict, a tuple of both; -1 for other holders. */
 static int
 holds_simply(PyObject *holder, PyObject *items)
@@ -87,6 +111,9 @@ holds_simply(PyObject *holder, PyObject *items)
             }
         }
         return 1;
+    }
+    if (PySet_CheckExact(holder)) {
+        return set_holds(holder, items);
     }
     if (PyCell_Check(holder)) {
         return PyTuple_GET_SIZE(items) == 1 && PyCell_GET(holder) == PyTuple_GET_ITEM(items, 0);

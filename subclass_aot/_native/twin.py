@@ -42,12 +42,12 @@ def are_exactly(classes: tuple[type, ...], /, *values: object) -> bool:
 
 
 def same_items(kept: tuple[Any, ...], /) -> bool:
-    """Whether dicts, lists, cells of closures, and the `__dict__` of other objects still hold the very same objects.
+    """Whether dicts, lists, sets, cells of closures, and the `__dict__` of others still hold the very same objects.
 
     Args:
         kept: Each holder, followed by the tuple of its names and values in turns, as they are to be, in their order.
-            Of a list, the elements; of a cell, what it holds. A dict with one name, in a tuple, is followed by what
-            stands there, alone in a tuple.
+            Of a list or set, the elements; of a cell, what it holds. A dict with one name, in a tuple, is followed by
+            what stands there, alone in a tuple.
 
     >>> table = {"a": 1, "b": None}
     >>> kept = (table, ("a", 1, "b", None))
@@ -68,7 +68,7 @@ def same_items(kept: tuple[Any, ...], /) -> bool:
 
 def items_of(holder: Any) -> tuple[Any, ...]:
     """What `same_items` compares of a holder."""
-    if isinstance(holder, list):
+    if isinstance(holder, list) or type(holder) is set:
         return tuple(holder)
     if isinstance(holder, types.CellType):
         return (holder.cell_contents,)

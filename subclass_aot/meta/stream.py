@@ -489,7 +489,7 @@ def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
     for place in effects.writes:
         target = pick(place, args, kwargs)
         for leaf in target if type(target) in (list, tuple) else (target,):
-            if isinstance(leaf, torch.Tensor) and type(leaf) is not MetaTensor:
+            if isinstance(leaf, torch.Tensor) and type(leaf) is not MetaTensor and not leaf.is_meta:
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
     if not effects.returns_written:  # as `_foreach_add_`
         return None
@@ -500,7 +500,10 @@ def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
     ):
         if written is not None:
             argument = pick(written, args, kwargs)
-            if argument.spec is not spec and not argument.spec.equals(spec):
+            if type(argument) is not MetaTensor:  # one of torch's own on the meta device
+                if not Spec.of(argument).equals(spec):
+                    raise MutationError(REAL_WRITTEN.format(name=written[1], line=user_line()))
+            elif argument.spec is not spec and not argument.spec.equals(spec):
                 set_spec(argument, spec)
             results.append(argument)
         elif viewed is not None:

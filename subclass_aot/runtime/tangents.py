@@ -118,7 +118,7 @@ def _by_parts(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
 
 def restrided(leaf: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """A copy of a tangent's leaf with the strides that the graph expects. The leaf itself is never changed."""
-    out = torch.empty_strided(leaf.shape, stride, dtype=leaf.dtype, device=leaf.device)
+    out = leaf.new_empty_strided(leaf.shape, stride)  # without data, if the leaf has none
     return out.copy_(leaf)
 
 

@@ -153,14 +153,13 @@ def _in_order(results: Iterable[torch.Tensor]) -> list[Any]:
     return order[::-1]
 
 
-def foreign_leaf(results: Iterable[torch.Tensor], own: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """A leaf of autograd's graph that `results` depend on and that is not in `own`, or None."""
+def foreign_leaves(results: Iterable[torch.Tensor], own: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Leaves of autograd's graph that `results` depend on and that are not in `own`."""
     known = {id(t) for t in own}
     for node in _nodes(results):
         variable = getattr(node, "variable", None)
         if isinstance(variable, torch.Tensor) and id(variable) not in known:
-            return variable
-    return None
+            yield variable
 
 
 def _nodes(results: Iterable[torch.Tensor]) -> Iterator[Any]:

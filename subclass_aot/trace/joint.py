@@ -25,7 +25,7 @@ from subclass_aot.trace.families import SharedHistory
 from subclass_aot.trace.functional import remove_mutations
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.higher_order import HIGHER_ORDER
-from subclass_aot.trace.history import foreign_leaf, undisturbed
+from subclass_aot.trace.history import foreign_leaves, undisturbed
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.jagged import JaggedAttention
 from subclass_aot.trace.leaks import check_leaks
@@ -332,8 +332,9 @@ class _Trace:
 
     def backward(self) -> None:
         """Goes backward, if something wants a gradient."""
-        if self.recorder.constants or any(isinstance(o, Value) and o.starts_grad for o in self.outputs):
-            self.refuse_lost_gradients()
+        is_returned = any(isinstance(o, Value) and o.starts_grad for o in self.outputs)
+        if self.recorder.constants or is_returned:
+            self.refuse_lost_gradients(is_returned)
         self.gradients = Gradients((None,) * len(self.inputs.starts), ((),) * len(self.inputs.starts))
         self.backward_writes: list[int] = []
         if self.tangents is not None:
@@ -354,11 +355,17 @@ class _Trace:
         self.recorder.phase = "forward"
         self.tangents = None
 
-    def refuse_lost_gradients(self) -> None:
-        """A wrapper met on the way, or a leaf that the function made, is no input: the graph has no gradient for it."""
-        lost = foreign_leaf(self.differentiable, self.inputs.starts)
-        if lost is not None:
-            kind = type(lost).__name__ if not isinstance(lost, MetaTensor) else "tensor made in it"
+    def refuse_lost_gradients(self, is_returned: bool) -> None:
+        """A wrapper met on the way, or a leaf that the function made, is no input: the graph has no gradient for it.
+
+        Args:
+            is_returned: Whether such a leaf is a result. If none is, nobody could read its gradient.
+        """
+        for lost in foreign_leaves(self.differentiable, self.inputs.starts):
+            made_in_it = isinstance(lost, MetaTensor)
+            if made_in_it and not is_returned:
+                continue
+            kind = "tensor made in it" if made_in_it else type(lost).__name__
             raise TraceError(refusals.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
 
     def finish(self) -> JointTrace:

@@ -83,24 +83,27 @@ def _follow(held: list[torch.Tensor], own: list[Any], kept: Sequence[Any]) -> No
     """Goes from holder to holder, breadth first."""
     reachable = _running_frames()
     reachable.update((id(value), f"in {type(value).__name__}, which is returned") for value in kept)
-    below: dict[int, tuple[Any, Any]] = {id(x): (x, None) for x in held}
     level: list[Any] = list(held)
-    seen = {id(x) for x in (*own, *level, own, reachable, below, kept)}
+    met: dict[int, Any] = {id(x): x for x in held}
+    below: dict[int, int] = {}  # by numbers: a pair of objects would itself be a holder of both
+    seen = {id(x) for x in (*own, *level, own, reachable, met, kept)}
     for _ in range(_DEPTH):
-        holders = [h for h in gc.get_referrers(*level) if id(h) not in seen and h is not level and not _is_ours(h)]
-        inside_of = {id(x): x for x in level}
-        level = []
-        for holder in holders:
-            seen.add(id(holder))
-            inside = next((inside_of[id(x)] for x in gc.get_referents(holder) if id(x) in inside_of), None)
-            if inside is None:
+        inside = set(map(id, level))
+        above: list[Any] = []
+        for holder in gc.get_referrers(*level):
+            if id(holder) in seen or holder is level or holder is above or _is_ours(holder):
                 continue
-            below[id(holder)] = holder, inside
-            level.append(holder)
+            seen.add(id(holder))
+            held_by_it = next((id(x) for x in gc.get_referents(holder) if id(x) in inside), None)
+            if held_by_it is None:
+                continue
+            met[id(holder)], below[id(holder)] = holder, held_by_it
+            above.append(holder)
             where = _known_place(holder, reachable)
             if where is not None:
-                path, leaf = _path(holder, below)
+                path, leaf = _path(holder, met, below)
                 raise TraceError(_LEAKED.format(where=where + path, tensor=leaf))
+        level = above
         if not level or len(level) > _WIDTH:
             return
 
@@ -116,15 +119,14 @@ def _known_place(holder: Any, reachable: dict[int, str]) -> str | None:
     return reachable.get(id(holder))
 
 
-def _path(holder: Any, below: dict[int, tuple[Any, Any]]) -> tuple[str, Any]:
+def _path(holder: Any, met: dict[int, Any], below: dict[int, int]) -> tuple[str, Any]:
     """The way from a holder down to the tensor."""
     text = ""
-    while True:
-        _, inside = below[id(holder)]
-        if inside is None:
-            return text or "itself", holder
+    while id(holder) in below:
+        inside = met[below[id(holder)]]
         text += _step(holder, inside)
         holder = inside
+    return text or "itself", holder
 
 
 def _step(holder: Any, inside: Any) -> str:

@@ -22,6 +22,7 @@ from benchmarks import (
     machine,
     measure,
     meta,
+    models,
     report,
     signature,
     torch_side,
@@ -46,6 +47,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "signature": lambda: signature.run(TINY, counts=(1, 2)),
     "loops": lambda: loops.run(TINY, steps=(2,), hidden=3),
     "values": lambda: values.run(TINY, sizes=(2,), with_dynamo=False),
+    "models": lambda: models.run(TINY, names=["LlamaForCausalLM"], with_dynamo=False),
 }
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from subclass_aot import Int8Weight, MetaTensor, Spec, TwoTensor
-from subclass_aot.errors import DataDependentError, TraceError
+from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta import root
 
 
@@ -278,3 +278,15 @@ def test_mixed_with_real_tensors_and_batches_that_no_machine_holds() -> None:
     layer = torch.nn.Linear(3, 4, device="meta")
     layer(x).square().mean().backward()
     assert type(layer.weight.grad) is MetaTensor and layer.weight.grad.shape == (4, 3)
+
+
+def test_a_tensor_of_the_meta_device_may_be_written() -> None:
+    """It has no data either; models make some with `torch.zeros(..., device=x.device)`, and write into them."""
+    x = MetaTensor(torch.empty(10**9, 3, device="meta")).requires_grad_()
+    made = torch.zeros(10**9, 3, device=x.device)
+    assert made.copy_(x) is made
+    made[torch.arange(2)] = 1.0
+    made.sum().backward()
+    assert x.grad is not None and x.grad.is_meta and x.grad.shape == (10**9, 3)
+    with pytest.raises(MutationError, match="would be written into a real one"):
+        torch.zeros(3).copy_(MetaTensor(torch.ones(3)))

@@ -168,6 +168,24 @@ def test_same_items(functions: ModuleType, kind: Any, change: str) -> None:
 
 
 @pytest.mark.parametrize("functions", FUNCTIONS)
+def test_same_items_of_a_set(functions: ModuleType) -> None:
+    """Sets without elements and with some, which modules have among their attributes."""
+    one, other = Holder(), Holder()
+    empty: set[Any] = set()
+    full = {one, "a", None}
+    assert functions.same_items((empty, (), full, tuple(full)))
+    full.remove(one)
+    assert not functions.same_items((full, (one, *full)))
+    before = tuple(full)
+    full.add(other)
+    assert not functions.same_items((full, before))
+    full.remove(None)
+    assert not functions.same_items((full, before))
+    empty.add(one)
+    assert not functions.same_items((empty, ()))
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS)
 def test_same_items_sees_another_dict(functions: ModuleType) -> None:
     holder = Holder()
     holder.a = value = object()  # type: ignore[attr-defined]

@@ -382,3 +382,55 @@ def test_names_of_fields_do_not_clash_with_those_of_the_guard() -> None:
     for _ in range(2):
         x, w = torch.rand(2, 2), Odd(torch.ones(2, 2))
         assert not difference(module(x) * w, compiled(module, x, w))
+
+
+class Scale:
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+
+class WithSets(torch.nn.Module):
+    """Models keep names in sets, and objects that can be changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.names = {"relu"}
+        self.scales = {Scale(2.0)}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.linear(x) * sum(scale.value for scale in self.scales)
+        return y.relu() if "relu" in self.names else y
+
+
+def test_what_sets_of_a_module_hold_is_seen() -> None:
+    model, x = WithSets(), torch.randn(3, 2)
+    compiled = aot_compile(model)
+
+    def same() -> None:
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), model(x))
+
+    same()
+    model.names.remove("relu")
+    same()
+    model.names.add("relu")
+    same()
+    next(iter(model.scales)).value = 5.0
+    same()
+    model.scales.add(Scale(3.0))
+    same()
+    model.names = {"gelu"}
+    same()
+
+
+def test_a_model_with_sets_is_read_once() -> None:
+    model, x = WithSets(), torch.randn(3, 2)
+    compiled = aot_compile(model)
+    reads = []
+    for kept in [compiled(x), *compiled._kept][1:]:
+        read = kept._read
+        kept._read = lambda leaves, read=read: reads.append(1) or read(leaves)
+    for _ in range(3):
+        compiled(x)
+    assert len(reads) <= 1

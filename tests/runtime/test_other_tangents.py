@@ -8,7 +8,7 @@ import pytest
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 
-from subclass_aot import TwoTensor, WrapperTensor, aot_compile
+from subclass_aot import MetaTensor, TwoTensor, WrapperTensor, aot_compile
 from subclass_aot.errors import TangentError
 from subclass_aot.testing import difference
 
@@ -227,3 +227,11 @@ def test_where_undefined_gradients_cannot_have_a_backward_of_their_own_they_are_
         (gradient,) = torch.autograd.grad(result, x, torch.ones(2, 3), retain_graph=True)
         assert type(gradient) is TwoTensor and gradient.a.eq(3).all()
     assert len(graphs) == 2
+
+
+def test_a_gradient_without_data_of_other_strides() -> None:
+    """What brings it into the expected order has no data either: nobody has memory for that."""
+    x = MetaTensor(torch.empty(10**9, 1000, device="meta"), device="cpu").requires_grad_()
+    given = MetaTensor(torch.empty(1000, 10**9, device="meta"), device="cpu").t()
+    (gradient,) = torch.autograd.grad(aot_compile(lambda x: x * 2)(x), x, given)
+    assert type(gradient) is MetaTensor and gradient.stride() == (1000, 1)

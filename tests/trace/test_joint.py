@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import fx
 
-from subclass_aot import Int8Weight, MetaTensor, TwoTensor, trace_joint
+from subclass_aot import Int8Weight, MetaTensor, TwoTensor, aot_compile, trace_joint
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.testing import difference
 from subclass_aot.trace import SameAsInput, SameAsOutput, Value, ViewOfInput
@@ -202,6 +202,20 @@ def test_a_leaf_that_the_function_makes() -> None:
 
     with pytest.raises(TraceError, match="depends on a tensor made in it"):
         trace_joint(program, torch.rand(3, requires_grad=True))
+
+
+def test_a_leaf_that_the_function_makes_and_forgets() -> None:
+    """Nobody could read its gradient, in eager mode either; some models make one for checkpointing."""
+    table = torch.rand(3)
+
+    def program(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        start = x[None]
+        start.requires_grad_()
+        return start * weight + table
+
+    x, weight = torch.rand(3), torch.rand(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(aot_compile(program)(x, weight).sum(), weight)
+    torch.testing.assert_close(gradient, x)
 
 
 def test_a_write_into_a_constant() -> None:

@@ -155,3 +155,30 @@ def test_arithmetic_on_a_tensor_of_a_finished_trace_raises_at_once() -> None:
         trace_joint(lambda x: x + store["x"], torch.ones(3))
     assert (MetaTensor(torch.ones(3)) + 1).shape == (3,)
     gc.collect()
+
+
+class Keeps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.kept = x * 2
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * ctx.kept
+
+
+def test_what_autograd_keeps_is_soon_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step upwards looks at every object of the process; what the search itself makes is no holder."""
+    holders: list[str] = []
+    known_place = leaks._known_place
+
+    def seen(holder: Any, reachable: dict[int, str]) -> str | None:
+        holders.append(type(holder).__name__)
+        return known_place(holder, reachable)
+
+    monkeypatch.setattr(leaks, "_known_place", seen)
+    x = torch.rand(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(aot_compile(Keeps.apply)(x).sum(), x)
+    torch.testing.assert_close(gradient, 2 * x)
+    assert holders == ["dict", "KeepsBackward", "MetaTensor"]
