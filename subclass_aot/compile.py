@@ -219,7 +219,7 @@ class CompiledFunction:
                 try:
                     results = specialization.call(*read)
                 except runtime.OtherValue as other:
-                    tried: _Tried = {specialization: other}
+                    tried: _Tried = {specialization: other.with_traceback(None)}  # which would hold this frame
                     break
                 if position:
                     self._put_first(specialization)
@@ -236,7 +236,7 @@ class CompiledFunction:
             try:
                 results = specialization.call(*read)
             except runtime.OtherValue as other:
-                tried[specialization] = other
+                tried[specialization] = other.with_traceback(None)
             else:
                 return specialization.finish(results, read[0], leaves, args, kwargs)
 

@@ -49,7 +49,7 @@ def write_backward(
         source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
     leaves = sizes + saved
     for name, (meta, specs) in zip(names, signature.tangents, strict=True):
-        leaves += _tangent(source, name, meta, specs, numbers, optional=len(names) > 1)
+        leaves += _tangent(source, name, meta, specs, numbers, names)
     live = [source.fresh("live") for _ in signature.backward_writes]
     if live:
         source.line(f"({', '.join(live)},) = ctx.live")
@@ -130,18 +130,20 @@ def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], num
 
 
 def _tangent(
-    source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: NumberNames, optional: bool
+    source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: NumberNames, names: Sequence[str]
 ) -> list[str]:
     """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves."""
     specs = [spec for spec in specs if not is_symbolic(spec)]  # its sizes are those of the result
     leaves = [source.fresh(f"{name}_{i}") for i in range(len(specs))]
     constants = [source.const(s, "spec") for s in specs]
+    optional = len(names) > 1
     if optional:
         with source.block(f"if {name} is None:"):
             zeros = source.const(tangents.zeros, "zeros")
             for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
                 if isinstance(spec, Spec):
-                    source.line(f"{leaf} = {zeros}({constant}, {numbers.all(spec.size)}, {numbers.all(spec.stride)})")
+                    geometry = f"{numbers.all(spec.size)}, {numbers.all(spec.stride)}"
+                    source.line(f"{leaf} = {zeros}({constant}, {geometry}, ({', '.join(names)},))")
                 else:
                     source.line(f"{leaf} = {constant}")
     with source.block("else:") if optional else nullcontext():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -301,6 +303,21 @@ def test_modes(mode: Any) -> None:
 
     with mode():
         agree(program, [(torch.eye(3),), (torch.zeros(3, 3),), (torch.eye(3) * 2,)])
+
+
+def test_nothing_is_kept_of_a_call_that_found_another_value() -> None:
+    compiled = agree(branch, CALLS[branch])
+    gc.collect()
+    gc.disable()
+    try:
+        for n in (1.0, -1.0, 2.0, -2.0):
+            x = torch.full((3,), n)
+            gone = weakref.ref(x)
+            compiled(x)
+            del x
+            assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_too_many_values_are_refused_by_line() -> None:

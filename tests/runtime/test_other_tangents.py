@@ -235,3 +235,13 @@ def test_a_gradient_without_data_of_other_strides() -> None:
     given = MetaTensor(torch.empty(1000, 10**9, device="meta"), device="cpu").t()
     (gradient,) = torch.autograd.grad(aot_compile(lambda x: x * 2)(x), x, given)
     assert type(gradient) is MetaTensor and gradient.stride() == (1000, 1)
+
+
+@pytest.mark.parametrize("kind", ["dense", "two"])
+def test_undefined_gradients_beside_ones_without_data(kind: str) -> None:
+    """Zeros of this size would take 4 TB."""
+    x = MetaTensor(torch.empty(10**9, 1000, device="meta"), device="cpu")
+    given: Any = (x if kind == "dense" else TwoTensor(x, x)).requires_grad_()
+    a, b = aot_compile(lambda x: (x * 2, x.sin() * 3))(given)
+    gradient = torch.autograd.grad(b, given, x if kind == "dense" else TwoTensor(x, x))[0]
+    assert type(gradient) is type(given) and gradient.shape == x.shape
