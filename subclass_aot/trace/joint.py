@@ -290,6 +290,7 @@ class _Trace:
         refuse_views_of_reshaped(inputs, recorder, self.writes, self.outputs)
         self.computed = reader.computed
         recorder.check_not_stale(self.computed)
+        recorder.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
         self.hidden = tuple(value for _, value in reader.hidden)
         self.differentiable = [inputs.traced[i] for i, value in self.writes.rewritten if value.requires_grad]
         self.differentiable += [

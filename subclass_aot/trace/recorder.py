@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from subclass_aot.trace.draws import SEEDED, Draws
 from subclass_aot.trace.known import Readable, known_value
 from subclass_aot.trace.looks import Look, Looks, Recorded, may_be_compared
 from subclass_aot.trace.numbers import Numbers
+from subclass_aot.trace.refusals import VIEW_BEFORE_RESHAPE
 from subclass_aot.trace.unreadable import refuse_without_memory
 
 Phase = Literal["forward", "backward"]
@@ -71,6 +72,8 @@ _NESTED_INT = """The size of a ragged dimension is used as a number, and it stan
   It is what the offsets of one call are called by, so another call could not repeat it.
   Instead: compute with the offsets, as in x.offsets().diff(), or with the elements, as in x.values()."""
 
+
+_OUTDATED = "a view of it is used that was made before"
 
 _UNHEARD = """A result or a gradient is a tensor without data that this trace knows nothing of.
   It was computed in another thread, or in another trace.
@@ -138,6 +141,7 @@ class Recorder(Stream):
         self._readable: dict[fx.Node, Readable] = {}
         self._materialized: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
         self._stale: set[MetaTensor] = set()
+        self._outdated: dict[int, weakref.ref[torch.Tensor]] = {}  # by its id: a view of what was turned since
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._not_detached: torch.Tensor | None = None
         self._last_placeholder: fx.Node | None = None
@@ -281,9 +285,30 @@ class Recorder(Stream):
 
     def passed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.made += [weakref.ref(x) for x in args if isinstance(x, torch.Tensor)]
-        if func not in _torch.METADATA_QUERIES and effects_of(func).reshapes:
+        if func in _torch.METADATA_QUERIES:
+            return
+        if effects_of(func).reshapes:
             self.reshaped.append((args[0], func, args[1:], kwargs, torch.is_grad_enabled()))
             self.turned_at[id(args[0])] = args[0]._version
+            if args[0].requires_grad:
+                views = [ref for ref in self.made if (x := ref()) is not None and x._is_view() and x._base is args[0]]
+                self._outdated.update((id(ref()), ref) for ref in views)
+        elif self._outdated:
+            self.refuse_outdated([*args, *kwargs.values()])
+
+    def refuse_outdated(self, values: Sequence[Any]) -> None:
+        """Refuses views of a tensor that was turned in place since.
+
+        Args:
+            values: What is read; only tensors count.
+
+        Raises:
+            MutationError: One is such a view: autograd would make it again, of the tensor as it looks now.
+        """
+        for value in values:
+            ref = self._outdated.get(id(value))
+            if ref is not None and ref() is value:
+                raise MutationError(VIEW_BEFORE_RESHAPE.format(reason=_OUTDATED, line=user_line()))
 
     def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if self._not_detached is not None:
@@ -291,9 +316,9 @@ class Recorder(Stream):
         effects = effects_of(func)
         if effects.writes and has_no_functional_variant(func):
             refuse_overlap(func, args, kwargs, lambda leaf: self.overlaps.get(id(leaf), id(leaf)))
-        if effects.reshapes:
+        if effects.reshapes or self._outdated:
             self.passed_on(func, args, kwargs)
-        elif effects.writes:
+        if effects.writes and not effects.reshapes:
             for written in effects.writes:
                 self._take_apart(pick(written, args, kwargs))
         draws = self.draws if effects.random else None

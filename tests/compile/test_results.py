@@ -161,6 +161,22 @@ def test_a_view_that_was_turned_under_no_grad() -> None:
         aot_compile(program)(wrapper())
 
 
+def test_a_view_that_is_used_after_its_base_was_turned() -> None:
+    """Made again of the turned tensor, it would fit where that is square, and its gradient would be another."""
+
+    def program(x: Any, use: bool) -> Any:
+        y = x * 2
+        view = y.t()
+        y.t_()
+        return view if use else y
+
+    x = torch.arange(4.0).view(2, 2).requires_grad_()
+    assert torch.equal(aot_compile(program)(x, False), program(x, False))
+    with pytest.raises(MutationError, match="a view of it is used that was made before"):
+        aot_compile(program)(x, True)
+    check_compiled(program, [x.detach(), True])
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_view_of_what_is_turned_later(kind: str) -> None:
     """The view was one of three, of what has one row in the end."""
