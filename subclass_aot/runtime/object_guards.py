@@ -234,7 +234,7 @@ class ObjectGuards:
     def _grad(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
         local = self.source.fresh(f"{name}_grad")
         self.source.line(f"{local} = {name}.grad")
-        self.tables.append("set()")  # there is no dict that tells
+        self.tables.append("frozenset()")  # there is no dict that tells: what cannot be compared is read at each call
         self.node(local, entries[0][1])
 
     def _by_name(self, local: str, entries: list[tuple[Any, Node]]) -> None:

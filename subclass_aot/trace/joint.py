@@ -284,7 +284,7 @@ class _Trace:
         reshaped = reshapes(inputs, recorder)
         seen = [*inputs.traced, *inputs.views.views]
         turned = [tensor for tensor, *_ in recorder.reshaped]
-        reader = OutputReader(seen, inputs.leaves, recorder.admit, not self.inference, turned)
+        reader = OutputReader(seen, inputs.leaves, recorder.admit, not self.inference, turned, recorder.stands_for_lazy)
         self.writes = writes(inputs, recorder, reader, reshaped)
         self.outputs = reader.read(results)
         refuse_views_of_reshaped(inputs, recorder, self.writes, self.outputs)

@@ -134,6 +134,7 @@ class OutputReader:
         autograd_views: Whether views of inputs are made again as autograd saw them. Inference mode has no such views;
             there they share storage leaf by leaf.
         reshaped: Tensors whose size or strides the function changed in place. A view of one may not fit it any more.
+        stands_for_lazy: Whether a leaf was computed where eager mode has a lazy view.
     """
 
     def __init__(
@@ -143,7 +144,9 @@ class OutputReader:
         admit: Callable[[torch.Tensor], MetaTensor],
         autograd_views: bool = True,
         reshaped: Sequence[Any] = (),
+        stands_for_lazy: Callable[[MetaTensor], bool] = lambda leaf: False,
     ) -> None:
+        self.stands_for_lazy = stands_for_lazy
         self.reshaped = {id(t) for t in reshaped}
         self.turned = {id(t._base) for t in reshaped if t._base is not None}
         self.autograd_views = autograd_views
@@ -224,12 +227,20 @@ class OutputReader:
 
     def _tensor(self, result: torch.Tensor, where: str) -> Output:
         base = result._base
-        if base is not None and self.autograd_views and id(base) in self.inputs:
+        if base is not None and self.autograd_views and id(base) in self.inputs and self._shares(result, base):
             return self._view(result, self.inputs[id(base)])
         if _is_traced(result):
             return self._value(result, where)
         refuse_without_memory(result)
         return Constant(result)
+
+    def _shares(self, view: torch.Tensor, base: torch.Tensor) -> bool:
+        """Whether what autograd calls a view has memory of its base: a class may compute what is a view in torch."""
+        if isinstance(view, MetaTensor):
+            return True
+        own = {root(x) for x in FlattenPlan.of([base]).unwrap([base]) if isinstance(x, MetaTensor)}
+        roots = [root(x) for x in FlattenPlan.of([view]).unwrap([view]) if isinstance(x, MetaTensor)]
+        return not roots or any(x in own or self.stands_for_lazy(x) for x in roots)
 
     def _value(self, result: torch.Tensor, where: str) -> Value:
         plan = FlattenPlan.of([result], where=where)

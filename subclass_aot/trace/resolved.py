@@ -11,12 +11,20 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.meta import MetaTensor, root
 from subclass_aot.trace.recorder import Recorder
 
 
 def _resolved(recorder: Recorder, x: Any) -> Any:
-    return x.clone() if type(x) is MetaTensor and recorder.stands_for_lazy(root(x)) else x
+    return x.clone() if _has_lazy(recorder, x) else x
+
+
+def _has_lazy(recorder: Recorder, x: Any) -> bool:
+    if type(x) is MetaTensor:
+        return recorder.stands_for_lazy(root(x))
+    names = x.__tensor_flatten__()[0] if _torch.is_traceable_wrapper_subclass(x) else ()
+    return any(_has_lazy(recorder, getattr(x, name)) for name in names)
 
 
 RESOLVED: dict[Any, Callable[..., Any]] = {

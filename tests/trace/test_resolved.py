@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import aot_compile
+from subclass_aot import TwoTensor, aot_compile
+from subclass_aot.testing import difference
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,15 @@ def test_memory(fn: Any, is_new: bool, grad: bool) -> None:
     if grad:
         gradients = [torch.autograd.grad((r * r.conj()).real.sum(), x)[0] for r in (expected, got)]
         torch.testing.assert_close(*gradients)
+
+
+def test_inner_tensors() -> None:
+    def program(x: Any) -> Any:
+        y = x.conj().resolve_conj()
+        x.mul_(2)
+        return y
+
+    def pair() -> TwoTensor:
+        return TwoTensor(torch.ones(2, dtype=torch.complex128) * 1j, torch.ones(2, dtype=torch.complex128))
+
+    assert not difference(program(pair()), aot_compile(program)(pair()))
