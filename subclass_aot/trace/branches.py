@@ -101,7 +101,7 @@ def _both(recorder: Recorder, pred: torch.Tensor, true_fn: Callable[[], Any], fa
 
 def _branch(recorder: Recorder, fn: Callable[[], Any], taken: torch.Tensor) -> Any:
     """Calls one branch, of which no gradient gets out unless it is taken."""
-    before, turned = next(reversed(recorder.graph.nodes), None), len(recorder.reshaped)
+    before, turned = next(iter(reversed(recorder.graph.nodes)), None), len(recorder.reshaped)
     first = _torch.last_sequence_number()
     result = fn()
     last = _torch.last_sequence_number()

@@ -40,7 +40,7 @@ def _while_loop(recorder: Recorder, cond_fn: Any, body_fn: Any, carried: Any, ad
         carried = body_fn(*carried, *additional)
 
 
-def _map(recorder: Recorder, f: Any, xs: Sequence[Any], args: Sequence[Any] = ()) -> Any:
+def _map(recorder: Recorder, f: Any, xs: Sequence[Any], args: Sequence[Any] = (), **_: Any) -> Any:
     rows = zip(*[x.unbind() for x in xs], strict=True)
     return _stacked([f(*row, *args) for row in rows])
 

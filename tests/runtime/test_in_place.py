@@ -16,6 +16,7 @@ from subclass_aot import aot_compile
 from subclass_aot.errors import MutationError
 from subclass_aot.runtime.in_place import plan_of
 from subclass_aot.runtime.one_by_one import write_graph
+from tests.torches import TORCH
 
 aten: Any = torch.ops.aten
 
@@ -186,7 +187,8 @@ def masks(x: Any) -> Any:
 
 PROGRAMS = (
     rows, elsewhere, kept_row, kept_result, saved, overlapping, another_dtype, broadcast, folded, one_of_two_views,
-    masks, into_the_input, shifted, row_of_an_expanded,
+    masks, into_the_input, shifted,
+    *([row_of_an_expanded] if TORCH >= (2, 13) else []),  # before, torch writes all rows
 )  # fmt: skip
 
 
