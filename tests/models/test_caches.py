@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
-import transformers
 from transformers import DynamicCache, StaticCache
 
 from subclass_aot import aot_compile
 from tests.models.architectures import make, tokens
 from tests.models.checks import same
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    before = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    yield
-    transformers.logging.set_verbosity(before)
 
 
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "BloomForCausalLM", "GPT2LMHeadModel"])

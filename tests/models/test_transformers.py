@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import transformers
 
 from subclass_aot import SubclassAotError
 from tests.models.architectures import ARCHITECTURES, Inputs, causal, make, segmented
@@ -94,14 +93,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if (check, name) not in LEFT_OUT
     ]
     metafunc.parametrize(("check", "name"), cases)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    before = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    yield
-    transformers.logging.set_verbosity(before)
 
 
 def test_it_is_as_in_eager_mode(check: str, name: str) -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,10 +86,25 @@ def test_cond(name: str, options: dict[str, Any], requires_grad: bool) -> None:
         assert_same(compiled, with_if, torch.tensor(values, requires_grad=requires_grad))
 
 
-def test_cond_as_torch_computes_it() -> None:
-    with_cond, _ = BRANCHES["two branches"]
-    for sign in (1.0, -1.0):
-        assert_same(aot_compile(with_cond), with_cond, torch.tensor([sign, 2 * sign], requires_grad=True))
+AS_TORCH = """
+import sys, torch
+from tests.trace.test_higher_order import BRANCHES, outcome
+inputs = [torch.tensor([sign, 2 * sign], requires_grad=True) for sign in (1.0, -1.0)]
+torch.save([outcome(BRANCHES["two branches"][0], x) for x in inputs], sys.argv[1])
+"""
+
+
+def test_cond_as_torch_computes_it(tmp_path: Path) -> None:
+    """Torch compiles it with Dynamo, which is alone in a process of its own."""
+    found, root = tmp_path / "found", Path(__file__).parents[2]
+    path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-W", "ignore", "-c", AS_TORCH, str(found)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    compiled = aot_compile(BRANCHES["two branches"][0])
+    for sign, expected in zip((1.0, -1.0), torch.load(found), strict=True):
+        got = outcome(compiled, torch.tensor([sign, 2 * sign], requires_grad=True))
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def square_root(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
