@@ -8,7 +8,7 @@ from typing import Any
 
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.testing.compare import difference
-from subclass_aot.testing.programs import Program, mode_of
+from subclass_aot.testing.programs import Program, mode_of, torch_does_not_warn
 from subclass_aot.testing.runs import INVALIDATED, Difference, Later, Run, differences, observe
 from subclass_aot.testing.vocabulary import LOOKING, RESHAPES
 
@@ -81,7 +81,8 @@ def _check(program: Program, seed: int, compiled: Any) -> None:
 
 def _run(program: Program, function: Any, seed: int, later: Later | None = None, like: Run | None = None) -> Run:
     made = program.make_arguments(seed)
-    return observe(function, made, seed, later or program.later, lambda: mode_of(program), like)
+    with torch_does_not_warn():
+        return observe(function, made, seed, later or program.later, lambda: mode_of(program), like)
 
 
 def _refused(program: Program, got: Run) -> bool:
@@ -116,6 +117,8 @@ def _excused(found: Difference, program: Program, expected: Run, got: Run) -> bo
         return found.kind == "gradient" or found.position in given_up
     if found.kind in ("result", "argument"):  # of views of a written input, autograd says one thing or another
         return inference and (INVALIDATED in found.text or " is_leaf " in found.text)
+    if found.kind == "version" and any(".resolve_conj()" in text for text, _ in program.statements):
+        return True  # eager counts a write into what a class computed as one into what torch takes it for a view of
     if found.kind in ("version", "identity"):  # a foreign class is given composite operators whole, and wraps anew
         return inference
     if found.kind == "error" and got.failed == "backward":  # eager does not look at results that are not used

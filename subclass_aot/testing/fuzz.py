@@ -90,7 +90,7 @@ def fuzz(minutes: float, seed: int, check: Callable[[Program], object] = check_p
         count += 1
         check(program)
 
-    strategy = hypothesis.given(programs())
+    strategy = hypothesis.given(programs(everything=True))
     options = hypothesis.settings(
         max_examples=_PROGRAMS_PER_ROUND,
         database=None,

@@ -9,8 +9,9 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from subclass_aot.testing import custom
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.runs import Later
 from subclass_aot.testing.trees import Tagged, Tree, trees
-from subclass_aot.testing.vocabulary import GIVEN_WHOLE, INNER, KINDS, PAIRS, RESHAPES, UNIFORM, WRITTEN
+from subclass_aot.testing.vocabulary import EVERY_KIND, GIVEN_WHOLE, INNER, KINDS, PAIRS, RESHAPES, UNIFORM, WRITTEN
 
 _TARGETS = re.compile(r"(v\d+(?:, v\d+)*) = ")
 _GLOBALS = {"torch": torch, "nn": torch.nn.functional, "TwoTensor": TwoTensor, "Tagged": Tagged, "custom": custom}
@@ -33,6 +34,9 @@ ALIASES = ("same", "leaf", "inner", "around", "twice", "base", "apart", "view")
 """What an argument may be of an earlier one."""
 
 Mode = str
+
+_DTYPES = [torch.float64] * 5 + [torch.float32, torch.int64]
+_EVERY_DTYPE = [*_DTYPES, torch.float64, torch.float64, torch.complex128]
 
 
 @dataclass(frozen=True)
@@ -169,7 +173,9 @@ def _alias_of(tensor: Any, alias: str) -> Any:
 
 
 @st.composite
-def arguments(draw: st.DrawFn, earlier: Sequence[Argument] = (), aliases: bool = True) -> Argument:
+def arguments(
+    draw: st.DrawFn, earlier: Sequence[Argument] = (), aliases: bool = True, everything: bool = False
+) -> Argument:
     """Recipes of one argument, the one after `earlier` others."""
     alias = draw(st.sampled_from(ALIASES)) if aliases and earlier and draw(st.integers(0, 2)) == 0 else ""
     if alias:
@@ -178,7 +184,7 @@ def arguments(draw: st.DrawFn, earlier: Sequence[Argument] = (), aliases: bool =
             alias = "same"
         tree = Tree("TwoTensor") if alias in ("around", "twice") else Tree("dense")
         return Argument(tree, (1,), grad=earlier[of].grad if alias in ("same", "view") else "none", alias=alias, of=of)
-    dtype = draw(st.sampled_from([torch.float64] * 7 + [torch.float32, torch.int64, torch.complex128]))
+    dtype = draw(st.sampled_from(_EVERY_DTYPE if everything else _DTYPES))
     size = draw(st.sampled_from([(2, 3), (2, 3), (2, 2), (3, 3), (3,), ()]))
     layout = draw(st.sampled_from(["packed", "packed", "packed", "transposed", "offset"]))
     follows = dtype.is_floating_point or dtype.is_complex
@@ -187,27 +193,30 @@ def arguments(draw: st.DrawFn, earlier: Sequence[Argument] = (), aliases: bool =
 
 
 @st.composite
-def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> Program:
+def programs(
+    draw: st.DrawFn, max_statements: int = 6, aliases: bool = True, everything: bool = False
+) -> Program:
     """Programs that mostly run without an error.
 
     Args:
         draw: Hypothesis gives it.
         max_statements: The length of the longest.
         aliases: Whether arguments may share tensors.
+        everything: Whether layers, other dtypes, complex numbers, custom operators and looks at values are drawn, too.
     """
     given: list[Argument] = []
     for _ in range(draw(st.integers(1, 3))):
-        given.append(draw(arguments(given, aliases)))
+        given.append(draw(arguments(given, aliases, everything)))
     mode = draw(st.sampled_from(["grad"] * 6 + ["no_grad", "inference"]))
     empty = Program(tuple(given), (), ("None",), mode)
     statements: list[tuple[str, bool]] = []
     keep_errors = draw(st.integers(0, 9)) == 0
     tensors, _ = empty.make_arguments(0)
     values: dict[str, Any] = {f"x{i}": tensor for i, tensor in enumerate(tensors)}
-    with mode_of(empty), torch.random.fork_rng(devices=[]):
+    with mode_of(empty), torch.random.fork_rng(devices=[]), torch_does_not_warn():
         torch.manual_seed(0)  # shapes may depend on what is drawn, and each draw of a program must go the same way
         for _ in range(draw(st.integers(0, max_statements))):
-            text = draw(_statements(list(values)))
+            text = draw(_statements(list(values), everything))
             no_grad = draw(st.integers(0, 1 if statements and statements[-1][1] else 4)) == 0
             if _ambiguous(text, no_grad, values):
                 continue
@@ -232,9 +241,18 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True) -> 
     return Program(tuple(given), tuple(statements), tuple(results), mode, later, draw(st.booleans()))
 
 
+@contextmanager
+def torch_does_not_warn() -> Iterator[None]:
+    """Within the block torch's warnings are none: some come once in a process, and a program runs alike each time."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", message=".*could not be traced for those of a call")
+        yield
+
+
 @st.composite
-def _statements(draw: st.DrawFn, names: list[str]) -> str:
-    kind = draw(st.sampled_from(KINDS))
+def _statements(draw: st.DrawFn, names: list[str], everything: bool) -> str:
+    kind = draw(st.sampled_from(EVERY_KIND if everything else KINDS))
     template = draw(st.sampled_from(kind))
     recent = [*names, *names[-2:]]
     operands = [draw(st.sampled_from(recent)), draw(st.sampled_from(recent))]

@@ -95,11 +95,13 @@ UNIFORM = re.compile(r"^\w+\.(zero_|fill_)\(")
 INNER = ("a", "b", "value", "extra", "codes", "scale", "parts[0]")
 """Attributes of the classes of `trees` under which inner tensors are."""
 
-KINDS = (
-    *[EXPRESSIONS] * 4, *[VIEWS] * 6, *[WRITES] * 6, *[MADE] * 2, *[PAIRS] * 2, *[LOOKS] * 2, WRITES_THAT_LOOK,
-    *[LAYERS] * 2, *[DTYPES] * 2, CUSTOM, CUSTOM_WRITES,
-)  # fmt: skip
+KINDS = (EXPRESSIONS, EXPRESSIONS, VIEWS, VIEWS, VIEWS, WRITES, WRITES, WRITES, MADE, PAIRS)
 """The kinds of statements, the more often the more they are worth."""
+
+EVERY_KIND = (
+    *KINDS, *KINDS, *[LOOKS] * 2, WRITES_THAT_LOOK, *[LAYERS] * 2, *[DTYPES] * 2, CUSTOM, CUSTOM_WRITES,
+)  # fmt: skip
+"""The same, and what is newer: `make fuzz` draws it."""
 
 WRITTEN = (WRITES, WRITES_THAT_LOOK, CUSTOM_WRITES)
 """Those that are statements of their own, and give nothing."""
