@@ -21,7 +21,7 @@ from subclass_aot.codegen import Source
 from subclass_aot.meta import Demand, effects_of
 from subclass_aot.runtime.backends import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
 from subclass_aot.runtime.constants import same_constant
-from subclass_aot.trace import JointSignature, draws, generators, set_generators
+from subclass_aot.trace import JointSignature, draws, generators, is_number, set_generators
 
 _aten = torch.ops.aten
 
@@ -52,6 +52,9 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Sequ
         _after(graph, [computed[look.leaf]], _check_of_look(look.value, position))
     for demand in signature.demands:
         numbers = [computed[signature.numbers[symbol]] for symbol in demand.numbers]
+        for node in numbers:
+            if node.target is _aten.sym_size.int and node.args[0].op != "placeholder":
+                node.args[0].append(node)  # read as soon as it is known, so that nothing runs before the check
         _after(graph, numbers, _check_of_demand(demand))
     graph.recompile()
 
@@ -124,6 +127,16 @@ def _is_check(node: fx.Node) -> bool:
     return bool(node.meta.get("is_check"))
 
 
+def _runs_as_it_is(node: fx.Node) -> bool:
+    """Whether no compiler gets a node: it would take for granted what a check is still to say of numbers."""
+    return _is_alone(node) or bool(node.meta.get("unknown")) or is_number(node)
+
+
+def _compares_numbers(check: fx.Node) -> bool:
+    """Whether a check is about numbers. It does not wait: with other sizes, compiled code would leave its memory."""
+    return any(map(is_number, check.all_input_nodes))
+
+
 def _is_alone(node: fx.Node) -> bool:
     """Whether torch has no shape function for an operator, which compilers need."""
     return node.target is _aten._ctc_loss.default
@@ -142,7 +155,7 @@ def _in_parts(backend: Backend, graph: fx.GraphModule) -> BoxedFunction:
             continue
         made = [n for n in group if n in later]
         part = _part(graph, group, made)
-        as_it_is = _is_alone(group[0]) or all(n.target is _aten.copy_.default for n in group)
+        as_it_is = _runs_as_it_is(group[0]) or all(n.target is _aten.copy_.default for n in group)
         run = compiled(BACKENDS["eager"] if as_it_is else backend, part, example_inputs(part), False)
         names = [n.name for n in part.graph.nodes if n.op == "placeholder"]
         steps.append((names, run, [n.name for n in made]))
@@ -169,7 +182,7 @@ def _in_parts(backend: Backend, graph: fx.GraphModule) -> BoxedFunction:
 
 
 def _groups(graph: fx.Graph) -> Iterator[list[fx.Node]]:
-    """Runs of operators and runs of checks in turn; each check as late as it may be."""
+    """Runs of operators and runs of checks in turn; each check of a value as late as it may be."""
     group: list[fx.Node] = []
     waiting: list[fx.Node] = []
     for node in graph.nodes:
@@ -177,18 +190,17 @@ def _groups(graph: fx.Graph) -> Iterator[list[fx.Node]]:
             continue
         if _is_check(node):
             waiting.append(node)
+            if not _compares_numbers(node):
+                continue
+            yield from filter(None, (group, waiting))
+            group, waiting = [], []
             continue
-        if waiting and not may_run_on_a_guess(node) or _is_alone(node) or group and _is_alone(group[0]):
-            if group:
-                yield group
-            if waiting:
-                yield waiting
+        other = bool(group) and _runs_as_it_is(node) is not _runs_as_it_is(group[0])
+        if other or waiting and not may_run_on_a_guess(node):
+            yield from filter(None, (group, waiting))
             group, waiting = [], []
         group += _with_items(node)
-    if group:
-        yield group
-    if waiting:
-        yield waiting
+    yield from filter(None, (group, waiting))
 
 
 def _with_items(node: fx.Node) -> Iterator[fx.Node]:

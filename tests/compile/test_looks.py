@@ -141,6 +141,14 @@ def makes_text(x: Any) -> Any:
     return {f"{n:.1f}": x * 2, str(n): x}
 
 
+def broadcasts_a_selection(x: Any) -> Any:
+    return torch.ones(2, 3) * x[x > 0]
+
+
+def broadcasts_by_a_number(n: Any) -> Any:
+    return torch.ones(2, 3) * torch.full((n.item(),), 2.0)
+
+
 def ones(n: float = 1) -> torch.Tensor:
     return torch.full((3,), float(n))
 
@@ -168,16 +176,21 @@ CALLS: dict[Callable[..., Any], list[Call]] = {
     looks_in_a_gradient: [(ones(),), (ones(-1),), (ones(2),)],
     counts: [(torch.arange(-3.0, n),) for n in (1, 2, 3, -1)],
     connects: [(torch.rand(5, 2, 4), ints(*n)) for n in [(5, 4), (5, 5), (5, 4)]],
+    broadcasts_a_selection: [(torch.tensor(x),) for x in ([1.0, 2, 3], [1.0, -2, -3], [2.0, 2, 3], [3.0, -1, -1])],
+    broadcasts_by_a_number: [(torch.tensor(n),) for n in (3, 1, 3, 1)],
     makes_text: [(ones(n),) for n in (1, 2, 3)],
 }
 
 
+OPTIONS: list[dict[str, Any]] = [{}, {"dynamic": True}, {"fw_compiler": "inductor"}]
+# Inductor has random numbers of its own (see `test_no_number_is_drawn_twice`), and a limit that docs/limits.md names.
+EAGER_ONLY = (draws, broadcasts_a_selection)
+CASES = [(fn, options) for fn in CALLS for options in OPTIONS if fn not in EAGER_ONLY or "fw_compiler" not in options]
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"fw_compiler": "inductor"}], ids=str)
-@pytest.mark.parametrize("fn", CALLS, ids=lambda fn: fn.__name__)
+@pytest.mark.parametrize(("fn", "options"), CASES, ids=lambda x: getattr(x, "__name__", str(x)))
 def test_as_in_eager_mode(fn: Callable[..., Any], options: dict[str, Any]) -> None:
-    if fn is draws and options.get("fw_compiler"):
-        return  # inductor has random numbers of its own: see `test_no_number_is_drawn_twice`
     agree(fn, CALLS[fn], **options)
 
 
