@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -652,9 +653,26 @@ def has_hooks(tensor: torch.Tensor) -> bool:
 
 def shape_env() -> Any:
     """Torch's solver for symbolic sizes. Importing it brings sympy, so it waits for the first trace that wants one."""
+    return _solver_class()()
+
+
+@cache
+def _solver_class() -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    return ShapeEnv()
+    class Solver(ShapeEnv):
+        """Learns that a size by data is zero or one, where a program says so.
+
+        Torch's own keeps such a size a symbol, since it answers some questions as if there were two or more: then the
+        code that inductor makes for `x * y` would read a `y` of one element as if it had as many as `x`.
+        """
+
+        def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
+            if tgt.is_Integer and tgt < 2:
+                self.size_like.discard(a)
+            super()._set_replacement(a, tgt, msg)
+
+    return Solver
 
 
 def new_size(env: Any, hint: int, name: str, bounds: tuple[int, int | None] | None) -> Any:

@@ -37,6 +37,8 @@ class Symbols:
         self.env = _torch.shape_env()
         self.numbers: dict[Any, Any] = {}
         """For each symbol, the number that is nothing but it."""
+        self.places: dict[Any, tuple[int, int]] = {}
+        """For each size that depends on data, where its operator gives it: in which result, and in which dimension."""
         self._names: dict[Any, str] = {}
         self._unknown: list[Any] = []
         self._again: list[Any] = []

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.meta import Spec, is_symbolic, plain
+from subclass_aot.meta import MetaTensor, Spec, is_symbolic, plain
 
 _SIZE = torch.ops.aten.sym_size.int
 _STRIDE = torch.ops.aten.sym_stride.int
@@ -28,7 +28,7 @@ class Numbers:
         self.graph = graph
         self._tracer = fx.proxy.GraphAppendingTracer(graph)
         self._nodes: dict[Any, fx.Node] = {}
-        self._unknown: set[Any] = set()
+        self._unknown: dict[Any, Any] = {}
         self._sources: dict[Any, tuple[fx.Node, Any, int]] = {}
 
     def moved(self, graph: fx.Graph, copies: Mapping[fx.Node, fx.Node]) -> Numbers:
@@ -41,7 +41,7 @@ class Numbers:
         twin = Numbers(graph)
         twin._nodes = {key: copies[node] for key, node in self._nodes.items() if node in copies}
         twin._sources = {key: (copies[node], *rest) for key, (node, *rest) in self._sources.items() if node in copies}
-        twin._unknown = set(self._unknown)
+        twin._unknown = dict(self._unknown)
         return twin
 
     def give(self, number: Any, node: fx.Node) -> None:
@@ -49,9 +49,30 @@ class Numbers:
         self._nodes.setdefault(_torch.original_expression_of(number), node)
         self._nodes.setdefault(_torch.expression_of(number), node)
 
-    def made(self, numbers: list[Any]) -> None:
-        """Numbers that depend on data. They are read also where the program says what they are: it may be wrong."""
-        self._unknown.update(map(_torch.original_expression_of, numbers))
+    def made(self, numbers: list[Any], leaves: Sequence[Any], places: dict[Any, tuple[int, int]]) -> None:
+        """Numbers that depend on data. They are read also where the program says what they are: it may be wrong.
+
+        Args:
+            numbers: What an operator made.
+            leaves: Its results.
+            places: Of each number, the result and the dimension whose size it is. Filled when the operator is recorded;
+                when it is replayed, the number may be known, and the size is a symbol no more.
+        """
+        sizes = [
+            (_torch.original_expression_of(size), (position, dim))
+            for position, leaf in enumerate(leaves)
+            if type(leaf) is MetaTensor
+            for dim, size in enumerate(leaf.spec.size)
+            if is_symbolic(size)
+        ]
+        for symbol, place in sizes:
+            places.setdefault(symbol, place)
+        for number in numbers:
+            symbol = _torch.original_expression_of(number)
+            self._unknown[symbol] = number
+            if symbol in places:
+                position, dim = places[symbol]
+                self._sources.setdefault(symbol, (leaves[position].tag, _SIZE, dim))
 
     def offer(self, spec: Spec, node: fx.Node) -> None:
         """The symbols among the sizes and strides of a tensor can be read from it."""
@@ -97,7 +118,7 @@ class Numbers:
         source, reader, dim = self._sources[expression]
         node = self._nodes[expression] = self.graph.call_function(reader, (source, dim))
         spec: Spec = source.meta["spec"]
-        node.meta["val"] = (spec.size if reader is _SIZE else spec.stride)[dim]
+        node.meta["val"] = self._unknown.get(expression, (spec.size if reader is _SIZE else spec.stride)[dim])
         describe(node)
         node.meta["partitioner_tag"] = source.meta["partitioner_tag"]
         return node

@@ -357,8 +357,9 @@ class Recorder(Stream):
         symbols = current_symbols() if effects.data_dependent else None
         if symbols is not None:
             node.meta["unknown"] = symbols.news()
-            self.numbers.made(node.meta["unknown"])
-            for leaf in result if type(result) in (tuple, list) else (result,):
+            leaves = result if type(result) in (tuple, list) else (result,)
+            self.numbers.made(node.meta["unknown"], leaves, symbols.places)
+            for leaf in leaves:
                 if type(leaf) is MetaTensor and leaf.spec.solver is not None:
                     self.numbers.offer(leaf.spec, leaf.tag)
             if self.values is not None and self.phase == "forward":

@@ -145,6 +145,17 @@ def broadcasts_a_selection(x: Any) -> Any:
     return torch.ones(2, 3) * x[x > 0]
 
 
+def writes_after_a_selection(x: Any) -> Any:
+    selected = x[x > 0]
+    x.mul_(2)
+    return x, torch.ones(2, 3) * selected
+
+
+def writes_after_a_selection_for_nothing(x: Any) -> Any:
+    x[x > 0]
+    return x.mul_(2)
+
+
 def broadcasts_by_a_number(n: Any) -> Any:
     return torch.ones(2, 3) * torch.full((n.item(),), 2.0)
 
@@ -177,15 +188,16 @@ CALLS: dict[Callable[..., Any], list[Call]] = {
     counts: [(torch.arange(-3.0, n),) for n in (1, 2, 3, -1)],
     connects: [(torch.rand(5, 2, 4), ints(*n)) for n in [(5, 4), (5, 5), (5, 4)]],
     broadcasts_a_selection: [(torch.tensor(x),) for x in ([1.0, 2, 3], [1.0, -2, -3], [2.0, 2, 3], [3.0, -1, -1])],
+    writes_after_a_selection: [(torch.tensor(x),) for x in ([1.0, 2, 3], [1.0, -2, -3], [2.0, 2, 3], [3.0, -1, -1])],
+    writes_after_a_selection_for_nothing: [(torch.tensor(x),) for x in ([1.0, 2, 3], [1.0, -2, -3], [-2.0, -2, -3])],
     broadcasts_by_a_number: [(torch.tensor(n),) for n in (3, 1, 3, 1)],
     makes_text: [(ones(n),) for n in (1, 2, 3)],
 }
 
 
 OPTIONS: list[dict[str, Any]] = [{}, {"dynamic": True}, {"fw_compiler": "inductor"}]
-# Inductor has random numbers of its own (see `test_no_number_is_drawn_twice`), and a limit that docs/limits.md names.
-EAGER_ONLY = (draws, broadcasts_a_selection)
-CASES = [(fn, options) for fn in CALLS for options in OPTIONS if fn not in EAGER_ONLY or "fw_compiler" not in options]
+# Inductor has random numbers of its own (see `test_no_number_is_drawn_twice`).
+CASES = [(fn, options) for fn in CALLS for options in OPTIONS if fn is not draws or "fw_compiler" not in options]
 
 
 @pytest.mark.filterwarnings("ignore")
