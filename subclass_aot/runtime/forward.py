@@ -98,7 +98,8 @@ def _wrap(source: Source, value: Value, computed: list[str], numbers: NumberName
             name = source.fresh("alias")
             make = source.const(_alias, "alias_of")
             geometry = ", ".join(map(numbers.all, (leaf.spec.size, leaf.spec.stride)))
-            source.line(f"{name} = {make}(leaves[{leaf.slot}], {geometry}, {numbers.one(leaf.offset)})")
+            dtype = source.const(leaf.spec.dtype, "dtype")
+            source.line(f"{name} = {make}(leaves[{leaf.slot}], {dtype}, {geometry}, {numbers.one(leaf.offset)})")
             leaves.append(name)
         else:
             leaves.append(source.const(leaf, "opaque"))
@@ -124,8 +125,17 @@ def _save(source: Source, convention: Convention, computed: list[str], saved: li
     source.line(f"ctx.save_for_backward({', '.join(names)})")
 
 
-def _alias(leaf: torch.Tensor, size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> torch.Tensor:
+def _alias(
+    leaf: torch.Tensor, dtype: torch.dtype, size: tuple[int, ...], stride: tuple[int, ...], offset: int
+) -> torch.Tensor:
     """A tensor that shares the storage of `leaf`."""
     with torch.no_grad():
-        alias = leaf.detach().as_strided(size, stride, leaf.storage_offset() + offset)
+        alias, start = leaf.detach(), leaf.storage_offset()
+        if dtype is not leaf.dtype:  # as the real part of complex numbers
+            own, width = leaf.itemsize, dtype.itemsize
+            whole = max(width // own, 1)  # elements of the leaf that one of the alias takes
+            skip = start % whole
+            count = (leaf.untyped_storage().nbytes() // own - skip) // whole * whole
+            alias, start = alias.as_strided((count,), (1,), skip).view(dtype), start * own // width  # all of the storage
+        alias = alias.as_strided(size, stride, start + offset)
     return alias.detach()

@@ -46,7 +46,7 @@ class AliasOfLeaf:
     slot: int
     spec: Spec
     offset: Number
-    """Storage offset relative to the leaf's own."""
+    """Storage offset relative to the leaf's own, in elements of the alias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +257,10 @@ class OutputReader:
             if slot is not None and not new_object:
                 return InputLeaf(slot)
             slot = self.slot_of.get(root(leaf))
-            if slot is not None and leaf.spec.dtype is root(leaf).spec.dtype:
-                return AliasOfLeaf(slot, leaf.spec, leaf.spec.offset - root(leaf).spec.offset)
+            if slot is not None:
+                start = root(leaf).spec
+                shift = start.offset * start.dtype.itemsize // leaf.spec.dtype.itemsize
+                return AliasOfLeaf(slot, leaf.spec, leaf.spec.offset - shift)
         return self._computed(leaf)
 
     def _computed(self, leaf: Any) -> Any:

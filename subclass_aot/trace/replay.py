@@ -12,10 +12,16 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot.errors import MutationError
 from subclass_aot.meta import effects_of, pick
 from subclass_aot.trace.auto_functionalize import auto_functionalized, has_no_functional_variant
 
 _aten = torch.ops.aten
+
+_GROWS = """A tensor given as `out=` is too small for the result, and shares its storage with other tensors.
+  Operator: {operator}
+  Size:     {before} before, {after} after
+  In eager mode the storage grows below them all. Instead: use what the operator returns, without `out=`."""
 
 
 def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -46,6 +52,8 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         **{name: stand_ins[id(a)][1] if id(a) in stand_ins else a for name, a in kwargs.items()},
     )
     for target, value in stand_ins.values():
+        if target.shape != value.shape:
+            _resize(func, target, value.shape)
         target.copy_(value)  # takes the values of the one and keeps the strides of the other
     for clone in clones:  # nothing is written in this graph, so what the clone is of will do
         clone.replace_all_uses_with(clone.args[0], propagate_meta=False)
@@ -54,6 +62,16 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     if isinstance(result, tuple):
         return tuple(returned.get(id(r), r) for r in result)
     return returned.get(id(result), result)
+
+
+def _resize(func: Any, target: Any, size: torch.Size) -> None:
+    """Gives what an operator was given as `out=` the size of the result: it writes into the memory that was there."""
+    try:
+        target.resize_(size)
+    except RuntimeError as error:
+        if "resize a view" not in str(error):
+            raise
+        raise MutationError(_GROWS.format(operator=func, before=list(target.shape), after=list(size))) from error
 
 
 def _may_lose_strides(func: Any, target: Any) -> bool:

@@ -215,3 +215,36 @@ def test_a_result_and_its_twin_are_two_objects() -> None:
         first, second = aot_compile(program)(make().requires_grad_())
         assert first is not second and first.requires_grad and not second.requires_grad
         assert sharing([first, second]) == sharing([first, first])
+
+
+SEEN_AS: dict[str, Callable[[Any], Any]] = {
+    "real": lambda x: x.real,
+    "imag": lambda x: x.imag[1:].t(),
+    "bytes": lambda x: x.view(torch.uint8),
+    "wider": lambda x: torch.view_as_real(x)[1:].view(torch.complex64),
+    "narrower": lambda x: x.view(torch.float32)[:, 1:3],
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("view", SEEN_AS)
+@pytest.mark.parametrize("which", [lambda view, x: view(x), lambda view, x: view(x).a, lambda view, x: view(x.a)])
+def test_leaves_of_an_input_seen_as_another_dtype(which: Any, view: str, dynamic: Any) -> None:
+    """A compiled result is memory of the input, whether the graph writes that or not."""
+
+    def make() -> Any:
+        whole = torch.arange(24.0).view(12, 2)
+        return TwoTensor(torch.view_as_complex(whole[2:8]).view(2, 3), torch.view_as_complex(whole + 1)[:6].view(2, 3))
+
+    def program(x: Any) -> Any:
+        with torch.no_grad():
+            x.mul_(2)
+            return which(SEEN_AS[view], x)
+
+    x, y = make(), make()
+    expected, got = program(x), aot_compile(program, dynamic=dynamic)(y)
+    assert sharing([expected, x]) == sharing([got, y])
+    assert not difference(expected, got)
+    with torch.no_grad():
+        expected.add_(1), got.add_(1)
+    assert not difference(x, y)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from subclass_aot import TwoTensor, aot_compile, trace_joint
+from subclass_aot.errors import MutationError
 
 aten: Any = torch.ops.aten
 
@@ -50,6 +51,47 @@ def test_strides_and_draws(write: str, layout: str) -> None:
     for expected, got in zip(*results, strict=True):
         assert expected.stride() == got.stride()
         torch.testing.assert_close(expected, got)
+
+
+def out_of_a_view(x: Any, y: Any) -> Any:
+    value = x * 2
+    return torch.sin(y[0, :1], out=value[1]), value + 1
+
+
+def out_of_what_has_views(x: Any, y: Any) -> Any:
+    value = x * 2
+    first = value[0]
+    return torch.mm(y[:2], y[:2].t(), out=value) + 1, first * 2
+
+
+def out_of_a_transposed_view(x: Any, y: Any) -> Any:
+    value = x * 2
+    out = torch.mm(y[:2], y[:2].t(), out=value.t())
+    return out.add_(1) * 2, value * 2
+
+
+def out_that_grows(x: Any, y: Any) -> Any:
+    return torch.sin(y.repeat(2, 1), out=x * 2)
+
+
+OTHER_SIZES = [out_of_a_view, out_of_what_has_views, out_of_a_transposed_view, out_that_grows]
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("program", OTHER_SIZES)
+def test_out_of_another_size(program: Callable[..., Any]) -> None:
+    x, y = torch.rand(3, 3), torch.rand(3, 3)
+    torch.testing.assert_close(aot_compile(program)(x, y), program(x, y))
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_out_that_grows_under_a_view_is_refused() -> None:
+    def program(x: Any) -> Any:
+        value = x * 2
+        return torch.sin(x.repeat(2, 1), out=value[0]) * 2, value * 2
+
+    with pytest.raises(MutationError, match=r"`out=` is too small(.*\n)+.*\[3\] before, \[6, 3\] after"):
+        aot_compile(program)(torch.rand(3, 3))
 
 
 def test_draws_on_wrappers() -> None:
