@@ -13,7 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
-from subclass_aot.meta.operators import effects_of
+from subclass_aot.meta.operators import SizesMustBeKnown, effects_of
 from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.symbols import Symbols, solver_in
 from subclass_aot.meta.unbacked import unbacked_rule
@@ -174,6 +174,8 @@ def call_on_meta(func: Any, args: Any, kwargs: Any) -> Any:
             raise
         if effects_of(func).data_dependent:
             raise asks_for_values(func) from None
+        if "directly modify sizes" in str(error):  # `out=` of another size, where that is a symbol
+            raise SizesMustBeKnown from None
         if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise
         if not func._schema.returns:  # it writes its arguments, whose shapes stay

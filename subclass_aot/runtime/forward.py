@@ -136,6 +136,6 @@ def _alias(
             whole = max(width // own, 1)  # elements of the leaf that one of the alias takes
             skip = start % whole
             count = (leaf.untyped_storage().nbytes() // own - skip) // whole * whole
-            alias, start = alias.as_strided((count,), (1,), skip).view(dtype), start * own // width  # all of the storage
+            alias, start = alias.as_strided((count,), (1,), skip).view(dtype), start * own // width
         alias = alias.as_strided(size, stride, start + offset)
     return alias.detach()

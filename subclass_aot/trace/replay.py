@@ -13,7 +13,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.errors import MutationError
-from subclass_aot.meta import effects_of, pick
+from subclass_aot.meta import SizesMustBeKnown, effects_of, is_symbolic, pick
 from subclass_aot.trace.auto_functionalize import auto_functionalized, has_no_functional_variant
 
 _aten = torch.ops.aten
@@ -66,6 +66,8 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 def _resize(func: Any, target: Any, size: torch.Size) -> None:
     """Gives what an operator was given as `out=` the size of the result: it writes into the memory that was there."""
+    if any(map(is_symbolic, (*target.shape, *size))):  # torch's functionalization resizes to numbers only
+        raise SizesMustBeKnown
     try:
         target.resize_(size)
     except RuntimeError as error:
