@@ -13,7 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
-from subclass_aot.meta.operators import SizesMustBeKnown, effects_of
+from subclass_aot.meta.operators import SizesMustBeKnown, effects_of, without_out
 from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.symbols import Symbols, solver_in
 from subclass_aot.meta.unbacked import unbacked_rule
@@ -84,7 +84,24 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             out = call_on_meta(func, meta_args, meta_kwargs)
     finally:
         _device.reset(outer)
-    return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
+    specs = optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
+    outs = {name: kwargs[name] for _, name in effects_of(func).writes if type(kwargs.get(name)) is Spec}
+    return specs if not outs else _as_new(func, args, kwargs, outs, specs)
+
+
+def _as_new(func: Any, args: Any, kwargs: Any, outs: dict[str, Spec], specs: Any) -> Any:
+    """What is given as `out=` and has another size looks as a new result would; torch's shape functions say packed."""
+    returned = specs if type(specs) is tuple else (specs,)
+    resized = [before.size != after.size for before, after in zip(outs.values(), returned, strict=False)]
+    fresh = without_out(func) if any(resized) else None
+    if fresh is None:
+        return specs
+    new = infer(fresh, args, {name: value for name, value in kwargs.items() if name not in outs})
+    found = [
+        Spec.make(after.size, like.stride, after.offset, after.dtype, after.device) if is_other else after
+        for after, like, is_other in zip(returned, new if type(new) is tuple else (new,), resized, strict=True)
+    ]
+    return tuple(found) if type(specs) is tuple else found[0]
 
 
 def solver_of_call(*values: Any) -> Any:

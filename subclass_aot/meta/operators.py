@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -59,6 +60,21 @@ def pick(argument: tuple[int, str], args: Any, kwargs: Any) -> Any:
     """The value an operator call gave to `argument`, or None if it was left out."""
     position, name = argument
     return args[position] if position < len(args) else kwargs.get(name)
+
+
+@cache
+def without_out(func: Any) -> Any:
+    """The overload that returns what this one writes into `out=`, or None if there is none.
+
+    >>> without_out(torch.ops.aten.add.out)
+    <OpOverload(op='aten.add', overload='Tensor')>
+    """
+    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
+    for name in func.overloadpacket.overloads():
+        other = getattr(func.overloadpacket, name)
+        if [(a.name, str(a.type)) for a in other._schema.arguments] == wanted and not effects_of(other).writes:
+            return other
+    return None
 
 
 def _read_schema(func: Any) -> Effects:

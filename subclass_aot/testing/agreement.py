@@ -19,6 +19,7 @@ EAGER_ONLY = (
     "index out of range in self",
     "Dimension out of range",  # of kernels of batch normalization
     "the same dtype",
+    "expected scalar type",
     "Boolean inputs not supported",
     "Gradients belong to the outer tensor",  # under no_grad nothing requires grad while it is traced
     "Cannot set version_counter for inference tensor",  # torch's own aliasing of views under inference mode

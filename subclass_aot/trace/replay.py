@@ -53,7 +53,7 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     )
     for target, value in stand_ins.values():
         if target.shape != value.shape:
-            _resize(func, target, value.shape)
+            _resize(func, target, value)
         target.copy_(value)  # takes the values of the one and keeps the strides of the other
     for clone in clones:  # nothing is written in this graph, so what the clone is of will do
         clone.replace_all_uses_with(clone.args[0], propagate_meta=False)
@@ -64,12 +64,15 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return returned.get(id(result), result)
 
 
-def _resize(func: Any, target: Any, size: torch.Size) -> None:
-    """Gives what an operator was given as `out=` the size of the result: it writes into the memory that was there."""
+def _resize(func: Any, target: Any, value: Any) -> None:
+    """Makes what an operator was given as `out=` look like the result: it writes into the memory that was there."""
+    size = value.shape
     if any(map(is_symbolic, (*target.shape, *size))):  # torch's functionalization resizes to numbers only
         raise SizesMustBeKnown
     try:
         target.resize_(size)
+        if target.stride() != value.stride():
+            target.as_strided_(size, value.stride())
     except RuntimeError as error:
         if "resize a view" not in str(error):
             raise

@@ -71,11 +71,24 @@ def out_of_a_transposed_view(x: Any, y: Any) -> Any:
     return out.add_(1) * 2, value * 2
 
 
+def out_of_what_is_transposed(x: Any, y: Any) -> Any:
+    out = torch.sin(y.t()[:2], out=x * 2)
+    return out, out.stride()
+
+
+def out_of_nothing(x: Any, y: Any) -> Any:
+    out = torch.sin(y.t()[:2], out=torch.empty(0))
+    return out, out.stride()
+
+
 def out_that_grows(x: Any, y: Any) -> Any:
     return torch.sin(y.repeat(2, 1), out=x * 2)
 
 
-OTHER_SIZES = [out_of_a_view, out_of_what_has_views, out_of_a_transposed_view, out_that_grows]
+OTHER_SIZES = [
+    out_of_a_view, out_of_what_has_views, out_of_a_transposed_view, out_of_what_is_transposed, out_of_nothing,
+    out_that_grows,
+]  # fmt: skip
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
