@@ -13,7 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
-from subclass_aot.meta.operators import SizesMustBeKnown, effects_of, without_out
+from subclass_aot.meta.operators import effects_of, without_out
 from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.symbols import Symbols, solver_in
 from subclass_aot.meta.unbacked import unbacked_rule
@@ -60,6 +60,9 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """
     if torch.Tag.pointwise in func.tags and _torch.is_inplace(func):
         _refuse_cast(func, args, kwargs)
+    resized = _resized(func, args, kwargs)
+    if resized is not None:
+        return resized
     device = _result_device(args, kwargs)
     with _torch.disable_current_modes():
         tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
@@ -84,24 +87,28 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             out = call_on_meta(func, meta_args, meta_kwargs)
     finally:
         _device.reset(outer)
-    specs = optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
-    outs = {name: kwargs[name] for _, name in effects_of(func).writes if type(kwargs.get(name)) is Spec}
-    return specs if not outs else _as_new(func, args, kwargs, outs, specs)
+    return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
 
 
-def _as_new(func: Any, args: Any, kwargs: Any, outs: dict[str, Spec], specs: Any) -> Any:
-    """What is given as `out=` and has another size looks as a new result would; torch's shape functions say packed."""
-    returned = specs if type(specs) is tuple else (specs,)
-    resized = [before.size != after.size for before, after in zip(outs.values(), returned, strict=False)]
-    fresh = without_out(func) if any(resized) else None
-    if fresh is None:
-        return specs
-    new = infer(fresh, args, {name: value for name, value in kwargs.items() if name not in outs})
-    found = [
-        Spec.make(after.size, like.stride, after.offset, after.dtype, after.device) if is_other else after
-        for after, like, is_other in zip(returned, new if type(new) is tuple else (new,), resized, strict=True)
-    ]
-    return tuple(found) if type(specs) is tuple else found[0]
+def _resized(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What tensors of another size that are given as `out=` look like afterwards, or None if all have the right size.
+
+    They look as new results would. Torch's shape functions say packed, and know no symbolic sizes there.
+    """
+    fresh = without_out(func)
+    outs = [kwargs.get(name) for _, name in effects_of(func).writes]
+    if fresh is None or not all(type(out) is Spec for out in outs):
+        return None
+    names = {name for _, name in effects_of(func).writes}
+    new = infer(fresh, args, {name: value for name, value in kwargs.items() if name not in names})
+    pairs: Any = list(zip(outs, new if type(new) is tuple else (new,), strict=True))
+    if all(out.size == like.size for out, like in pairs):
+        return None
+    found = tuple([
+        out if out.size == like.size else Spec.make(like.size, like.stride, out.offset, out.dtype, out.device)
+        for out, like in pairs
+    ])  # fmt: skip
+    return found if type(new) is tuple else found[0]
 
 
 def solver_of_call(*values: Any) -> Any:
@@ -191,8 +198,6 @@ def call_on_meta(func: Any, args: Any, kwargs: Any) -> Any:
             raise
         if effects_of(func).data_dependent:
             raise asks_for_values(func) from None
-        if "directly modify sizes" in str(error):  # `out=` of another size, where that is a symbol
-            raise SizesMustBeKnown from None
         if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise
         if not func._schema.returns:  # it writes its arguments, whose shapes stay

@@ -69,7 +69,10 @@ def without_out(func: Any) -> Any:
     >>> without_out(torch.ops.aten.add.out)
     <OpOverload(op='aten.add', overload='Tensor')>
     """
-    wanted = [(a.name, str(a.type)) for a in func._schema.arguments if not a.is_out]
+    arguments = func._schema.arguments
+    wanted = [(a.name, str(a.type)) for a in arguments if not a.is_out]
+    if len(wanted) == len(arguments):
+        return None
     for name in func.overloadpacket.overloads():
         other = getattr(func.overloadpacket, name)
         if [(a.name, str(a.type)) for a in other._schema.arguments] == wanted and not effects_of(other).writes:

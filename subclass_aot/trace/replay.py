@@ -74,6 +74,8 @@ def _resize(func: Any, target: Any, value: Any) -> None:
         if target.stride() != value.stride():
             target.as_strided_(size, value.stride())
     except RuntimeError as error:
+        if "symbolic sizes" in str(error):  # which were symbols when the tensor was made
+            raise SizesMustBeKnown from error
         if "resize a view" not in str(error):
             raise
         raise MutationError(_GROWS.format(operator=func, before=list(target.shape), after=list(size))) from error

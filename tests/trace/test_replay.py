@@ -81,13 +81,17 @@ def out_of_nothing(x: Any, y: Any) -> Any:
     return out, out.stride()
 
 
+def out_of_another_rank(x: Any, y: Any) -> Any:
+    return torch.sin(x[:2, :2], out=torch.stack([x[:2, :2], x[:2, :2]])) + torch.sin(y, out=torch.stack([y, y]))[0, 0]
+
+
 def out_that_grows(x: Any, y: Any) -> Any:
     return torch.sin(y.repeat(2, 1), out=x * 2)
 
 
 OTHER_SIZES = [
     out_of_a_view, out_of_what_has_views, out_of_a_transposed_view, out_of_what_is_transposed, out_of_nothing,
-    out_that_grows,
+    out_of_another_rank, out_that_grows,
 ]  # fmt: skip
 
 
