@@ -22,6 +22,11 @@ def binding_of(func: Any) -> Callable[..., Any]:
     return binding
 
 
+def _as_strided_scatter(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """The kernel refuses a view of what requires grad if it is not packed, though no gradient is recorded."""
+    return torch.as_strided_scatter(tensor.detach(), *args, **kwargs)
+
+
 BINDINGS: dict[Any, Callable[..., Any]] = {
     **{getattr(_aten, name).Tensor: getattr(torch, name) for name in ("add", "sub", "mul", "div")},
     **{
@@ -32,6 +37,7 @@ BINDINGS: dict[Any, Callable[..., Any]] = {
             "sqrt", "stack", "sum", "t", "tanh", "tril", "triu", "unsqueeze", "zeros_like",
         )
     },
+    _aten.as_strided_scatter.default: _as_strided_scatter,
     _aten.copy_.default: torch.Tensor.copy_,
     _aten.expand.default: torch.Tensor.expand,
     _aten.view.default: torch.Tensor.view,

@@ -107,6 +107,18 @@ def test_out_of_another_size(program: Callable[..., Any], dynamic: bool | None) 
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_out_of_a_view_of_a_parameter() -> None:
+    def program(weight: Any, x: Any) -> None:
+        with torch.no_grad():
+            torch.sin(x, out=weight.t())
+
+    found = torch.rand(2, 3, requires_grad=True), torch.rand(2, 3, requires_grad=True)
+    for call, weight in zip((program, aot_compile(program)), found, strict=True):
+        call(weight, torch.arange(6.0).view(2, 3))
+    assert torch.equal(*found)
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 def test_an_input_as_out_of_another_size_is_refused() -> None:
     """Before what is wrong of it in a class that does not follow: its outer size is another than that of its parts."""
 
