@@ -20,6 +20,7 @@ ARGUMENTS: dict[str, list[tuple[Any, ...]]] = {
     "aten.addmm.default": [(X, X, Y)],
     "aten.bmm.default": [(X[None], Y[None])],
     "aten.mm.default": [(X, Y)],
+    "aten.as_strided_scatter.default": [(X, Y[0], [4], [4]), (X, Y[1:3, :2], [2, 2], [2, 1], 3)],
     "aten.cat.default": [([X, Y],), ([X, Y], 1)],
     "aten.stack.default": [([X, Y],), ([X, Y], 1)],
     "aten.cumsum.default": [(X, 1)],
