@@ -16,6 +16,12 @@ Tensor = torch.Tensor
 _aten = torch.ops.aten
 
 
+@register_meta(_aten.unbind.int)
+def _(self: Tensor, dim: int = 0) -> list[Tensor]:
+    # Torch's own, for symbolic sizes, splits and then squeezes what it can not tell to be one.
+    return [self.select(dim, i) for i in range(self.shape[dim])]
+
+
 @register_meta(_aten.multi_margin_loss_backward.default)
 def _(
     grad_output: Tensor,

@@ -179,11 +179,10 @@ class Planner:
 
     def _follow_resize(self, name: str) -> None:
         """Writes what keeps the outer size right where `out=` had another size and its inner tensors were resized."""
-        change = self.source.const(_torch.apply_to_outer, "apply_to_outer")
-        resize = self.source.const(aten.resize_.default, "resize_")
-        size = f"{name}.{self.names[0]}.shape"
-        with self.source.block(f"if {name}.shape != {size}:"):
-            self.source.line(f"{change}({resize}, ({name}, {size}), {{}})")
+        change = self.source.const(_torch.set_geometry, "set_geometry")
+        inner = f"{name}.{self.names[0]}"
+        with self.source.block(f"if {name}.shape != {inner}.shape:"):
+            self.source.line(f"{change}({name}, {inner}.shape, {inner}.stride(), {name}.storage_offset())")
 
     def _output(self, kind: str, results: list[str], optional: bool = False) -> str:
         """Writes what makes one output of its inner results; returns its expression."""

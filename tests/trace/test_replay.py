@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from subclass_aot import TwoTensor, aot_compile, trace_joint
 from subclass_aot._torch import foreign_two_tensor
 from subclass_aot.errors import MutationError
+from subclass_aot.testing import difference
 
 aten: Any = torch.ops.aten
 
@@ -103,6 +104,24 @@ def test_out_of_another_size(program: Callable[..., Any], dynamic: bool | None) 
     for size in (3, 4):
         x, y = torch.rand(size, size), torch.rand(size, size)
         torch.testing.assert_close(compiled(x, y), program(x, y))
+    assert "with symbols it fails" not in compiled.explain()
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_out_of_another_size_on_wrappers(dynamic: bool | None) -> None:
+    """The outer tensor follows its parts, in its strides too."""
+
+    def program(x: Any) -> Any:
+        out = torch.sin(x.t(), out=x.sum())
+        return out, out.shape, out.stride()
+
+    compiled = aot_compile(program, dynamic=dynamic)
+    for size in (2, 4):
+        x = TwoTensor(torch.rand(size, 3), torch.rand(size, 3))
+        expected, got = program(x), compiled(x)
+        assert expected[1:] == got[1:] == ((3, size), (1, 3))
+        assert not difference(expected[0], got[0])
     assert "with symbols it fails" not in compiled.explain()
 
 
