@@ -658,14 +658,32 @@ def shape_env() -> Any:
 
 @cache
 def _solver_class() -> Any:
+    import sympy
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
 
     class Solver(ShapeEnv):
         """Learns that a size by data is zero or one, where a program says so.
 
         Torch's own keeps such a size a symbol, since it answers some questions as if there were two or more: then the
         code that inductor makes for `x * y` would read a `y` of one element as if it had as many as `x`.
+
+        Attributes:
+            is_cautious: Where an operator is content with a guess (`guard_or_false`), known values decide all the same.
         """
+
+        is_cautious = False
+
+        def evaluate_sym_node(self, sym_node: Any, size_oblivious: bool = False, fallback_value: Any = None) -> Any:
+            asked = self.simplify(sym_node.expr) if self.is_cautious and fallback_value is not None else sympy.true
+            values = self.real_tensor_prop_unbacked_vals
+            unbacked = [s for s in asked.free_symbols if symbol_is_type(s, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))]
+            if unbacked and all(s in values for s in unbacked):
+                fallback_value = None
+                if not any(side.is_Symbol for side in asked.args):
+                    for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would remember nothing that inductor hears
+                        self.evaluate_expr(sympy.Eq(symbol, values[symbol]))
+            return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
 
         def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
             if tgt.is_Integer and tgt < 2:
@@ -814,7 +832,7 @@ def unknown_number(env: Any, kind: str) -> Any:
     return number
 
 
-def tell_unknowns(env: Any, value_of: Callable[[Any], Any]) -> None:
+def tell_unknowns(env: Any, value_of: Callable[[Any], Any], is_cautious: bool) -> None:
     """Has a solver decide what a program assumes of numbers that depend on data, where their values are known.
 
     Each assumption is then among `assertions`, by its message. Torch does so where it propagates real tensors.
@@ -822,6 +840,7 @@ def tell_unknowns(env: Any, value_of: Callable[[Any], Any]) -> None:
     Args:
         env: The solver.
         value_of: Gives the value of a symbol, or None.
+        is_cautious: Whether they decide, too, where an operator is content with a guess.
     """
     import sympy
 
@@ -841,6 +860,7 @@ def tell_unknowns(env: Any, value_of: Callable[[Any], Any]) -> None:
             return self[symbol] if symbol in self else default
 
     env.real_tensor_prop_unbacked_vals = Values()
+    env.is_cautious = is_cautious
 
 
 @contextmanager

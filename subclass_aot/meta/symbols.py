@@ -70,13 +70,14 @@ class Symbols:
         news, self._unknown = self._unknown, []
         return news
 
-    def answer(self, value_of: Callable[[Any], Any]) -> None:
+    def answer(self, value_of: Callable[[Any], Any], is_cautious: bool) -> None:
         """Says what tells the values of numbers that depend on data: what the program assumes of them is a demand.
 
         Args:
             value_of: Gives the value of a symbol, or None.
+            is_cautious: Whether operators that do not need to know a value are told, too: whether a size is one, say.
         """
-        _torch.tell_unknowns(self.env, value_of)
+        _torch.tell_unknowns(self.env, value_of, is_cautious)
 
     def repeat(self, numbers: list[Any]) -> None:
         """An operator runs again: these are the numbers that it made."""

@@ -21,6 +21,7 @@ EAGER_ONLY = (
     "the same dtype",
     "expected scalar type",
     "to have non-zero size",
+    "is out of bounds",
     "Boolean inputs not supported",
     "Gradients belong to the outer tensor",  # under no_grad nothing requires grad while it is traced
     "Cannot set version_counter for inference tensor",  # torch's own aliasing of views under inference mode

@@ -172,7 +172,7 @@ class _Trace:
         self.inputs = TracedInputs(arguments, self.recorder, dynamic, inference)
         self.symbols = self.inputs.symbols
         if values is not None and self.symbols is not None:
-            self.symbols.answer(values.of_symbol)
+            self.symbols.answer(values.of_symbol, values.cautious)
         self.paths_of_views = arguments.paths_of_views
 
     def run(self, arguments: Arguments) -> JointTrace:

@@ -78,7 +78,7 @@ class Looks:
         varying: The lines where numbers were seen to differ between calls: they are symbols.
         symbolic: Whether all numbers are symbols. What is true or false never is.
         fixed: Whether no size may be a symbol.
-        cautious: Whether the program may make sizes of numbers, and each is asked whether it is zero, one, or larger.
+        cautious: Whether operators are told values that they do not need to know: whether a size is one, say.
 
     Attributes:
         found: The looks of this trace.
@@ -156,7 +156,7 @@ class Looks:
             symbol = _torch.expression_of(number)
             if symbol in symbols:
                 self._unknown.setdefault(symbol, lambda path=path: _number_at(path, value()))  # type: ignore[misc]
-        if self.cautious or not is_symbolic(result):
+        if not is_symbolic(result):
             for number in [n for n in numbers if isinstance(n, torch.SymInt)]:
                 if self.of_symbol(_torch.expression_of(number)) is not None:
                     _assume_small_or_not(number)

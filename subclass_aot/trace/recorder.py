@@ -23,7 +23,7 @@ from subclass_aot.trace.draws import SEEDED, Draws
 from subclass_aot.trace.known import Readable, known_value
 from subclass_aot.trace.looks import Look, Looks, Recorded, may_be_compared
 from subclass_aot.trace.numbers import Numbers
-from subclass_aot.trace.refusals import RESHAPED_INPUT, VIEW_BEFORE_RESHAPE
+from subclass_aot.trace.refusals import OUT_GROWS, RESHAPED_INPUT, VIEW_BEFORE_RESHAPE
 from subclass_aot.trace.unreadable import refuse_without_memory
 
 Phase = Literal["forward", "backward"]
@@ -475,13 +475,21 @@ class Recorder(Stream):
                 raise MutationError(_STORAGE_REPLACED.format(operator=func, line=user_line(), shape=repr(owner.spec)))
             if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
                 raise MutationError(_WRITTEN_TWICE.format(operator=func, line=user_line(), shape=repr(leaf.spec)))
-            before = leaf.tag.meta["spec"] if leaf.tag.op == "placeholder" else leaf.spec
-            if before is not leaf.spec and before.numel != leaf.spec.numel:  # `out=` had another size
-                path = leaf.tag.meta["meaning"]
-                raise MutationError(RESHAPED_INPUT.format(path=path, before=before, after=leaf.spec))
+            self._refuse_resized(func, leaf)
             self.written.setdefault(owner, set()).add(self.phase)
             if self._materialized:
                 self._note_stale(owner)
+
+    def _refuse_resized(self, func: Any, leaf: MetaTensor) -> None:
+        """Refuses tensors of another size as `out=`, where more than this tensor would change with it."""
+        before = leaf.tag.meta["spec"]
+        if before is leaf.spec or before.numel == leaf.spec.numel:
+            return
+        if leaf.tag.op == "placeholder":
+            path = leaf.tag.meta["meaning"]
+            raise MutationError(RESHAPED_INPUT.format(path=path, before=before, after=leaf.spec))
+        if leaf.base is not None and before.numel < leaf.spec.numel:
+            raise MutationError(OUT_GROWS.format(operator=func, before=list(before.size), after=list(leaf.spec.size)))
 
     def materialized(self, source: Any, copy: Any) -> None:
         if type(source) is MetaTensor:

@@ -6,6 +6,11 @@ RESHAPED_INPUT = """{path} has another size, stride or offset after the call tha
   A graph can write into the data of its inputs, but not change what they look like from outside.
   Instead: return the changed tensor, as in `return x.t()`, or make the change outside the compiled function."""
 
+OUT_GROWS = """A tensor given as `out=` is too small for the result, and shares its storage with other tensors.
+  Operator: {operator}
+  Size:     {before} before, {after} after
+  In eager mode the storage grows below them all. Instead: use what the operator returns, without `out=`."""
+
 REPLACED_LEAF = """{path}: the function put another tensor into this attribute.
   An assignment happens while tracing, not in the graph, so later calls would not repeat it.
   Instead: write into the inner tensor, as in {path}.copy_(...), or return a new wrapper."""

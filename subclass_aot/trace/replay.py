@@ -15,13 +15,9 @@ from subclass_aot import _torch
 from subclass_aot.errors import MutationError
 from subclass_aot.meta import SizesMustBeKnown, effects_of, is_symbolic, pick
 from subclass_aot.trace.auto_functionalize import auto_functionalized, has_no_functional_variant
+from subclass_aot.trace.refusals import OUT_GROWS
 
 _aten = torch.ops.aten
-
-_GROWS = """A tensor given as `out=` is too small for the result, and shares its storage with other tensors.
-  Operator: {operator}
-  Size:     {before} before, {after} after
-  In eager mode the storage grows below them all. Instead: use what the operator returns, without `out=`."""
 
 
 def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -78,7 +74,7 @@ def _resize(func: Any, target: Any, value: Any) -> None:
             raise SizesMustBeKnown from error
         if "resize a view" not in str(error):
             raise
-        raise MutationError(_GROWS.format(operator=func, before=list(target.shape), after=list(size))) from error
+        raise MutationError(OUT_GROWS.format(operator=func, before=list(target.shape), after=list(size))) from error
 
 
 def _may_lose_strides(func: Any, target: Any) -> bool:
