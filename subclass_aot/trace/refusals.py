@@ -15,6 +15,10 @@ REPLACED_LEAF = """{path}: the function put another tensor into this attribute.
   An assignment happens while tracing, not in the graph, so later calls would not repeat it.
   Instead: write into the inner tensor, as in {path}.copy_(...), or return a new wrapper."""
 
+INNER_GRADIENT = """{path} is an inner tensor, and the function writes into it what requires grad.
+  In eager mode gradients would flow through the inner tensor, which the wrapper around it knows nothing of.
+  Instead: write into the wrapper, or under `torch.no_grad()`."""
+
 SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to {value}.
   That happens while tracing, not in the graph, so later calls would not repeat it.
   Instead: call {path}.requires_grad_({value}) before the compiled function."""

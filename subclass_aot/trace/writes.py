@@ -150,6 +150,8 @@ def _refuse_other_leaves(inputs: TracedInputs, turned: set[int]) -> None:
         leaf = inputs.leaves[slot]
         if not isinstance(leaf, MetaTensor):
             continue
+        if leaf.grad_fn is not None and not inputs.is_dense(slot):
+            raise MutationError(refusals.INNER_GRADIENT.format(path=inputs.meaning(slot)))
         if inputs.plan.index_map.slots[slot].outer in turned and root(after[slot]) is leaf:
             continue
         if after[slot] is not leaf and not inputs.is_dense(slot):

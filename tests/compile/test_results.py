@@ -248,3 +248,19 @@ def test_leaves_of_an_input_seen_as_another_dtype(which: Any, view: str, dynamic
     with torch.no_grad():
         expected.add_(1), got.add_(1)
     assert not difference(x, y)
+
+
+def test_an_inner_tensor_that_gets_a_history_is_refused() -> None:
+    def program(x: Any, weight: Any) -> Any:
+        x.a.add_(weight * 2)
+        return x
+
+    def without_history(x: Any, weight: Any) -> Any:
+        x.a.add_(weight.detach() * 2)
+        return x
+
+    weight = torch.ones(2, 3, requires_grad=True)
+    with pytest.raises(MutationError, match=r"args\[0\].a is an inner tensor, and .* what requires grad"):
+        aot_compile(program)(wrapper(), weight)
+    x, y = wrapper(), wrapper()
+    assert not difference(without_history(x, weight), aot_compile(without_history)(y, weight))
