@@ -99,8 +99,8 @@ def _refused(program: Program, got: Run) -> bool:
 
 
 def _fails_in_every_backward(program: Program, expected: Run, got: Run, seed: int) -> bool:
-    """A backward that fails whenever it is run fails at the call: there it is traced."""
-    if got.failed != "call" or expected.failed == "call":
+    """A backward that fails whenever it is run fails where it is traced, or for results that are not used, too."""
+    if got.failed not in ("call", "backward") or expected.failed == got.failed:
         return False
     through_all = dataclasses.replace(program.later, used=(True,), after="")
     return _run(program, program.function, seed, through_all).failed == "backward"
