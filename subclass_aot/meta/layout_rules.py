@@ -20,6 +20,12 @@ Tensor = torch.Tensor
 _aten = torch.ops.aten
 
 
+@register_meta(_aten.angle.default)
+def _(self: Tensor) -> Tensor:
+    # Of complex numbers it is the real part of something, copied.
+    return self.new_empty(self.shape, dtype=self.dtype.to_real()) if self.is_complex() else self.sin()
+
+
 @register_meta(_aten.pow.Scalar)
 def _(self: Any, exponent: Tensor) -> Tensor:
     return exponent.new_empty(exponent.shape, dtype=torch.result_type(self, exponent))

@@ -179,6 +179,12 @@ def test_power_of_a_number() -> None:
             check(aten.pow.Scalar, base, exponent)
 
 
+def test_angle() -> None:
+    for dtype in (torch.complex64, torch.float64, torch.int32, torch.bool):
+        for x in (columns_first(3, 4), torch.rand(3, 4), torch.rand(1, 4).expand(3, 4)):
+            check(aten.angle.default, x.to(dtype))
+
+
 def test_other_devices_are_asked_about_as_torch_does() -> None:
     """On CUDA the second result of `svd` is row-major. No hardware is needed to know."""
     spec = Spec.make((2, 3), (3, 1), device=torch.device("cuda"))
