@@ -23,8 +23,6 @@ from tests.models.architectures import ARCHITECTURES, make
 
 TRAINING = Target.within(1.25, "step of a model of transformers, against eager")
 INFERENCE = Target.within(1.25, "inference of a model of transformers, against eager")
-REFUSED = {"LongformerForMaskedLM", "Wav2Vec2ForSequenceClassification"}
-"""They look at values."""
 
 OURS, EAGER, DYNAMO = "subclass_aot", "eager", 'torch.compile(backend="aot_eager")'
 
@@ -33,8 +31,7 @@ def run(budget: Budget, names: Iterable[str] | None = None, with_dynamo: bool = 
     """Measures every architecture; each side has a model of its own."""
     transformers.logging.set_verbosity_error()
     for name in ARCHITECTURES if names is None else names:
-        if name not in REFUSED:
-            yield from measure(name, budget, with_dynamo)
+        yield from measure(name, budget, with_dynamo)
 
 
 def measure(name: str, budget: Budget, with_dynamo: bool = True) -> Iterator[Result]:
