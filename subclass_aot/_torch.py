@@ -668,21 +668,27 @@ def _solver_class() -> Any:
         Torch's own keeps such a size a symbol, since it answers some questions as if there were two or more: then the
         code that inductor makes for `x * y` would read a `y` of one element as if it had as many as `x`.
 
+        Where an operator is content with a guess (`guard_or_false`), and the guess is wrong of values that are known,
+        these decide.
+
         Attributes:
-            is_cautious: Where an operator is content with a guess (`guard_or_false`), known values decide all the same.
+            is_cautious: They decide in any case.
         """
 
         is_cautious = False
 
         def evaluate_sym_node(self, sym_node: Any, size_oblivious: bool = False, fallback_value: Any = None) -> Any:
-            asked = self.simplify(sym_node.expr) if self.is_cautious and fallback_value is not None else sympy.true
+            asked = sympy.true if fallback_value is None else self.simplify(sym_node.expr)
             values = self.real_tensor_prop_unbacked_vals
             unbacked = [s for s in asked.free_symbols if symbol_is_type(s, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))]
             if unbacked and all(s in values for s in unbacked):
-                fallback_value = None
-                if not any(side.is_Symbol for side in asked.args):
-                    for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would remember nothing that inductor hears
-                        self.evaluate_expr(sympy.Eq(symbol, values[symbol]))
+                hints = self.backed_var_to_val if hasattr(self, "backed_var_to_val") else self.var_to_val
+                actual = asked.xreplace({s: values[s] for s in unbacked}).xreplace(hints)
+                if self.is_cautious or actual != fallback_value:
+                    fallback_value = None
+                    if not any(side.is_Symbol for side in asked.args):
+                        for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would remember nothing that inductor hears
+                            self.evaluate_expr(sympy.Eq(symbol, values[symbol]))
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
 
         def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:

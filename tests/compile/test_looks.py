@@ -166,6 +166,11 @@ def broadcasts_by_a_formula(x: Any) -> Any:
     return x * rest
 
 
+def broadcasts_where_it_is_equal(x: Any) -> Any:
+    rest = x[(x > 1).sum().item() % 2 :]
+    return x if torch.equal(x, rest) else x + rest
+
+
 def broadcasts_by_a_number(n: Any) -> Any:
     return torch.ones(2, 3) * torch.full((n.item(),), 2.0)
 
@@ -202,6 +207,7 @@ CALLS: dict[Callable[..., Any], list[Call]] = {
     writes_after_a_selection_for_nothing: [(torch.tensor(x),) for x in ([1.0, 2, 3], [1.0, -2, -3], [-2.0, -2, -3])],
     unbinds_a_slice: [(torch.arange(n).view(3, 2),) for n in (6.0, 6.0)],
     broadcasts_by_a_formula: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
+    broadcasts_where_it_is_equal: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
     broadcasts_by_a_number: [(torch.tensor(n),) for n in (3, 1, 3, 1)],
     makes_text: [(ones(n),) for n in (1, 2, 3)],
 }
