@@ -199,7 +199,7 @@ class _Run:
 
     def _go_on(self, recorded: Recorded) -> None:
         for node in recorded.graph.nodes:
-            if node in self._done:
+            if node in self._done or node.meta.get("partitioner_tag") == "is_backward":
                 continue
             self._done.add(node)
             if node.op == "get_attr":
