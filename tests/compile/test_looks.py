@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
-import weakref
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
