@@ -22,6 +22,8 @@ EAGER_ONLY = (
     "expected scalar type",
     "to have non-zero size",
     "is out of bounds",
+    "is not intended to support complex",
+    "can't be cast to the desired output type",
     "Boolean inputs not supported",
     "Gradients belong to the outer tensor",  # under no_grad nothing requires grad while it is traced
     "Cannot set version_counter for inference tensor",  # torch's own aliasing of views under inference mode
@@ -33,7 +35,7 @@ REFUSED = (
     (re.compile(r"custom\.\w+_\("), ("shares memory with another of its arguments",)),
     (RESHAPES, ("changes the size or strides", "the view cannot be made again")),  # of inputs that change their look
     (re.compile(r"\.(a|b|value|extra|codes|scale|parts\[0\])$"), ("writes into it what requires grad",)),
-    (re.compile(r"dropout"), ("not implemented for 'Complex",)),  # of dense tensors eager refuses that, too
+    (re.compile(r"dropout"), ("not implemented for 'Complex", "can't be cast")),  # of dense tensors eager refuses that, too
     (re.compile(r"out="), ("has another size, stride or offset after the call", "is too small for the result")),
 )
 

@@ -123,8 +123,11 @@ def trace_arguments(
                     call = arguments.with_views(views)
                     return _Trace(fn, call, decompositions, inference, dynamic, values).run(call)
             except SizesMustBeKnown as found:
-                assert dynamic, "a trace without symbolic sizes has known ones"
-                dynamic = dynamic.without(found.paths)
+                if dynamic:
+                    dynamic = dynamic.without(found.paths)
+                else:  # those that depend on data: the call tells them
+                    assert values is not None and not values.fixed, "a trace without symbolic sizes has known ones"
+                    dynamic, values.fixed = None, True
             except SymbolsAreNeeded:
                 dynamic = DynamicSizes()
             except LooksAreNeeded:

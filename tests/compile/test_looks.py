@@ -178,6 +178,17 @@ def broadcasts_where_it_is_equal(x: Any) -> Any:
     return x if torch.equal(x, rest) else x + rest
 
 
+def turns_a_slice(x: Any) -> Any:
+    rest = x[(x > 1).sum().item() % 2 :]
+    rest.t_()
+    return rest
+
+
+def turns_a_selection(x: Any) -> Any:
+    rest = torch.nonzero(x)
+    return rest.t_().t_(), rest.sum(), rest
+
+
 def broadcasts_by_a_number(n: Any) -> Any:
     return torch.ones(2, 3) * torch.full((n.item(),), 2.0)
 
@@ -216,6 +227,8 @@ CALLS: dict[Callable[..., Any], list[Call]] = {
     unbinds_a_slice: [(torch.arange(n).view(3, 2),) for n in (6.0, 6.0)],
     broadcasts_by_a_formula: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
     broadcasts_where_it_is_equal: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
+    turns_a_slice: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
+    turns_a_selection: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
     broadcasts_by_a_number: [(torch.tensor(n),) for n in (3, 1, 3, 1)],
     makes_text: [(ones(n),) for n in (1, 2, 3)],
 }
