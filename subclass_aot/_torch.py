@@ -790,6 +790,9 @@ def as_python(expression: Any, names: Mapping[Any, str]) -> str:
         def _print_Symbol(self, expr: Any) -> str:
             return names[expr]
 
+        def _print_IsNonOverlappingAndDenseIndicator(self, expr: Any) -> str:
+            return f"torch.utils._sympy.functions.{expr.func.__name__}({', '.join(map(self._print, expr.args))})"
+
     text: str = Printer().doprint(expression)
     return text
 

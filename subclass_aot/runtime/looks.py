@@ -48,23 +48,27 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Sequ
         signature: The signature.
         computed: The nodes of what forward computes.
     """
+    last: dict[fx.Node, fx.Node] = {}
     for position, look in enumerate(signature.looks):
-        _after(graph, [computed[look.leaf]], _check_of_look(look.value, position))
+        _after(graph, [computed[look.leaf]], _check_of_look(look.value, position), last)
     for demand in signature.demands:
         numbers = [computed[signature.numbers[symbol]] for symbol in demand.numbers]
         for node in numbers:
             if node.target is _aten.sym_size.int and node.args[0].op != "placeholder":
                 node.args[0].append(node)  # read as soon as it is known, so that nothing runs before the check
-        _after(graph, numbers, _check_of_demand(demand))
+        _after(graph, numbers, _check_of_demand(demand), last)
     graph.recompile()
 
 
-def _after(graph: fx.GraphModule, nodes: Sequence[fx.Node], check: Callable[..., None]) -> None:
-    """Adds a check behind the last of the nodes that it reads."""
+def _after(
+    graph: fx.GraphModule, nodes: Sequence[fx.Node], check: Callable[..., None], checks: dict[fx.Node, fx.Node]
+) -> None:
+    """Adds a check behind the last of the nodes that it reads, and behind the `checks` that stand there by now."""
     last = max(nodes)
     placeholders = graph.graph.find_nodes(op="placeholder")
-    with graph.graph.inserting_after(placeholders[-1] if last.op == "placeholder" else last):
-        node = graph.graph.call_function(check, tuple(nodes))
+    behind = checks.get(last, placeholders[-1] if last.op == "placeholder" else last)
+    with graph.graph.inserting_after(behind):
+        node = checks[last] = graph.graph.call_function(check, tuple(nodes))
     node.meta = {"is_check": True, "stack_trace": last.meta.get("stack_trace", ""), "val": None}
 
 

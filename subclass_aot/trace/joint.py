@@ -15,7 +15,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.errors import MutationError, SubclassAotError, TraceError
-from subclass_aot.meta import MetaTensor, Replaced, SizesMustBeKnown, is_symbolic, lasting_key_of, unknown_sizes
+from subclass_aot.meta import Demand, MetaTensor, Replaced, SizesMustBeKnown, is_symbolic, lasting_key_of, unknown_sizes
 from subclass_aot.trace import refusals
 from subclass_aot.trace.arguments import Arguments
 from subclass_aot.trace.cleanup import drop_dead, drop_identities
@@ -319,12 +319,15 @@ class _Trace:
         for alias in [x for v in values for x in v.leaves if isinstance(x, AliasOfLeaf)]:
             needed += [*alias.spec.size, *alias.spec.stride, alias.offset]
         needed += [n for o in self.outputs if isinstance(o, ViewOfInput | ViewOfBase) for n in o.numbers]
-        self.demands = [] if self.symbols is None else self.symbols.demands()
         for number in filter(is_symbolic, needed):
             if lasting_key_of(number) not in self.numbers:
                 self.numbers[lasting_key_of(number)] = len(self.computed)
                 self.computed.append(number)
-        for symbol, number in [item for demand in self.demands for item in demand.numbers.items()]:
+        demands = [] if self.symbols is None else self.symbols.demands()
+        checked = {symbol: number for demand in demands for symbol, number in demand.numbers.items()}
+        if self.values is not None:  # of any of them, something may be assumed yet: see `demands`
+            checked |= {lasting_key_of(number): number for number in self.recorder.numbers.unknown()}
+        for symbol, number in checked.items():
             if symbol not in self.numbers:
                 self.numbers[symbol] = len(self.computed)
                 self.computed.append(number)
@@ -412,6 +415,11 @@ class _Trace:
             *(f"new value of {name(s)} after backward" for s in self.backward_writes),
         )
 
+    def demands(self) -> tuple[Demand, ...]:
+        """What must hold of numbers that depend on data; backward and the removal of writes may have added to it."""
+        found = [] if self.symbols is None else self.symbols.demands()
+        return tuple([demand for demand in found if demand.numbers.keys() <= self.numbers.keys()])
+
     def signature(self, num_forward: int) -> JointSignature:
         """The signature of a graph of which so many outputs belong to forward."""
         found = self.writes
@@ -435,7 +443,7 @@ class _Trace:
             looks=tuple(self.looks),
             read=self.read_values,
             symbols=self.symbols,
-            demands=tuple(self.demands),
+            demands=self.demands(),
             tangents=() if self.tangents is None else self.tangents.described,
             gradients=self.gradients.values,
             reach=self.gradients.reach,

@@ -158,8 +158,9 @@ class Looks:
                 self._unknown.setdefault(symbol, lambda path=path: _number_at(path, value()))  # type: ignore[misc]
         if not is_symbolic(result):
             for number in [n for n in numbers if isinstance(n, torch.SymInt)]:
-                if self.of_symbol(_torch.expression_of(number)) is not None:
-                    _assume_small_or_not(number)
+                size = self.of_symbol(_torch.expression_of(number))
+                if size is not None:
+                    _assume_small_or_not(number, size)
 
     def of_symbol(self, symbol: Any) -> Any:
         """The value of a symbol that depends on data in the call that is traced, or None."""
@@ -252,11 +253,9 @@ def _undisturbed() -> Iterator[None]:
         yield
 
 
-def _assume_small_or_not(number: torch.SymInt) -> None:
-    """Decides what broadcasting makes much of, as for sizes of inputs: whether a number is zero, or one, or larger."""
-    if number >= 2 or number == 1 or number == 0:
-        return
-    bool(number < 0)
+def _assume_small_or_not(size: torch.SymInt, value: int) -> None:
+    """Decides what broadcasting makes much of, as for sizes of inputs: whether a size is zero, or one, or larger."""
+    bool(size >= 2 if value >= 2 else size == value)
 
 
 def _numbers_in(result: Any) -> Iterator[tuple[tuple[int, int] | None, Any]]:

@@ -74,6 +74,10 @@ class Numbers:
                 position, dim = places[symbol]
                 self._sources.setdefault(symbol, (leaves[position].tag, _SIZE, dim))
 
+    def unknown(self) -> list[Any]:
+        """The numbers that depend on data, and that a node gives, or can be read from one."""
+        return [n for symbol, n in self._unknown.items() if symbol in self._nodes or symbol in self._sources]
+
     def offer(self, spec: Spec, node: fx.Node) -> None:
         """The symbols among the sizes and strides of a tensor can be read from it."""
         for reader, numbers in (_SIZE, spec.size), (_STRIDE, spec.stride):

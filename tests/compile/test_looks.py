@@ -16,6 +16,7 @@ from torch import nn
 
 from subclass_aot import Int8Weight, TwoTensor, aot_compile, trace_joint
 from subclass_aot.errors import DataDependentError, SubclassAotError
+from subclass_aot.testing import custom
 from subclass_aot.testing import difference as difference_of_tensors
 
 Call = tuple[Any, ...]
@@ -189,6 +190,16 @@ def turns_a_selection(x: Any) -> Any:
     return rest.t_().t_(), rest.sum(), rest
 
 
+def writes_a_slice_by_a_custom_operator(x: Any) -> Any:
+    custom.scale_(x[(x > 1).sum().item() % 2 :], 2.0)
+    return x
+
+
+def attends_to_a_selection(x: Any) -> Any:
+    rest = x[x > 1][None]
+    return nn.functional.scaled_dot_product_attention(rest, rest, rest)
+
+
 def broadcasts_by_a_number(n: Any) -> Any:
     return torch.ones(2, 3) * torch.full((n.item(),), 2.0)
 
@@ -229,6 +240,10 @@ CALLS: dict[Callable[..., Any], list[Call]] = {
     broadcasts_where_it_is_equal: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
     turns_a_slice: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
     turns_a_selection: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
+    writes_a_slice_by_a_custom_operator: [
+        (torch.tensor([x, [0.0, 0]]).t(),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])
+    ],
+    attends_to_a_selection: [(torch.tensor(x),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
     broadcasts_by_a_number: [(torch.tensor(n),) for n in (3, 1, 3, 1)],
     makes_text: [(ones(n),) for n in (1, 2, 3)],
 }
@@ -247,7 +262,7 @@ def test_as_in_eager_mode(fn: Callable[..., Any], options: dict[str, Any]) -> No
 
 GRADIENTS = [
     branch, scales, writes, selects, returns_a_selection, cut, compares_a_number, looks_again_and_again,
-    broadcasts_a_selection, broadcasts_by_a_formula, broadcasts_where_it_is_equal,
+    broadcasts_a_selection, broadcasts_by_a_formula, broadcasts_where_it_is_equal, attends_to_a_selection,
 ]  # fmt: skip
 
 
