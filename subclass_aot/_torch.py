@@ -659,8 +659,14 @@ def shape_env() -> Any:
 @cache
 def _solver_class() -> Any:
     import sympy
+    from sympy.logic.boolalg import Boolean
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
     from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    def is_solved(asked: Any, symbols: list[Any]) -> bool:
+        """Whether the solver can tell a symbol from an equation: there is one, and it is linear."""
+        linear = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Number, sympy.core.relational.Relational)
+        return len(symbols) == 1 and all(isinstance(part, linear) for part in sympy.preorder_traversal(asked))
 
     class Solver(ShapeEnv):
         """Learns that a size by data is zero or one, where a program says so.
@@ -678,17 +684,18 @@ def _solver_class() -> Any:
         is_cautious = False
 
         def evaluate_sym_node(self, sym_node: Any, size_oblivious: bool = False, fallback_value: Any = None) -> Any:
-            asked = sympy.true if fallback_value is None else self.simplify(sym_node.expr)
             values = self.real_tensor_prop_unbacked_vals
+            asked = self.simplify(sym_node.expr) if values else sympy.true
             unbacked = [s for s in asked.free_symbols if symbol_is_type(s, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))]
             if unbacked and all(s in values for s in unbacked):
                 hints = self.backed_var_to_val if hasattr(self, "backed_var_to_val") else self.var_to_val
                 actual = asked.xreplace({s: values[s] for s in unbacked}).xreplace(hints)
+                is_size = fallback_value is not None or not isinstance(asked, Boolean)
                 if self.is_cautious or actual != fallback_value:
                     fallback_value = None
-                    if not any(side.is_Symbol for side in asked.args):
-                        for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would remember nothing that inductor hears
-                            self.evaluate_expr(sympy.Eq(symbol, values[symbol]))
+                if fallback_value is None and is_size and not is_solved(asked, unbacked):
+                    for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would remember nothing that inductor hears
+                        self.evaluate_expr(sympy.Eq(symbol, values[symbol]))
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
 
         def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:

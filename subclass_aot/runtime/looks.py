@@ -53,22 +53,25 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Sequ
         _after(graph, [computed[look.leaf]], _check_of_look(look.value, position), last)
     for demand in signature.demands:
         numbers = [computed[signature.numbers[symbol]] for symbol in demand.numbers]
-        for node in numbers:
-            if node.target is _aten.sym_size.int and node.args[0].op != "placeholder":
-                node.args[0].append(node)  # read as soon as it is known, so that nothing runs before the check
-        _after(graph, numbers, _check_of_demand(demand), last)
+        read = [number for number in numbers if isinstance(number, fx.Node)]  # others turned out to be known
+        for node in read:
+            source: Any = node.args[0]
+            if node.target is _aten.sym_size.int and source.op != "placeholder":
+                source.append(node)  # read as soon as it is known, so that nothing runs before the check
+        if read:
+            _after(graph, numbers, _check_of_demand(demand), last)
     graph.recompile()
 
 
 def _after(
-    graph: fx.GraphModule, nodes: Sequence[fx.Node], check: Callable[..., None], checks: dict[fx.Node, fx.Node]
+    graph: fx.GraphModule, args: Sequence[Any], check: Callable[..., None], checks: dict[fx.Node, fx.Node]
 ) -> None:
     """Adds a check behind the last of the nodes that it reads, and behind the `checks` that stand there by now."""
-    last = max(nodes)
+    last = max(arg for arg in args if isinstance(arg, fx.Node))
     placeholders = graph.graph.find_nodes(op="placeholder")
     behind = checks.get(last, placeholders[-1] if last.op == "placeholder" else last)
     with graph.graph.inserting_after(behind):
-        node = checks[last] = graph.graph.call_function(check, tuple(nodes))
+        node = checks[last] = graph.graph.call_function(check, tuple(args))
     node.meta = {"is_check": True, "stack_trace": last.meta.get("stack_trace", ""), "val": None}
 
 

@@ -165,8 +165,8 @@ def writes_after_a_selection_for_nothing(x: Any) -> Any:
 
 
 def unbinds_a_slice(x: Any) -> Any:
-    first = x[(x > 1).sum().item() % 2 :].unbind()[0]
-    return first * 2, first.shape
+    rows = x[(x > 1).sum().item() % 2 :].unbind()
+    return rows[-1] * 2, len(rows), rows[0].shape
 
 
 def broadcasts_by_a_formula(x: Any) -> Any:
@@ -235,7 +235,7 @@ CALLS: dict[Callable[..., Any], list[Call]] = {
     broadcasts_a_selection: [(torch.tensor(x),) for x in ([1.0, 2, 3], [1.0, -2, -3], [2.0, 2, 3], [3.0, -1, -1])],
     writes_after_a_selection: [(torch.tensor(x),) for x in ([1.0, 2, 3], [1.0, -2, -3], [2.0, 2, 3], [3.0, -1, -1])],
     writes_after_a_selection_for_nothing: [(torch.tensor(x),) for x in ([1.0, 2, 3], [1.0, -2, -3], [-2.0, -2, -3])],
-    unbinds_a_slice: [(torch.arange(n).view(3, 2),) for n in (6.0, 6.0)],
+    unbinds_a_slice: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
     broadcasts_by_a_formula: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
     broadcasts_where_it_is_equal: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
     turns_a_slice: [(torch.tensor([x, [0.0, 0]]),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
