@@ -64,7 +64,8 @@ def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: 
     assert not compiled.recompiles or looks, compiled.recompiles
     if program.symbolic:
         _check(program.resized(_LARGER), seeds[0], compiled)
-        assert "with symbols it fails" not in compiled.explain()
+        # Sizes that depend on data are another matter: whether `view` has a rule in a class may depend on them.
+        assert looks or "with symbols it fails" not in compiled.explain()
     return compiled
 
 
