@@ -688,8 +688,7 @@ def _solver_class() -> Any:
             asked = self.simplify(sym_node.expr) if values else sympy.true
             unbacked = [s for s in asked.free_symbols if symbol_is_type(s, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))]
             if unbacked and all(s in values for s in unbacked):
-                hints = self.backed_var_to_val if hasattr(self, "backed_var_to_val") else self.var_to_val
-                actual = asked.xreplace({s: values[s] for s in unbacked}).xreplace(hints)
+                actual = asked.xreplace({s: values[s] for s in unbacked}).xreplace(self.backed_var_to_val)
                 is_size = fallback_value is not None or not isinstance(asked, Boolean)
                 if self.is_cautious or actual != fallback_value:
                     fallback_value = None
