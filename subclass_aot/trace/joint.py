@@ -244,7 +244,6 @@ class _Trace:
             stack.enter_context(parallel_modules_are_refused())
             stack.enter_context(self.with_symbols())
             if self.symbols is not None:
-                stack.enter_context(_torch.quiet_about_unknowns())
                 stack.enter_context(numbers_are_written_out())
             stack.enter_context(reads_are_refused())
             stack.enter_context(undisturbed())
@@ -253,8 +252,12 @@ class _Trace:
     @contextmanager
     def with_symbols(self) -> Iterator[None]:
         """Within the block, operators may make numbers that depend on data, if this trace has symbols."""
-        with unknown_sizes(self.symbols), _torch.python_dispatcher() if self.symbols is not None else nullcontext():
-            yield
+        if self.symbols is None:
+            with unknown_sizes(None):
+                yield
+        else:
+            with unknown_sizes(self.symbols), _torch.python_dispatcher(), _torch.quiet_about_unknowns():
+                yield
 
     def again(self, kinds: Mapping[int, torch.Tensor | None]) -> JointTrace:
         """See `JointTrace.with_tangents`."""

@@ -50,8 +50,10 @@ def _run(*args: Any) -> Any:
 
 def _shapes(*args: Any) -> Any:
     output, hy, cy, workspace = call_on_meta(LAYER, args, {})
-    zeros = [torch.zeros(x.shape, dtype=x.dtype) if isinstance(x, torch.Tensor) else x for x in args]
-    return output, hy, cy, workspace.new_empty(_run(*zeros)[3].shape)
+    with _torch.disable_current_modes():  # inductor's tensors are fake, and so would zeros be that are made among them
+        zeros = [torch.zeros(x.shape, dtype=x.dtype) if isinstance(x, torch.Tensor) else x for x in args]
+        size = _run(*zeros)[3].shape
+    return output, hy, cy, workspace.new_empty(size)
 
 
 _library = torch.library.Library("subclass_aot", "FRAGMENT")
