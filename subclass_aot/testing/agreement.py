@@ -125,8 +125,8 @@ def _excused(found: Difference, program: Program, expected: Run, got: Run) -> bo
         return found.kind == "gradient" or found.position in given_up
     if found.kind in ("result", "argument"):  # of views of a written input, autograd says one thing or another
         return inference and (INVALIDATED in found.text or " is_leaf " in found.text)
-    if found.kind == "version" and any(".resolve_conj()" in text for text, _ in program.statements):
-        return True  # eager counts a write into what a class computed as one into what torch takes it for a view of
+    if found.kind in ("version", "aliasing") and any(".resolve_conj()" in text for text, _ in program.statements):
+        return True  # in eager mode a wrapper of lazy views has them for itself, and writes into it are counted there
     if found.kind in ("version", "identity"):  # a foreign class is given composite operators whole, and wraps anew
         return inference
     if found.kind == "error" and got.failed == "backward":  # eager does not look at results that are not used

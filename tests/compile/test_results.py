@@ -250,6 +250,19 @@ def test_leaves_of_an_input_seen_as_another_dtype(which: Any, view: str, dynamic
     assert not difference(x, y)
 
 
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("kind", ["dense", "wrapper"])
+def test_what_is_written_as_another_dtype(kind: str, mode: Any) -> None:
+    def program(x: Any) -> Any:
+        return (x if kind == "dense" else x.a).view(torch.int32)[1:].zero_()
+
+    with mode():
+        x, y = MAKERS[kind](), MAKERS[kind]()
+        expected, got = program(x), aot_compile(program)(y)
+        assert sharing([expected, x]) == sharing([got, y])
+        assert not difference(expected, got) and not difference(x, y)
+
+
 def test_an_inner_tensor_that_gets_a_history_is_refused() -> None:
     def program(x: Any, weight: Any) -> Any:
         x.a.add_(weight * 2)
