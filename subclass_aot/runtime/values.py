@@ -137,9 +137,10 @@ def _in_words(demand: Demand, numbers: list[Any]) -> tuple[str, str]:
 
 
 def _way(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:
-    """What a specialization saw until it found another value, that value, and the one that was traced."""
-    seen = [(look.line, repr(look.value)) for look in signature.looks[: (other.position or 0) + 1]]
-    return seen, other.position, _described(signature, other)
+    """All that a specialization expects of values, and what it found instead."""
+    looks = [(look.line, repr(look.value)) for look in signature.looks]
+    demands = [demand.text({symbol: str(symbol) for symbol in demand.numbers}) for demand in signature.demands]
+    return looks, demands, other.position, _described(signature, other)
 
 
 def _is_number(value: Any) -> bool:

@@ -200,6 +200,10 @@ def attends_to_a_selection(x: Any) -> Any:
     return nn.functional.scaled_dot_product_attention(rest, rest, rest)
 
 
+def looks_at_a_pair(pair: Any, x: Any) -> Any:
+    return x * int((pair > 1).sum()), x.sin() if (pair > 1).any() else x
+
+
 def broadcasts_by_a_number(n: Any) -> Any:
     return torch.ones(2, 3) * torch.full((n.item(),), 2.0)
 
@@ -244,6 +248,9 @@ CALLS: dict[Callable[..., Any], list[Call]] = {
         (torch.tensor([x, [0.0, 0]]).t(),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])
     ],
     attends_to_a_selection: [(torch.tensor(x),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
+    looks_at_a_pair: [
+        (TwoTensor(torch.tensor(a), torch.tensor(b)), ones()) for a, b in ((2.0, 2.0), (2.0, 0.0), (0.0, 2.0), (0.0, 0.0))
+    ],
     broadcasts_by_a_number: [(torch.tensor(n),) for n in (3, 1, 3, 1)],
     makes_text: [(ones(n),) for n in (1, 2, 3)],
 }
