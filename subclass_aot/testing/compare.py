@@ -91,13 +91,19 @@ def difference(expected: Any, got: Any, strides: bool = True, rtol: float = 1e-5
 
 
 def cut_off(tensor: torch.Tensor) -> bool:
-    """True for a view of a view that was made under `no_grad`: it says that it requires grad, and leads nowhere."""
-    if tensor._base is None or not tensor.requires_grad:
+    """True for what says that it requires grad, and leads to no leaf: it was made of a view made under `no_grad`."""
+    if not tensor.requires_grad or tensor.is_leaf and tensor._base is None:
         return False
-    node = tensor.grad_fn
-    while node is not None and len(node.next_functions) == 1:
-        node = node.next_functions[0][0]
-    return node is None
+    nodes, seen = [tensor.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        if hasattr(node, "variable"):
+            return False
+        seen.add(node)
+        nodes += [following for following, _ in node.next_functions]
+    return True
 
 
 def _meaningful_strides(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -127,7 +127,7 @@ def observe(
 
 def _backward(run: Run, later: Later, generator: torch.Generator) -> None:
     ends = [x for x in run.results if isinstance(x, torch.Tensor) and x.requires_grad and not cut_off(x)]
-    ends += [x for x in run.arguments if x.requires_grad and not x.is_leaf]
+    ends += [x for x in run.arguments if x.requires_grad and not x.is_leaf and not cut_off(x)]
     used = [x for i, x in enumerate(ends) if later.used[i % len(later.used)]]
     run.partial = len(used) < len(ends)
     for again in (True, False) if later.twice and used else (False,) if used else ():

@@ -59,6 +59,7 @@ def test_cut_off() -> None:
     with torch.no_grad():
         view = x[0]
     assert cut_off(view[0]) and not cut_off(x[0]) and not cut_off(x) and not cut_off(x.detach())
+    assert cut_off(view * 2 + 1) and not cut_off(view * x) and not cut_off(x * 2)
 
 
 def test_a_scaled_tensor_keeps_what_is_copied_into_it() -> None:
