@@ -46,6 +46,7 @@ class Run:
         structure: The structure of that.
         counted: For each tensor of the arguments, inner ones too, whether its version counter moved.
         partial: Whether some results had no part in backward.
+        cut: Which results and arguments lead to no leaf.
         failed: Where it failed: "call", "after", "backward", or "" for nowhere.
         error: What it raised there.
     """
@@ -56,6 +57,7 @@ class Run:
     structure: Any = None
     counted: list[bool] = field(default_factory=list)
     partial: bool = False
+    cut: list[bool] = field(default_factory=list)
     failed: str = ""
     error: Exception | None = None
 
@@ -118,16 +120,24 @@ def observe(
                 run.results = [e if e is INVALIDATED else x for e, x in zip(like.results, run.results, strict=True)]
             run.failed = "backward"
             if later.backward:
-                _backward(run, later, torch.Generator().manual_seed(seed + 1))
+                _backward(run, later, torch.Generator().manual_seed(seed + 1), like)
         run.failed = ""
     except Exception as error:
         run.error = error
     return run
 
 
-def _backward(run: Run, later: Later, generator: torch.Generator) -> None:
-    ends = [x for x in run.results if isinstance(x, torch.Tensor) and x.requires_grad and not cut_off(x)]
-    ends += [x for x in run.arguments if x.requires_grad and not x.is_leaf and not cut_off(x)]
+def _backward(run: Run, later: Later, generator: torch.Generator, like: Run | None) -> None:
+    candidates = [*run.results, *run.arguments]
+    run.cut = cut = [isinstance(x, torch.Tensor) and cut_off(x) for x in candidates]
+    if like is not None and len(like.cut) == len(cut):  # a compiled result may lead to leaves that get zeros
+        cut = [a or b for a, b in zip(cut, like.cut, strict=True)]
+    ends = [
+        x
+        for i, (x, leads_nowhere) in enumerate(zip(candidates, cut, strict=True))
+        if isinstance(x, torch.Tensor) and x.requires_grad and not leads_nowhere
+        and (i < len(run.results) or not x.is_leaf)
+    ]  # fmt: skip
     used = [x for i, x in enumerate(ends) if later.used[i % len(later.used)]]
     run.partial = len(used) < len(ends)
     for again in (True, False) if later.twice and used else (False,) if used else ():
