@@ -95,11 +95,11 @@ def _resized(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
 
     They look as new results would. Torch's shape functions say packed, and know no symbolic sizes there.
     """
-    fresh = without_out(func)
-    outs = [kwargs.get(name) for _, name in effects_of(func).writes]
+    fresh = None if effects_of(func).data_dependent else without_out(func)
+    names = [name for _, name in effects_of(func).writes]
+    outs = [kwargs.get(name) for name in names]
     if fresh is None or not all(type(out) is Spec for out in outs):
         return None
-    names = {name for _, name in effects_of(func).writes}
     new = infer(fresh, args, {name: value for name, value in kwargs.items() if name not in names})
     pairs: Any = list(zip(outs, new if type(new) is tuple else (new,), strict=True))
     if all(out.size == like.size for out, like in pairs):

@@ -69,13 +69,14 @@ def without_out(func: Any) -> Any:
     >>> without_out(torch.ops.aten.add.out)
     <OpOverload(op='aten.add', overload='Tensor')>
     """
-    arguments = func._schema.arguments
+    arguments = _torch.schema_of(func).arguments
     wanted = [(a.name, str(a.type)) for a in arguments if not a.is_out]
     if len(wanted) == len(arguments):
         return None
     for name in func.overloadpacket.overloads():
         other = getattr(func.overloadpacket, name)
-        if [(a.name, str(a.type)) for a in other._schema.arguments] == wanted and not effects_of(other).writes:
+        taken = [(a.name, str(a.type)) for a in _torch.schema_of(other).arguments]
+        if taken == wanted and not effects_of(other).writes:
             return other
     return None
 

@@ -125,9 +125,11 @@ def trace_arguments(
             except SizesMustBeKnown as found:
                 if dynamic:
                     dynamic = dynamic.without(found.paths)
-                else:  # those that depend on data: the call tells them
-                    assert values is not None and not values.fixed, "a trace without symbolic sizes has known ones"
-                    dynamic, values.fixed = None, True
+                else:  # those that depend on data: the call tells them, or the operator that makes them is refused
+                    assert dynamic is not None, "a trace without symbolic sizes has known ones"
+                    dynamic = None
+                    if values is not None:
+                        values.fixed = True
             except SymbolsAreNeeded:
                 dynamic = DynamicSizes()
             except LooksAreNeeded:

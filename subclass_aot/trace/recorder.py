@@ -489,7 +489,8 @@ class Recorder(Stream):
             path = leaf.tag.meta["meaning"]
             raise MutationError(RESHAPED_INPUT.format(path=path, before=before, after=leaf.spec))
         if leaf.base is not None and before.numel < leaf.spec.numel:
-            raise MutationError(OUT_GROWS.format(operator=func, before=list(before.size), after=list(leaf.spec.size)))
+            sizes = {"before": list(before.size), "after": list(leaf.spec.size)}
+            raise MutationError(OUT_GROWS.format(operator=func, line=user_line(), **sizes))
 
     def materialized(self, source: Any, copy: Any) -> None:
         if type(source) is MetaTensor:

@@ -7,8 +7,9 @@ RESHAPED_INPUT = """{path} has another size, stride or offset after the call tha
   Instead: return the changed tensor, as in `return x.t()`, or make the change outside the compiled function."""
 
 OUT_GROWS = """A tensor given as `out=` is too small for the result, and shares its storage with other tensors.
-  Operator: {operator}
-  Size:     {before} before, {after} after
+  Operator:   {operator}
+  Your line:  {line}
+  Size:       {before} before, {after} after
   In eager mode the storage grows below them all. Instead: use what the operator returns, without `out=`."""
 
 REPLACED_LEAF = """{path}: the function put another tensor into this attribute.

@@ -49,7 +49,7 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     )
     for target, value in stand_ins.values():
         if target.shape != value.shape:
-            _resize(func, target, value)
+            _resize(func, target, value, clones[0].meta["stack_trace"])
         target.copy_(value)  # takes the values of the one and keeps the strides of the other
     for clone in clones:  # nothing is written in this graph, so what the clone is of will do
         clone.replace_all_uses_with(clone.args[0], propagate_meta=False)
@@ -60,9 +60,10 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return returned.get(id(result), result)
 
 
-def _resize(func: Any, target: Any, value: Any) -> None:
+def _resize(func: Any, target: Any, value: Any, stack_trace: str) -> None:
     """Makes what an operator was given as `out=` look like the result: it writes into the memory that was there."""
     size = value.shape
+    sizes = {"before": list(target.shape), "after": list(size)}
     if any(map(is_symbolic, (*target.shape, *size))):  # torch's functionalization resizes to numbers only
         raise SizesMustBeKnown
     try:
@@ -74,7 +75,8 @@ def _resize(func: Any, target: Any, value: Any) -> None:
             raise SizesMustBeKnown from error
         if "resize a view" not in str(error):
             raise
-        raise MutationError(OUT_GROWS.format(operator=func, before=list(target.shape), after=list(size))) from error
+        line = " ".join(stack_trace.splitlines()[-2:]).strip()
+        raise MutationError(OUT_GROWS.format(operator=func, line=line, **sizes)) from error
 
 
 def _may_lose_strides(func: Any, target: Any) -> bool:

@@ -261,6 +261,12 @@ OPTIONS: list[dict[str, Any]] = [{}, {"dynamic": True}, {"fw_compiler": "inducto
 CASES = [(fn, options) for fn in CALLS for options in OPTIONS if fn is not draws or "fw_compiler" not in options]
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_size_by_data_that_must_be_known_is_refused_by_name(dynamic: bool | None) -> None:
+    with pytest.raises(DataDependentError, match=r"asks for values.*\n  Your line: .*test_looks.py"):
+        aot_compile(turns_a_slice, dynamic=dynamic, values="refuse")(torch.ones(2, 2))
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("fn", "options"), CASES, ids=lambda x: getattr(x, "__name__", str(x)))
 def test_as_in_eager_mode(fn: Callable[..., Any], options: dict[str, Any]) -> None:

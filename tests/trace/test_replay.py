@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from subclass_aot import TwoTensor, aot_compile, trace_joint
 from subclass_aot._torch import foreign_two_tensor
-from subclass_aot.errors import MutationError
+from subclass_aot.errors import DataDependentError, MutationError
 from subclass_aot.testing import difference
 
 aten: Any = torch.ops.aten
@@ -149,6 +149,12 @@ def test_an_input_as_out_of_another_size_is_refused() -> None:
         aot_compile(program)(torch.rand(2, 2), foreign_two_tensor()(torch.rand(2, 3), torch.rand(2, 3)))
 
 
+def test_out_of_a_size_by_data_is_refused_by_its_name() -> None:
+    for dynamic in (None, True):
+        with pytest.raises(DataDependentError, match=r"aten.nonzero.out asks for values"):
+            aot_compile(lambda x: torch.nonzero(x, out=torch.empty(0).long()), dynamic=dynamic)(torch.eye(2))
+
+
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("times", [1, 2])
 def test_out_that_grows_is_refused_where_others_share_its_storage(times: int) -> None:
@@ -161,8 +167,9 @@ def test_out_that_grows_is_refused_where_others_share_its_storage(times: int) ->
         first = value[0]
         return torch.sin(x.repeat(times + 1, 1), out=value) * 2, first * 2
 
+    message = r"`out=` is too small(.*\n)+.*test_replay.py(.*\n)+.*\] before, \[\d, 3\] after"
     for program in (of_a_view, of_a_base):
-        with pytest.raises(MutationError, match=r"`out=` is too small(.*\n)+.*\] before, \[\d, 3\] after"):
+        with pytest.raises(MutationError, match=message):
             aot_compile(program)(torch.rand(3, 3))
 
 
