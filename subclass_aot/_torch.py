@@ -280,11 +280,60 @@ class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
 
     Torch wraps the handler of every mode so that Dynamo does not look into it, at some microseconds per operator and
     an import of Dynamo. Traces run outside Dynamo, so ours is not wrapped. When the switch goes: derive from the base.
+
+    Torch remembers in three flags of the process that a mode is on, and each mode puts back what it found: with two
+    that overlap in time on two threads, they stay on, and `torch.compile` compiles nothing any more. So the flags are
+    left alone while one of ours is on, and put back by the last.
     """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
+
+    def __enter__(self) -> Any:
+        with _flags_of_modes.lock:
+            _flags_of_modes.enter()
+            return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: Any) -> None:
+        with _flags_of_modes.lock:
+            before = _flags_of_modes.read()
+            super().__exit__(*error)  # type: ignore[no-untyped-call]
+            _flags_of_modes.leave(before)
+
+
+class _FlagsOfModes:
+    """What `torch.utils._python_dispatch` says to all threads, while modes of ours are on. Its lock is to be held."""
+
+    _NAMES = (
+        "_is_in_torch_dispatch_mode",
+        "_is_in_non_infra_torch_dispatch_mode",
+        "_is_in_any_mode_without_ignore_compile_internals",
+    )
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._on = 0
+        self._before: dict[str, bool] = {}
+
+    def read(self) -> dict[str, bool]:
+        return {name: getattr(torch.utils._python_dispatch, name) for name in self._NAMES}
+
+    def enter(self) -> None:
+        if not self._on:
+            self._before = self.read()
+        self._on += 1
+
+    def leave(self, flags: dict[str, bool]) -> None:
+        """Puts the flags as they were before the first mode, or leaves them as they are while there are others."""
+        self._on -= 1
+        for name, value in (flags if self._on else self._before).items():
+            setattr(torch.utils._python_dispatch, name, value)
+        if not torch._C._len_torch_dispatch_stack():  # this flag is the thread's
+            torch._C._dynamo.guards.set_is_in_mode_without_ignore_compile_internals(False)
+
+
+_flags_of_modes = _FlagsOfModes()
 
 
 def tensor_check(tensors: list[torch.Tensor], sizes: list[list[int | None]], strides: list[list[int | None]]) -> Any:

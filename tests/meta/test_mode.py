@@ -202,6 +202,40 @@ def test_it_is_for_one_thread() -> None:
     assert not torch.compiler.is_compiling()
 
 
+def test_two_that_overlap_in_time_leave_nothing_behind() -> None:
+    """`torch.compile` goes on to compile, and what one thread compiles fits the calls of another."""
+    second, over = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with sa.meta():
+            second.set()
+            over.wait(10)
+
+    thread = threading.Thread(target=other)
+    with sa.meta():
+        thread.start()
+        assert second.wait(10)
+    seen: list[int] = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        seen.append(len(inputs))
+        return graph.forward
+
+    during = torch.compile(lambda x: x + 2, backend=backend)(torch.zeros(3))
+    assert during.tolist() == [2.0] * 3
+    over.set()
+    thread.join()
+    assert torch.compile(lambda x: x + 1, backend=backend)(torch.zeros(2)).tolist() == [1.0] * 2
+    assert seen[-1:] == [1]
+
+    compiled = aot_compile(lambda x: x * 2)
+    for _ in range(2):
+        call = threading.Thread(target=compiled, args=(TwoTensor(torch.ones(2), torch.ones(2)),))
+        call.start()
+        call.join()
+    assert not compiled.recompiles
+
+
 def test_wrappers() -> None:
     with sa.meta():
         layer = nn.Linear(10**7, 10**6)
