@@ -504,15 +504,22 @@ _literals_are_moved_late = _Switch(torch._C._only_lift_cpu_tensors, torch._C._se
 """Within the block the memory of `torch.tensor(literal, device=...)` is on the CPU until modes have seen the tensor."""
 
 
-class _Shield(DispatchMode):
-    """Stands where torch looks for a mode of fake tensors, and passes everything on."""
+class PassOn(DispatchMode):
+    """A dispatch mode that does nothing."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._mode_key = torch._C._TorchDispatchModeKey.FAKE
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
+
+
+class _Shield(PassOn):
+    """Stands where torch looks for a mode of fake tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mode_key = torch._C._TorchDispatchModeKey.FAKE
 
 
 @contextmanager

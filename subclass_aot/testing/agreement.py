@@ -6,6 +6,7 @@ import dataclasses
 import re
 from typing import Any
 
+from subclass_aot import _torch
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.testing.compare import difference
 from subclass_aot.testing.programs import Program, mode_of, torch_does_not_warn
@@ -83,7 +84,7 @@ def _check(program: Program, seed: int, compiled: Any) -> None:
     if expected.failed == "after" or program.later.after and any(x is INVALIDATED for x in expected.results):
         return
     for found in differences(expected, got):
-        if not _excused(found, program, expected, got):
+        if not _excused(found, program, expected, got) and not _minds_a_mode(found, program, got, seed):
             raise AssertionError(f"{found.text} (seed {seed})") from found.error
 
 
@@ -91,6 +92,18 @@ def _run(program: Program, function: Any, seed: int, later: Later | None = None,
     made = program.make_arguments(seed)
     with torch_does_not_warn():
         return observe(function, made, seed, later or program.later, lambda: mode_of(program), like)
+
+
+def _minds_a_mode(found: Difference, program: Program, got: Run, seed: int) -> bool:
+    """Whether autograd makes a gradient of another class as soon as any dispatch mode is on, as while it is traced.
+
+    Some of its formulas write into what they make, or not, depending on that alone.
+    """
+    if found.kind != "gradient":
+        return False
+    with _torch.PassOn():
+        watched = _run(program, program.function, seed)
+    return not any(d.kind == "gradient" and d.position == found.position for d in differences(watched, got))
 
 
 def _refused(program: Program, got: Run) -> bool:

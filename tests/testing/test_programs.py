@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import hypothesis
 import pytest
@@ -109,3 +110,28 @@ def test_in_inference_mode_a_composite_operator_may_count_no_version() -> None:
     two = Argument(Tree("TwoTensor", (Tree("dense"), Tree("dense"))), (2, 3), grad="view")
     statements = (("v2 = x0.reshape(-1)", True), ("v2.mul_(2)", True))
     check_program(Program((two,), statements, ("x0",), "inference"))
+
+
+def test_formulas_of_autograd_that_mind_a_mode() -> None:
+    """The gradient of `masked_select` is of the wrapper's class, but a plain tensor while any dispatch mode is on."""
+    wrapper = Argument(Tree("Scaled"), (2, 3), grad="leaf")
+    check_program(Program((wrapper,), (("v1 = x0.masked_select(x0 > 1).sum()", False),), ("v1",)))
+
+
+def test_a_gradient_of_another_class_is_a_difference() -> None:
+    """A mode alone does not bring it about, so it is not excused."""
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override, unused-ignore]
+            return torch.zeros(2, 3, dtype=torch.float64) if torch.compiler.is_compiling() else grad * 0
+
+    two = Argument(Tree("TwoTensor", (Tree("dense"), Tree("dense"))), (2, 3), grad="leaf")
+    program = Program((two,), (), ("x0",))
+    program.__dict__["function"] = Doubled.apply
+    with pytest.raises(AssertionError, match="gradient 0: TwoTensor expected, Tensor got"):
+        check_program(program)
