@@ -12,10 +12,39 @@ from typing import Any, Literal
 import optree
 import torch
 
-from subclass_aot import _torch, runtime
+from subclass_aot import _torch
 from subclass_aot._stack import user_line, user_line_of, warn
 from subclass_aot.errors import SubclassAotError, TraceError
-from subclass_aot.runtime import Compiler, Entry, Graphs, PartitionFn
+from subclass_aot.runtime import (
+    BACKENDS,
+    Compiler,
+    Entry,
+    Finish,
+    Graphs,
+    LazyFunction,
+    OtherTangents,
+    OtherValue,
+    PartitionFn,
+    SizeHistory,
+    Twice,
+    ValueHistory,
+    backward_inputs,
+    changing_numbers,
+    compiled,
+    compiled_with_checks,
+    difference,
+    facts,
+    global_state,
+    make_entry,
+    make_guard,
+    other_value,
+    refusing_line,
+    resolve,
+    split,
+    symbolic_places,
+    unmet,
+    write_finish,
+)
 from subclass_aot.runtime.backends import Backend, BoxedFunction
 from subclass_aot.runtime.flat_calls import FlatCalls
 from subclass_aot.runtime.guards import Guard
@@ -131,7 +160,7 @@ class Specialization:
 
     guard: Guard
     call: Callable[[list[Any], list[Any]], list[Any]]
-    finish: runtime.Finish
+    finish: Finish
     entry: Entry
     graphs: Graphs
     signature: JointSignature
@@ -150,7 +179,7 @@ class Specialization:
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], list[Any], optree.PyTreeSpec]
 """The arguments of a call, as they came and taken apart."""
-_Tried = dict[Specialization, runtime.OtherValue]
+_Tried = dict[Specialization, OtherValue]
 
 
 class _FailedWithValues(Exception):
@@ -191,17 +220,17 @@ class CompiledFunction:
             raise SubclassAotError(_UNKNOWN_VALUES.format(values=values))
         self.fn = fn
         self.recompiles: list[str] = []
-        self._forward = runtime.resolve(fw_compiler)
-        self._backward = runtime.resolve(fw_compiler if bw_compiler is None else bw_compiler)
+        self._forward = resolve(fw_compiler)
+        self._backward = resolve(fw_compiler if bw_compiler is None else bw_compiler)
         self._partition_fn = partition_fn
         self._decompositions = {**self._forward.decompositions(), **(decompositions or {})}
         self._cache_limit = cache_limit
-        self._history = runtime.SizeHistory(dynamic)
+        self._history = SizeHistory(dynamic)
         others = self._options[1:]  # and not `self`, which nothing of it may hold
         self._compile_alike = lambda other: CompiledFunction(other, *others)
         self._double_backward = double_backward
         self._lazy_backward = lazy_backward
-        self._values = runtime.ValueHistory(dynamic, values == "check", values_limit)
+        self._values = ValueHistory(dynamic, values == "check", values_limit)
         self._specializations: list[Specialization] = []
         self._flatten = FlatCalls()
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
@@ -218,7 +247,7 @@ class CompiledFunction:
             if read is not None and (specialization.told_apart is None or specialization.told_apart(args, kwargs)):
                 try:
                     results = specialization.call(*read)
-                except runtime.OtherValue as other:
+                except OtherValue as other:
                     tried: _Tried = {specialization: other.with_traceback(None)}  # which would hold this frame
                     break
                 if position:
@@ -235,7 +264,7 @@ class CompiledFunction:
                 return self._as_in_eager_mode(failed, args, kwargs)
             try:
                 results = specialization.call(*read)
-            except runtime.OtherValue as other:
+            except OtherValue as other:
                 tried[specialization] = other.with_traceback(None)
             else:
                 return specialization.finish(results, read[0], leaves, args, kwargs)
@@ -305,7 +334,7 @@ class CompiledFunction:
                 specialization = self._specialize(self._arguments(args, kwargs), tried)
             found = specialization.guard(leaves, treespec)
             if found is None:
-                line = runtime.refusing_line(specialization.guard, leaves, treespec)
+                line = refusing_line(specialization.guard, leaves, treespec)
                 raise TraceError(_UNLIKE_ITSELF.format(line=line))
             self._put_first(specialization)
             return specialization, found
@@ -316,7 +345,7 @@ class CompiledFunction:
         found = {
             path
             for s in self._specializations
-            for path in runtime.changing_numbers(arguments, s.signature.outcome, s.facts)
+            for path in changing_numbers(arguments, s.signature.outcome, s.facts)
             if self._history.dynamic is not False
         }
         if not found:
@@ -348,9 +377,9 @@ class CompiledFunction:
     def _specialize_for(
         self, arguments: Arguments, dynamic: DynamicSizes | None, tried: _Tried
     ) -> Specialization:
-        state = runtime.global_state()
+        state = global_state()
         leaves = arguments.plan().unwrap(arguments.values)
-        facts = functools.partial(runtime.facts, arguments, leaves, state)
+        describe = functools.partial(facts, arguments, leaves, state)
         looks = self._values.looks()
         try:
             trace = trace_arguments(self.fn, arguments, self._decompositions, dynamic, looks)
@@ -359,31 +388,31 @@ class CompiledFunction:
                 raise
             raise _FailedWithValues(error) from error
         free = self._backward.chooses_strides
-        graphs = runtime.split(trace, self._partition_fn, free)
+        graphs = split(trace, self._partition_fn, free)
         twice = None
         if self._double_backward and graphs.backward is not None:
             again = Again.of(self.fn, arguments)
-            repeats_draws = self._forward is runtime.BACKENDS["eager"]
-            twice = runtime.Twice(trace.signature, graphs, again, self._compile_alike, repeats_draws)
-        forward = runtime.compiled_with_checks(self._forward, graphs.forward)
+            repeats_draws = self._forward is BACKENDS["eager"]
+            twice = Twice(trace.signature, graphs, again, self._compile_alike, repeats_draws)
+        forward = compiled_with_checks(self._forward, graphs.forward)
         backward: BoxedFunction | None = None
         others = None
         if graphs.backward is not None:
             compile_backward = functools.partial(_compile_backward, self._backward, graphs)
-            others = runtime.OtherTangents(trace, graphs, compile_backward)
+            others = OtherTangents(trace, graphs, compile_backward)
             if self._lazy_backward and trace.signature.symbols is None:
                 name = getattr(self.fn, "__name__", type(self.fn).__name__)
                 compile_later = functools.partial(compile_backward, graphs.backward)
-                backward = runtime.LazyFunction(compile_later, name, user_line())
+                backward = LazyFunction(compile_later, name, user_line())
             else:  # a compiler that does not take symbols is given numbers, before forward runs
                 backward = compile_backward(graphs.backward)
-        entry = runtime.make_entry(trace.signature, graphs, forward, backward, others, twice)
-        guard = runtime.make_guard(arguments.with_views(trace.signature.views), trace.signature, state, self._kept)
-        finish = runtime.write_finish(trace.signature.outcome)
-        reason = self._reason(arguments, facts, tried)
-        places = runtime.symbolic_places(trace.signature)
+        entry = make_entry(trace.signature, graphs, forward, backward, others, twice)
+        guard = make_guard(arguments.with_views(trace.signature.views), trace.signature, state, self._kept)
+        finish = write_finish(trace.signature.outcome)
+        reason = self._reason(arguments, describe, tried)
+        places = symbolic_places(trace.signature)
         return Specialization(
-            guard, entry.call, finish, entry, graphs, trace.signature, places, facts(places), reason,
+            guard, entry.call, finish, entry, graphs, trace.signature, places, describe(places), reason,
             self._told_apart(arguments, trace.signature),
         )  # fmt: skip
 
@@ -397,16 +426,16 @@ class CompiledFunction:
         return lambda args, kwargs: not passed_twice(fn, args, kwargs)
 
     def _reason(
-        self, arguments: Arguments, facts: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried
+        self, arguments: Arguments, describe: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried
     ) -> str:
         """Why no entry fitted: what differs from the one that is nearest."""
         if not self._specializations:
             return "first call"
         if tried:
-            self.recompiles.append(runtime.other_value(*list(tried.items())[-1]))
+            self.recompiles.append(other_value(*list(tried.items())[-1]))
             return self.recompiles[-1]
         differences = [
-            runtime.difference(s.facts, facts(s.places)) or runtime.unmet(s.signature, arguments)
+            difference(s.facts, describe(s.places)) or unmet(s.signature, arguments)
             for s in self._specializations
         ]
         nearest = min(differences, key=len)
@@ -422,7 +451,7 @@ def _call_uncompiled(compiled: CompiledFunction, /, *args: Any, **kwargs: Any) -
 
 
 def _compile_backward(backend: Backend, graphs: Graphs, graph: Any) -> BoxedFunction:
-    return runtime.compiled(backend, graph, runtime.backward_inputs(graphs, graph), True)
+    return compiled(backend, graph, backward_inputs(graphs, graph), True)
 
 
 def _first_line(error: Exception) -> str:

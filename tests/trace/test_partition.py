@@ -11,8 +11,9 @@ from functorch.compile import default_partition as torch_default_partition
 from functorch.compile import min_cut_rematerialization_partition
 from torch import fx
 
-from subclass_aot import QuantAwareWeight, TwoTensor, aot_compile, runtime, trace_joint
+from subclass_aot import QuantAwareWeight, TwoTensor, aot_compile, trace_joint
 from subclass_aot.demo.vit import ViT
+from subclass_aot.runtime import split
 from subclass_aot.testing import difference
 from subclass_aot.trace import backward_from, default_partition
 
@@ -77,7 +78,7 @@ def test_values_and_gradients(name: str, partition: str) -> None:
 def saved(name: str, partition: Any) -> int:
     fn, args = models()[name]
     trace = trace_joint(fn, *args)
-    return len(runtime.split(trace, partition).saved_inputs)
+    return len(split(trace, partition).saved_inputs)
 
 
 @pytest.mark.parametrize("name", models())
