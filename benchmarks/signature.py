@@ -13,8 +13,8 @@ from benchmarks.leaves import tree
 from benchmarks.measure import Budget, Comparison, Side, compare
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
-from subclass_aot.runtime.one_by_one import write_graph
-from subclass_aot.trace import flatten
+from subclass_aot.backends.one_by_one import write_graph
+from subclass_aot.call import flatten
 
 COUNTS = (1, 10, 100)
 CLASSES = {"subclass_aot.TwoTensor": sa.TwoTensor, "torch's TwoTensor": TwoTensor}

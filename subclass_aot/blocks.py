@@ -14,8 +14,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.errors import BlockError
-from subclass_aot.runtime.reads import noticed
-from subclass_aot.runtime.structure import Structure
+from subclass_aot.runtime import Structure, noticed
 from subclass_aot.trace import is_tracing, one_at_a_time
 
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)

@@ -14,10 +14,23 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line, user_line_of, warn
+from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, Compiler, compiled, resolve
+from subclass_aot.call import Again, Arguments, DynamicSizes, FlatCalls, SizeHistory, passed_twice
 from subclass_aot.errors import SubclassAotError, TraceError
+from subclass_aot.graph import GradientsAreRead
+from subclass_aot.guards import (
+    Guard,
+    Kept,
+    changing_numbers,
+    difference,
+    facts,
+    global_state,
+    make_guard,
+    refusing_line,
+    symbolic_places,
+    unmet,
+)
 from subclass_aot.runtime import (
-    BACKENDS,
-    Compiler,
     Entry,
     Finish,
     Graphs,
@@ -25,41 +38,16 @@ from subclass_aot.runtime import (
     OtherTangents,
     OtherValue,
     PartitionFn,
-    SizeHistory,
     Twice,
     ValueHistory,
     backward_inputs,
-    changing_numbers,
-    compiled,
     compiled_with_checks,
-    difference,
-    facts,
-    global_state,
     make_entry,
-    make_guard,
     other_value,
-    refusing_line,
-    resolve,
     split,
-    symbolic_places,
-    unmet,
     write_finish,
 )
-from subclass_aot.runtime.backends import Backend, BoxedFunction
-from subclass_aot.runtime.flat_calls import FlatCalls
-from subclass_aot.runtime.guards import Guard
-from subclass_aot.runtime.kept import Kept
-from subclass_aot.trace import (
-    Again,
-    Arguments,
-    DynamicSizes,
-    GradientsAreRead,
-    JointSignature,
-    is_tracing,
-    one_at_a_time,
-    passed_twice,
-    trace_arguments,
-)
+from subclass_aot.trace import JointSignature, is_tracing, one_at_a_time, trace_arguments
 
 _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
   Its graphs have no rule for a transform, so there the function itself runs, as in eager mode.

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
+from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
 from subclass_aot.meta import Spec, is_symbolic
-from subclass_aot.runtime import tangents
-from subclass_aot.runtime.backends import BoxedFunction
-from subclass_aot.runtime.convention import Convention, NumberNames, emit_run
+from subclass_aot.runtime import tangent_coercion
+from subclass_aot.runtime.calling_convention import Convention, NumberNames, emit_run
 from subclass_aot.runtime.graphs import Graphs
-from subclass_aot.runtime.other_tangents import OtherTangents
+from subclass_aot.runtime.unexpected_tangents import OtherTangents
 from subclass_aot.trace import Computed, InputLeaf, JointSignature, Value
 
 
@@ -124,7 +124,7 @@ def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], num
             wrong.append(f"type({name}.{a}) is not {dense}")
             wrong.append(f"{name}.{a}.size() != {size} or {name}.{a}.dtype is not {dtype}")
         return f"{name} is not None and ({' or '.join(wrong)})"
-    fits = source.const(tangents.fits, "fits")
+    fits = source.const(tangent_coercion.fits, "fits")
     kind = f"{source.const(meta, 'meta')}, {source.const(specs, 'specs')}"
     return f"{name} is not None and not {fits}({name}, {kind})"
 
@@ -139,7 +139,7 @@ def _tangent(
     optional = len(names) > 1
     if optional:
         with source.block(f"if {name} is None:"):
-            zeros = source.const(tangents.zeros, "zeros")
+            zeros = source.const(tangent_coercion.zeros, "zeros")
             for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
                 if isinstance(spec, Spec):
                     geometry = f"{numbers.all(spec.size)}, {numbers.all(spec.stride)}"
@@ -148,7 +148,7 @@ def _tangent(
                     source.line(f"{leaf} = {constant}")
     with source.block("else:") if optional else nullcontext():
         parts = emit_unwrap(source, meta, name, where=name, append_symints=False, check=False)
-        restride = source.const(tangents.restrided, "restrided")
+        restride = source.const(tangent_coercion.restrided, "restrided")
         for leaf, part, spec in zip(leaves, parts, specs, strict=True):
             source.line(f"{leaf} = {part}")
             if isinstance(spec, Spec):

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from subclass_aot.codegen import Source
-from subclass_aot.runtime import counters
-from subclass_aot.runtime.convention import Convention, NumberNames
-from subclass_aot.runtime.twice import Twice
+from subclass_aot.runtime import version_counters
+from subclass_aot.runtime.calling_convention import Convention, NumberNames
+from subclass_aot.runtime.double_backward import Twice
 from subclass_aot.trace import (
     Computed,
     ComputedNumbers,
@@ -44,7 +44,7 @@ def write_call(convention: Convention, runner: Callable[..., Any], twice: Twice 
         source.line(f"({''.join(v + ', ' for v in values)}) = values")
     source.line("extra = []")
     made = [source.fresh(f"made_{i}") for i in range(len(convention.made))]
-    changes: dict[int, list[counters.Change]] = {}
+    changes: dict[int, list[version_counters.Change]] = {}
     for position, *change in signature.reshaped:
         changes.setdefault(position, []).append(tuple(change))
     of_views = {p: changes.pop(p) for p in list(changes) if p >= len(signature.inputs)}
@@ -59,14 +59,19 @@ def write_call(convention: Convention, runner: Callable[..., Any], twice: Twice 
     if extra:
         source.line(f"({', '.join(extra)},) = extra")
     for position, of_input in changes.items():
-        source.line(f"{source.const(functools.partial(counters.reshape, of_input), 'reshape')}({values[position]})")
+        source.line(f"{_reshape(source, of_input)}({values[position]})")
     for (position, _), name in zip(signature.rewritten, made, strict=False):
         source.line(f"{values[position]}.copy_({name})")
     for position, of_input in of_views.items():  # autograd makes a view again, as it is, after such a write
-        source.line(f"{source.const(functools.partial(counters.reshape, of_input), 'reshape')}({values[position]})")
+        source.line(f"{_reshape(source, of_input)}({values[position]})")
     results = _results(source, convention, values, made, locals_of)
     source.line(f"return [{', '.join(results)}]")
     return source.build()
+
+
+def _reshape(source: Source, of_input: list[version_counters.Change]) -> str:
+    """The function that does to an input what the program did to its sizes and strides."""
+    return source.const(functools.partial(version_counters.reshape, of_input), "reshape")
 
 
 def _run(
@@ -83,7 +88,7 @@ def _run(
     run = source.const(runner, "run")
     written = ""
     if convention.counts:
-        find = source.const(counters.counters, "counters")
+        find = source.const(version_counters.counters, "counters")
         written = f", {find}([{', '.join(silent)}], [{', '.join(counted)}])"
     if signature.needs_backward:
         arguments = "".join(f", {values[i]}" for i in convention.wanted)

@@ -14,15 +14,15 @@ from typing import Any
 
 import torch
 
-from subclass_aot.runtime.backends import BoxedFunction
+from subclass_aot.backends import BoxedFunction
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Call, write_call
-from subclass_aot.runtime.convention import Convention
+from subclass_aot.runtime.calling_convention import Convention
+from subclass_aot.runtime.double_backward import Twice
 from subclass_aot.runtime.forward import write_forward
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
-from subclass_aot.runtime.other_tangents import OtherTangents
-from subclass_aot.runtime.twice import Twice
+from subclass_aot.runtime.unexpected_tangents import OtherTangents
 from subclass_aot.trace import JointSignature
 
 

@@ -9,8 +9,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from subclass_aot.codegen import Source
-from subclass_aot.trace import (
+from subclass_aot.call import (
     Change,
     Given,
     Leaf,
@@ -24,6 +23,7 @@ from subclass_aot.trace import (
     Weak,
     make_tuple,
 )
+from subclass_aot.codegen import Source
 
 Finish = Callable[[list[Any], list[Any], list[Any], tuple[Any, ...], dict[str, Any]], Any]
 """`finish(results, values, leaves, args, kwargs)` gives what the function returns, and changes objects as it did."""

@@ -7,12 +7,13 @@ from typing import Any
 
 import torch
 
+from subclass_aot.backends import BoxedFunction
+from subclass_aot.call import flat_base
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import PlainTensorMeta, emit_wrap
-from subclass_aot.runtime import counters
-from subclass_aot.runtime.backends import BoxedFunction
-from subclass_aot.runtime.convention import Convention, NumberNames, emit_run
-from subclass_aot.trace import AliasOfLeaf, Computed, InputLeaf, Value, flat_base
+from subclass_aot.runtime import version_counters
+from subclass_aot.runtime.calling_convention import Convention, NumberNames, emit_run
+from subclass_aot.trace import AliasOfLeaf, Computed, InputLeaf, Value
 
 
 def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[..., Any]:
@@ -41,7 +42,7 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     emit_run(source, computed + saved + sizes, graph, "forward")
     numbers = NumberNames({key: computed[position] for key, position in signature.numbers.items()})
     if convention.counts:
-        source.line(f"{source.const(counters.settle, 'settle')}(written)")
+        source.line(f"{source.const(version_counters.settle, 'settle')}(written)")
     _detach(source, convention, computed)
     made = [_wrap(source, value, computed, numbers) for value in convention.made]
     pairs = list(zip(made, convention.through_autograd, strict=True))

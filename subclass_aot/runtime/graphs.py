@@ -12,11 +12,12 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot.backends import example_inputs, fake_of, map_leaves, solver_of
 from subclass_aot.errors import CompilerResultError
+from subclass_aot.graph import default_partition, is_number
 from subclass_aot.meta import Spec, blank, effects_of
-from subclass_aot.runtime.backends import example_inputs, fake_of, map_leaves, solver_of
-from subclass_aot.runtime.looks import is_in_parts, with_checks
-from subclass_aot.trace import JointSignature, JointTrace, default_partition, is_number
+from subclass_aot.runtime.value_checks import is_in_parts, with_checks
+from subclass_aot.trace import JointSignature, JointTrace
 
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 """`(joint, joint_inputs, *, num_fwd_outputs)` to forward and backward graph, as torch's partitioners."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.runtime.backends import BoxedFunction
+from subclass_aot.backends import BoxedFunction
 from subclass_aot.trace import one_at_a_time
 
 _WHERE = """This happened when the backward graph of {name} was compiled: when a gradient was first asked for.

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot.call import Arguments
 from subclass_aot.compile import aot_compile
 from subclass_aot.errors import DifferenceError, NondeterministicError, SubclassAotError
 from subclass_aot.testing.inputs import Capture, Maker, maker
@@ -18,7 +19,6 @@ from subclass_aot.testing.record import record
 from subclass_aot.testing.reduce import reduced
 from subclass_aot.testing.runs import Difference, Later, Run, differences, observe
 from subclass_aot.testing.script import Script
-from subclass_aot.trace.arguments import Arguments
 
 _DIFFERENT = """The compiled function does not do what the function does.
   Difference: {difference}

@@ -9,10 +9,10 @@ import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from subclass_aot import _torch
+from subclass_aot.call import flatten
 from subclass_aot.testing.inputs import Capture, Given
 from subclass_aot.testing.literals import Names
 from subclass_aot.testing.script import Script, Statement
-from subclass_aot.trace.arguments import flatten
 from subclass_aot.wrapper import WrapperTensor
 
 

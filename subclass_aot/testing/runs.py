@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot.call import flatten
 from subclass_aot.testing.compare import cut_off, dense_leaves, difference, rebuilt, sharing
-from subclass_aot.trace.arguments import flatten
 from subclass_aot.wrapper import plain_tangent
 
 INVALIDATED = "a view that was invalidated"

@@ -9,19 +9,22 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.call import (
+    Arguments,
+    DynamicSizes,
+    overlapping_slots,
+    plan_of_twins,
+    static_values,
+    structure_slots,
+    symbolic_twins,
+    versions,
+)
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
+from subclass_aot.graph import GRADIENT, Recorder, messages
 from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, blank, is_over, is_symbolic
-from subclass_aot.trace import refusals
-from subclass_aot.trace.arguments import Arguments
-from subclass_aot.trace.dynamic import DynamicSizes, plan_of_twins, symbolic_twins
-from subclass_aot.trace.families import TracedViews
-from subclass_aot.trace.jagged import structure_slots
-from subclass_aot.trace.recorder import GRADIENT, Recorder
-from subclass_aot.trace.sharing import overlapping_slots
+from subclass_aot.trace.input_views import TracedViews
 from subclass_aot.trace.signature import Input
-from subclass_aot.trace.static import static_values
-from subclass_aot.trace.versions import versions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +97,7 @@ class TracedInputs:
         for number, slot in enumerate(self.graph_slots, 1):
             pattern, real = self._patterns[slot], self.real_leaves[slot]
             if is_over(real):
-                raise TraceError(refusals.OVER.format(path=self.meaning(slot)))
+                raise TraceError(messages.OVER.format(path=self.meaning(slot)))
             if is_symbolic(pattern):
                 node = recorder.number_placeholder(f"primals_{number}", pattern, self.meaning(slot))
                 self.real_values[node] = real

@@ -14,33 +14,45 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
+from subclass_aot.call import (
+    Arguments,
+    DynamicSizes,
+    Existed,
+    JaggedAttention,
+    Objects,
+    check_leaks,
+    marked_sizes,
+    parallel_modules_are_refused,
+    read_outcome,
+    reads_are_refused,
+    twin_with_sizes,
+)
 from subclass_aot.errors import MutationError, SubclassAotError, TraceError
+from subclass_aot.graph import (
+    HIGHER_ORDER,
+    RESOLVED,
+    Draws,
+    FusedLstm,
+    GradientsAreRead,
+    Look,
+    Looks,
+    LooksAreNeeded,
+    Recorder,
+    SymbolsAreNeeded,
+    drop_dead,
+    drop_identities,
+    messages,
+    remove_mutations,
+)
 from subclass_aot.meta import Demand, MetaTensor, Replaced, SizesMustBeKnown, is_symbolic, lasting_key_of, unknown_sizes
-from subclass_aot.trace import refusals
-from subclass_aot.trace.arguments import Arguments
-from subclass_aot.trace.cleanup import drop_dead, drop_identities
-from subclass_aot.trace.draws import Draws
-from subclass_aot.trace.dynamic import DynamicSizes, marked_sizes, twin_with_sizes
-from subclass_aot.trace.families import SharedHistory
-from subclass_aot.trace.functional import remove_mutations
+from subclass_aot.trace.autograd_graph import foreign_leaves, undisturbed
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
-from subclass_aot.trace.higher_order import HIGHER_ORDER
-from subclass_aot.trace.history import foreign_leaves, undisturbed
+from subclass_aot.trace.input_views import SharedHistory
 from subclass_aot.trace.inputs import TracedInputs
-from subclass_aot.trace.jagged import JaggedAttention
-from subclass_aot.trace.leaks import check_leaks
-from subclass_aot.trace.looks import Look, Looks, LooksAreNeeded, SymbolsAreNeeded
-from subclass_aot.trace.lstm import FusedLstm
-from subclass_aot.trace.objects import Objects
-from subclass_aot.trace.outcome import Existed, read_outcome
+from subclass_aot.trace.mutations import backward_writes, refuse_views_of_reshaped, reshapes, writes
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
-from subclass_aot.trace.parallel import parallel_modules_are_refused
-from subclass_aot.trace.recorder import GradientsAreRead, Recorder
-from subclass_aot.trace.resolved import RESOLVED
 from subclass_aot.trace.signature import JointSignature
 from subclass_aot.trace.text import numbers_are_written_out
-from subclass_aot.trace.unreadable import reads_are_refused
-from subclass_aot.trace.writes import backward_writes, refuse_views_of_reshaped, reshapes, writes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +96,7 @@ def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace
     ['primals_1', 'tangents_1']
     """
     if _torch.inside_transform():
-        raise TraceError(refusals.TRANSFORMED)
+        raise TraceError(messages.TRANSFORMED)
     with_grad = False
     while True:
         arguments = Arguments.of(fn, args, kwargs, with_grad)
@@ -231,7 +243,7 @@ class _Trace:
             if isinstance(error, SubclassAotError) or not self.recorder.reshaped or is_raised_by_user(error):
                 raise
             reason = str(error).splitlines()[0]
-            raise MutationError(refusals.VIEW_BEFORE_RESHAPE.format(reason=reason, line=user_line_of(error))) from error
+            raise MutationError(messages.VIEW_BEFORE_RESHAPE.format(reason=reason, line=user_line_of(error))) from error
 
     @contextmanager
     def surroundings(self) -> Iterator[None]:
@@ -362,7 +374,7 @@ class _Trace:
     def without_backward(self, error: RuntimeError) -> None:
         """The function went backward itself, and what autograd keeps for that is gone: the result has no gradient."""
         if len(self.differentiable) > 1:
-            raise TraceError(refusals.USED_UP.format(reason=str(error).split(". ")[0])) from error
+            raise TraceError(messages.USED_UP.format(reason=str(error).split(". ")[0])) from error
         self.recorder.rewind(self.forward_part)
         self.recorder.phase = "forward"
         self.tangents = None
@@ -378,7 +390,7 @@ class _Trace:
             if made_in_it and not is_returned:
                 continue
             kind = "tensor made in it" if made_in_it else type(lost).__name__
-            raise TraceError(refusals.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
+            raise TraceError(messages.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
 
     def finish(self) -> JointTrace:
         """The graph without writes, and its signature."""

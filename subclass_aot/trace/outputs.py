@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.call import refuse_without_memory, structure_slots
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, blank, is_symbolic, lasting_key_of, root
-from subclass_aot.trace.history import has_history
-from subclass_aot.trace.jagged import structure_slots
-from subclass_aot.trace.unreadable import refuse_without_memory
+from subclass_aot.trace.autograd_graph import has_history
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from subclass_aot.call import Base, Outcome
 from subclass_aot.flatten import IndexMap, ValueMeta
+from subclass_aot.graph import Look
 from subclass_aot.meta import Demand, Symbols
-from subclass_aot.trace.looks import Look
-from subclass_aot.trace.outcome import Outcome
 from subclass_aot.trace.outputs import Output, Value
-from subclass_aot.trace.sharing import Base
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,12 @@
+"""What compiles a dense graph."""
+
+from subclass_aot.backends.registry import BACKENDS as BACKENDS
+from subclass_aot.backends.registry import Backend as Backend
+from subclass_aot.backends.registry import BoxedFunction as BoxedFunction
+from subclass_aot.backends.registry import Compiler as Compiler
+from subclass_aot.backends.registry import compiled as compiled
+from subclass_aot.backends.registry import example_inputs as example_inputs
+from subclass_aot.backends.registry import fake_of as fake_of
+from subclass_aot.backends.registry import map_leaves as map_leaves
+from subclass_aot.backends.registry import resolve as resolve
+from subclass_aot.backends.registry import solver_of as solver_of

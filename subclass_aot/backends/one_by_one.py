@@ -1,0 +1,129 @@
+"""The backend `"eager"`: a generated function that runs the operators of a graph one by one."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.backends.bindings import binding_of
+from subclass_aot.backends.reinplace import Call, Plan, nodes_in, owner_of, plan_of
+from subclass_aot.codegen import Source
+
+_aten = torch.ops.aten
+
+
+def write_graph(graph: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
+    """A function that runs a graph, and empties the list of its inputs.
+
+    Args:
+        graph: A graph of operators on dense tensors. It is not changed.
+    """
+    return _Writer(graph).write()
+
+
+class _Writer:
+    def __init__(self, graph: fx.GraphModule) -> None:
+        self.module = graph
+        self.graph = graph.graph
+        self.plan: Plan = plan_of(graph.graph)
+        self.source = Source("graph", "inputs", "Runs the operators of a graph.")
+        self.names: dict[fx.Node, str] = {}
+
+    def write(self) -> Callable[[list[Any]], Sequence[Any]]:
+        source = self.source
+        inputs = [n for n in self.graph.nodes if n.op == "placeholder"]
+        for node in self.graph.nodes:
+            if node.op == "get_attr":
+                self.names[node] = source.const(operator.attrgetter(node.target)(self.module), node.name)
+        constants = set(self.names)
+        for node in inputs:
+            self.names[node] = source.fresh(node.name)
+        output: Any = self.graph.output_node().args[0]
+        last = self.last_readers(output)
+        if inputs:
+            source.line(f"({''.join(self.names[n] + ', ' for n in inputs)}) = inputs")
+            source.line("inputs.clear()")
+        for i, (node, call) in enumerate(self.plan.steps):
+            if node is None:
+                source.line(self.assignment(call) or self.text(call))
+            else:
+                text = self.text(call)
+                self.names[node] = source.fresh(node.name)
+                source.line(f"{self.names[node]} = {text}")
+            done = [self.names[n] for n in last.get(i, ()) if n not in constants]
+            if done:
+                source.line(f"del {', '.join(done)}")
+        source.line(f"return {self.text(tuple(output))}")
+        return source.build()
+
+    def last_readers(self, output: Any) -> dict[int, list[fx.Node]]:
+        """The nodes that nobody reads after a step, by the step."""
+        last: dict[fx.Node, int] = {}
+        for i, (node, call) in enumerate(self.plan.steps):
+            for read in nodes_in((call,)):
+                last[owner_of(read, self.plan.same)] = i
+            if node is not None:
+                last[node] = i
+        for node in nodes_in(output):
+            last.pop(owner_of(node, self.plan.same), None)
+        readers: dict[int, list[fx.Node]] = {}
+        for node, i in last.items():
+            readers.setdefault(i, []).append(node)
+        return readers
+
+    def text(self, value: Any) -> str:
+        """A value as an expression."""
+        if isinstance(value, fx.Node):
+            return self.names[owner_of(value, self.plan.same)]
+        if isinstance(value, Call):
+            return self.call(value)
+        if isinstance(value, list):
+            return f"[{', '.join(map(self.text, value))}]"
+        if isinstance(value, tuple):
+            return f"({''.join(self.text(x) + ', ' for x in value)})"
+        if isinstance(value, slice):
+            return f"slice({self.text(value.start)}, {self.text(value.stop)}, {self.text(value.step)})"
+        if value is None or type(value) in (int, bool, str) or type(value) is float and math.isfinite(value):
+            return repr(value)
+        return self.source.const(value)
+
+    def assignment(self, call: Call) -> str | None:
+        """A copy into a view, as Python has it: one call for two."""
+        target = call.args[0]
+        if call.func is not _aten.copy_.default or not isinstance(target, Call):
+            return None
+        index = self.index(target)
+        return None if index is None else f"{self.text(target.args[0])}[{index}] = {self.text(call.args[1])}"
+
+    def index(self, view: Call) -> str | None:
+        """The index that makes a view, if it is one."""
+        if view.func not in (_aten.select.int, _aten.slice.Tensor) or view.kwargs or len(view.args) < 3:
+            return None
+        _, dim, *where = view.args
+        if type(dim) is not int or dim < 0:
+            return None
+        if view.func is _aten.select.int:
+            text = self.text(where[0])
+        else:
+            text = f"slice({', '.join(map(self.text, where))})" if len(where) > 1 else ""
+        return f"{'slice(None), ' * dim}{text}" if text else None
+
+    def call(self, call: Call) -> str:
+        if call.func is operator.getitem:
+            return f"{self.text(call.args[0])}[{self.text(call.args[1])}]"
+        if call.args[1:2] == (0,) and (index := self.index(call)) is not None:
+            return f"{self.text(call.args[0])}[{index}]"
+        function = self.source.const(binding_of(call.func), _hint(call.func))
+        arguments = [self.text(x) for x in call.args]
+        arguments += [f"{name}={self.text(x)}" for name, x in call.kwargs.items()]
+        return f"{function}({', '.join(arguments)})"
+
+
+def _hint(func: Any) -> str:
+    return str(func).removesuffix(".default") if _torch.is_overload(func) else getattr(func, "__name__", "function")

@@ -1,0 +1,216 @@
+"""Compilers for dense graphs: by name, or any callable."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.backends.inductor import then_write, without_entangled_writes
+from subclass_aot.backends.one_by_one import write_graph
+from subclass_aot.errors import CompilerResultError, SubclassAotError
+from subclass_aot.graph import draws
+from subclass_aot.meta import MetaTensor, Spec, is_symbolic, solver_in
+
+BoxedFunction = Callable[[list[Any]], Sequence[Any]]
+"""Takes its inputs as one list, which it may empty; returns its outputs in order."""
+
+Compiler = Callable[[fx.GraphModule, list[Any]], Any]
+"""`(graph_module, example_inputs)` to a boxed function, as AOTAutograd has it. Example inputs have no data."""
+
+_UNKNOWN = """There is no compiler named {name!r}.
+  Names:   {names}
+  Or pass a callable: (graph_module, example_inputs) -> function of one list of tensors."""
+
+_NOT_CALLABLE = """The {which} compiler returned {got}, which cannot be called.
+  Compiler: {compiler}
+  Instead:  return a function that takes one list of tensors and returns a sequence of tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A named compiler.
+
+    Attributes:
+        compile: `(graph_module, example_inputs, is_backward)` to a boxed function.
+        decompositions: Operators it wants taken apart while tracing.
+        chooses_strides: Whether its forward graphs may give what they save any strides, reported in
+            `meta["output_strides"]`, and its backward graphs take what is saved as its example inputs say.
+    """
+
+    compile: Callable[[fx.GraphModule, list[Any], bool], BoxedFunction]
+    decompositions: Callable[[], Mapping[Any, Callable[..., Any]]] = dict
+    chooses_strides: bool = False
+
+
+def resolve(compiler: str | Compiler) -> Backend:
+    """The backend for a name or a callable.
+
+    Raises:
+        SubclassAotError: There is no such name.
+    """
+    if isinstance(compiler, str):
+        if compiler not in BACKENDS:
+            raise SubclassAotError(_UNKNOWN.format(name=compiler, names=", ".join(sorted(BACKENDS))))
+        return BACKENDS[compiler]
+    return Backend(lambda graph, inputs, is_backward: _call(compiler, graph, inputs, is_backward))
+
+
+def example_inputs(graph: fx.GraphModule) -> list[Any]:
+    """A tensor without data for each input of a graph."""
+    return [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
+
+
+def _call(compiler: Compiler, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+    compiled = compiler(graph, inputs)
+    if not callable(compiled):
+        which = "backward" if is_backward else "forward"
+        raise CompilerResultError(
+            _NOT_CALLABLE.format(which=which, got=f"a {type(compiled).__name__}", compiler=compiler)
+        )
+    return boxed(compiled)
+
+
+def boxed(compiled: Callable[..., Any]) -> BoxedFunction:
+    """`compiled` as a function of one list.
+
+    A module, a module's `forward`, and what says `_boxed_call = False` take their inputs one by one.
+    """
+    owner = compiled.__self__ if isinstance(compiled, MethodType) else compiled
+    flag = getattr(compiled, "_boxed_call", None)
+    if flag or (flag is None and not isinstance(owner, torch.nn.Module)):
+        return compiled
+    return lambda inputs: compiled(*inputs)
+
+
+def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+    """A compiled graph. Autocast is off, then and when it runs: what it would cast was cast when it was recorded."""
+    with _torch.disable_autocast():
+        run = backend.compile(graph, inputs, is_backward)
+
+    def run_as_recorded(inputs: list[Any]) -> Sequence[Any]:
+        if not _torch.is_any_autocast_enabled():
+            return run(inputs)
+        with _torch.disable_autocast():
+            return run(inputs)
+
+    return run_as_recorded
+
+
+def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+    """Runs the graph operator by operator."""
+    return write_graph(graph)
+
+
+def solver_of(graph: fx.GraphModule) -> Any:
+    """What the symbolic numbers in a graph belong to, or None if it has none."""
+    specs = (n.meta["spec"] for n in graph.graph.nodes if "spec" in n.meta)
+    found = next((spec.solver for spec in specs if spec.solver is not None), None)
+    return solver_in(n.meta.get("val") for n in graph.graph.nodes) if found is None else found
+
+
+class _Fakes(fx.Interpreter):
+    """Puts a fake tensor on each node, views sharing storage as they do when the graph runs."""
+
+    def __init__(self, graph: fx.GraphModule, mode: Any, solver: Any) -> None:
+        super().__init__(graph)
+        self.mode = mode
+        self.solver = solver
+
+    def run_node(self, node: fx.Node) -> Any:
+        val = node.meta.get("val")
+        if node.op == "call_function" and node.meta.get("unknown"):  # run again, the operator would make other numbers
+            val = map_leaves(lambda spec: fake_of(spec, self.mode), val)
+            node.meta["unbacked_bindings"] = _torch.bindings_of(self.solver, node.meta["unknown"], val)
+        elif node.op == "placeholder" or not is_symbolic(val):
+            with self.mode:
+                val = super().run_node(node)
+        node.meta["val"] = val
+        return val
+
+
+def map_leaves(make: Callable[[Spec], Any], val: Any) -> Any:
+    """What a node stands for (a leaf, or several), with another tensor for each leaf."""
+    if isinstance(val, tuple | list):
+        return type(val)(map_leaves(make, v) for v in val)
+    return make(val.spec) if isinstance(val, MetaTensor) else val
+
+
+def fake_of(spec: Spec, mode: Any) -> Any:
+    """The fake tensor that torch's own passes want where this library has a `MetaTensor`."""
+    with mode:
+        return torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device=spec.device)
+
+
+def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+    """Torch's own compiler. It wants fake tensors, where this library has tensors that cost nothing to make."""
+    static = [i for i in graph.meta.get("static_input_indices", ()) if _is_aligned(inputs[i].spec)]
+    solver = solver_of(graph)
+    pure, written = without_entangled_writes(graph)
+    mode = _torch.fake_mode(_torch.shape_env() if solver is None else solver)
+    fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else _as_symbol(x, solver) for x in inputs]
+    draw = any(draws(node) for node in graph.graph.nodes)
+    if draw:
+        pure = copy.deepcopy(pure)
+    if any(x is not expected for x, expected in zip(inputs, example_inputs(graph), strict=True)):
+        pure = _for_other_strides(pure)
+        _Fakes(pure, mode, solver).run(*fakes)
+        _keep_strides_of_outputs(pure, mode)
+    else:
+        _Fakes(pure, mode, solver).run(*fakes)
+    if draw:
+        _torch.draw_as_inductor(pure, mode)
+    free = graph.meta.get("free_outputs", frozenset())
+    compiled, strides = _torch.compile_with_inductor(pure, fakes, mode, is_backward, static, free)
+    graph.meta["output_strides"] = strides
+    return then_write(compiled, written)
+
+
+def _as_symbol(number: Any, solver: Any) -> Any:
+    """A float that is an input, as a symbol of its own: inductor has no name for what an expression stands for."""
+    compound = isinstance(number, torch.SymFloat) and not _torch.expression_of(number).is_Symbol
+    return _torch.unknown_number(solver, "float") if compound else number
+
+
+def _for_other_strides(graph: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a graph that takes inputs of other strides than it was recorded with.
+
+    `view` was recorded where strides allowed it; `reshape` copies where they do not.
+    """
+    graph = copy.deepcopy(graph)
+    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
+        node.target = torch.ops.aten.reshape.default
+    graph.recompile()
+    return graph
+
+
+def _keep_strides_of_outputs(graph: fx.GraphModule, mode: Any) -> None:
+    """Gives outputs whose strides follow from those of the inputs the strides that they were recorded with."""
+    output = graph.graph.output_node()
+    outputs: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+    with graph.graph.inserting_before(output):
+        for i, node in enumerate(outputs):
+            spec = node.meta.get("spec") if isinstance(node, fx.Node) else None
+            if spec is not None and spec.solver is None and node.meta["val"].stride() != spec.stride:
+                outputs[i] = _torch.force_strides(graph.graph, node, spec.stride)
+                outputs[i].meta = {**node.meta, "val": fake_of(spec, mode)}
+    output.args = (tuple(outputs),)
+    graph.recompile()
+
+
+def _is_aligned(spec: Spec) -> bool:
+    """Whether a leaf starts where inductor's code for accelerators expects it, if its storage does: at 16 bytes."""
+    return spec.offset * spec.dtype.itemsize % 16 == 0
+
+
+BACKENDS: dict[str, Backend] = {
+    "eager": Backend(_eager),
+    "inductor": Backend(_inductor, _torch.inductor_decompositions, chooses_strides=True),
+}
+"""Compilers by name."""

@@ -1,0 +1,55 @@
+"""Which sizes are symbols: what `dynamic` means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from subclass_aot.call.arguments import Arguments
+from subclass_aot.call.dynamic_sizes import DynamicSizes, marked_sizes, tensors_of
+
+
+class SizeHistory:
+    """The sizes that one compiled function has seen, and which of them are symbols from now on.
+
+    With `dynamic=None` a size is a number until it is seen to differ; then it is a symbol, for good. With `True` all
+    sizes are symbols from the start but those of parameters and buffers, which seldom change. `False` keeps every size
+    a number, marked ones too.
+
+    Args:
+        dynamic: The policy.
+    """
+
+    def __init__(self, dynamic: bool | None) -> None:
+        self.dynamic = dynamic
+        self._seen: dict[str, tuple[list[object], list[object]]] = {}
+        """By path, sizes and strides; None where they differed."""
+
+    def without_symbols(self) -> DynamicSizes | None:
+        """What is a symbol where no size of an input may be one."""
+        return DynamicSizes() if self.dynamic else None
+
+    def next(self, arguments: Arguments) -> DynamicSizes | None:
+        """What is a symbol in the trace of this call. None where even sizes that depend on data are refused."""
+        if self.dynamic is False:
+            return None
+        found = marked_sizes(arguments)
+        for path, tensor, is_state in tensors_of(arguments):
+            size, stride = tensor.size(), tensor.stride()
+            seen_size, seen_stride = self._seen.get(path, ((), ()))
+            if len(seen_size) != len(size):
+                seen_size, seen_stride = list(size), list(stride)
+            self._seen[path] = _merged(seen_size, size), _merged(seen_stride, stride)
+            if self.dynamic and not is_state:
+                found.sizes.setdefault(path, set()).update(range(len(size)))
+            elif self.dynamic is None:
+                for table, numbers in zip((found.sizes, found.strides), self._seen[path], strict=True):
+                    changed = {dim for dim, n in enumerate(numbers) if n is None}
+                    if changed:
+                        table.setdefault(path, set()).update(changed)
+        for path in arguments.changing:
+            found.sizes.setdefault(path, set()).add(0)
+        return found if found or self.dynamic else None
+
+
+def _merged(seen: Sequence[object], now: Sequence[object]) -> list[object]:
+    return [n if s is not None and s == n else None for s, n in zip(seen, now, strict=True)]

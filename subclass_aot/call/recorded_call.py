@@ -1,0 +1,73 @@
+"""A call that was traced, made once more on other tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from subclass_aot.call.arguments import Arguments
+from subclass_aot.call.outcome import Existed, read_outcome
+
+AUTOCAST_DEVICES = ("cpu",) + (
+    (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]
+)
+"""Kinds of devices for which autocast may be on."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Again:
+    """Calls a function as it was called before, but on other tensors. Holds none itself.
+
+    Attributes:
+        fn: The function or module.
+        arguments: The call, its tensors taken out.
+        training: The mode of each of its modules then.
+        autocast: The dtype of autocast then for each kind of device, None where it was off.
+    """
+
+    fn: Callable[..., Any]
+    arguments: Arguments
+    training: tuple[bool, ...]
+    autocast: tuple[torch.dtype | None, ...]
+
+    @staticmethod
+    def of(fn: Callable[..., Any], arguments: Arguments) -> Again:
+        """The call of `fn` with `arguments` that is made now."""
+        leaves = [None if isinstance(x, torch.Tensor) else x for x in arguments.leaves]
+        training = tuple(module.training for _, module in arguments.modules)
+        bare = dataclasses.replace(arguments, leaves=leaves, values=())
+        return Again(fn, bare, training, _autocast_now())
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        """The flattened results for `values`, one for each tensor of the call."""
+        with self.arguments.replaced(list(values)) as call, self._modes():
+            args, kwargs = call
+            seen = self.arguments.seen(call, values)
+            with Existed() as existed:
+                return read_outcome(seen, self.fn(*args, **kwargs), existed)[0]
+
+    @contextmanager
+    def _modes(self) -> Iterator[None]:
+        modules = [module for _, module in self.arguments.modules]
+        now = [module.training for module in modules]
+        with ExitStack() as stack:
+            for device, before, current in zip(AUTOCAST_DEVICES, self.autocast, _autocast_now(), strict=True):
+                if before != current:
+                    on = before is not None
+                    stack.enter_context(torch.autocast(device, dtype=before, enabled=on))
+            try:
+                for module, mode in zip(modules, self.training, strict=True):
+                    module.training = mode
+                yield
+            finally:
+                for module, mode in zip(modules, now, strict=True):
+                    module.training = mode
+
+
+def _autocast_now() -> tuple[torch.dtype | None, ...]:
+    return tuple(torch.get_autocast_dtype(d) if torch.is_autocast_enabled(d) else None for d in AUTOCAST_DEVICES)

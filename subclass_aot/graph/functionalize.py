@@ -1,0 +1,190 @@
+"""From a graph that mutates to one that does not."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.func import functionalize
+
+from subclass_aot.call import Base
+from subclass_aot.graph.functional_forms import replay as replay_operator
+from subclass_aot.graph.recorder import Recorder
+from subclass_aot.graph.symint_nodes import is_number
+from subclass_aot.meta import MetaTensor, current_symbols
+
+
+@dataclass(frozen=True, slots=True)
+class Functional:
+    """A graph without mutations.
+
+    Attributes:
+        recorder: What recorded it.
+        results: For each result asked for, its node.
+        new_values: For each written input asked for, the node of its value when the forward ended.
+        live_values: For each input that backward writes, the node of its value when backward ended.
+    """
+
+    recorder: Recorder
+    results: list[Any]
+    new_values: list[fx.Node]
+    live_values: list[fx.Node]
+
+
+def remove_mutations(
+    recorded: Recorder,
+    results: Sequence[Any],
+    written: Sequence[fx.Node],
+    bases: Sequence[Base] = (),
+    node_of_slot: Mapping[int, fx.Node] | None = None,
+    live: Sequence[fx.Node] = (),
+) -> Functional:
+    """Runs a recorded graph again under `torch.func.functionalize`, with a new recorder.
+
+    Only dense leaves take part: wrappers are gone from a recorded graph.
+
+    Args:
+        recorded: The recorder of the graph as written.
+        results: Nodes whose values are wanted at the end; numbers that are known stand for themselves.
+        written: Placeholders whose values are wanted as they are at the end of the forward.
+        bases: Storages that stand for several placeholders. See Note [Shared storage].
+        node_of_slot: The placeholders of the flat slots of `bases`.
+        live: Placeholders that backward writes. It reads them as they are when it runs, so each becomes one more
+            input, after the tangents.
+    """
+    rewrite = _Rewrite(recorded, bases, live)
+    with rewrite.recorder, torch.no_grad():
+        leaves = rewrite.make_inputs()
+        play = functools.partial(rewrite.play, results=results, written=written, node_of_slot=node_of_slot or {})
+        out = functionalize(play, remove="mutations")(*leaves)
+    rewrite.recorder.phase = "backward"
+    nodes = [rewrite.recorder.node_of(leaf) for leaf in out]
+    graph = rewrite.recorder.graph
+    _drop_write_backs(graph)
+    snapshots = []
+    for node in nodes[len(results) :]:
+        snapshots.append(node.args[0])
+        if not node.users:
+            graph.erase_node(node)
+    count = len(snapshots) - len(live)
+    return Functional(rewrite.recorder, nodes[: len(results)], snapshots[:count], snapshots[count:])
+
+
+class _Rewrite:
+    """A recorded graph, and the recorder that it is played to."""
+
+    def __init__(self, recorded: Recorder, bases: Sequence[Base], live: Sequence[fx.Node]) -> None:
+        self.recorded = recorded
+        self.recorder = Recorder(recorded.decompositions)  # the form of `t_` without mutation may be one of them
+        self.bases = bases
+        self.live = live
+        self.storage_of: dict[Any, Any] = {}
+        self.placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
+        reshaped = {recorded.node_of(leaf) for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor)}
+        self.reshaped = [n for n in self.placeholders if n in reshaped]
+
+    def make_inputs(self) -> list[MetaTensor]:
+        """The inputs of the new graph: those of the old one, bases before the tangents, live ones at the end."""
+        recorder = self.recorder
+        leaves = []
+        for node in self.placeholders:
+            recorder.phase = "backward" if is_tangent(node) else "forward"
+            if is_number(node):
+                recorder.number_placeholder(node.target, node.meta["val"], node.meta["meaning"])
+                continue
+            leaves.append(recorder.placeholder(node.target, node.meta["spec"], node.meta["meaning"]))
+        recorder.phase = "forward"
+        first_tangent = next((leaf.tag for leaf in leaves if is_tangent(leaf.tag)), None)
+        for number, base in enumerate(self.bases, 1):
+            leaf = recorder.placeholder(f"primals_base_{number}", base.spec, "a storage that several leaves share")
+            if first_tangent is not None:
+                first_tangent.prepend(leaf.tag)
+            leaves.append(leaf)
+        recorder.phase = "backward"
+        for number, node in enumerate(self.live, 1):
+            meaning = f"{node.meta['meaning']} when backward runs"
+            leaves.append(recorder.placeholder(f"tangents_live_{number}", node.meta["spec"], meaning))
+        recorder.phase = "forward"
+        return leaves
+
+    def play(
+        self,
+        *leaves: Any,
+        results: Sequence[fx.Node],
+        written: Sequence[fx.Node],
+        node_of_slot: Mapping[int, fx.Node],
+    ) -> list[Any]:
+        """Runs the old graph on new inputs.
+
+        Returns:
+            `results`; then copies of `written` and of the bases, taken when the forward ended; then copies of the live
+            inputs at the end.
+        """
+        tensors = [n for n in self.placeholders if not is_number(n)]
+        values: dict[fx.Node, Any] = dict(zip(tensors, leaves, strict=False))
+        storages = leaves[len(tensors) : len(tensors) + len(self.bases)]
+        live_leaves = leaves[len(tensors) + len(self.bases) :]
+        for base, storage in zip(self.bases, storages, strict=True):
+            for slot in base.slots:
+                spec = node_of_slot[slot].meta["spec"]
+                self.storage_of[node_of_slot[slot]] = storage
+                values[node_of_slot[slot]] = storage.as_strided(spec.size, spec.stride, spec.offset)
+        end_values = [values[n] for n in written] + list(storages)
+        for node in self.reshaped:  # what they look like changes, what they are views of does not
+            values[node] = torch.ops.aten.alias.default(values[node])
+        snapshots: list[Any] | None = None
+        for node in self.recorded.graph.nodes:
+            if node.op == "placeholder" or is_number(node) and not node.meta.get("unknown"):
+                continue
+            if snapshots is None and node.meta["partitioner_tag"] == "is_backward":
+                snapshots = [x.clone() for x in end_values]
+                self.recorder.phase = "backward"
+                values.update(zip(self.live, live_leaves, strict=True))
+            values[node] = self.play_node(node, values)
+        if snapshots is None:
+            snapshots = [x.clone() for x in end_values]
+        wanted = [_value_of(n, values) for n in results]
+        return wanted + snapshots + [x.clone() for x in live_leaves]
+
+    def play_node(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
+        """Runs one node of the old graph."""
+        target: Any = node.target
+        self.recorder.stack_of = lambda: str(node.meta["stack_trace"])
+        if node.op == "get_attr":
+            return self.recorder.constant(target, self.recorded.constants[target])
+        symbols = current_symbols()
+        if symbols is not None:
+            symbols.repeat(node.meta.get("unknown", []))
+        args: Any
+        args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: _value_of(n, values))
+        if target is torch.ops.aten.as_strided.default and node.args[0] in self.storage_of and len(args) == 4:
+            return target(self.storage_of[node.args[0]], *args[1:])  # a view of the base, not of another view
+        if target is operator.getitem:
+            return args[0][args[1]]
+        return replay_operator(self.recorder.graph, target, args, kwargs)
+
+
+def _value_of(node: Any, values: Mapping[fx.Node, Any]) -> Any:
+    """What a result of the old graph is in the new run. Symbolic numbers are the same in both."""
+    if not isinstance(node, fx.Node):
+        return node
+    return node.meta["val"] if is_number(node) else values[node]
+
+
+def is_tangent(node: fx.Node) -> bool:
+    """True for a graph input that is a gradient."""
+    return bool(node.meta["partitioner_tag"] == "is_backward")
+
+
+def _drop_write_backs(graph: fx.Graph) -> None:
+    """Removes the `copy_` into each mutated input with which `functionalize` ends; the runtime writes back itself."""
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
+            target = node.args[0]
+            if target.op == "placeholder" and not node.users:
+                graph.erase_node(node)

@@ -1,0 +1,80 @@
+"""Writes into tensors in which several elements are one place in memory, as in an expanded one.
+
+Note [Folded tensors]
+~~~~~~~~~~~~~~~~~~~~~
+A graph without writes has a value for each element, and cannot tell which of several that are one place is meant. So a
+write must reach each place once. What gives all elements of a place the same value (`fill_`, `zero_`, a mask of any of
+them) is recorded as a write into one of them; any other write into a folded tensor is refused, as eager refuses it.
+Inputs that are folded become views of a flat base, see Note [Shared storage]; a write into a part of one, such as a
+row, is recorded as a write into that part of the base.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from subclass_aot.graph.view_ops import view_again
+from subclass_aot.meta import MetaTensor, SizesMustBeKnown, root
+
+_aten = torch.ops.aten
+
+
+def is_folded(leaf: Any) -> bool:
+    """True for a leaf in which several elements are one place."""
+    return isinstance(leaf, MetaTensor) and leaf.spec.overlaps_itself
+
+
+def apart(leaf: MetaTensor) -> Any:
+    """The same part of the storage as `leaf`, with each place once, as a view of what the storage was made for."""
+    owner, spec = root(leaf), leaf.spec
+    if spec.solver is not None or owner.spec.solver is not None:
+        raise SizesMustBeKnown
+    stride = tuple(map(int, spec.stride))
+    size = [1 if step == 0 else int(n) for n, step in zip(spec.size, stride, strict=True)]
+    again = None
+    if not is_folded(owner):
+        again = view_again(owner, size, stride, int(spec.offset - owner.spec.offset))
+    return owner.as_strided(size, stride, int(spec.offset)) if again is None else again
+
+
+def _fill(x: Any, value: Any) -> Any:
+    if not is_folded(x):
+        return NotImplemented
+    _aten.fill_.Scalar(apart(x), value)
+    return x
+
+
+def _zero(x: Any) -> Any:
+    return _fill(x, 0)
+
+
+def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
+    if not is_folded(x):
+        return NotImplemented
+    folds = [dim for dim, step in enumerate(x.spec.stride) if step == 0]
+    apart(x).masked_fill_(mask.expand(x.shape).any(folds, keepdim=True), value)
+    return x
+
+
+_WRITES: dict[Any, Callable[..., Any]] = {
+    _aten.fill_.Scalar: _fill,
+    _aten.zero_.default: _zero,
+    _aten.masked_fill_.Scalar: _masked_fill,
+    _aten.masked_fill_.Tensor: _masked_fill,
+}
+"""For operators that eager allows on folded tensors, how they are recorded; `NotImplemented` for all other tensors."""
+
+
+def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
+    """The same decompositions of operators, which folded tensors do not reach."""
+    own = {func: functools.partial(_first, write, decompositions.get(func)) for func, write in _WRITES.items()}
+    return {**decompositions, **own}
+
+
+def _first(write: Callable[..., Any], otherwise: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Any:
+    result = write(*args, **kwargs)
+    return otherwise(*args, **kwargs) if result is NotImplemented and otherwise is not None else result

@@ -1,0 +1,279 @@
+"""Looks at values: where Python asks a traced tensor for a value, the call that is traced answers.
+
+Note [Looks at values]
+~~~~~~~~~~~~~~~~~~~~~~
+A traced tensor has no value, but the call that is traced for has. Where the program asks (`if x.isfinite().all()`),
+what was recorded so far runs once on the call's own tensors, and the trace goes on with what comes out. The tensor that
+was asked is one more result of the forward graph, and every call compares it with the value that was traced, before
+anything is written and before anything runs that might fail on another value. Where it differs, the call goes to
+another specialization, or to a new trace.
+
+A whole or a floating-point number that is seen to differ is a symbol from then on, as sizes are. What the program
+assumes of it (`if n > 3`) is then decided by the call that is traced, too, and compared at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.call import has_storage
+from subclass_aot.graph.generators import drawing_from, generators
+from subclass_aot.meta import MetaTensor, is_symbolic, unbacked_rule
+
+_LIMIT = 1 << 16
+"""Elements that a tensor may have at the most whose values are compared at each call."""
+
+
+class SymbolsAreNeeded(BaseException):
+    """A shape depends on values: the trace begins again with symbols for such sizes. No program is to catch it."""
+
+
+class LooksAreNeeded(BaseException):
+    """Of two branches only one can be recorded: the trace begins again and looks at the values that decide."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """A place where the program asks for a value.
+
+    Attributes:
+        leaf: The tensor that was asked; in a signature its position among what forward computes.
+        value: Its value in the call that is traced: a Python value, or a list.
+        line: Where the program asks.
+    """
+
+    leaf: Any
+    value: Any
+    line: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Recorded:
+    """A graph while it is recorded.
+
+    Attributes:
+        graph: It.
+        constants: Its real tensors, by attribute name.
+        written: Nodes whose memory was written so far.
+        alive: Nodes of which the program still has the tensors.
+    """
+
+    graph: fx.Graph
+    constants: Mapping[str, torch.Tensor]
+    written: Collection[fx.Node]
+    alive: Collection[Any]
+
+
+class Looks:
+    """Answers a trace with the values of the call that it is made for.
+
+    Args:
+        varying: The lines where numbers were seen to differ between calls: they are symbols.
+        symbolic: Whether all numbers are symbols. What is true or false never is.
+        fixed: Whether no size may be a symbol.
+        cautious: Whether operators are told values that they do not need to know: whether a size is one, say.
+
+    Attributes:
+        found: The looks of this trace.
+        has_answered: Whether a value of the call has a part in the trace.
+        at_branches: Whether the call decides which branch of `torch.cond` is recorded, and not both are.
+    """
+
+    def __init__(
+        self, varying: Collection[str] = (), symbolic: bool = False, fixed: bool = False, cautious: bool = False
+    ) -> None:
+        self.varying = varying
+        self.symbolic = symbolic
+        self.fixed = fixed
+        self.cautious = cautious
+        self.found: list[Look] = []
+        self.has_answered = False
+        self.at_branches = False
+        self._run = _Run({})
+        self._unknown: dict[Any, Callable[[], Any]] = {}
+
+    def start(self, inputs: Mapping[fx.Node, Any]) -> None:
+        """A trace begins, with these values of the call for its graph inputs."""
+        self.found = []
+        self._run = _Run(inputs)
+        self._unknown = {}
+
+    def forget(self) -> None:
+        """Lets go of the tensors of the call, and of the trace."""
+        self.found = []
+        self._run = _Run({})
+        self._unknown = {}
+
+    def are_wanted(self, func: Any, tensor: Any, line: str, has_symbols: bool) -> bool:
+        """Whether an operator that asks for values gets those of the call; else a symbol stands for what it gives.
+
+        Args:
+            func: The operator.
+            tensor: The first tensor that it is given.
+            line: The line of the user's that is running.
+            has_symbols: Whether the trace has symbols.
+
+        Raises:
+            SymbolsAreNeeded: It should be a symbol, and the trace has none.
+        """
+        if unbacked_rule(func) is None:  # `x[positions]`, which has the tag of `x[mask]`
+            return False
+        if _torch.has_shape_by_data(func) and not self.fixed:
+            if not has_symbols:
+                raise SymbolsAreNeeded
+            return False
+        if tensor.dtype is torch.bool or tensor.dtype.is_complex or not has_symbols:
+            return True
+        return not self.symbolic and line not in self.varying
+
+    def value(self, recorded: Recorded, node: fx.Node) -> Any:
+        """The value that a node has by now in the call that is traced; None if the call has no values either.
+
+        Args:
+            recorded: What was recorded so far.
+            node: A node of it.
+        """
+        self.has_answered = True
+        return self._run.value(recorded, node)
+
+    def tell_unknown(self, numbers: list[Any], result: Any, value: Callable[[], Any]) -> None:
+        """Says what gives the value of numbers that depend on data, should the program assume something of them.
+
+        Args:
+            numbers: The numbers.
+            result: What the operator that made them gave.
+            value: Gives what it gives in the call.
+        """
+        symbols = {_torch.expression_of(n) for n in numbers}
+        for path, number in _numbers_in(result):
+            symbol = _torch.expression_of(number)
+            if symbol in symbols:
+                self._unknown.setdefault(symbol, lambda path=path: _number_at(path, value()))  # type: ignore[misc]
+        if not is_symbolic(result):
+            for number in [n for n in numbers if isinstance(n, torch.SymInt)]:
+                size = self.of_symbol(_torch.expression_of(number))
+                if size is not None:
+                    _assume_small_or_not(number, size)
+
+    def of_symbol(self, symbol: Any) -> Any:
+        """The value of a symbol that depends on data in the call that is traced, or None."""
+        value = self._unknown.get(symbol)
+        return None if value is None else value()
+
+
+class _Run:
+    """The recorded graph on the call's own tensors, as far as it was recorded when it was last needed.
+
+    All of it runs, once and in its order, so that what draws random numbers draws those that the call will draw. Inputs
+    that the program writes are copies.
+    """
+
+    def __init__(self, inputs: Mapping[fx.Node, Any]) -> None:
+        self._inputs = inputs
+        self._values: dict[fx.Node, Any] = {}
+        self._done: set[fx.Node] = set()
+        self._written: set[fx.Node] = set()
+        self._random = self._start = generators()
+
+    def value(self, recorded: Recorded, node: fx.Node) -> Any:
+        if any(isinstance(x, torch.Tensor) and (isinstance(x, MetaTensor) or x.is_meta) for x in self._inputs.values()):
+            return None
+        if any(_communicates(n) for n in recorded.graph.nodes if n not in self._done):
+            return None  # it would run once more than on other ranks
+        written = {n for n in recorded.written if n.op == "placeholder"}
+        if not written <= self._written:  # from the start, with copies of what is written
+            self._values, self._done, self._random = {}, set(), self._start
+            self._written |= written
+        with _undisturbed(), drawing_from(self._random):
+            if not self._values:
+                self._values.update(self._starting_values())
+            self._go_on(recorded)
+            self._random = generators()
+        return self._values[node]
+
+    def _go_on(self, recorded: Recorded) -> None:
+        for node in recorded.graph.nodes:
+            if node in self._done or node.meta.get("partitioner_tag") == "is_backward":
+                continue
+            self._done.add(node)
+            if node.op == "get_attr":
+                self._values[node] = recorded.constants[node.target]
+            elif node.op == "call_function":
+                args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
+                self._values[node] = node.target(*args, **kwargs)
+                for used in node.all_input_nodes:
+                    self._let_go(used, recorded.alive)
+
+    def _let_go(self, node: fx.Node, alive: Collection[Any]) -> None:
+        """Forgets a value that nothing reads any more. A number is no tensor, and the program may still name it."""
+        if node.op == "call_function" and "spec" in node.meta and node not in alive and "unknown" not in node.meta:
+            if all(user in self._done for user in node.users):
+                self._values.pop(node, None)
+
+    def _starting_values(self) -> Iterator[tuple[fx.Node, Any]]:
+        """The inputs. Those that share memory with one that is written share a copy of it."""
+        tensors = [x for x in self._inputs.values() if has_storage(x)]
+        written = {_memory(x) for n, x in self._inputs.items() if n in self._written and has_storage(x)}
+        copies = {_memory(x): x.untyped_storage().clone() for x in tensors if _memory(x) in written}
+        for node, value in self._inputs.items():
+            if not isinstance(value, torch.Tensor):
+                yield node, value
+            elif has_storage(value) and _memory(value) in copies:
+                place = value.storage_offset(), value.size(), value.stride()
+                copy = torch.empty(0, dtype=value.dtype, device=value.device)
+                yield node, copy.set_(copies[_memory(value)], *place)
+            else:
+                yield node, value.data  # with a version counter of its own: the program may turn it in place
+
+
+def _communicates(node: fx.Node) -> bool:
+    return _torch.is_overload(node.target) and node.target.namespace in _torch.COLLECTIVES  # type: ignore[union-attr]
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Within the block operators run on real tensors, below all that a trace or the user's code has put around it."""
+    with ExitStack() as stack:
+        stack.enter_context(_torch.disable_current_modes())
+        stack.enter_context(_torch.without_function_modes())
+        stack.enter_context(_torch.without_transforms())
+        stack.enter_context(_torch.disable_autocast())
+        stack.enter_context(torch.no_grad())
+        yield
+
+
+def _assume_small_or_not(size: torch.SymInt, value: int) -> None:
+    """Decides what broadcasting makes much of, as for sizes of inputs: whether a size is zero, or one, or larger."""
+    bool(size >= 2 if value >= 2 else size == value)
+
+
+def _numbers_in(result: Any) -> Iterator[tuple[tuple[int, int] | None, Any]]:
+    """The symbolic numbers of a result, each with where it stands: the tensor and the dimension, None for itself."""
+    if is_symbolic(result):
+        yield None, result
+    for i, part in enumerate(result if isinstance(result, tuple | list) else (result,)):
+        if isinstance(part, MetaTensor):
+            yield from (((i, dim), n) for dim, n in enumerate(part.spec.size) if is_symbolic(n))
+
+
+def _number_at(path: tuple[int, int] | None, value: Any) -> Any:
+    if path is None or value is None:
+        return value
+    part, dim = path
+    return (value[part] if isinstance(value, tuple | list) else value).shape[dim]
+
+
+def may_be_compared(tensor: torch.Tensor) -> bool:
+    """Whether the values of a tensor are few enough to be compared at each call."""
+    return tensor.numel() <= _LIMIT

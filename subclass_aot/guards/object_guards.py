@@ -1,0 +1,349 @@
+"""The part of a guard that compares objects with those of the call that was traced, by what they hold."""
+
+from __future__ import annotations
+
+import types
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot.call import (
+    HOOKS,
+    Arguments,
+    Holder,
+    Node,
+    NumberAt,
+    ObjectAt,
+    Table,
+    TensorAt,
+    TupleAt,
+    ValueAt,
+    limit_of,
+    sized,
+)
+from subclass_aot.codegen import Source
+from subclass_aot.guards.constants import same_constant
+
+
+class ObjectGuards:
+    """Writes comparisons into one generated function, and finds the tensors on the way.
+
+    Args:
+        arguments: The call that was traced.
+        source: The function.
+        written: The paths of objects into which the program puts something.
+        constant: Writes the comparison of an expression with a constant.
+
+    Attributes:
+        tensors: The locals of the tensors that objects hold, by their numbers.
+        tables: Expressions of what `same_items` can compare, so that an unchanged table need not be read again.
+    """
+
+    def __init__(
+        self, arguments: Arguments, source: Source, written: frozenset[str], constant: Callable[[str, Any], None]
+    ) -> None:
+        self.arguments = arguments
+        self.written = written
+        self.source = source
+        self.constant = constant
+        self.tensors: dict[int, str] = {}
+        self.tables: list[str] = []
+        self._locals: dict[int, str] = {}
+
+    def refuse_if(self, condition: str) -> None:
+        self.source.line(f"if {condition}: return None")
+
+    def leaves(self) -> None:
+        """The arguments that are no tensors."""
+        for where, node in self.arguments.roots:
+            if where is not None:
+                self.node(f"leaves[{where}]", node)
+
+    def pinned(self) -> None:
+        """What the function itself holds, and the attributes of modules."""
+        objects = self.arguments.objects
+        for _, part in self.arguments.held:
+            position = objects.position_of(part)
+            if position is not None and position not in self._locals:
+                self.holder(self.source.const(part, "fn"), position)
+        for path, module in self.arguments.modules:
+            position = objects.position_of(module)
+            assert position is not None
+            if position not in self._locals:
+                self.holder(self.source.const(module, path.replace(".", "_")), position)
+
+    def told_apart(self) -> None:
+        """Objects that were two are two: what is put into one is not seen in the other."""
+        groups: dict[type, list[str]] = {}
+        for position, name in self._plain().items():
+            groups.setdefault(type(self.arguments.objects.holders[position].value), []).append(name)
+        for names in groups.values():
+            different = dict.fromkeys(names)
+            if len(different) > 1:
+                self.refuse_if(f"len({{{', '.join(f'id({n})' for n in different)}}}) != {len(different)}")
+
+    def alike(self, others: ObjectGuards) -> dict[int, str]:
+        """Those of `others` whose class an object here has, too, by their positions: one may be passed for another."""
+        holders = self.arguments.objects.holders
+        classes = {type(holders[position].value) for position in self._plain()}
+        return {p: name for p, name in others._plain().items() if type(holders[p].value) in classes}
+
+    def told_apart_from(self, kept: str, positions: list[int]) -> None:
+        """The objects here are those of a kept tuple, by their positions, that they were, and none of the others."""
+        if not positions:
+            return
+        own = self._plain()
+        for i, position in enumerate(positions):
+            if position in own:
+                self.refuse_if(f"{own[position]} is not {kept}[{i}]")
+        others = [f"id({name})" for position, name in own.items() if position not in positions]
+        if others:
+            self.refuse_if(f"not {{{', '.join(others)}}}.isdisjoint(map(id, {kept}))")
+
+    def _plain(self) -> dict[int, str]:
+        """The locals of objects that are compared by what they hold, by their positions."""
+        holders = self.arguments.objects.holders
+        kinds = torch.Tensor | torch.nn.Module | types.FunctionType
+        return {p: name for p, name in self._locals.items() if not isinstance(holders[p].value, kinds)}
+
+    def attributes(self, name: str, holder: Holder) -> None:
+        """What a program put on the tensor in a local."""
+        position = self.arguments.objects.position_of(holder.value)
+        assert position is not None
+        self.refuse_if(f"{name} is None")  # a parameter that is gone; how a tensor looks is compared later
+        self.holder(name, position)
+
+    def node(self, name: str, node: Node) -> None:
+        """Compares what an expression gives."""
+        if isinstance(node, ValueAt):
+            self.constant(name, node.value)
+        elif isinstance(node, TensorAt):
+            self.tensors[node.number] = name
+        elif isinstance(node, NumberAt):
+            self.refuse_if(f"type({name}) is not int or {name} < 2")
+            local = self.tensors[node.number] = self.source.fresh("sized")
+            self.source.line(f"{local} = {self.source.const(sized, 'tensor_of_size')}({name})")
+        elif isinstance(node, TupleAt):
+            self.refuse_if(f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}")
+            if node.cls is types.MethodType:
+                self.node(f"{name}.__self__", node.parts[0])
+                self.node(f"{name}.__func__", node.parts[1])
+            else:
+                self.unpacked(name, list(node.parts))
+        else:
+            self.object(name, node)
+
+    def object(self, name: str, node: ObjectAt) -> None:
+        holder = self.arguments.objects.holders[node.position]
+        if node.weakly:
+            name = f"{name}()"
+        if isinstance(holder.value, torch.nn.Module) or _is_function(holder.value):
+            self.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
+            if _is_function(holder.value) and node.position not in self._locals:
+                self.holder(self.source.const(holder.value, holder.path), node.position)
+        elif holder.is_bare and holder.path not in self.written:
+            self.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
+            if node.position not in self._locals:
+                self.holder(self.source.const(holder.value, holder.path), node.position)
+        elif node.position in self._locals:
+            self.refuse_if(f"{name} is not {self._locals[node.position]}")
+        else:
+            kind = self.source.const(type(holder.value), type(holder.value).__name__)
+            self.refuse_if(f"type({name}) is not {kind}")
+            self.holder(name, node.position)
+
+    def matters(self, holder: Holder) -> bool:
+        """Whether there is something to compare: most functions hold nothing."""
+        bare = isinstance(holder.value, types.FunctionType) and not any(entries for _, entries in holder.tables)
+        return not bare or holder.path in self.written
+
+    def holder(self, name: str, position: int) -> None:
+        """Compares what an object in a local holds, table by table."""
+        self._locals[position] = name
+        holder = self.arguments.objects.holders[position]
+        for table, entries in () if holder.only_grows or not self.matters(holder) else holder.tables:
+            if table.kind in HOOKS:
+                self._by_name(f"{name}.{table.kind}", entries)
+            else:
+                getattr(self, f"_{table.kind}")(name, holder, table, entries)
+
+    def all_at_once(self, name: str, entries: list[tuple[Any, Node]]) -> bool:
+        """Writes one comparison for a long list or dict of Python values; tells whether it is one."""
+        if len(entries) <= _MANY or not all(isinstance(part, ValueAt) for _, part in entries):
+            return False
+        values = self.source.const(tuple(part.value for _, part in entries), "values")  # type: ignore[union-attr]
+        keys = self.source.const(tuple(key for key, _ in entries), "keys")
+        self.refuse_if(f"not {self.source.const(_same_contents, 'same_contents')}({name}, {keys}, {values})")
+        return True
+
+    def _limit(self, name: str, holder: Holder) -> None:
+        """Compares what a container has beside its contents."""
+        limit = limit_of(holder.value)
+        different = f"is not {self.source.const(limit, 'factory')}" if callable(limit) else f"!= {limit}"
+        self.refuse_if(f"{name} {different}")
+
+    def unpacked(self, name: str, nodes: list[Node], hint: str | None = None) -> None:
+        """Compares a sequence of as many elements."""
+        hint = hint or name
+        if hint != name:
+            local = self.source.fresh(f"{hint}_elements")
+            self.source.line(f"{local} = {name}")
+            name = local
+        self.refuse_if(f"len({name}) != {len(nodes)}")
+        if not nodes:
+            return
+        names = [self.source.fresh(f"{hint}_{i}") for i in range(len(nodes))]
+        self.source.line(f"({', '.join(names)},) = {name}")
+        for part, node in zip(names, nodes, strict=True):
+            self.node(part, node)
+
+    def _elements(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        self.tables.append(name)
+        if isinstance(holder.value, deque):
+            self._limit(f"{name}.maxlen", holder)
+            plain = type(holder.value) is deque
+        else:
+            plain = type(holder.value) is list
+        if self.all_at_once(name, entries):
+            return
+        nodes = [node for _, node in entries]
+        self.unpacked(name if plain else f"{self.source.const(_elements_of, 'elements_of')}({name})", nodes, name)
+
+    def _members(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        self.tables.append(name)
+        self.constant(name, holder.value)
+        objects = [node for _, node in entries if isinstance(node, ObjectAt)]
+        if objects:
+            ids = frozenset(map(id, set.__iter__(holder.value)))
+            self.refuse_if(f"frozenset(map(id, {name})) != {self.source.const(ids, 'ids')}")
+            for node in objects:
+                value = self.arguments.objects.holders[node.position].value
+                if node.position not in self._locals:
+                    self.holder(self.source.const(value, "member"), node.position)
+
+    def _attributes(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        local = self.source.fresh(f"{name}_attributes")
+        self.source.line(f"{local} = {name}.__dict__")
+        self.tables.append(local)
+        if table.only is None:
+            self.refuse_if(f"len({local}) != {len(holder.value.__dict__)}")
+        self._by_name(local, entries)
+
+    def _grad(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        local = self.source.fresh(f"{name}_grad")
+        self.source.line(f"{local} = {name}.grad")
+        self.tables.append("frozenset()")  # there is no dict that tells: what cannot be compared is read at each call
+        self.node(local, entries[0][1])
+
+    def _by_name(self, local: str, entries: list[tuple[Any, Node]]) -> None:
+        for key, node in entries:
+            part = self.source.fresh(f"{local}_{key}")
+            absent = self.source.const(_ABSENT, "absent")
+            k = repr(key) if type(key) in (str, int) else self.source.const(key, "key")
+            if isinstance(node, ValueAt) and (node.value is None or isinstance(node.value, bool)):
+                self.refuse_if(f"{local}.get({k}, {absent}) is not {node.value!r}")
+                continue
+            self.source.line(f"{part} = {local}.get({k}, {absent})")
+            self.node(part, node)
+
+    def _items(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        self.tables.append(name)
+        if isinstance(holder.value, defaultdict):
+            self._limit(f"{name}.default_factory", holder)
+        if self.all_at_once(name, entries):
+            return
+        keys = [key for key, _ in entries]
+        if not any(isinstance(key, TensorAt | TupleAt) for key in keys):
+            same = self.source.const(_same_keys, "same_keys")
+            self.refuse_if(f"not {same}({name}, {self.source.const(tuple(keys), 'keys')})")
+            plain = name
+            if type(holder.value).get is not dict.get:  # what a class makes of `get` is not asked
+                plain = self.source.fresh(f"{name}_items")
+                self.source.line(f"{plain} = {self.source.const(dict, 'dict')}({name})")
+            self._by_name(plain, entries)
+            return
+        parts = self.source.fresh(f"{name}_items")
+        self.source.line(f"{parts} = {self.source.const(_items_of, 'items_of')}({name})")
+        self.unpacked(parts, [part for key, node in entries for part in (_node(key), node)])
+
+    def _keys(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        """What keys that are objects hold; that they are the same keys is known by now."""
+        keys = self.source.fresh(f"{name}_keys")
+        self.source.line(f"{keys} = list({self.source.const(dict.keys, 'keys_of')}({name}))")
+        for position, node in entries:
+            if isinstance(node, ObjectAt):
+                key = self.source.fresh(f"{name}_key")
+                self.source.line(f"{key} = {keys}[{position}]")
+                self.node(key, node)
+
+    def _slots(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        self.tables.append(name)
+        present = dict(entries)
+        for key in table.only or ():
+            if key not in present:
+                self.refuse_if(f"hasattr({name}, {key!r})")
+                continue
+            part = self.source.fresh(f"{name}_{key}")
+            self.source.line(f"{part} = getattr({name}, {key!r}, {self.source.const(_ABSENT, 'absent')})")
+            self.node(part, present[key])
+
+    def _cells(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        cells = dict(zip(holder.value.__code__.co_freevars, holder.value.__closure__, strict=True))
+        for key, node in entries:
+            cell = self.source.const(cells[key], f"cell_{key}")
+            self.tables.append(cell)
+            part = self.source.fresh(key)
+            self.source.line(f"{part} = {cell}.cell_contents")
+            self.node(part, node)
+
+    def _globals(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        local = self.source.const(holder.value.__globals__, "module_globals")
+        for key, _ in entries:
+            self.tables.append(f"({local}, {key!r})")
+        self._by_name(local, entries)
+
+    def _partial(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+        for key, node in entries:
+            part = self.source.fresh(f"{name}_{key}")
+            self.source.line(f"{part} = {name}.{key}")
+            self.node(part, node)
+
+
+def _node(key: Any) -> Node:
+    return key if isinstance(key, TensorAt | NumberAt | ObjectAt | TupleAt | ValueAt) else ValueAt(key)
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(value, types.FunctionType)
+
+
+def _same_contents(container: Any, keys: tuple[Any, ...], values: tuple[Any, ...]) -> bool:
+    """Whether a list or dict holds these Python values, at these keys, in this order."""
+    if len(container) != len(values):
+        return False
+    if not isinstance(container, dict):
+        return all(map(same_constant, _elements_of(container), values))
+    return _same_keys(container, keys) and all(map(same_constant, dict.values(container), values))
+
+
+def _same_keys(mapping: Any, keys: tuple[Any, ...]) -> bool:
+    """Whether a dict has these keys, in this order."""
+    found = tuple(dict.keys(mapping))
+    return found == keys and all(type(a) is type(b) for a, b in zip(found, keys, strict=True))
+
+
+def _elements_of(holder: Any) -> list[Any]:
+    """The elements themselves, below what a subclass makes of it."""
+    return list((deque if isinstance(holder, deque) else list).__iter__(holder))
+
+
+def _items_of(mapping: Any) -> list[Any]:
+    """Keys and values in turn."""
+    return [part for item in dict.items(mapping) for part in item]
+
+
+_ABSENT = object()
+_MANY = 16
+"""From how many Python values on a list or dict is compared at once."""

@@ -1,0 +1,127 @@
+"""Tensors that are read once and not at each call: those of modules, and what was marked as static.
+
+Note [What is kept]
+~~~~~~~~~~~~~~~~~~~
+A module that is called again mostly holds the same tensors, and a wrapper the same inner tensors. So a guard keeps what
+it read, with the contents of every dict that it found it in: the tables of modules and the `__dict__` of wrappers. A
+later call compares these with what they hold now, by identity, in one call of a C function. Where anything is another
+object, everything is read and checked anew: after an assignment to an attribute, a new state dict, `.data = ...` on a
+wrapper of this library, a move to another device, a hook. A write *into* a tensor needs no reading, since the leaf is
+the same object. How each tensor looks, and whether it requires grad, is not a matter of identity: that is compared at
+each call, for all tensors together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import types
+from collections import deque
+from collections.abc import Callable, MutableSet
+from typing import Any
+
+import torch
+
+from subclass_aot import _native
+from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, is_marked
+from subclass_aot.flatten import AbsentMeta, PlainTensorMeta, SubclassCreationMeta
+from subclass_aot.wrapper import WrapperTensor
+
+Found = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
+"""The tensors that were read, their leaves, the wrappers among them and inside them, tables of other objects, and
+objects that arguments are told apart from."""
+
+Read = Callable[[list[Any]], Found | None]
+"""From the flattened arguments to what is kept; None if it does not fit."""
+
+_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), ((), (), (), (), ()))
+"""What is never found again."""
+
+
+class Kept:
+    """What one guard keeps from call to call.
+
+    Attributes:
+        state: What `same_items` compares, and what was read: one tuple, since threads may share it.
+    """
+
+    def __init__(self, read: Read, tables: list[dict[str, Any]], together: MutableSet[Kept]) -> None:
+        """Keeps nothing at first.
+
+        Args:
+            read: Reads and checks the tensors.
+            tables: The tables of modules.
+            together: Where one finds something changed, all of these forget, so that none keeps old weights alive.
+        """
+        self.state = _NOTHING
+        self._read = read
+        self._tables = tables
+        self._together = together
+        together.add(self)
+
+    def read(self, leaves: list[Any]) -> Found | None:
+        """Reads the tensors anew; None if they do not fit."""
+        if self.state is not _NOTHING:
+            for kept in tuple(self._together):
+                kept.state = _NOTHING
+        found = self._read(leaves)
+        if found is None:
+            return None
+        holders = {id(holder): holder for holder in (*self._tables, *found[2], *found[3])}.values()
+        if all(map(_is_comparable, holders)):
+            self.state = tuple([x for holder in holders for x in (holder, _native.items_of(holder))]), found
+        return found
+
+
+def _is_comparable(holder: Any) -> bool:
+    """Whether what an object holds can be compared without running code of its class."""
+    return type(holder) is set or isinstance(holder, (dict, list, tuple, types.CellType)) or (
+        not isinstance(holder, set | deque) and hasattr(holder, "__dict__")
+    )
+
+
+def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
+    """The values of a call that are read once: those that only modules hold, or that are marked."""
+    in_arguments: set[int] = set()
+    in_objects: set[int] = set()  # of arguments: those are read at each call, and their tensors with them
+    in_modules: set[int] = set()
+    for place, position in zip(arguments.places, arguments.value_at, strict=True):
+        if isinstance(place, ArgumentPlace):
+            in_arguments.add(position)
+        elif isinstance(place, HeldPlace) and not place.pinned:
+            in_objects.add(position)
+        else:
+            in_modules.add(position)
+    marked = {i for i in in_arguments if i < len(metas) and is_marked(arguments.values[i])}
+    mixed = in_arguments & in_modules | in_objects
+    return {i for i in (in_modules | marked) - mixed if i < len(metas) and can_be_kept(arguments.values[i], metas[i])}
+
+
+def can_be_kept(value: Any, meta: Any) -> bool:
+    """Whether identity of what stands in the `__dict__` of a tensor, and below, tells that it has the same leaves."""
+    if isinstance(meta, PlainTensorMeta | AbsentMeta):
+        return True
+    if not isinstance(meta, SubclassCreationMeta) or not all(
+        can_be_kept(getattr(value, name), inner) for name, inner in meta.attrs.items()
+    ):
+        return False
+    if isinstance(value, WrapperTensor):  # its context is immutable by contract
+        return True
+    has_slots = any("__slots__" in vars(cls) for cls in type(value).__mro__[: type(value).__mro__.index(torch.Tensor)])
+    return not has_slots and all(isinstance(x, torch.Tensor) or _is_constant(x) for x in vars(value).values())
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether a value can only be replaced and not changed."""
+    if isinstance(value, tuple | frozenset):
+        return all(map(_is_constant, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        frozen = type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
+        return frozen and all(_is_constant(getattr(value, f.name)) for f in dataclasses.fields(value))
+    return isinstance(value, _CONSTANTS)
+
+
+_CONSTANTS = (
+    int, float, complex, str, bytes, types.NoneType, enum.Enum, type, types.FunctionType,
+    torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip

@@ -1,0 +1,137 @@
+"""What the generated functions of one signature agree on: what forward makes, and which way it goes to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from subclass_aot.backends import BoxedFunction
+from subclass_aot.call import structure_slots
+from subclass_aot.codegen import Source
+from subclass_aot.errors import CompilerResultError
+from subclass_aot.flatten import SubclassCreationMeta
+from subclass_aot.meta import is_symbolic, lasting_key_of
+from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.trace import Computed, ComputedNumbers, JointSignature, Value
+
+_WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.
+  Instead: return every output of the graph, in order, in one sequence."""
+
+
+class Convention:
+    """What `forward`, `backward` and `call` of one signature pass to each other.
+
+    Args:
+        signature: The signature.
+        graphs: Its graphs.
+        keeps_inputs: Whether autograd is led to the inputs as well, for second derivatives.
+        wanted: What `wanted` is, where another backward of the same forward has said so.
+
+    Attributes:
+        made: The values that forward makes: new values of inputs, results, and what several results are views of.
+        through_autograd: For each of them, whether autograd is given it. The others go beside, in the list `extra`.
+        positions: Numbers that forward computes and the call needs, by their positions. They go in `extra`, too.
+        wanted: The positions of inputs that want a gradient.
+        counts: Whether version counters are to be settled.
+        structure: Flat slots that gradients of jagged tensors are made with. See Note [Jagged tensors].
+        checked: Wrappers whose leaves are saved: "input" or "output", and its position.
+            See Note [Versions of wrappers].
+        checked_beside: Inputs that are checked though autograd is not given them.
+        without_gradient: How many parameters of forward get no gradient.
+    """
+
+    def __init__(
+        self, signature: JointSignature, graphs: Graphs, keeps_inputs: bool, wanted: list[int] | None = None
+    ) -> None:
+        self.signature = signature
+        self.graphs = graphs
+        self.keeps_inputs = keeps_inputs
+        self.made = [value for _, value in signature.rewritten]
+        self.made += [o for o in signature.outputs if isinstance(o, Value)]
+        self.made += signature.hidden
+        self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.made]
+        returned = [p.position for o in signature.outputs if isinstance(o, ComputedNumbers) for p in o.parts
+                    if isinstance(p, Computed)]  # fmt: skip
+        self.positions = sorted({*signature.numbers.values(), *returned})
+        asking = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
+        # Autograd goes through the history of every input that it is given, even where nothing comes from here. Some
+        # histories are used up, such as that of the last loss, which an object holds.
+        with_gradient = [i for i in asking if signature.gradients[i] is not None]
+        if keeps_inputs or not with_gradient:  # second derivatives are asked of all of them
+            with_gradient = asking
+        self.wanted = with_gradient if wanted is None else wanted
+        self.counts = bool(signature.counted or signature.written_leaves or signature.reshaped)
+        self.structure = self._structure_of_gradients()
+        self.checked = self._wrappers_to_check()
+        self.checked_beside = [p for kind, p in self.checked if kind == "input" and p not in self.wanted]
+        self.without_gradient = 3 + self.counts + keeps_inputs  # leaves, extra, written, checked, kept
+
+    def _structure_of_gradients(self) -> list[int]:
+        metas = [given.meta for given in self.signature.inputs]
+        wanted = set(self.signature.index_map.to_flat(self.wanted))
+        return [s for s in structure_slots(metas, self.signature.index_map) if s in wanted]
+
+    def _wrappers_to_check(self) -> list[tuple[str, int]]:
+        """Wrappers whose leaves are saved: inputs, and outputs through which gradients go.
+
+        Note [Versions of wrappers]
+        A write through a wrapper counts on the wrapper's version, not on its leaves': they are written below autograd.
+        What is saved is a leaf, so the wrapper is saved beside it, and autograd's check sees writes through either.
+        """
+        signature, graphs = self.signature, self.graphs
+        found: list[tuple[str, int]] = []
+        inputs = {
+            signature.index_map.slots[signature.graph_slots[p]].outer
+            for p in graphs.saved_inputs
+            if p is not None and p < len(signature.graph_slots)
+        }
+        for i in sorted(inputs):
+            if isinstance(signature.inputs[i].meta, SubclassCreationMeta):
+                found.append(("input", i))
+        outputs = {p for p in graphs.saved_outputs if p is not None}
+        for i, value in enumerate(self.made):
+            positions = {leaf.position for leaf in value.leaves if isinstance(leaf, Computed)}
+            if self.through_autograd[i] and isinstance(value.meta, SubclassCreationMeta) and positions & outputs:
+                found.append(("output", i))
+        return found
+
+
+class NumberNames:
+    """Sizes and strides as text, where some are symbolic and a local of the generated function holds the number.
+
+    Args:
+        names: The local for each symbolic number, by its lasting key.
+    """
+
+    def __init__(self, names: Mapping[Any, str]) -> None:
+        self.names = names
+
+    def one(self, number: Any) -> str:
+        """One of them."""
+        return self.names[lasting_key_of(number)] if is_symbolic(number) else str(number)
+
+    def all(self, numbers: Sequence[Any]) -> str:
+        """A tuple of them."""
+        return f"({''.join(self.one(n) + ', ' for n in numbers)})"
+
+
+def emit_run(source: Source, names: Sequence[str], function: BoxedFunction, which: str) -> None:
+    """Appends what runs a compiled graph on the local `inputs`, and gives names to what it returns.
+
+    Args:
+        source: Where to write.
+        names: New locals, one for each output.
+        function: The compiled graph.
+        which: "forward" or "backward".
+    """
+    run = source.const(function, f"{which}_graph")
+    source.line(f"outputs = {run}(inputs)")
+    with source.block("try:"):
+        source.line(f"({''.join(n + ', ' for n in names)}) = outputs")
+    with source.block("except (TypeError, ValueError):"):
+        source.line(f"{source.const(_wrong_count, 'wrong_count')}(outputs, {len(names)}, {which!r})")
+
+
+def _wrong_count(outputs: Any, expected: int, which: str) -> NoReturn:
+    got = str(len(outputs)) if hasattr(outputs, "__len__") else f"a {type(outputs).__name__} instead of a sequence of"
+    raise CompilerResultError(_WRONG_COUNT.format(which=which, got=got, expected=expected))

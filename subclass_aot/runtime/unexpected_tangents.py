@@ -1,0 +1,190 @@
+"""A backward of its own for gradients of another kind than expected. See Note [Gradients of another kind].
+
+Note [Undefined gradients]
+~~~~~~~~~~~~~~~~~~~~~~~~~~
+A result that backward does not go through has no gradient, and zeros of its class stand for it. Zeros of a wrapper can
+change the class of what they are added to: of `dense * wrapper`, the gradient of `dense` is a wrapper. Where an input
+has a gradient of another class than its own, inside or outside, the gradients that did arrive are a kind that gets its
+own backward.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot.backends import BoxedFunction
+from subclass_aot.errors import TangentError
+from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
+from subclass_aot.graph import backward_from
+from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.runtime.tangent_coercion import converted, fits
+from subclass_aot.trace import JointSignature, JointTrace
+
+Backward = Callable[..., tuple[Any, ...]]
+"""`backward(ctx, *tangents)`."""
+
+Write = Callable[[JointSignature, Graphs, BoxedFunction], Backward]
+"""Generates the backward that runs a compiled graph."""
+
+_LIMIT = 4
+"""Kinds of gradients that are kept for one signature; the one met longest ago goes first."""
+
+_WRONG_TANGENT = """The gradient of {where} is not of the kind the backward graph was traced for.
+  Expected: {expected}
+  Got:      {got}
+  No class converts the one to the other, and there is no backward for such a gradient: {why}
+  Instead:  pass a gradient of the expected class{hook}"""
+
+_HOOK = """, or give {cls} the hook
+
+      def __coerce_same_metadata_as_tangent__(self, context, expected_type=None):
+          return ...  # self as a {expected_cls} with this context, or None if that is impossible"""
+
+_FROM_TANGENT = """, or give {expected_cls} the hook
+
+      @classmethod
+      def from_tangent(cls, tangent, context):
+          return ...  # a {expected_cls} with this context, or None if that is impossible"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kind:
+    """Gradients of one kind, one for each result or None where undefined, and the backward for those that are there."""
+
+    described: tuple[tuple[ValueMeta, tuple[Any, ...]] | None, ...]
+    backward: Backward | None
+
+    @property
+    def chosen(self) -> Backward | None:
+        """What to run; None if it has to be the backward that the signature was traced for."""
+        return None if self.backward is None else self._run
+
+    def _run(self, ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        assert self.backward is not None
+        return self.backward(ctx, *[t for t in tangents if t is not None])
+
+
+class OtherTangents:
+    """The backwards of one signature for gradients of other kinds than it was traced for.
+
+    Args:
+        trace: The trace.
+        graphs: Its graphs. What forward saves is what these backwards read, too.
+        compiler: Compiles a backward graph.
+    """
+
+    def __init__(self, trace: JointTrace, graphs: Graphs, compiler: Callable[[fx.GraphModule], BoxedFunction]) -> None:
+        assert trace.with_tangents is not None
+        self._with_tangents = trace.with_tangents
+        self._signature = trace.signature
+        self._graphs = graphs
+        inputs = graphs.backward.graph.find_nodes(op="placeholder") if graphs.backward is not None else []
+        self._saved = [node.name for node in inputs][: graphs.num_saved_numbers + len(graphs.saved_inputs)]
+        self._compile = compiler
+        self._kinds: list[_Kind] = []
+        pairs = zip(self._signature.inputs, self._signature.gradients, strict=True)
+        mixed = any(g is not None and _classes(g.meta) != _classes(x.meta) for x, g in pairs)
+        wrappers = (i for i, (m, _) in enumerate(self._signature.tangents) if isinstance(m, SubclassCreationMeta))
+        self.needed = set(wrappers) if mixed else set()
+        """The tangents for which zeros will not do. See Note [Undefined gradients]."""
+
+    def take(self, write: Write, where: Sequence[str], *tangents: Any) -> tuple[Any, ...]:
+        """What to do with gradients of which at least one is not of the expected kind, or is undefined and needed.
+
+        Args:
+            write: Generates a backward.
+            where: What errors call each of the tangents.
+            *tangents: The gradients; None for an undefined one.
+
+        Returns:
+            The backward to run, None for the one they were meant for; then the gradients it takes.
+
+        Raises:
+            TangentError: There is none.
+        """
+        expected = self._signature.tangents
+        results = [t if t is None else converted(t, *kind) for t, kind in zip(tangents, expected, strict=True)]
+        wrong = [t is not None and r is None for t, r in zip(tangents, results, strict=True)]
+        missing = any(tangents[i] is None for i in self.needed) and any(t is not None for t in tangents)
+        if not any(wrong) and not missing:
+            return None, *results
+        given = [t if not_converted else r for t, r, not_converted in zip(tangents, results, wrong, strict=True)]
+        for kind in self._kinds:
+            if all(map(_is_of, given, kind.described)):
+                return kind.chosen, *given
+        try:
+            kind = self._make(given, write)
+        except Exception as error:
+            if any(wrong):
+                first = wrong.index(True)
+                raise TangentError(_message(where[first], tangents[first], expected[first][0], error)) from error
+            described = (None if t is None else kind for t, kind in zip(tangents, expected, strict=True))
+            kind = _Kind(tuple(described), None)
+        self._kinds = [kind, *self._kinds][:_LIMIT]
+        return kind.chosen, *given
+
+    def _make(self, given: Sequence[Any], write: Write) -> _Kind:
+        """Traces, compiles and generates. The guard of the signature is made already, and must not become too lax."""
+        symbols = self._signature.symbols
+        assumed = None if symbols is None else symbols.assumptions()
+        defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
+        trace, backward = self._trace(defined)
+        compiled = self._compile(backward)
+        run = write(trace.signature, dataclasses.replace(self._graphs, backward=backward), compiled)
+        if symbols is not None and symbols.assumptions() != assumed:
+            raise NotImplementedError("it would assume more of symbolic sizes than the call has checked")
+        kinds = dict(zip(defined, trace.signature.tangents, strict=True))
+        return _Kind(tuple(map(kinds.get, range(len(given)))), run)
+
+    def _trace(self, given: Mapping[int, Any]) -> tuple[JointTrace, fx.GraphModule]:
+        trace = self._with_tangents(given)
+        if trace.signature.backward_writes != self._signature.backward_writes:
+            raise NotImplementedError("it would write into other tensors")
+        count = trace.signature.num_forward_outputs
+        try:
+            return trace, backward_from(trace.graph_module, self._saved, num_fwd_outputs=count)
+        except LookupError as missing:
+            raise NotImplementedError(f"it would need {missing.args[0]}, which forward did not keep") from missing
+
+
+def _classes(meta: InnerMeta) -> Any:
+    """The classes of a value and of all that is inside."""
+    if isinstance(meta, SubclassCreationMeta):
+        return meta.cls, {name: _classes(inner) for name, inner in meta.attrs.items()}
+    if isinstance(meta, ContainerMeta):
+        return meta.cls, {key: _classes(inner) for key, inner in meta.items.items()}
+    return torch.Tensor if isinstance(meta, PlainTensorMeta) else type(meta)
+
+
+def _is_of(tangent: Any, described: tuple[ValueMeta, tuple[Any, ...]] | None) -> bool:
+    return tangent is None if described is None else tangent is not None and fits(tangent, *described)
+
+
+def _message(where: str, tangent: Any, meta: ValueMeta, error: Exception) -> str:
+    expected, hook = _describe(meta), ""
+    names = {"cls": type(tangent).__name__, "expected_cls": expected.split()[0]}
+    if hasattr(tangent, "__tensor_flatten__"):
+        hook = _HOOK.format(**names)
+    elif isinstance(meta, SubclassCreationMeta):  # a dense tensor has no class of the user's that could convert it
+        hook = _FROM_TANGENT.format(**names)
+    why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return _WRONG_TANGENT.format(where=where, expected=expected, got=_describe_tensor(tangent), why=why, hook=hook)
+
+
+def _describe(meta: ValueMeta) -> str:
+    if isinstance(meta, SubclassCreationMeta):
+        return f"{meta.cls.__name__} with inner tensors {list(meta.attrs)} and context {meta.context!r}"
+    return "Tensor (dense)"
+
+
+def _describe_tensor(tensor: Any) -> str:
+    if hasattr(tensor, "__tensor_flatten__"):
+        names, context = tensor.__tensor_flatten__()
+        return f"{type(tensor).__name__} with inner tensors {list(names)} and context {context!r}"
+    return f"{type(tensor).__name__} (dense)"

@@ -1,0 +1,279 @@
+"""Checks of the values that a program looked at: where they stand in a graph, and how they are compiled.
+
+See Note [Looks at values]. A check is a node of the forward graph, behind the tensor that was asked. `"eager"` runs it
+where it stands, so that nothing ever runs on a guess. Other compilers want graphs of operators alone: there the check
+waits until an operator comes that must not run on a guess (it writes, draws random numbers, or may fail on another
+value), and the graph is compiled in parts, with the checks between them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
+from subclass_aot.codegen import Source
+from subclass_aot.graph import draws, generators, is_number, set_generators
+from subclass_aot.guards import same_constant
+from subclass_aot.meta import Demand, effects_of
+from subclass_aot.trace import JointSignature
+
+_aten = torch.ops.aten
+
+
+class OtherValue(Exception):
+    """A call has another value than the one that was traced, or another than what the program assumed of it.
+
+    Attributes:
+        position: Which look, in their order; None for an assumption.
+        value: What it found; for an assumption the demand, and the numbers in it.
+    """
+
+    def __init__(self, position: int | None, value: Any) -> None:
+        super().__init__(position, value)
+        self.position = position
+        self.value = value
+
+
+def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Sequence[Any]) -> None:
+    """Puts the checks of a signature into its forward graph.
+
+    Args:
+        graph: The forward graph.
+        signature: The signature.
+        computed: The nodes of what forward computes.
+    """
+    last: dict[fx.Node, fx.Node] = {}
+    for position, look in enumerate(signature.looks):
+        _after(graph, [computed[look.leaf]], _check_of_look(look.value, position), last)
+    for demand in signature.demands:
+        numbers = [computed[signature.numbers[symbol]] for symbol in demand.numbers]
+        read = [number for number in numbers if isinstance(number, fx.Node)]  # others turned out to be known
+        for node in read:
+            source: Any = node.args[0]
+            if node.target is _aten.sym_size.int and source.op != "placeholder":
+                source.append(node)  # read as soon as it is known, so that nothing runs before the check
+        if read:
+            _after(graph, numbers, _check_of_demand(demand), last)
+    graph.recompile()
+
+
+def _after(
+    graph: fx.GraphModule, args: Sequence[Any], check: Callable[..., None], checks: dict[fx.Node, fx.Node]
+) -> None:
+    """Adds a check behind the last of the nodes that it reads, and behind the `checks` that stand there by now."""
+    last = max(arg for arg in args if isinstance(arg, fx.Node))
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    behind = checks.get(last, placeholders[-1] if last.op == "placeholder" else last)
+    with graph.graph.inserting_after(behind):
+        node = checks[last] = graph.graph.call_function(check, tuple(args))
+    node.meta = {"is_check": True, "stack_trace": last.meta.get("stack_trace", ""), "val": None}
+
+
+def _check_of_look(expected: Any, position: int) -> Callable[..., None]:
+    """A function of the tensor that was asked."""
+    source = Source("check_value", "asked", "Compares the value of a tensor with the one that was traced.")
+    source.line("value = asked.tolist()")
+    if isinstance(expected, bool):
+        other = f"value is not {expected}"
+    else:
+        other = f"not {source.const(same_constant, 'same')}(value, {source.const(expected, 'expected')})"
+    source.line(f"if {other}: raise {source.const(OtherValue, 'OtherValue')}({position}, value)")
+    return source.build()
+
+
+def _check_of_demand(demand: Demand) -> Callable[..., None]:
+    """A function of the numbers in what the program says, or assumed."""
+    names = {symbol: f"n{i}" for i, symbol in enumerate(demand.numbers)}
+    given = ", ".join(names.values())
+    source = Source("check_numbers", given, f"Compares numbers: what is {demand.by} of them.")
+    source.globals |= {"math": math, "torch": torch}
+    other = source.const(OtherValue, "OtherValue")
+    source.line(f"if not ({demand.text(names)}): raise {other}(None, ({source.const(demand, 'demand')}, [{given}]))")
+    return source.build()
+
+
+def compiled_with_checks(backend: Backend, graph: fx.GraphModule) -> BoxedFunction:
+    """Compiles a forward graph that may have checks in it. If one fails, no random number counts as drawn.
+
+    Args:
+        backend: What compiles it.
+        graph: The graph.
+    """
+    nodes = list(graph.graph.nodes)
+    if backend is BACKENDS["eager"] or not is_in_parts(graph):
+        run = compiled(backend, graph, example_inputs(graph), False)
+    else:
+        run = _in_parts(backend, graph)
+    return _without_draws(run) if any(map(_is_check, nodes)) and any(map(draws, nodes)) else run
+
+
+def is_in_parts(graph: fx.GraphModule) -> bool:
+    """Whether compilers get a graph in parts."""
+    return any(_is_check(node) or _is_alone(node) for node in graph.graph.nodes)
+
+
+def _without_draws(run: BoxedFunction) -> BoxedFunction:
+    def run_or_put_back(inputs: list[Any]) -> Sequence[Any]:
+        state = generators()
+        try:
+            return run(inputs)
+        except OtherValue:
+            set_generators(state)
+            raise
+
+    return run_or_put_back
+
+
+def _is_check(node: fx.Node) -> bool:
+    return bool(node.meta.get("is_check"))
+
+
+def _runs_as_it_is(node: fx.Node) -> bool:
+    """Whether no compiler gets a node: it would take for granted what a check is still to say of numbers."""
+    return _is_alone(node) or bool(node.meta.get("unknown")) or is_number(node)
+
+
+def _compares_numbers(check: fx.Node) -> bool:
+    """Whether a check is about numbers. It does not wait: with other sizes, compiled code would leave its memory."""
+    return any(map(is_number, check.all_input_nodes))
+
+
+def _is_alone(node: fx.Node) -> bool:
+    """Whether torch has no shape function for an operator, which compilers need."""
+    return node.target is _aten._ctc_loss.default
+
+
+def _in_parts(backend: Backend, graph: fx.GraphModule) -> BoxedFunction:
+    """Compiles what stands between the checks, each part on its own."""
+    steps: list[tuple[list[str], BoxedFunction | fx.Node, list[str]]] = []
+    groups = list(_groups(graph.graph))
+    output = graph.graph.output_node()
+    for i, group in enumerate(groups):
+        later = {n for g in groups[i + 1 :] for node in g for n in node.all_input_nodes} | set(output.all_input_nodes)
+        if _is_check(group[0]):
+            for check in group:
+                steps.append(([n.name for n in check.all_input_nodes], check, []))
+            continue
+        made = [n for n in group if n in later]
+        part = _part(graph, group, made)
+        as_it_is = _runs_as_it_is(group[0]) or all(n.target is _aten.copy_.default for n in group)
+        run = compiled(BACKENDS["eager"] if as_it_is else backend, part, example_inputs(part), False)
+        names = [n.name for n in part.graph.nodes if n.op == "placeholder"]
+        steps.append((names, run, [n.name for n in made]))
+    inputs = [n.name for n in graph.graph.nodes if n.op == "placeholder"]
+    last_use = {name: i for i, (names, _, _) in enumerate(steps) for name in names}
+    results: Any = output.args[0]
+    wanted = {r.name for r in output.all_input_nodes}
+
+    def run_parts(given: list[Any]) -> Sequence[Any]:
+        values = dict(zip(inputs, given, strict=True))
+        given.clear()
+        for i, (names, step, made) in enumerate(steps):
+            arguments = [values[name] for name in names]
+            for name in names:
+                if last_use[name] == i and name not in wanted:
+                    values.pop(name, None)
+            if isinstance(step, fx.Node):
+                step.target(*arguments)  # type: ignore[operator]
+            else:
+                values.update(zip(made, step(arguments), strict=True))
+        return [values[r.name] if isinstance(r, fx.Node) else r for r in results]
+
+    return run_parts
+
+
+def _groups(graph: fx.Graph) -> Iterator[list[fx.Node]]:
+    """Runs of operators and runs of checks in turn; each check of a value as late as it may be."""
+    group: list[fx.Node] = []
+    waiting: list[fx.Node] = []
+    for node in graph.nodes:
+        if node.op in ("placeholder", "output") or node.target is operator.getitem:
+            continue
+        if _is_check(node):
+            waiting.append(node)
+            if not _compares_numbers(node):
+                continue
+            yield from filter(None, (group, waiting))
+            group, waiting = [], []
+            continue
+        other = bool(group) and _runs_as_it_is(node) is not _runs_as_it_is(group[0])
+        if other or waiting and not may_run_on_a_guess(node):
+            yield from filter(None, (group, waiting))
+            group, waiting = [], []
+        group += _with_items(node)
+    yield from filter(None, (group, waiting))
+
+
+def _with_items(node: fx.Node) -> Iterator[fx.Node]:
+    """A node, and what is taken out of its results."""
+    yield node
+    for user in node.users:
+        if user.target is operator.getitem:
+            yield from _with_items(user)
+
+
+def _part(graph: fx.GraphModule, group: Sequence[fx.Node], made: Sequence[fx.Node]) -> fx.GraphModule:
+    """Some nodes of a graph as one of their own, which gives `made`."""
+    inside = set(group)
+    part = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    given = dict.fromkeys(n for node in group for n in node.all_input_nodes if n not in inside)
+    static = []
+    for i, node in enumerate(given):
+        copy = copies[node] = part.placeholder(node.name)
+        copy.meta = dict(node.meta)
+        if node.op == "placeholder" and node.meta.get("is_static_input"):
+            static.append(i)
+    for node in group:
+        copies[node] = part.node_copy(node, copies.__getitem__)
+    part.output(tuple(copies[node] for node in made))
+    module = _torch.make_graph_module(graph, part, "Forward")
+    module.meta["static_input_indices"] = tuple(static)
+    return module
+
+
+def may_run_on_a_guess(node: fx.Node) -> bool:
+    """Whether a node computes, and cannot fail, whatever the values are: it may run before a check.
+
+    What writes, draws, communicates, reads at places that another tensor names, or is a custom operator, may not.
+    """
+    if node.op == "get_attr" or node.target is operator.getitem or not hasattr(node.target, "_schema"):
+        return True  # arithmetic of sizes
+    operation: Any = node.target
+    effects = effects_of(operation)
+    if effects.random or effects.writes or effects.data_dependent or operation.namespace != "aten":
+        return False
+    if any(viewed is not None for viewed in effects.returns_view_of):
+        return True
+    name = operation._schema.name.removeprefix("aten::")
+    spec = node.meta.get("spec")
+    if torch.Tag.pointwise in operation.tags and name not in _FAIL_ON_VALUES:
+        return spec is not None and (spec.dtype.is_floating_point or name not in _FAIL_ON_INTEGERS)
+    return name in _NEVER_FAIL
+
+
+_FAIL_ON_VALUES = frozenset({"binary_cross_entropy"})
+_FAIL_ON_INTEGERS = frozenset({"div", "remainder", "fmod", "floor_divide", "pow"})
+_NEVER_FAIL = frozenset(
+    {
+        "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "convolution", "sum", "mean", "amax", "amin", "max",
+        "min", "any", "all", "argmax", "argmin", "prod", "var", "std", "var_mean", "logsumexp", "cumsum", "cumprod",
+        "sort", "topk", "_softmax", "_log_softmax", "native_layer_norm", "native_group_norm",
+        "_native_batch_norm_legit", "_native_batch_norm_legit_no_training", "_fused_rms_norm", "cat", "stack",
+        "clone", "copy", "_to_copy", "full", "zeros", "ones", "empty", "full_like", "zeros_like", "ones_like",
+        "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "arange", "scalar_tensor",
+        "lift_fresh_copy", "constant_pad_nd", "flip", "roll", "repeat", "slice_scatter", "select_scatter",
+        "as_strided_scatter", "diagonal_scatter", "tril", "triu", "norm", "linalg_vector_norm", "avg_pool2d",
+        "max_pool2d_with_indices", "_adaptive_avg_pool2d", "upsample_nearest2d", "upsample_bilinear2d",
+        "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention",
+        "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention", "_unsafe_view",
+    }
+)  # fmt: skip
+"""Operators that compute something whatever the values are, beside pointwise ones and views."""

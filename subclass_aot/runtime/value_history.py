@@ -1,0 +1,150 @@
+"""The values that one compiled function has seen where it looks at them. See Note [Looks at values]."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from subclass_aot.errors import DataDependentError, UnmetDemandError
+from subclass_aot.graph import Looks
+from subclass_aot.guards import same_constant
+from subclass_aot.meta import Demand
+from subclass_aot.runtime.value_checks import OtherValue
+from subclass_aot.trace import JointSignature
+
+_TOO_MANY = """The traced function looks at a value that differs from call to call; {count} are compiled for already.
+  Your line:  {line}
+  Its values: {values}
+  Each value, or each answer to what is asked of it, is compiled for on its own, up to values_limit={limit}.
+  Instead: say n.item() in place of int(n) or float(n), which can then be a symbol; compute both sides and choose with
+  torch.where; read the value outside; or raise values_limit, if the values are few."""
+
+_UNMET_DEMAND = """The program says that {demand}, and in this call {values}.
+  Your line:  {line}
+  The graph was traced for numbers of which it is true. Instead: say it of numbers of which it always is."""
+
+_NOT_THE_SAME = """The traced function looks at a value that comes out otherwise each time it is computed.
+  Your line:  {line}
+  It was {traced} when the call was traced, and {found} when what was compiled for it ran on the same tensors.
+  It may depend on memory that nobody has written, on the order of sums in another compiler, or on another thread.
+  Instead: compute it outside the traced function."""
+
+
+class ValueHistory:
+    """What a compiled function does about looks at values.
+
+    Args:
+        dynamic: As in `aot_compile`. `False`: no number is a symbol; `True`: every one is.
+        allowed: Whether the function may look at values.
+        limit: For how many sets of values one signature is compiled at the most.
+
+    Attributes:
+        varying: The lines where numbers were seen to differ.
+    """
+
+    def __init__(self, dynamic: bool | None, allowed: bool, limit: int) -> None:
+        self.varying: set[str] = set()
+        self._dynamic = dynamic
+        self._allowed = allowed
+        self._limit = limit
+        self._cautious = False
+
+    def looks(self) -> Looks | None:
+        """What answers the next trace where it looks at values."""
+        if not self._allowed:
+            return None
+        return Looks(self.varying, self._dynamic is True, self._dynamic is False, self._cautious)
+
+    def may_fit(self, signature: JointSignature, tried: Mapping[Any, OtherValue]) -> bool:
+        """Whether a specialization may fit a call, after what others found in it."""
+        return all(_agrees(signature, specialization.signature, other) for specialization, other in tried.items())
+
+    def learn(self, tried: Mapping[Any, OtherValue], fitting: int) -> None:
+        """Hears what specializations found that fit a call but for its values.
+
+        Args:
+            tried: These specializations, and what they found.
+            fitting: How many there are for the signature of the call.
+
+        Raises:
+            DataDependentError: There are too many, or values are not the same twice.
+            UnmetDemandError: What the program says of numbers is not so.
+        """
+        demands = [other.value for other in tried.values() if other.position is None]
+        if demands:
+            self._learn_demand(demands[-1], demands[:-1])
+        for specialization, other in tried.items():
+            if other.position is not None and self._dynamic is not False:
+                look = specialization.signature.looks[other.position]
+                if _is_number(look.value):
+                    self.varying.add(look.line)
+        if not tried:
+            return
+        latest, other = list(tried.items())[-1]
+        line, expected, found = _described(latest.signature, other)
+        for specialization, earlier in list(tried.items())[:-1]:
+            if _way(specialization.signature, earlier) == _way(latest.signature, other):
+                raise DataDependentError(_NOT_THE_SAME.format(line=line, traced=expected, found=found))
+        if fitting >= self._limit:
+            seen = [_described(s.signature, o) for s, o in tried.items()]
+            values = ", ".join(dict.fromkeys([value for _, value, _ in seen] + [found]))
+            raise DataDependentError(_TOO_MANY.format(line=line, values=values, count=fitting, limit=self._limit))
+
+
+    def _learn_demand(self, unmet: tuple[Demand, list[Any]], earlier: Sequence[tuple[Demand, list[Any]]]) -> None:
+        """What an operator needs of its arguments may not be needed of zero and one: the next trace looks at that."""
+        demand, numbers = unmet
+        if demand.by == "assumed":
+            return
+        text, values = _in_words(demand, numbers)
+        if demand.by == "stated" or not self._allowed or (text, values) in [_in_words(*e) for e in earlier]:
+            raise UnmetDemandError(_UNMET_DEMAND.format(demand=text, values=values, line=demand.line))
+        self._cautious = True
+
+
+def _agrees(candidate: JointSignature, tried: JointSignature, other: OtherValue) -> bool:
+    """Whether `candidate` expects what another specialization found in the call."""
+    if other.position is None:
+        return True
+    found = [*(look.value for look in tried.looks[: other.position]), other.value]
+    for mine, its, value in zip(candidate.looks, tried.looks, found, strict=False):
+        if mine.line != its.line:  # a number that is a symbol in one of them
+            return True
+        if not same_constant(mine.value, value):
+            return False
+    return True
+
+
+def _described(signature: JointSignature, other: OtherValue) -> tuple[str, str, str]:
+    """The line of a look, the value that was traced, and the one that was found."""
+    if other.position is not None:
+        look = signature.looks[other.position]
+        return look.line, repr(look.value), repr(other.value)
+    return other.value[0].line, *_in_words(*other.value)
+
+
+def other_value(specialization: Any, other: OtherValue) -> str:
+    """Why a specialization does not fit a call, in words."""
+    line, expected, found = _described(specialization.signature, other)
+    if other.position is None:
+        return f"{expected} before, not so now, where {found} ({line})"
+    return f"a value: {expected} before, {found} now ({line})"
+
+
+def _in_words(demand: Demand, numbers: list[Any]) -> tuple[str, str]:
+    """A demand, and the numbers in it, with names."""
+    names = {symbol: f"n{i}" for i, symbol in enumerate(demand.numbers)}
+    return demand.text(names), ", ".join(f"n{i} = {n}" for i, n in enumerate(numbers))
+
+
+def _way(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:
+    """All that a specialization expects of values, and what it found instead."""
+    looks = [(look.line, repr(look.value)) for look in signature.looks]
+    demands = [demand.text({symbol: str(symbol) for symbol in demand.numbers}) for demand in signature.demands]
+    return looks, demands, other.position, _described(signature, other)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_number, value))
+    return isinstance(value, int | float) and not isinstance(value, bool)

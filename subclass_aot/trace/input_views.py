@@ -1,0 +1,133 @@
+"""Inputs that are views of one tensor.
+
+Note [Views of one tensor]
+~~~~~~~~~~~~~~~~~~~~~~~~~~
+Autograd keeps one history for a tensor and all its views: a write to one view changes the history of the tensor that
+they are views of, and through it that of every other view. Inputs are traced as tensors with histories of their own,
+which is right until the program makes autograd see a write into one that overlaps another of its family. The trace
+gives up then and begins again with the tensor behind the views as the input. Its views are made inside the trace, by
+the operators that made the caller's, and autograd treats them there as it treats those: gradients, and writes that it
+refuses. A call writes the new value into that tensor, and the caller's views follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.call import Arguments, history_owner
+from subclass_aot.errors import MutationError
+from subclass_aot.flatten import FlattenPlan
+from subclass_aot.graph import Recorder, messages, view_again
+from subclass_aot.meta import MetaTensor
+
+
+class SharedHistory(Exception):
+    """A write that autograd sees reached several inputs of one family: they must be traced as views.
+
+    Args:
+        paths: The tensors of the call that become views.
+    """
+
+    def __init__(self, paths: frozenset[str]) -> None:
+        super().__init__()
+        self.paths = paths
+
+
+def check_histories(
+    values: Sequence[torch.Tensor], written: Mapping[int, set[int]], folded: Container[int], paths: list[str]
+) -> None:
+    """Looks for families with a member that autograd sees written and another that overlaps it, or that is folded.
+
+    With a write, all of a family that required no grad begins to require some, whether it overlaps or not.
+
+    Args:
+        values: The tensors that are inputs.
+        written: Positions of inputs that autograd sees written, each with those of all that overlap it.
+        folded: Positions of inputs that no new value can be copied into. See Note [Folded tensors].
+        paths: What each input is called.
+
+    Raises:
+        SharedHistory: There are some.
+        MutationError: One that is folded is no view of another tensor.
+    """
+    owners = [history_owner(value) for value in values]
+    found = set()
+    for i, overlap in written.items():
+        if i in folded and owners[i] is values[i]:
+            raise MutationError(messages.FOLDED_INPUT.format(path=paths[i]))
+        touched = overlap if owners[i].requires_grad else range(len(values))
+        if i in folded or any(owners[j] is owners[i] for j in touched if j != i):
+            found.add(id(owners[i]))
+    if found:
+        members = [i for i, owner in enumerate(owners) if id(owner) in found and owner is not values[i]]
+        raise SharedHistory(frozenset(paths[i] for i in members))
+
+
+class TracedViews:
+    """The inputs of a trace that are views of other inputs.
+
+    Args:
+        arguments: The call.
+        traced: Traced twins of its values.
+        recorder: Told that the leaves of these views stand for those of the caller's.
+
+    Raises:
+        MutationError: Autograd does not treat a caller's view as the view that it is.
+
+    Attributes:
+        views: Traced twins of `arguments.views`.
+    """
+
+    def __init__(self, arguments: Arguments, traced: Sequence[torch.Tensor], recorder: Recorder) -> None:
+        self.paths = arguments.paths_of_views
+        self.views = [
+            _again(view, traced[position], path)
+            for view, position, path in zip(arguments.views, arguments.view_of, self.paths, strict=True)
+        ]
+        self.plan = FlattenPlan.of(self.views, count_symints=False, where="views", names=self.paths)
+        self.leaves = self.plan.unwrap(self.views)
+        self.specs = [getattr(leaf, "spec", None) for leaf in self.leaves]
+        for real, leaf in zip(self.plan.unwrap(arguments.views), self.leaves, strict=True):
+            if isinstance(leaf, MetaTensor) and not isinstance(real, MetaTensor):
+                recorder.stand_in(real, leaf)
+
+    def check(self, turned: Collection[int]) -> None:
+        """Refuses what a graph cannot do to a view.
+
+        Args:
+            turned: Positions of views that operators such as `t_` changed, which a call repeats.
+
+        Raises:
+            MutationError: Another view has other sizes, strides or inner tensors than before.
+        """
+        slots = self.plan.index_map.slots
+        for slot, leaf, spec, now in zip(slots, self.leaves, self.specs, self.plan.unwrap(self.views), strict=True):
+            path = self.paths[slot.outer] + "".join(slot.path)
+            if slot.outer in turned or not isinstance(leaf, MetaTensor):
+                continue
+            if now is not leaf:
+                raise MutationError(messages.REPLACED_LEAF.format(path=path))
+            if now.spec is not spec:
+                raise MutationError(messages.RESHAPED_INPUT.format(path=path, before=spec, after=now.spec))
+
+
+def _again(view: torch.Tensor, base: torch.Tensor, path: str) -> Any:
+    """The view of `base` that `view` is of its own base, to autograd as well."""
+    rules = _torch.view_rules(view)
+    again: Any
+    with torch.set_grad_enabled(not _torch.made_without_grad(rules)):
+        if isinstance(base, MetaTensor) and view.dtype is base.dtype:
+            offset = int(view.storage_offset() - base.storage_offset())
+            again = view_again(base, view.size(), view.stride(), offset)
+        else:
+            again = _torch.view_function(view)(base)
+    if again is None:
+        raise MutationError(messages.LOST_VIEW_OF_INPUT.format(path=path))
+    _torch.set_view_rules(again, rules)
+    if again.requires_grad != view.requires_grad or again.is_leaf != view.is_leaf:
+        raise MutationError(messages.SHARED_GRADIENT.format(path=path))
+    return again

@@ -1,0 +1,202 @@
+"""What a traced function did to its inputs, and what no graph can do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.call import Base, bases_of, is_folded, versions
+from subclass_aot.errors import MutationError
+from subclass_aot.graph import GradientsAreRead, Recorder, messages
+from subclass_aot.meta import MetaTensor, root
+from subclass_aot.trace.input_views import check_histories
+from subclass_aot.trace.inputs import TracedInputs
+from subclass_aot.trace.outputs import AliasOfLeaf, InputLeaf, Output, OutputReader, Value, ViewOfInput
+
+Reshape = tuple[int, Any, tuple[Any, ...], dict[str, Any], bool]
+"""See `JointSignature.reshaped`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Writes:
+    """The writes of the forward part. The attributes are those of `JointSignature`."""
+
+    written_leaves: tuple[int, ...]
+    rewritten: tuple[tuple[int, Value], ...]
+    untouched: tuple[int, ...]
+    counted: tuple[tuple[int, str], ...]
+    bases: tuple[Base, ...]
+    reshaped: tuple[Reshape, ...]
+
+
+def reshapes(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
+    """The operators that changed what an input looks like from outside.
+
+    Raises:
+        MutationError: The function did to an input what a graph cannot do.
+        SizesMustBeKnown: One with symbolic sizes was turned.
+    """
+    asked_for = any(node.op == "placeholder" for node in recorder.graph.grads_read)  # type: ignore[attr-defined]
+    if asked_for and not inputs.arguments.with_grad:
+        raise GradientsAreRead
+    for path, before, traced in zip(inputs.paths, inputs.before, inputs.traced, strict=True):
+        if traced.requires_grad != before.requires_grad and traced.is_leaf:
+            raise MutationError(messages.SWITCHED_GRAD.format(path=path, value=traced.requires_grad))
+        if _torch.has_hooks(traced):
+            raise MutationError(messages.HOOKED_INPUT.format(path=path))
+        if not inputs.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
+            raise GradientsAreRead
+    found = tuple(
+        (i, *how)
+        for tensor, *how in recorder.reshaped
+        for i, traced in enumerate([*inputs.traced, *inputs.views.views])
+        if tensor is traced
+    )
+    count = len(inputs.traced)
+    turned = {i for i, *_ in found if i < count}
+    inputs.need_known_sizes(turned)
+    inputs.views.check({i - count for i, *_ in found if i >= count})
+    _refuse_reshaped_together(inputs, turned)
+    _refuse_other_leaves(inputs, turned)
+    return found
+
+
+def writes(
+    inputs: TracedInputs, recorder: Recorder, reader: OutputReader, reshaped: tuple[Reshape, ...]
+) -> Writes:
+    """What is written how: in the graph, or by the caller since autograd must see it.
+
+    Args:
+        inputs: The inputs, after the function ran.
+        recorder: What it did.
+        reader: Told of the new values that the graph returns.
+        reshaped: What `reshapes` found.
+
+    Raises:
+        MutationError: Tensors share memory in a way that no graph can write.
+        SharedHistory: See Note [Views of one tensor].
+        SizesMustBeKnown: One with symbolic sizes shares memory that is written.
+    """
+    flat_of = inputs.plan.index_map.flat_of
+    written = {leaf for leaf, phases in recorder.written.items() if "forward" in phases}
+    written_leaves: list[int] = []
+    rewritten: list[tuple[int, Value]] = []
+    untouched: list[int] = []
+    for i, traced in enumerate(inputs.traced):
+        slots = [s for s in flat_of(i) if inputs.is_among(s, written)] if written else []
+        if not slots:
+            continue
+        if traced.grad_fn is inputs.before[i].grad_fn:
+            written_leaves += slots
+        else:
+            rewritten.append((i, reader.computed_value(traced, inputs.paths[i])))
+            leaves = (s for s in flat_of(i) if isinstance(inputs.leaves[s], MetaTensor))
+            untouched += [s for s in leaves if s not in slots]
+    seen = [i for i, _ in rewritten]
+    counted = _counted(inputs, written_leaves, seen, bool(recorder.reshaped))
+    bases = _bases(inputs, written_leaves, seen)
+    based = {s for base in bases for s in base.slots}
+    written_leaves = [s for s in written_leaves if s not in based]
+    return Writes(
+        tuple(written_leaves), tuple(rewritten), tuple(untouched), tuple(counted), tuple(bases), tuple(reshaped)
+    )
+
+
+def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Base]) -> list[int]:
+    """Leaves that are written while gradients are computed, each in its time.
+
+    Raises:
+        MutationError: One shares memory that forward writes.
+    """
+    written = {leaf for leaf, phases in recorder.written.items() if "backward" in phases}
+    found = [s for s in inputs.graph_slots if inputs.is_among(s, written)] if written else []
+    for slot in found:
+        if any(slot in base.slots for base in bases):
+            raise MutationError(messages.BACKWARD_WRITES.format(path=inputs.meaning(slot)))
+    return found
+
+
+def refuse_views_of_reshaped(
+    inputs: TracedInputs, recorder: Recorder, found: Writes, outputs: Sequence[Output]
+) -> None:
+    """A view is made again from the input as it looks after the call; made before, it would be another."""
+    turned = {i for i, *_ in found.reshaped}
+    slots = inputs.plan.index_map.slots
+    for i in turned.intersection(i for i, _ in found.rewritten):
+        if inputs.arguments.values[i]._base is not None and not isinstance(inputs.traced[i], MetaTensor):
+            raise MutationError(messages.RESHAPED_VIEW_WRITTEN.format(path=inputs.paths[i]))
+    for path, view in zip(inputs.views.paths, inputs.views.views, strict=True):
+        turned_at = recorder.turned_at.get(id(view), view._version)
+        if view._version > turned_at + 1 and not isinstance(view, MetaTensor):
+            raise MutationError(messages.RESHAPED_VIEW_WRITTEN.format(path=path))
+    for output in outputs:
+        sources = {output.value} if isinstance(output, ViewOfInput) else set()
+        if isinstance(output, Value):
+            sources = {slots[x.slot].outer for x in output.leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
+        for i in sources & turned:
+            raise MutationError(messages.VIEW_OF_RESHAPED.format(path=inputs.paths[i]))
+
+
+def _refuse_other_leaves(inputs: TracedInputs, turned: set[int]) -> None:
+    """Another inner tensor, or one that looks otherwise, where the input itself was not turned."""
+    after = inputs.plan.unwrap(inputs.traced)
+    for slot in inputs.graph_slots:
+        leaf = inputs.leaves[slot]
+        if not isinstance(leaf, MetaTensor):
+            continue
+        if leaf.grad_fn is not None and not inputs.is_dense(slot):
+            raise MutationError(messages.INNER_GRADIENT.format(path=inputs.meaning(slot)))
+        if inputs.plan.index_map.slots[slot].outer in turned and root(after[slot]) is leaf:
+            continue
+        if after[slot] is not leaf and not inputs.is_dense(slot):
+            raise MutationError(messages.REPLACED_LEAF.format(path=inputs.meaning(slot)))
+        if not after[slot].spec.equals(inputs.specs[slot]):
+            path, before, now = inputs.meaning(slot), inputs.specs[slot], after[slot].spec
+            raise MutationError(messages.RESHAPED_INPUT.format(path=path, before=before, after=now))
+
+
+def _refuse_reshaped_together(inputs: TracedInputs, turned: set[int]) -> None:
+    """An inner tensor that another input holds, too, would change there."""
+    slots = inputs.plan.index_map.slots
+    for slot in [s for i in turned for s in inputs.plan.index_map.flat_of(i)]:
+        real = inputs.real_leaves[slot]
+        for other in inputs.graph_slots:
+            same = isinstance(real, torch.Tensor) and inputs.real_leaves[other] is real
+            if same and slots[other].outer != slots[slot].outer:
+                paths = f"{inputs.meaning(slot)} and {inputs.meaning(other)}"
+                raise MutationError(messages.RESHAPED_TOGETHER.format(paths=paths))
+
+
+def _counted(
+    inputs: TracedInputs, written_leaves: list[int], rewritten: list[int], turned: bool
+) -> list[tuple[int, str]]:
+    """See `JointSignature.counted`."""
+    slots = inputs.plan.index_map.slots
+    moved = {slots[s].outer: None for s in written_leaves}
+    if turned:  # what was turned may be a view of any input, and counts on it
+        moved |= dict.fromkeys(range(len(inputs.traced)))
+    return [
+        (i, path)
+        for i in dict.fromkeys([*moved, *rewritten])
+        for path, version in versions(inputs.traced[i], inputs.plan.metas[i]).items()
+        if version != inputs.before[i].versions[path] and (path or i in moved)  # else `copy_` counts on the outside
+    ]
+
+
+def _bases(inputs: TracedInputs, written_leaves: list[int], rewritten: list[int]) -> list[Base]:
+    """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
+    slots = inputs.plan.index_map.slots
+    through_autograd = {s for i in rewritten for s in inputs.plan.index_map.flat_of(i)}
+    written = {*written_leaves, *through_autograd}
+    bases = bases_of(inputs.real_leaves, written, inputs.meaning) if written else []
+    based = {s for base in bases for s in base.slots}
+    inputs.need_known_sizes(slots[s].outer for s in based)
+    together = [{slots[s].outer for s in base.slots} for base in bases]
+    overlaps = {i: {j for owners in together if i in owners for j in owners} for i in rewritten}
+    folded = {slots[s].outer for s in based if is_folded(inputs.real_leaves[s])}
+    check_histories(inputs.arguments.values, overlaps, folded, inputs.paths)
+    return bases

@@ -1,0 +1,196 @@
+"""Compilers: by name or by hand, boxed or not, and what is said of those that do not do what they should."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import functorch.compile
+import pytest
+import torch
+from torch import fx
+
+from subclass_aot import MetaTensor, TwoTensor, aot_compile
+from subclass_aot.backends import BACKENDS, resolve
+from subclass_aot.errors import CompilerResultError, SubclassAotError
+from subclass_aot.testing import difference
+
+
+def program(x: Any, y: Any) -> Any:
+    return (x.sin() * y).sum(), x @ y
+
+
+def arguments() -> tuple[Any, Any]:
+    return TwoTensor(torch.rand(2, 2), torch.rand(2, 2)).requires_grad_(), torch.rand(2, 2, requires_grad=True)
+
+
+def module_of(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    return graph
+
+
+def method_of(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    return graph.forward
+
+
+def boxed_function(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    def run(flat: list[Any]) -> Any:
+        given = list(flat)
+        flat.clear()  # a boxed function may empty its list
+        return graph(*given)
+
+    return run
+
+
+def flagged(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    return functorch.compile.make_boxed_func(graph.forward)
+
+
+def flagged_as_unboxed(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    def run(*given: Any) -> Any:
+        return graph(*given)
+
+    run._boxed_call = False  # type: ignore[attr-defined]
+    return run
+
+
+def returns_a_list(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    return lambda flat: list(graph(*flat))
+
+
+class Compiled:
+    def __init__(self, graph: fx.GraphModule, inputs: list[Any]) -> None:
+        self.graph = graph
+
+    def __call__(self, flat: list[Any]) -> Any:
+        return self.graph(*flat)
+
+
+COMPILERS: list[Any] = [
+    "eager", module_of, method_of, boxed_function, flagged, flagged_as_unboxed, returns_a_list, Compiled,
+    functorch.compile.nop, functorch.compile.make_boxed_compiler(method_of), functools.partial(module_of),
+    lambda graph, inputs: graph.eval(),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("both", [False, True])
+def test_what_a_compiler_may_return(compiler: Any, both: bool) -> None:
+    args = arguments()
+    compiled = aot_compile(program, fw_compiler=compiler, bw_compiler="eager" if not both else None)
+    expected, got = program(*args), compiled(*args)
+    for a, b in zip(expected, got, strict=True):
+        assert not difference(a, b)
+    gradients = [torch.autograd.grad(r[0].sum() + r[1].sum(), args) for r in (expected, got)]
+    for a, b in zip(*gradients, strict=True):
+        assert not difference(a, b)
+
+
+def test_compilers_are_given_graphs_of_dense_tensors_and_inputs_without_data() -> None:
+    seen = []
+
+    def compiler(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+        placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
+        assert isinstance(graph, fx.GraphModule) and len(inputs) == len(placeholders)
+        for x, node in zip(inputs, placeholders, strict=True):
+            assert type(x) is MetaTensor and x.spec is node.meta["spec"] and not x.requires_grad
+        graph.graph.lint()
+        seen.append(len(inputs))
+        return graph
+
+    x, y = arguments()
+    first, second = aot_compile(program, fw_compiler=compiler)(x, y)
+    assert len(seen) == 1, "backward is compiled when it is needed"
+    (first.sum() + second.sum()).backward()
+    assert len(seen) == 2 and seen[0] == 3
+
+
+def test_no_backward_without_gradients() -> None:
+    calls = []
+
+    def forbidden(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+        calls.append(graph)
+        return graph
+
+    with torch.no_grad():
+        aot_compile(program, bw_compiler=forbidden)(*arguments())
+    aot_compile(program, bw_compiler=forbidden)(*[a.detach() for a in arguments()])
+    assert not calls
+
+
+def test_unknown_name() -> None:
+    with pytest.raises(SubclassAotError) as caught:
+        aot_compile(program, fw_compiler="inducktor")
+    assert "There is no compiler named 'inducktor'.\n  Names:   eager, inductor" in str(caught.value)
+    with pytest.raises(SubclassAotError, match="no compiler named ''"):
+        aot_compile(program, bw_compiler="")
+    assert resolve("eager") is BACKENDS["eager"]
+
+
+def broken(which: str, returned: Any) -> dict[str, Any]:
+    """Options of `aot_compile` with a compiler whose function ends in `returned(outputs)`."""
+    return {f"{which}_compiler": lambda graph, inputs: lambda flat: returned(tuple(graph(*flat)))}
+
+
+@pytest.mark.parametrize(
+    "returned, got",
+    [
+        (lambda out: out[:-1], "gave {n-1} outputs; its graph has {n}"),
+        (lambda out: (*out, None), "gave {n+1} outputs; its graph has {n}"),
+        (lambda out: (), "gave 0 outputs; its graph has {n}"),
+        (lambda out: None, "gave a NoneType instead of a sequence of outputs; its graph has {n}"),
+    ],
+)
+@pytest.mark.parametrize("which, name, n", [("fw", "forward", None), ("bw", "backward", 4)])
+def test_wrong_number_of_outputs(returned: Any, got: str, which: str, name: str, n: int | None) -> None:
+    args = arguments()
+    before = [a.detach().clone() for a in args]
+    compiled = aot_compile(program, **{"bw_compiler": "eager", **broken(which, returned)})
+    with pytest.raises(CompilerResultError) as caught:
+        sum(t.sum() for t in compiled(*args)).backward()
+    if n is None:
+        n = int(str(caught.value).split("its graph has ")[1].split(".")[0])
+    expected = got.replace("{n-1}", str(n - 1)).replace("{n+1}", str(n + 1)).replace("{n}", str(n))
+    assert f"The function that the {name} compiler returned {expected}." in str(caught.value)
+    for a, b in zip(args, before, strict=True):
+        assert a.grad is None and not difference(a.detach(), b)
+
+
+@pytest.mark.parametrize("which, name", [("fw", "forward"), ("bw", "backward")])
+@pytest.mark.parametrize("returned", [None, 3, "code", (torch.ones(1),)])
+def test_a_compiler_that_returns_no_function(which: str, name: str, returned: Any) -> None:
+    options: Any = {"bw_compiler": "eager", f"{which}_compiler": lambda graph, inputs: returned}
+    kind = type(returned).__name__
+    with pytest.raises(CompilerResultError, match=f"The {name} compiler returned a {kind}, which cannot be called"):
+        sum(t.sum() for t in aot_compile(program, **options)(*arguments())).backward()
+    compiled = aot_compile(program, **options, lazy_backward=False)
+    with pytest.raises(CompilerResultError, match=f"The {name} compiler returned a {kind}, which cannot be called"):
+        compiled(*arguments())
+    assert compiled.recompiles == [] and "nothing was compiled yet" in compiled.explain()
+
+
+def test_errors_of_compilers_come_through_and_leave_nothing_behind() -> None:
+    failures = [ZeroDivisionError("on purpose")]
+
+    def compiler(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+        if failures:
+            raise failures.pop()
+        return graph
+
+    compiled, args = aot_compile(program, fw_compiler=compiler), arguments()
+    with pytest.raises(ZeroDivisionError, match="on purpose"):
+        compiled(*args)
+    for a, b in zip(compiled(*args), program(*args), strict=True):
+        assert not difference(a, b)
+    assert compiled.recompiles == []
+
+
+def test_a_partitioner_that_loses_inputs() -> None:
+    def loses(joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int) -> Any:
+        forward, backward = functorch.compile.default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+        unused = [n for n in forward.graph.nodes if n.op == "placeholder" and not n.users]
+        forward.graph.erase_node(unused[0])
+        return forward, backward
+
+    compiled = aot_compile(lambda x, y: x.sin(), partition_fn=loses)
+    with pytest.raises(CompilerResultError, match="has 1 inputs, but the call has 2 leaves"):
+        compiled(torch.ones(2, requires_grad=True), torch.ones(2))

@@ -1,0 +1,184 @@
+"""No traced tensor leaves a trace."""
+
+from __future__ import annotations
+
+import gc
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from subclass_aot import MetaTensor, TwoTensor, aot_compile, trace_joint
+from subclass_aot.call import leaks
+from subclass_aot.errors import TraceError
+
+KEPT: list[Any] = []
+
+
+class Store:
+    saved: Any = None
+    table: dict[str, Any] = {}
+
+
+def in_a_class(x: Any) -> Any:
+    Store.saved = x.sin()
+    return x * 2
+
+
+def deep_in_a_class(x: Any) -> Any:
+    Store.table["a"] = [1, (x * x,)]
+    return x * 2
+
+
+def behind_a_default(x: Any, kept: list[Any] = KEPT) -> Any:
+    kept.append(x * 3)
+    return x.sin()
+
+
+def in_another_module(x: Any) -> Any:
+    leaks.here = x * 2  # type: ignore[attr-defined]
+    return x
+
+
+def in_a_generator(x: Any) -> Any:
+    return (x * i for i in (x.cos(),))
+
+
+def in_a_function(x: Any) -> Any:
+    y = x * 2
+    return lambda: y
+
+
+def tensors() -> Any:
+    yield torch.ones(3)
+    yield torch.ones(3, requires_grad=True)
+    yield TwoTensor(torch.ones(3), torch.ones(3)).requires_grad_()
+
+
+LEAKS: dict[Callable[..., Any], str] = {
+    in_a_class: r"in class Store, .saved",
+    deep_in_a_class: r"in class Store, .table.a\[1\]\[0\]",
+    behind_a_default: r"(in module \S+test_leaks, .KEPT|in variable|in class)",
+    in_another_module: r"in module subclass_aot.call.leaks, .here",
+    in_a_generator: "in generator, which is returned",
+    in_a_function: "in function, which is returned",
+}
+
+
+@pytest.mark.parametrize("program", LEAKS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize("kind", range(3))
+def test_who_keeps_a_traced_tensor_is_named(program: Callable[..., Any], kind: int) -> None:
+    x = list(tensors())[kind]
+    try:
+        message = "A traced tensor is still there when the trace is over: " + LEAKS[program]
+        with pytest.raises(TraceError, match=message):
+            trace_joint(program, x)
+    finally:
+        Store.saved = None
+        Store.table.clear()
+        KEPT.clear()
+        vars(leaks).pop("here", None)
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.factor = x * 2
+        return x * ctx.factor
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * ctx.factor
+
+
+def hooked(x: Any) -> Any:
+    y, factor = x * 2, x.detach().sin()
+    y.register_hook(lambda gradient: gradient * factor)
+    return y.exp()
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        Scale.apply,
+        hooked,
+        lambda x: checkpoint(lambda y: (y.sin() * x).exp(), x, use_reentrant=False),
+        lambda x: types.SimpleNamespace(y=x * 2),
+    ],
+)
+@pytest.mark.parametrize("kind", range(1, 3))
+def test_what_autograd_keeps_is_no_leak(program: Callable[..., Any], kind: int) -> None:
+    trace_joint(program, list(tensors())[kind])
+
+
+def test_ordinary_programs_cost_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reference counts alone tell that nothing is left; a search through all objects takes a tenth of a second."""
+    monkeypatch.setattr(leaks, "_follow", lambda *args: pytest.fail("searched"))
+    for x in tensors():
+        trace_joint(lambda x, w: ((x @ w).sin().exp() * x.t()[0]).sum(), x.expand(3, 3) if x.dim() < 2 else x, x)
+        trace_joint(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3)), x)
+        trace_joint(lambda x: [x.clone().mul_(2), torch.zeros(3).add_(1) * x], x)
+        aot_compile(lambda x: [x * 2, {"a": x.sin()}, x[1:], x.view(-1)])(x)
+        trace_joint(lambda x: [y := x.detach().sin(), y.unsqueeze_(0), y.t_() if y.dim() == 2 else y], x)
+        base = x.detach().requires_grad_() * 1
+        trace_joint(lambda a, b: (a.mul_(2), b * 3)[1], base[1:], base[:1])
+    rows = [torch.rand(2, 3), torch.rand(4, 3)]
+    jagged = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    trace_joint(lambda x: [x.sin() * 2, x.values(), x * x], jagged)
+
+
+def test_a_real_wrapper_of_a_class_is_no_leak() -> None:
+    Store.saved = TwoTensor(torch.ones(3), torch.ones(3))
+    try:
+        trace_joint(lambda x: x * Store.saved, torch.ones(3))
+    finally:
+        Store.saved = None
+
+
+def test_arithmetic_on_a_tensor_of_a_finished_trace_raises_at_once() -> None:
+    store: dict[str, Any] = {}
+
+    def program(x: Any, keep: Any = store.setdefault) -> Any:
+        keep("x", x * 2)
+        return x
+
+    with pytest.raises(TraceError, match="is still there when the trace is over"):
+        trace_joint(program, torch.ones(3))
+    for use in (lambda t: t + 1, lambda t: torch.ones(3) * t, lambda t: torch.cat([torch.ones(3), t]), torch.sum):
+        with pytest.raises(TraceError, match="belongs to a trace that is over") as caught:
+            use(store["x"])
+        assert f"{__file__}:" in str(caught.value)
+    with pytest.raises(TraceError, match="belongs to no running trace|belongs to a trace that is over"):
+        trace_joint(lambda x: x + store["x"], torch.ones(3))
+    assert (MetaTensor(torch.ones(3)) + 1).shape == (3,)
+    gc.collect()
+
+
+class Keeps(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.kept = x * 2
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * ctx.kept
+
+
+def test_what_autograd_keeps_is_soon_done_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step upwards looks at every object of the process; what the search itself makes is no holder."""
+    holders: list[str] = []
+    known_place = leaks._known_place
+
+    def seen(holder: Any, reachable: dict[int, str]) -> str | None:
+        holders.append(type(holder).__name__)
+        return known_place(holder, reachable)
+
+    monkeypatch.setattr(leaks, "_known_place", seen)
+    x = torch.rand(3, requires_grad=True)
+    (gradient,) = torch.autograd.grad(aot_compile(Keeps.apply)(x).sum(), x)
+    torch.testing.assert_close(gradient, 2 * x)
+    assert holders == ["dict", "KeepsBackward", "MetaTensor"]

@@ -1,0 +1,54 @@
+"""What is older than a call, and what it makes."""
+
+from __future__ import annotations
+
+import gc
+import types
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import aot_compile
+from subclass_aot.call.outcome import Existed
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_is_older_than_a_block(frozen: bool) -> None:
+    """The user may have told the collector to leave objects alone; that stays so."""
+    old = types.SimpleNamespace()
+    if frozen:
+        gc.freeze()
+    try:
+        with Existed() as existed:
+            new = types.SimpleNamespace()
+            assert old in existed and new not in existed
+        assert (gc.get_freeze_count() > 0) is frozen
+    finally:
+        gc.unfreeze()
+
+
+def test_an_error_leaves_the_collector_as_it_was() -> None:
+    with pytest.raises(ZeroDivisionError), Existed():
+        raise ZeroDivisionError
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_an_object_without_tensors_in_the_result(frozen: bool) -> None:
+    """An older one stays the same object; one that the function makes is made at each call."""
+    old = types.SimpleNamespace(n=1)
+    registry = {"old": old}
+
+    def program(x: torch.Tensor) -> Any:
+        return x, registry["old"], types.SimpleNamespace(n=2)
+
+    if frozen:
+        gc.freeze()
+    try:
+        compiled = aot_compile(program)
+        results = [compiled(torch.ones(2)) for _ in range(2)]
+    finally:
+        gc.unfreeze()
+    assert all(kept is old for _, kept, _ in results)
+    assert results[0][2] == results[1][2] and results[0][2] is not results[1][2]

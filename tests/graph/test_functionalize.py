@@ -1,0 +1,136 @@
+"""Graphs of programs that write: nothing in them writes, and what they compute is what eager leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import TwoTensor, trace_joint
+from subclass_aot.call.arguments import Arguments
+from subclass_aot.meta import effects_of
+from subclass_aot.testing import difference
+from subclass_aot.trace import JointTrace
+from subclass_aot.trace.joint import trace_arguments
+
+aten: Any = torch.ops.aten
+
+
+def operators(trace: JointTrace) -> list[Any]:
+    return [n.target for n in trace.graph_module.graph.nodes if n.op == "call_function"]
+
+
+def writes(trace: JointTrace) -> list[Any]:
+    return [f for f in operators(trace) if hasattr(f, "_schema") and effects_of(f).writes]
+
+
+PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "whole": lambda x, y: x.mul_(y).sum(),
+    "twice": lambda x, y: x.add_(1) * x.mul_(2),
+    "row": lambda x, y: x[1].copy_(y[0]) + x,
+    "column through views": lambda x, y: (x.t()[1:].view(-1, 3).sin_(), x * y),
+    "strided": lambda x, y: (x[:, ::2].zero_(), x.clone()),
+    "diagonal": lambda x, y: (x.diagonal().fill_(7), x @ y),
+    "mask": lambda x, y: x.masked_fill_(y > 0, 0.5) - y,
+    "index": lambda x, y: (x.index_put_((torch.tensor([0, 2]),), y[:2], accumulate=True), y + x),
+    "item": lambda x, y: (x.__setitem__((0, slice(1, None)), 3.0), x.sum(0)),
+    "scatter": lambda x, y: (x.scatter_(1, torch.zeros(3, 1, dtype=torch.int64), 1.0), x.exp()),
+    "both": lambda x, y: (x.add_(y), y.sub_(x), x * y),
+    "swap": lambda x, y: (t := x.clone(), x.copy_(y), y.copy_(t), x - y)[-1],
+    "of its own": lambda x, y: torch.zeros(3, 3).add_(x).t().mul_(y),
+    "out": lambda x, y: torch.add(x, y, out=torch.empty(3, 3)),
+    "out of an input": lambda x, y: (torch.mul(x, y, out=x), x.sum())[1],
+    "look of its own": lambda x, y: (x + y).t_().unsqueeze_(0).squeeze_(0) @ x,
+    "resized": lambda x, y: (x + y).resize_(9),
+    "foreach": lambda x, y: (torch._foreach_add_([x, y], 1.0), x * y),
+    "lists": lambda x, y: [part.neg_() for part in x.split(1)] + [x * 1],
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_graph_without_writes_computes_what_eager_leaves_behind(name: str) -> None:
+    program = PROGRAMS[name]
+    before = [torch.randn(3, 3), torch.randn(3, 3)]
+    trace = trace_joint(program, *[x.clone() for x in before])
+    assert not writes(trace)
+    eager = [x.clone() for x in before]
+    result = program(*eager)
+    given = [x.clone() for x in before]
+    outputs = trace.graph_module(*given)
+    assert all(torch.equal(x, y) for x, y in zip(given, before, strict=True)), "the graph itself writes nowhere"
+    signature = trace.signature
+    for slot, value in zip(signature.written_leaves, outputs, strict=False):
+        assert torch.equal(value, eager[slot])
+    assert set(signature.written_leaves) >= {i for i in (0, 1) if not torch.equal(before[i], eager[i])}
+    if isinstance(result, torch.Tensor) and len(outputs) > len(signature.written_leaves):
+        assert not difference(result, outputs[len(signature.written_leaves)], strides=False)
+
+
+def test_leaves_of_wrappers_are_written_one_by_one() -> None:
+    def program(x: TwoTensor) -> torch.Tensor:
+        x.b[0].mul_(3)
+        return x.a + x.b
+
+    x = TwoTensor(torch.ones(2, 2), torch.ones(2, 2))
+    trace = trace_joint(program, x)
+    assert not writes(trace) and trace.signature.written_leaves == (1,)
+    new_b, total = trace.graph_module(x.a, x.b)
+    assert new_b.tolist() == [[3, 3], [1, 1]] and total.tolist() == [[4, 4], [2, 2]]
+    assert trace.graph_module.graph.output_node().meta["meanings"][0] == "new value of args[0].b"
+
+
+def test_gradients_through_writes() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x * 2
+        z[0].mul_(y[1])
+        z.t()[1].add_(y[0].exp())
+        return z.sin()
+
+    x, y = (torch.randn(3, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    trace, tangent = trace_joint(program, x, y), torch.randn(3, 3, dtype=torch.float64)
+    assert not writes(trace)
+    expected = program(x, y)
+    gradients = torch.autograd.grad(expected, [x, y], tangent)
+    for a, b in zip(trace.graph_module(x.detach(), y.detach(), tangent), (expected, *gradients), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_buffers_of_modules() -> None:
+    norm, x = torch.nn.BatchNorm1d(3), torch.randn(5, 3)
+    trace = trace_joint(norm, x)
+    assert not writes(trace)
+    leaves = [v.detach().clone() for v in Arguments.of(norm, (x,), {}).values]
+    outputs = trace.graph_module(*leaves, *[torch.ones(5, 3)] * trace.signature.needs_backward)
+    assert norm.num_batches_tracked == 0
+    norm(x)
+    meanings = trace.graph_module.graph.output_node().meta["meanings"]
+    new = {m.removeprefix("new value of self."): o for m, o in zip(meanings, outputs, strict=True)}
+    for name, buffer in norm.named_buffers():
+        torch.testing.assert_close(new[name], buffer)
+
+
+def test_decompositions_are_done_while_tracing() -> None:
+    gelu, backward = torch.nn.functional.gelu, aten.gelu_backward.default
+    x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+    arguments = Arguments.of(gelu, (x,), {})
+    table = {
+        aten.gelu.default: lambda x, approximate="none": x * 0.5 * (1 + (x * 0.5**0.5).erf()),
+        **torch._decomp.get_decompositions([backward]),
+    }
+    with_table, without = trace_arguments(gelu, arguments, table), trace_arguments(gelu, arguments)
+    assert {aten.gelu.default, backward} == set(operators(without))
+    assert not {aten.gelu.default, backward} & set(operators(with_table))
+    leaves = x.detach(), torch.randn(3, dtype=torch.float64)
+    for a, b in zip(with_table.graph_module(*leaves), without.graph_module(*leaves), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_decompositions_reach_the_operators_of_wrappers() -> None:
+    x = TwoTensor(torch.randn(3), torch.randn(3))
+    arguments = Arguments.of(lambda x: x.tanh(), (x,), {})
+    trace = trace_arguments(lambda x: x.tanh(), arguments, {aten.tanh.default: lambda x: 2 * (2 * x).sigmoid() - 1})
+    assert aten.sigmoid.default in operators(trace) and aten.tanh.default not in operators(trace)
+    for a, b in zip(trace.graph_module(x.a, x.b), (x.a.tanh(), x.b.tanh()), strict=True):
+        torch.testing.assert_close(a, b)
