@@ -12,9 +12,7 @@ from typing import Any
 import torch
 
 from subclass_aot.errors import UnknownClassError
-from subclass_aot.wrapper import WrapperTensor
-from subclass_aot.wrapper.builtin import built_in
-from subclass_aot.wrapper.fields import MISSING
+from subclass_aot.wrapper import MISSING, WrapperTensor, built_in
 
 _GENERATED = ("__new__", "__tensor_flatten__", "__tensor_unflatten__")
 

@@ -19,8 +19,9 @@ from subclass_aot.flatten import (
     OpaqueMeta,
     PlainTensorMeta,
     SubclassCreationMeta,
+    attribute,
+    element,
 )
-from subclass_aot.flatten.metas import attribute, element
 from subclass_aot.meta import STRIDED_NESTED, Bounds, MetaTensor, Number, Spec, Symbols, blank, is_symbolic
 
 _NO_SUCH_DIM = """mark_dynamic: the tensor has {rank} dimensions, so dim {dim} is none of them.

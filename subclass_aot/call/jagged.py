@@ -27,8 +27,7 @@ from torch.overrides import TorchFunctionMode
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
-from subclass_aot.flatten import FlattenPlan, IndexMap, SubclassCreationMeta, ValueMeta
-from subclass_aot.flatten.metas import attribute
+from subclass_aot.flatten import FlattenPlan, IndexMap, SubclassCreationMeta, ValueMeta, attribute
 
 
 def structure_slots(metas: Sequence[ValueMeta], index_map: IndexMap) -> tuple[int, ...]:

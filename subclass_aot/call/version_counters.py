@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from subclass_aot.flatten import ContainerMeta, PlainTensorMeta, SubclassCreationMeta
-from subclass_aot.flatten.metas import attribute, element
+from subclass_aot.flatten import ContainerMeta, PlainTensorMeta, SubclassCreationMeta, attribute, element
 
 
 def versions(tensor: Any, meta: Any) -> dict[str, int]:

@@ -17,6 +17,8 @@ from subclass_aot.flatten.metas import OpaqueMeta as OpaqueMeta
 from subclass_aot.flatten.metas import PlainTensorMeta as PlainTensorMeta
 from subclass_aot.flatten.metas import SubclassCreationMeta as SubclassCreationMeta
 from subclass_aot.flatten.metas import ValueMeta as ValueMeta
+from subclass_aot.flatten.metas import attribute as attribute
+from subclass_aot.flatten.metas import element as element
 from subclass_aot.flatten.plan import FlattenPlan as FlattenPlan
 from subclass_aot.flatten.tensors import FunctionMeta as FunctionMeta
 from subclass_aot.flatten.tensors import create_metadata_for_subclass as create_metadata_for_subclass

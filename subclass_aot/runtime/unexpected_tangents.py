@@ -2,16 +2,16 @@
 
 Note [Undefined gradients]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~
-A result that backward does not go through has no gradient, and zeros of its class stand for it. Zeros of a wrapper can
-change the class of what they are added to: of `dense * wrapper`, the gradient of `dense` is a wrapper. Where an input
-has a gradient of another class than its own, inside or outside, the gradients that did arrive are a kind that gets its
-own backward.
+A result that backward does not go through has no gradient, and zeros of its class stand for it. Zeros can change the
+class of what they are added to: of `dense * wrapper`, the gradient of `dense` is a wrapper, and what a wrapper and a
+dense tensor add up to says the class. So where an input, its gradient and the gradients that this comes from are not
+all of one class, backward is traced once more for those that did arrive. Where that gives the same classes, zeros do.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,11 +88,8 @@ class OtherTangents:
         self._saved = [node.name for node in inputs][: graphs.num_saved_numbers + len(graphs.saved_inputs)]
         self._compile = compiler
         self._kinds: list[_Kind] = []
-        pairs = zip(self._signature.inputs, self._signature.gradients, strict=True)
-        mixed = any(g is not None and _classes(g.meta) != _classes(x.meta) for x, g in pairs)
-        wrappers = (i for i, (m, _) in enumerate(self._signature.tangents) if isinstance(m, SubclassCreationMeta))
-        self.needed = set(wrappers) if mixed else set()
-        """The tangents for which zeros will not do. See Note [Undefined gradients]."""
+        self.needed = _not_replaced_by_zeros(self._signature)
+        """The tangents for which zeros may not do. See Note [Undefined gradients]."""
 
     def take(self, write: Write, where: Sequence[str], *tangents: Any) -> tuple[Any, ...]:
         """What to do with gradients of which at least one is not of the expected kind, or is undefined and needed.
@@ -119,7 +116,7 @@ class OtherTangents:
             if all(map(_is_of, given, kind.described)):
                 return kind.chosen, *given
         try:
-            kind = self._make(given, write)
+            kind = self._make(given, any(wrong), write)
         except Exception as error:
             if any(wrong):
                 first = wrong.index(True)
@@ -129,28 +126,54 @@ class OtherTangents:
         self._kinds = [kind, *self._kinds][:_LIMIT]
         return kind.chosen, *given
 
-    def _make(self, given: Sequence[Any], write: Write) -> _Kind:
-        """Traces, compiles and generates. The guard of the signature is made already, and must not become too lax."""
+    def _make(self, given: Sequence[Any], is_other: bool, write: Write) -> _Kind:
+        """Traces, compiles and generates. The guard of the signature is made already, and must not become too lax.
+
+        Args:
+            given: The gradients; None for an undefined one.
+            is_other: Whether one is of another kind than expected, and not only undefined.
+            write: Generates a backward.
+        """
         symbols = self._signature.symbols
         assumed = None if symbols is None else symbols.assumptions()
         defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
-        trace, backward = self._trace(defined)
+        trace = self._with_tangents(defined)
+        kinds = dict(zip(defined, trace.signature.tangents, strict=True))
+        described = tuple(map(kinds.get, range(len(given))))
+        if not is_other and _same_classes(trace.signature, self._signature):
+            return _Kind(described, None)
+        backward = self._backward_of(trace)
         compiled = self._compile(backward)
         run = write(trace.signature, dataclasses.replace(self._graphs, backward=backward), compiled)
         if symbols is not None and symbols.assumptions() != assumed:
             raise NotImplementedError("it would assume more of symbolic sizes than the call has checked")
-        kinds = dict(zip(defined, trace.signature.tangents, strict=True))
-        return _Kind(tuple(map(kinds.get, range(len(given)))), run)
+        return _Kind(described, run)
 
-    def _trace(self, given: Mapping[int, Any]) -> tuple[JointTrace, fx.GraphModule]:
-        trace = self._with_tangents(given)
+    def _backward_of(self, trace: JointTrace) -> fx.GraphModule:
         if trace.signature.backward_writes != self._signature.backward_writes:
             raise NotImplementedError("it would write into other tensors")
         count = trace.signature.num_forward_outputs
         try:
-            return trace, backward_from(trace.graph_module, self._saved, num_fwd_outputs=count)
+            return backward_from(trace.graph_module, self._saved, num_fwd_outputs=count)
         except LookupError as missing:
             raise NotImplementedError(f"it would need {missing.args[0]}, which forward did not keep") from missing
+
+
+def _not_replaced_by_zeros(signature: JointSignature) -> set[int]:
+    """The tangents for which zeros may not do: those that are added to something of another class."""
+    found: set[int] = set()
+    for given, gradient, reach in zip(signature.inputs, signature.gradients, signature.reach, strict=True):
+        if gradient is not None and len(reach) > 1:
+            metas = [given.meta, gradient.meta, *(signature.tangents[i][0] for i in reach)]
+            if any(_classes(meta) != _classes(given.meta) for meta in metas):
+                found.update(reach)
+    return found
+
+
+def _same_classes(of_some: JointSignature, of_all: JointSignature) -> bool:
+    """Whether those inputs that get a gradient from some tangents get one of the same class as from all."""
+    pairs = zip(of_some.gradients, of_all.gradients, strict=True)
+    return all(x is None or y is not None and _classes(x.meta) == _classes(y.meta) for x, y in pairs)
 
 
 def _classes(meta: InnerMeta) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.codegen.source import Source, identifier
+from subclass_aot.codegen import Source, identifier
 from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.construct import emit_wrap
 from subclass_aot.wrapper.outer import outer_rule

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from functorch.compile import min_cut_rematerialization_partition
+from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 
 from subclass_aot import MetaTensor, TwoTensor, WrapperTensor, aot_compile
 from subclass_aot.errors import TangentError
@@ -201,6 +202,24 @@ def test_a_result_without_a_gradient_does_not_change_the_class_of_others(used: t
             gradients.append((x.grad, w.grad))
         for expected, got in zip(*gradients, strict=True):
             assert not difference(expected, got)
+    assert len(graphs) == (2 if used == (1,) else 1)
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
+def test_a_result_without_a_gradient_does_not_change_the_class_of_a_wrappers_gradient(used: tuple[int, ...]) -> None:
+    """What a wrapper gets of the sum of itself and a dense tensor, in the memory of the latter, is dense."""
+    graphs, compiler = counting()
+    program = lambda x, w: (w * 2, x.clone().add_(w))  # noqa: E731
+    compiled = aot_compile(program, bw_compiler=compiler, lazy_backward=False)
+    for _ in range(2):
+        gradients = []
+        for function in (program, compiled):
+            w = ForeignTwoTensor(torch.rand(2, 3), torch.rand(2, 3)).requires_grad_()
+            results = function(torch.ones(2, 3), w)
+            results = [results[i] for i in used]
+            torch.autograd.backward(results, [torch.ones_like(r) for r in results])
+            gradients.append(w.grad)
+        assert not difference(*gradients)
     assert len(graphs) == (2 if used == (1,) else 1)
 
 
