@@ -28,6 +28,7 @@ disabled_torch_function_impl: Any = torch._C._disabled_torch_function_impl
 disable_torch_function: Any = torch._C.DisableTorchFunction
 """While it lives, no mode and no class sees calls of torch. The public form keeps the modes."""
 
+
 def _pytree_namespace() -> str:
 
     return "torch"
@@ -108,6 +109,7 @@ def mirrors_requires_grad(cls: type) -> bool:
     True of torch's own `DTensor` and jagged tensors, whose inner tensors nobody else holds.
     """
     return cls.__module__.startswith(("torch.distributed.tensor", "torch.nested."))
+
 
 alias_outer_storage: Any = torch._functionalize_unsafe_set
 """Makes a wrapper that is a view share its base's (unused) storage: there torch reads what aliases what.
@@ -874,7 +876,7 @@ def python_dispatcher() -> Any:
     return enable_python_dispatcher()
 
 
-def surely(condition: Any) -> bool:
+def statically_known_true(condition: Any) -> bool:
     """Whether a condition on sizes holds for all sizes that are possible. Assumes nothing new."""
     if isinstance(condition, bool):
         return condition

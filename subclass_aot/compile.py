@@ -362,9 +362,7 @@ class CompiledFunction:
             why = f"its sizes stay numbers, since with symbols it fails: {type(error).__name__}: {_first_line(error)}"
             return dataclasses.replace(made, reason=f"{made.reason}; {why}")
 
-    def _specialize_for(
-        self, arguments: Arguments, dynamic: DynamicSizes | None, tried: _Tried
-    ) -> Specialization:
+    def _specialize_for(self, arguments: Arguments, dynamic: DynamicSizes | None, tried: _Tried) -> Specialization:
         state = global_state()
         leaves = arguments.plan().unwrap(arguments.values)
         describe = functools.partial(facts, arguments, leaves, state)
@@ -423,8 +421,7 @@ class CompiledFunction:
             self.recompiles.append(other_value(*list(tried.items())[-1]))
             return self.recompiles[-1]
         differences = [
-            difference(s.facts, describe(s.places)) or unmet(s.signature, arguments)
-            for s in self._specializations
+            difference(s.facts, describe(s.places)) or unmet(s.signature, arguments) for s in self._specializations
         ]
         nearest = min(differences, key=len)
         reason = "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"

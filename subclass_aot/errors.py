@@ -63,7 +63,7 @@ class MutationError(TraceError):
     """A traced program changes something in a way that cannot be carried into a graph."""
 
 
-class UnmetDemandError(SubclassAotError, RuntimeError):
+class RuntimeAssertError(SubclassAotError, RuntimeError):
     """What a program says of a number that depends on data, as by `torch._check`, is not so in a call."""
 
 

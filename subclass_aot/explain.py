@@ -42,7 +42,7 @@ def _section(specialization: Any) -> list[str]:
         for text, place in signature.symbols.assumptions(symbols):
             lines.append(f"guard: {text}" + (f" ({place})" if place else ""))
     lines += [f"looks at a value: {look.value!r} ({look.line})" for look in signature.looks]
-    for demand in signature.demands:
+    for demand in signature.runtime_asserts:
         names = {symbol: str(symbol) for symbol in demand.numbers}
         lines.append(f"{demand.by}: {demand.text(names)} ({demand.line})")
     lines.append("outputs")
@@ -52,9 +52,9 @@ def _section(specialization: Any) -> list[str]:
         place = "" if i < count else f", put into {places[i - count]}"
         lines.append(f"  {i}: {_output(output, signature)}{place}")
     lines += [f"changed: {path}" for path in dict.fromkeys(change.path for change in signature.outcome.changes)]
-    for slot in signature.written_leaves:
+    for slot in signature.mutated_leaves:
         lines.append(f"written in the graph: {_leaf(signature, slot)}")
-    for position, _ in signature.rewritten:
+    for position, _ in signature.autograd_mutations:
         lines.append(f"written after the graph, where autograd sees it: {signature.inputs[position].path}")
     lines.append(f"forward graph: {_size(graphs.forward)}, saves {len(graphs.saved_inputs)} tensors for backward")
     if graphs.backward is not None:

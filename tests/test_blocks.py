@@ -86,9 +86,7 @@ def pair(count: int = 12, **options: Any) -> tuple[Model, Model, Counting]:
 
 def assert_steps_agree(model: nn.Module, compiled: nn.Module, steps: int = 3) -> None:
     """Trains both, and compares losses, gradients, parameters and buffers."""
-    optimizers = [
-        torch.optim.SGD([p for p in m.parameters() if p.requires_grad], lr=0.05) for m in (model, compiled)
-    ]
+    optimizers = [torch.optim.SGD([p for p in m.parameters() if p.requires_grad], lr=0.05) for m in (model, compiled)]
     for _ in range(steps):
         x = torch.rand(2, 5, 4)
         for m, optimizer in zip((model, compiled), optimizers, strict=True):

@@ -4,8 +4,8 @@ from subclass_aot.call.arguments import ArgumentPlace as ArgumentPlace
 from subclass_aot.call.arguments import Arguments as Arguments
 from subclass_aot.call.arguments import HeldPlace as HeldPlace
 from subclass_aot.call.arguments import ModulePlace as ModulePlace
+from subclass_aot.call.arguments import autograd_base as autograd_base
 from subclass_aot.call.arguments import flatten as flatten
-from subclass_aot.call.arguments import history_owner as history_owner
 from subclass_aot.call.arguments import passed_twice as passed_twice
 from subclass_aot.call.data_access import reads_are_refused as reads_are_refused
 from subclass_aot.call.data_access import refuse_without_memory as refuse_without_memory

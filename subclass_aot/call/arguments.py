@@ -38,7 +38,6 @@ class ArgumentPlace:
     path: str
 
 
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ModulePlace:
     """A parameter or buffer of a module."""
@@ -47,7 +46,6 @@ class ModulePlace:
     table: str
     name: str
     path: str
-
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,7 @@ class Arguments:
     def with_views(self, paths: Collection[str]) -> Arguments:
         """The same call, where the tensors at `paths` are views, and what they are views of is among the values."""
         turned = [self.path_of(i) in paths for i in range(len(self.values))]
-        stand_ins = [history_owner(v) if turn else v for v, turn in zip(self.values, turned, strict=True)]
+        stand_ins = [autograd_base(v) if turn else v for v, turn in zip(self.values, turned, strict=True)]
         values = tuple({id(v): v for v in stand_ins}.values())
         views = tuple(v for v, turn in zip(self.values, turned, strict=True) if turn)
         position = {id(v): i for i, v in enumerate((*values, *views))}
@@ -166,7 +164,7 @@ class Arguments:
     def view_of(self) -> tuple[int, ...]:
         """For each of `views`, the position in `values` of what it is a view of."""
         position = {id(v): i for i, v in enumerate(self.values)}
-        return tuple(position[id(history_owner(v))] for v in self.views)
+        return tuple(position[id(autograd_base(v))] for v in self.views)
 
     @property
     def paths_of_views(self) -> tuple[str, ...]:
@@ -200,9 +198,7 @@ class Arguments:
         return self.value_at[len(self.value_at) - count :]
 
     @contextmanager
-    def replaced(
-        self, values: list[Any], stand_ins: bool = False
-    ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    def replaced(self, values: list[Any], stand_ins: bool = False) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Puts other tensors into every place; modules and objects get their own back at the end, whatever happens.
 
         Args:
@@ -273,7 +269,7 @@ class Arguments:
         return seen
 
 
-def history_owner(tensor: torch.Tensor) -> torch.Tensor:
+def autograd_base(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor whose history a write into `tensor` changes: what it is a view of, or itself."""
     return tensor if tensor._base is None else tensor._base
 
@@ -327,9 +323,7 @@ def _keys_of(treespec: optree.PyTreeSpec) -> Iterator[tuple[str, Any]]:
                     yield f"a key of {path}", entry.entry
 
 
-def _new_modules(
-    objects: Objects, known: list[tuple[str, torch.nn.Module]]
-) -> list[tuple[str, torch.nn.Module]]:
+def _new_modules(objects: Objects, known: list[tuple[str, torch.nn.Module]]) -> list[tuple[str, torch.nn.Module]]:
     """Modules that were found since, and their submodules. They are walked, and are among `known` afterwards.
 
     Raises:
@@ -378,5 +372,3 @@ def _path(accessor: Any) -> str:
     if entries[0].entry == 0:
         return "args" + "".join(e.codify("") for e in rest)
     return f"kwargs[{rest[0].entry!r}]" + "".join(e.codify("") for e in rest[1:])
-
-

@@ -22,7 +22,7 @@ from subclass_aot.flatten import (
     attribute,
     element,
 )
-from subclass_aot.meta import STRIDED_NESTED, Bounds, MetaTensor, Number, Spec, Symbols, blank, is_symbolic
+from subclass_aot.meta import STRIDED_NESTED, Bounds, MetaTensor, Number, Spec, Symbols, is_symbolic, new_leaf
 
 _NO_SUCH_DIM = """mark_dynamic: the tensor has {rank} dimensions, so dim {dim} is none of them.
   Its shape: {shape}
@@ -172,7 +172,7 @@ class _TwinMaker:
     def leaf(self, value: torch.Tensor, path: str, inherited: _Inherited) -> MetaTensor:
         spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
         size, stride = self.geometry(value, path, inherited)
-        return blank(Spec.make(size, stride, spec.offset, spec.dtype, spec.device, spec.layout))
+        return new_leaf(Spec.make(size, stride, spec.offset, spec.dtype, spec.device, spec.layout))
 
     def wrapper(self, value: Any, meta: SubclassCreationMeta, path: str, inherited: _Inherited) -> Any:
         size, stride = self.geometry(value, path, inherited)

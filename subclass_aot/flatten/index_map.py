@@ -118,15 +118,15 @@ class IndexMap:
         """The outer values that the given flat positions belong to: each once, ascending."""
         return sorted({self.slots[flat].outer for flat in flats})
 
-    def written(self, mutated: Iterable[int], written_leaves: Iterable[int]) -> list[int]:
+    def written(self, mutated: Iterable[int], mutated_leaves: Iterable[int]) -> list[int]:
         """The flat positions really written, among those of the mutated outer values: ascending.
 
         Args:
             mutated: Outer positions of mutated values.
-            written_leaves: Flat positions that were seen to be written.
+            mutated_leaves: Flat positions that were seen to be written.
         """
         outers = set(mutated)
-        return sorted({flat for flat in written_leaves if self.slots[flat].outer in outers})
+        return sorted({flat for flat in mutated_leaves if self.slots[flat].outer in outers})
 
 
 def compute_inner_mutated_inp_indices_from_subclass_meta(fw_metadata: Any, inner_metadata: Any = None) -> list[int]:

@@ -83,19 +83,19 @@ class FlattenPlan:
     def unwrap(self) -> Callable[[Sequence[Any]], list[Any]]:
         """The generated function from a list of values to the list of their leaves.
 
-        It looks at all classes in one call, in C, and leaves what does not fit to `unwrap_carefully`. Where the library
-        was installed without a C compiler, it is `unwrap_carefully`.
+        It looks at all classes in one call, in C, and leaves what does not fit to `unwrap_checked`. Where the library
+        was installed without a C compiler, it is `unwrap_checked`.
         """
         return straight_unwrap(self.metas, self.where, self._make_carefully)
 
     @cached_property
-    def unwrap_carefully(self) -> Callable[[Sequence[Any]], list[Any]]:
+    def unwrap_checked(self) -> Callable[[Sequence[Any]], list[Any]]:
         """The generated function that does the same with one comparison for each class, and says what does not fit."""
         return self._make_carefully()
 
     @cached_property
     def _make_carefully(self) -> Callable[[], Callable[[Sequence[Any]], list[Any]]]:
-        """Makes `unwrap_carefully` when it is first needed; it does not hold the plan."""
+        """Makes `unwrap_checked` when it is first needed; it does not hold the plan."""
         return functools.cache(functools.partial(careful_unwrap, self.metas, self.where))
 
     @cached_property
@@ -106,7 +106,7 @@ class FlattenPlan:
     @property
     def source(self) -> str:
         """The text of the generated functions."""
-        functions: dict[Any, None] = dict.fromkeys((self.unwrap, self.unwrap_carefully, self.wrap))
+        functions: dict[Any, None] = dict.fromkeys((self.unwrap, self.unwrap_checked, self.wrap))
         return "\n\n\n".join(function.__source__ for function in functions) + "\n"
 
 

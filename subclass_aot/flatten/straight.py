@@ -85,7 +85,7 @@ def straight_unwrap(
     """
     if not (_native.ONE_CALL_PAYS and metas and all(_is_known_by_classes(meta, append_symints) for meta in metas)):
         return make_carefully()
-    good = _Good(metas, where, lambda values: make_carefully()(values))
+    good = _FastUnwrap(metas, where, lambda values: make_carefully()(values))
     count = sum(map(_count, metas))
     way = good.in_one_call if count <= FEW else good.depth_by_depth if count <= MANY else good.in_chunks
     return way().build()
@@ -119,7 +119,7 @@ class _Part(NamedTuple):
         return type(None) if isinstance(self.meta, AbsentMeta) else self.meta.cls  # type: ignore[union-attr]
 
 
-class _Good:
+class _FastUnwrap:
     """The text of the good path, of which there are three."""
 
     def __init__(self, metas: Sequence[ValueMeta], where: str, carefully: Unwrap) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
-from subclass_aot.meta import MetaTensor, call_on_meta, effects_of, pick, register_meta, root
+from subclass_aot.meta import MetaTensor, argument_at, call_on_meta, effects_of, register_meta, root
 
 _aten = torch.ops.aten
 Place = tuple[int, str]
@@ -55,7 +55,7 @@ def refuse_overlap(
     """
     writes = effects_of(func).writes
     places = [(i, a.name) for i, a in enumerate(func._schema.arguments)]
-    given = [(p, x) for p in places for x in _listed(pick(p, args, kwargs)) if isinstance(x, MetaTensor)]
+    given = [(p, x) for p in places for x in _listed(argument_at(p, args, kwargs)) if isinstance(x, MetaTensor)]
     for i, (place, target) in enumerate(given):
         if place not in writes:
             continue
@@ -73,15 +73,15 @@ def auto_functionalized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         args: Its arguments, functional tensors.
         kwargs: Its keyword arguments.
     """
-    written = tuple(place for place in effects_of(func).writes if pick(place, args, kwargs) is not None)
-    targets = [pick(place, args, kwargs) for place in written]
+    written = tuple(place for place in effects_of(func).writes if argument_at(place, args, kwargs) is not None)
+    targets = [argument_at(place, args, kwargs) for place in written]
     places = [(i, a.name) for i, a in enumerate(func._schema.arguments)]
     same = tuple(  # the same tensor, given a second time to be read
         (place, written[i])
         for place in places
         if place not in written
         for i, target in enumerate(targets)
-        if pick(place, args, kwargs) is target
+        if argument_at(place, args, kwargs) is target
     )
     found = _as_tuple(_functional_variant(func, written, same)(*args, **kwargs))
     count = len(found) - len(targets)
@@ -131,7 +131,7 @@ def _on_copies(
     given, named = list(args), dict(kwargs)
     copies: dict[Place, Any] = {}
     for place in written:
-        value = pick(place, args, kwargs)
+        value = argument_at(place, args, kwargs)
         copies[place] = [x.clone() for x in value] if isinstance(value, list | tuple) else value.clone()
     for place, copy in [*copies.items(), *[(one, copies[other]) for one, other in same]]:
         position, name = place

@@ -25,7 +25,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.graph.looks import LooksAreNeeded
 from subclass_aot.graph.recorder import Recorder
-from subclass_aot.meta import MetaTensor, effects_of, pick
+from subclass_aot.meta import MetaTensor, argument_at, effects_of
 
 _WRITES = """A branch of torch.cond writes into a tensor that is not its own, and the predicate depends on the data.
   Operator:   {operator}
@@ -101,11 +101,11 @@ def _both(recorder: Recorder, pred: torch.Tensor, true_fn: Callable[[], Any], fa
 
 def _branch(recorder: Recorder, fn: Callable[[], Any], taken: torch.Tensor) -> Any:
     """Calls one branch, of which no gradient gets out unless it is taken."""
-    before, turned = next(iter(reversed(recorder.graph.nodes)), None), len(recorder.reshaped)
+    before, turned = next(iter(reversed(recorder.graph.nodes)), None), len(recorder.metadata_mutations)
     first = _torch.last_sequence_number()
     result = fn()
     last = _torch.last_sequence_number()
-    _refuse_effects(_nodes_after(recorder.graph, before), recorder.reshaped[turned:])
+    _refuse_effects(_nodes_after(recorder.graph, before), recorder.metadata_mutations[turned:])
 
     def if_taken(gradients: Any, _: Any) -> Any:
         return tuple([None if g is None else torch.where(taken, g, torch.zeros_like(g)) for g in gradients])
@@ -145,12 +145,12 @@ def _nodes_after(graph: fx.Graph, before: fx.Node | None) -> list[fx.Node]:
     return found[::-1]
 
 
-def _refuse_effects(nodes: list[fx.Node], reshaped: list[Any]) -> None:
+def _refuse_effects(nodes: list[fx.Node], metadata_mutations: list[Any]) -> None:
     """Refuses a branch that does more than compute.
 
     Args:
         nodes: What it recorded.
-        reshaped: What the recorder says of tensors that it turned.
+        metadata_mutations: What the recorder says of tensors that it turned.
     """
     made = set(nodes)
     for node in nodes:
@@ -160,11 +160,11 @@ def _refuse_effects(nodes: list[fx.Node], reshaped: list[Any]) -> None:
         if effects.random:
             raise TraceError(_DRAWS.format(operator=node.target, line=user_line()))
         for place in effects.writes:
-            targets = pick(place, node.args, node.kwargs)
+            targets = argument_at(place, node.args, node.kwargs)
             for target in targets if isinstance(targets, list | tuple) else [targets]:
                 if isinstance(target, fx.Node) and _origin(target) not in made:
                     raise MutationError(_WRITES.format(operator=node.target, line=user_line()))
-    for tensor, operator, *_ in reshaped:
+    for tensor, operator, *_ in metadata_mutations:
         if type(tensor) is not MetaTensor:  # a wrapper, which may be older than the branch
             raise MutationError(_WRITES.format(operator=operator, line=user_line()))
 
@@ -178,7 +178,7 @@ def _origin(node: fx.Node) -> fx.Node:
         viewed = next((v for v in effects_of(node.target).returns_view_of if v is not None), None)
         if viewed is None:
             break
-        node = pick(viewed, node.args, node.kwargs)
+        node = argument_at(viewed, node.args, node.kwargs)
     return node
 
 

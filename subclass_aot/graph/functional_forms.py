@@ -15,7 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.auto_functionalize import auto_functionalized, has_no_functional_variant
 from subclass_aot.graph.messages import OUT_GROWS
-from subclass_aot.meta import SizesMustBeKnown, effects_of, is_symbolic, pick
+from subclass_aot.meta import SizesMustBeKnown, argument_at, effects_of, is_symbolic
 
 _aten = torch.ops.aten
 
@@ -36,7 +36,7 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         return args[0]
     if has_no_functional_variant(func):
         return auto_functionalized(func, args, kwargs)
-    targets = [pick(place, args, kwargs) for place in effects_of(func).writes]
+    targets = [argument_at(place, args, kwargs) for place in effects_of(func).writes]
     if not any(_may_lose_strides(func, target) for target in targets):
         return func(*args, **kwargs)
     stand_ins, clones = {}, []
@@ -80,7 +80,11 @@ def _resize(func: Any, target: Any, value: Any, stack_trace: str) -> None:
 
 
 def _may_lose_strides(func: Any, target: Any) -> bool:
-    if not isinstance(target, torch.Tensor) or _torch.surely(target.numel() == 0) or func is _aten.copy_.default:
+    if (
+        not isinstance(target, torch.Tensor)
+        or _torch.statically_known_true(target.numel() == 0)
+        or func is _aten.copy_.default
+    ):
         return False
     if torch.Tag.inplace_view in func.tags:
         return False

@@ -85,8 +85,10 @@ class _Rewrite:
         self.live = live
         self.storage_of: dict[Any, Any] = {}
         self.placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
-        reshaped = {recorded.node_of(leaf) for leaf, *_ in recorded.reshaped if isinstance(leaf, MetaTensor)}
-        self.reshaped = [n for n in self.placeholders if n in reshaped]
+        metadata_mutations = {
+            recorded.node_of(leaf) for leaf, *_ in recorded.metadata_mutations if isinstance(leaf, MetaTensor)
+        }
+        self.metadata_mutations = [n for n in self.placeholders if n in metadata_mutations]
 
     def make_inputs(self) -> list[MetaTensor]:
         """The inputs of the new graph: those of the old one, bases before the tangents, live ones at the end."""
@@ -135,7 +137,7 @@ class _Rewrite:
                 self.storage_of[node_of_slot[slot]] = storage
                 values[node_of_slot[slot]] = storage.as_strided(spec.size, spec.stride, spec.offset)
         end_values = [values[n] for n in written] + list(storages)
-        for node in self.reshaped:  # what they look like changes, what they are views of does not
+        for node in self.metadata_mutations:  # what they look like changes, what they are views of does not
             values[node] = torch.ops.aten.alias.default(values[node])
         snapshots: list[Any] | None = None
         for node in self.recorded.graph.nodes:

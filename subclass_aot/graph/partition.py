@@ -181,5 +181,3 @@ def _backward(
 def draws(node: fx.Node) -> bool:
     """True if a node draws random numbers."""
     return node.op == "call_function" and hasattr(node.target, "_schema") and effects_of(node.target).random
-
-

@@ -25,7 +25,17 @@ from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared
 from subclass_aot.graph.messages import OUT_GROWS, RESHAPED_INPUT, VIEW_BEFORE_RESHAPE
 from subclass_aot.graph.rng import SEEDED, Draws
 from subclass_aot.graph.symint_nodes import Numbers
-from subclass_aot.meta import MetaTensor, Spec, Stream, blank, current_symbols, effects_of, is_symbolic, pick, root
+from subclass_aot.meta import (
+    MetaTensor,
+    Spec,
+    Stream,
+    argument_at,
+    current_symbols,
+    effects_of,
+    is_symbolic,
+    new_leaf,
+    root,
+)
 
 Phase = Literal["forward", "backward"]
 
@@ -104,7 +114,7 @@ class Mark:
     nodes: list[tuple[fx.Node, Any, Any]]
     constants: dict[str, torch.Tensor]
     written: dict[MetaTensor, set[Phase]]
-    reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]]
+    metadata_mutations: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]]
     numbers: Numbers
 
 
@@ -121,8 +131,8 @@ class Recorder(Stream):
         constants: Real tensors met on the way, by attribute name.
         read_slots: The flat slots of inputs whose values were read while tracing.
         written: Leaves whose storage was written, each with the phases it was written in.
-        reshaped: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in order: the
-            tensor, the operator, its other arguments, whether autograd sees it.
+        metadata_mutations: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in
+            order: the tensor, the operator, its other arguments, whether autograd sees it.
     """
 
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
@@ -131,9 +141,11 @@ class Recorder(Stream):
         self.phase: Phase = "forward"
         self.constants: dict[str, torch.Tensor] = {}
         self.written: dict[MetaTensor, set[Phase]] = {}
-        self.reshaped: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
+        self.metadata_mutations: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
         self.draws: Draws | None = None  # if given, what tells a draw that is repeated
-        self.turned_at: dict[int, int] = {}  # by the id of a tensor in `reshaped`, its version before the last time
+        self.turned_at: dict[
+            int, int
+        ] = {}  # by the id of a tensor in `metadata_mutations`, its version before the last time
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self.numbers = Numbers(self.graph)
         self.read_slots: set[int] = set()
@@ -155,7 +167,7 @@ class Recorder(Stream):
         nodes = [(node, node.args, node.kwargs) for node in self.graph.nodes]
         written = {leaf: set(phases) for leaf, phases in self.written.items()}
         numbers = self.numbers.moved(self.graph, {node: node for node, _, _ in nodes})
-        return Mark(nodes, dict(self.constants), written, list(self.reshaped), numbers)
+        return Mark(nodes, dict(self.constants), written, list(self.metadata_mutations), numbers)
 
     def rewind(self, mark: Mark) -> None:
         """Goes on from `mark`, in another graph. Leaves that were recorded by then belong to that one from now on."""
@@ -166,7 +178,7 @@ class Recorder(Stream):
             copy.meta = dict(node.meta)
             if node.op == "placeholder":
                 self._last_placeholder = copy
-        self.constants, self.reshaped = dict(mark.constants), list(mark.reshaped)
+        self.constants, self.metadata_mutations = dict(mark.constants), list(mark.metadata_mutations)
         self.written = {leaf: set(phases) for leaf, phases in mark.written.items()}
         self.numbers = mark.numbers.moved(self.graph, self._copies)
 
@@ -186,7 +198,7 @@ class Recorder(Stream):
 
     def collections(self) -> list[Collection[Any]]:
         """Where this recorder holds leaves and wrappers."""
-        return [self.written, self._stale, *self._materialized, *self.reshaped]
+        return [self.written, self._stale, *self._materialized, *self.metadata_mutations]
 
     def placeholder(self, name: str, spec: Spec, meaning: str = "") -> MetaTensor:
         """A new graph input."""
@@ -215,7 +227,7 @@ class Recorder(Stream):
         """From now on `leaf` stands for the real `tensor` wherever the program meets it."""
         self._stand_ins[id(tensor)] = tensor, leaf  # the tensor is kept alive, so that its id stays its own
 
-    def admit(self, tensor: torch.Tensor) -> MetaTensor:
+    def lift(self, tensor: torch.Tensor) -> MetaTensor:
         known = self._stand_ins.get(id(tensor))
         if known is None:
             refuse_without_memory(tensor)
@@ -269,7 +281,7 @@ class Recorder(Stream):
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         with _torch.disable_current_modes():
-            leaf = self.admit(tensor)
+            leaf = self.lift(tensor)
         with self:
             self.stand_in(tensor, torch.ops.aten.lift_fresh_copy.default(leaf))
         return tensor
@@ -282,14 +294,14 @@ class Recorder(Stream):
     @property
     def mutates(self) -> bool:
         """True if the graph has an operator that changes one of its arguments."""
-        return bool(self.written or self.reshaped)
+        return bool(self.written or self.metadata_mutations)
 
-    def passed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def on_wrapper_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.made += [weakref.ref(x) for x in args if isinstance(x, torch.Tensor)]
         if func in _torch.METADATA_QUERIES:
             return
         if effects_of(func).reshapes:
-            self.reshaped.append((args[0], func, args[1:], kwargs, torch.is_grad_enabled()))
+            self.metadata_mutations.append((args[0], func, args[1:], kwargs, torch.is_grad_enabled()))
             self.turned_at[id(args[0])] = args[0]._version
             if args[0].requires_grad:
                 views = [ref for ref in self.made if (x := ref()) is not None and x._is_view() and x._base is args[0]]
@@ -311,17 +323,17 @@ class Recorder(Stream):
             if ref is not None and ref() is value:
                 raise MutationError(VIEW_BEFORE_RESHAPE.format(reason=_OUTDATED, line=user_line()))
 
-    def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def on_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if self._not_detached is not None:
             self._refuse_lost_gradient(func)
         effects = effects_of(func)
         if effects.writes and has_no_functional_variant(func):
             refuse_overlap(func, args, kwargs, lambda leaf: self.overlaps.get(id(leaf), id(leaf)))
         if effects.reshapes or self._outdated:
-            self.passed_on(func, args, kwargs)
+            self.on_wrapper_operator(func, args, kwargs)
         if effects.writes and not effects.reshapes:
             for written in effects.writes:
-                self._take_apart(pick(written, args, kwargs))
+                self._take_apart(argument_at(written, args, kwargs))
         draws = self.draws if effects.random else None
         if draws is not None:
             earlier = draws.next(func, args, kwargs)
@@ -343,7 +355,7 @@ class Recorder(Stream):
             draws.note(node)
         if effects.writes and not effects.reshapes:
             for written in effects.writes:
-                self._note_write(func, pick(written, args, kwargs))
+                self._note_write(func, argument_at(written, args, kwargs))
         if type(result) is MetaTensor:
             node.meta["spec"] = result.spec
             node.meta["val"] = val_of(result.spec)
@@ -357,7 +369,7 @@ class Recorder(Stream):
             self._multiple(node, result, effects.returns_written)
         symbols = current_symbols() if effects.data_dependent else None
         if symbols is not None:
-            node.meta["unknown"] = symbols.news()
+            node.meta["unknown"] = symbols.take_fresh_unbacked()
             leaves = result if type(result) in (tuple, list) else (result,)
             self.numbers.made(node.meta["unknown"], leaves, symbols.places)
             for leaf in leaves:
@@ -380,9 +392,9 @@ class Recorder(Stream):
                 copy = self.graph.create_node("call_function", torch.ops.aten.clone.default, (source,))
             copy.meta = dict(source.meta)
             if leaf is args[0]:
-                numbers = blank(leaf.spec)
+                numbers = new_leaf(leaf.spec)
                 numbers.tag = copy
-                self.heard(torch.ops.aten.copy_.default, (leaf, numbers), {}, leaf)
+                self.on_operator(torch.ops.aten.copy_.default, (leaf, numbers), {}, leaf)
             else:
                 leaf.tag = copy
 
@@ -414,7 +426,7 @@ class Recorder(Stream):
         return item
 
     def _leaf(self, spec: Spec, node: fx.Node) -> MetaTensor:
-        leaf = blank(spec)
+        leaf = new_leaf(spec)
         leaf.tag = node
         node.meta["spec"] = spec
         node.meta["val"] = val_of(spec)
@@ -454,7 +466,7 @@ class Recorder(Stream):
             return self.numbers.node(value, self._describe)
         if _torch.is_nested_int(value):
             raise TraceError(_NESTED_INT.format(line=user_line()))
-        return self.admit(value).tag if isinstance(value, torch.Tensor) else value
+        return self.lift(value).tag if isinstance(value, torch.Tensor) else value
 
     def _take_apart(self, target: Any) -> None:
         """A part of a folded input is written through the storage. See Note [Folded tensors]."""
@@ -469,9 +481,7 @@ class Recorder(Stream):
         for leaf in target if type(target) in (list, tuple) else (target,):
             owner = root(leaf)
             if owner.tag.op == "get_attr":
-                raise MutationError(
-                    _CONSTANT_WRITTEN.format(operator=func, line=user_line(), shape=repr(owner.spec))
-                )
+                raise MutationError(_CONSTANT_WRITTEN.format(operator=func, line=user_line(), shape=repr(owner.spec)))
             if func.overloadpacket is torch.ops.aten.set_ and owner.tag.op == "placeholder":
                 raise MutationError(_STORAGE_REPLACED.format(operator=func, line=user_line(), shape=repr(owner.spec)))
             if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
@@ -530,7 +540,7 @@ def val_of(spec: Spec) -> MetaTensor:
     vals = _vals if spec.solver is None else vars(spec.solver).setdefault("subclass_aot_vals", {})
     val: MetaTensor | None = vals.get(spec)
     if val is None:
-        val = vals[spec] = blank(spec)
+        val = vals[spec] = new_leaf(spec)
     return val
 
 

@@ -25,9 +25,7 @@ def same_constant(a: Any, b: Any) -> bool:
     if isinstance(a, set | frozenset):
         return a == b and Counter(map(type, a)) == Counter(map(type, b))
     if hasattr(a, "tobytes") and hasattr(a, "dtype"):  # an array of numpy
-        return bool(
-            a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes()
-        )
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes())
     if isinstance(a, float):
         return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
     try:

@@ -22,8 +22,8 @@ from subclass_aot.call import (
     Arguments,
     HeldPlace,
     ModulePlace,
+    autograd_base,
     has_storage,
-    history_owner,
     storage_groups,
     vars_of_number,
 )
@@ -452,16 +452,15 @@ class _GuardWriter:
             pointers = ", ".join(f"{self.inner[i]}.untyped_storage().data_ptr()" for i in alone)
             self.refuse_if(f"len({{{pointers}}}) != {len(alone)}")
 
-
     def histories(self) -> None:
         """A write that autograd sees reaches the views of one tensor, but not others that share its storage."""
         slots = self.signature.index_map.slots
-        owner = self.source.const(history_owner, "history_owner")
+        owner = self.source.const(autograd_base, "history_owner")
         values = self.arguments.values
         groups = [{slots[s].outer for s in group if s < len(slots)} for group in storage_groups(self.leaves)]
-        pairs = {(i, j) for i, _ in self.signature.rewritten for g in groups if i in g for j in g if j != i}
+        pairs = {(i, j) for i, _ in self.signature.autograd_mutations for g in groups if i in g for j in g if j != i}
         for i, j in sorted(pairs):
-            same = history_owner(values[i]) is history_owner(values[j])
+            same = autograd_base(values[i]) is autograd_base(values[j])
             self.refuse_if(f"({owner}({self.outer[i]}) is {owner}({self.outer[j]})) is not {same}")
 
 

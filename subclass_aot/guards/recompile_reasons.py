@@ -20,7 +20,7 @@ from subclass_aot.call import (
     TensorAt,
     TupleAt,
     ValueAt,
-    history_owner,
+    autograd_base,
     storage_groups,
     tensors_of,
     vars_of_number,
@@ -216,10 +216,8 @@ def _families(arguments: Arguments) -> str:
     """Which tensors are views of one, and so have one history."""
     families: dict[int, list[str]] = {}
     for i, value in enumerate(arguments.values):
-        families.setdefault(id(history_owner(value)), []).append(arguments.path_of(i))
+        families.setdefault(id(autograd_base(value)), []).append(arguments.path_of(i))
     return ", ".join(" and ".join(family) for family in families.values() if len(family) > 1) or "none"
-
-
 
 
 def _short(value: Any) -> str:

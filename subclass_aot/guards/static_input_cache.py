@@ -75,8 +75,10 @@ class Kept:
 
 def _is_comparable(holder: Any) -> bool:
     """Whether what an object holds can be compared without running code of its class."""
-    return type(holder) is set or isinstance(holder, (dict, list, tuple, types.CellType)) or (
-        not isinstance(holder, set | deque) and hasattr(holder, "__dict__")
+    return (
+        type(holder) is set
+        or isinstance(holder, (dict, list, tuple, types.CellType))
+        or (not isinstance(holder, set | deque) and hasattr(holder, "__dict__"))
     )
 
 

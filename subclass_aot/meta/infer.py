@@ -166,7 +166,7 @@ def current_symbols() -> Symbols | None:
 
 
 @contextmanager
-def unknown_sizes(symbols: Symbols | None) -> Iterator[None]:
+def unbacked_sizes(symbols: Symbols | None) -> Iterator[None]:
     """Within the block, what depends on data becomes a symbol instead of an error, if there are symbols."""
     outer = _symbols.set(symbols)
     try:

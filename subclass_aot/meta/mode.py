@@ -14,7 +14,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta.functions import Replaced
-from subclass_aot.meta.operators import effects_of, pick
+from subclass_aot.meta.operators import argument_at, effects_of
 from subclass_aot.meta.stream import REAL_WRITTEN, MetaTensor, Stream, root
 
 _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is traced, where nothing has data anyway.
@@ -106,20 +106,20 @@ class DataFree(Stream):
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         return self._values.get(leaf)  # type: ignore[no-any-return]
 
-    def admit(self, tensor: torch.Tensor) -> MetaTensor:
-        leaf = super().admit(tensor)
+    def lift(self, tensor: torch.Tensor) -> MetaTensor:
+        leaf = super().lift(tensor)
         if tensor.device.type != "meta":
             self._met.note(leaf, tensor)
         if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu":
             self._note(leaf, tensor.detach())
         return leaf
 
-    def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def on_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         writes = effects_of(func).writes
         if not writes and any(type(a) is MetaTensor and self._values.get(a) is None for a in args):
             return  # as most
         for place in writes:
-            if any(self._met.get(root(x)) is not None for x in _leaves(pick(place, args, kwargs))):
+            if any(self._met.get(root(x)) is not None for x in _leaves(argument_at(place, args, kwargs))):
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
         made = _leaves(result)
         if func.overloadpacket is not torch.ops.aten.set_ and all(x.spec.numel <= _LIMIT for x in made):
@@ -130,7 +130,7 @@ class DataFree(Stream):
                     self._note(leaf, value)
                 return
         for written in writes:
-            self._forget(pick(written, args, kwargs))
+            self._forget(argument_at(written, args, kwargs))
 
     def replaced(self, leaf: MetaTensor, other: Any) -> None:
         self._forget([leaf, other])

@@ -56,7 +56,7 @@ def effects_of(func: Any) -> Effects:
     return found
 
 
-def pick(argument: tuple[int, str], args: Any, kwargs: Any) -> Any:
+def argument_at(argument: tuple[int, str], args: Any, kwargs: Any) -> Any:
     """The value an operator call gave to `argument`, or None if it was left out."""
     position, name = argument
     return args[position] if position < len(args) else kwargs.get(name)

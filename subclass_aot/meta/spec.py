@@ -117,7 +117,9 @@ class Spec:
     def overlaps_itself(self) -> bool:
         """True if several elements are one place in memory, as in an expanded tensor."""
         dims = zip(self.size, self.stride, strict=True)
-        return any(type(step) is int and step == 0 and _torch.surely(length > 1) for length, step in dims)
+        return any(
+            type(step) is int and step == 0 and _torch.statically_known_true(length > 1) for length, step in dims
+        )
 
     def equals(self, other: Spec) -> bool:
         """Whether two specs are one, given what is known now: symbols may have turned out to be equal since."""

@@ -19,7 +19,7 @@ from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.collectives import FUNCTIONAL_FORMS
 from subclass_aot.meta.ctc import CTC, ctc_loss
 from subclass_aot.meta.infer import asks_for_values, infer, on_new_rule, solver_of_call
-from subclass_aot.meta.operators import Effects, effects_of, pick
+from subclass_aot.meta.operators import Effects, argument_at, effects_of
 from subclass_aot.meta.packed import PACK, pack
 from subclass_aot.meta.spec import STRIDED_NESTED, Spec, indexed, native_device
 from subclass_aot.meta.symbols import key_of
@@ -81,7 +81,7 @@ class MetaTensor(torch.Tensor):
     """Belongs to the listener; None where there is none. One whose `graph` says `is_over` is of a finished trace."""
 
     def __new__(cls, tensor: torch.Tensor, device: str | torch.device | None = None) -> MetaTensor:
-        return blank(Spec.of(tensor, indexed(device) if device is not None else None))
+        return new_leaf(Spec.of(tensor, indexed(device) if device is not None else None))
 
     @staticmethod
     def like(tensor: Any, device: str | torch.device | None = None) -> Any:
@@ -236,8 +236,8 @@ class MetaTensor(torch.Tensor):
 class Stream(_torch.DispatchMode):
     """Brings every operator to `run`, and hears of each one.
 
-    A subclass overrides `heard` (a recorder, a profiler), `admit` (what stands for a tensor that is not a leaf) and
-    `value_of` (a number that is known although the leaf has no data).
+    A subclass overrides `on_operator` (a recorder, a profiler), `lift` (what stands for a tensor that is not a leaf)
+    and `value_of` (a number that is known although the leaf has no data).
 
     Args:
         decompositions: Operators to replace by a function of others, as in AOTAutograd.
@@ -247,13 +247,13 @@ class Stream(_torch.DispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.decompositions = decompositions or {}
 
-    def heard(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def on_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Called after each operator, with the leaves it was given and the ones it made."""
 
-    def passed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def on_wrapper_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Called before an operator on a wrapper goes to the wrapper's class."""
 
-    def admit(self, tensor: torch.Tensor) -> MetaTensor:
+    def lift(self, tensor: torch.Tensor) -> MetaTensor:
         """The leaf that stands for a real tensor met on the way."""
         return MetaTensor(tensor)
 
@@ -297,13 +297,13 @@ class Stream(_torch.DispatchMode):
         if _torch.is_higher_order(func):
             raise TraceError(_HIGHER_ORDER.format(name=func.name(), line=user_line()))
         if not (_LEAF_TYPES.issuperset(types) or only_leaves(types)):
-            self.passed_on(func, args, kwargs or {})
+            self.on_wrapper_operator(func, args, kwargs or {})
             return NotImplemented
         kwargs = kwargs or {}
         if func in _OF_PROFILER:  # names parts of a program for a profiler, and computes nothing
             with _torch.disable_current_modes():
                 return func(*args, **kwargs)
-        decomposition = self.decompositions.get(func) or _honest_form(func)
+        decomposition = self.decompositions.get(func) or _schema_fixup(func)
         if decomposition is not None:
             with self:
                 result = decomposition(*args, **kwargs)
@@ -332,7 +332,7 @@ class Stream(_torch.DispatchMode):
             if known is not None:
                 return known
         result = run(func, args, kwargs)
-        self.heard(func, args, kwargs, result)
+        self.on_operator(func, args, kwargs, result)
         return result
 
     def _known(
@@ -356,7 +356,7 @@ class Stream(_torch.DispatchMode):
             result = func(*args, **kwargs)
 
         def leaf_of(value: Any) -> Any:
-            return self.admit(self.literal(value)) if isinstance(value, torch.Tensor) else value
+            return self.lift(self.literal(value)) if isinstance(value, torch.Tensor) else value
 
         return optree.tree_map(leaf_of, result, none_is_leaf=True)
 
@@ -366,7 +366,7 @@ class Stream(_torch.DispatchMode):
             return value
         if kind is list or kind is tuple:
             return [self._admitted(v) for v in value]
-        return self.admit(value) if isinstance(value, torch.Tensor) else value
+        return self.lift(value) if isinstance(value, torch.Tensor) else value
 
 
 def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -411,10 +411,10 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         effects, specs = _inferred(key, func, _specs(args), _specs(kwargs))
     if type(specs) is Spec:
         if effects.pure:
-            return blank(specs)
+            return new_leaf(specs)
         viewed = effects.returns_view_of[0]
         if viewed is not None:
-            return _view(specs, pick(viewed, args, kwargs))
+            return _view(specs, argument_at(viewed, args, kwargs))
     if effects.pure:
         return _blanks(specs)
     return _aliased(effects, specs, args, kwargs)
@@ -440,7 +440,7 @@ def _inferred(key: list[Any], func: Any, args: Any, kwargs: Any) -> tuple[Effect
     return found
 
 
-def blank(spec: Spec) -> MetaTensor:
+def new_leaf(spec: Spec) -> MetaTensor:
     """A new leaf with `spec` and a storage of its own."""
     leaf: MetaTensor = _make(MetaTensor, *spec._blank_args)
     leaf.spec = spec
@@ -487,7 +487,7 @@ def set_spec(leaf: MetaTensor, spec: Spec) -> None:
 def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
     """Makes results of which some are arguments, or views of arguments."""
     for place in effects.writes:
-        target = pick(place, args, kwargs)
+        target = argument_at(place, args, kwargs)
         for leaf in target if type(target) in (list, tuple) else (target,):
             if isinstance(leaf, torch.Tensor) and type(leaf) is not MetaTensor and not leaf.is_meta:
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
@@ -499,7 +499,7 @@ def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
         (specs,) if single else specs, effects.returns_written, effects.returns_view_of, strict=True
     ):
         if written is not None:
-            argument = pick(written, args, kwargs)
+            argument = argument_at(written, args, kwargs)
             if type(argument) is not MetaTensor:  # one of torch's own on the meta device
                 if not Spec.of(argument).equals(spec):
                     raise MutationError(REAL_WRITTEN.format(name=written[1], line=user_line()))
@@ -507,7 +507,7 @@ def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
                 set_spec(argument, spec)
             results.append(argument)
         elif viewed is not None:
-            argument = pick(viewed, args, kwargs)
+            argument = argument_at(viewed, args, kwargs)
             results.append([_view(s, argument) for s in spec] if type(spec) is list else _view(spec, argument))
         else:
             results.append(_blanks(spec))
@@ -518,12 +518,12 @@ def _blanks(specs: Any) -> Any:
     """New leaves for the specs of results: of one, or of several, which may be lists in turn."""
     kind = type(specs)
     if kind is Spec:
-        return blank(specs)
+        return new_leaf(specs)
     return kind([_blanks(s) for s in specs]) if kind is tuple or kind is list else specs
 
 
 def _view(spec: Spec, of: Any) -> MetaTensor:
-    leaf = blank(spec)
+    leaf = new_leaf(spec)
     if type(of) is MetaTensor:
         leaf.base = of if of.base is None else of.base
     return leaf
@@ -554,14 +554,14 @@ def _specs(values: Any) -> Any:
     return Spec.of(values) if isinstance(values, torch.Tensor) else values
 
 
-def _honest_form(func: Any) -> Callable[..., Any] | None:
+def _schema_fixup(func: Any) -> Callable[..., Any] | None:
     """Another operator for the few whose schema does not tell what they do.
 
     `native_batch_norm` updates its running statistics without saying so; a lazy conjugation or negation is a bit
     that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into. A boolean
     mask whose values are known stands for positions, so that the size of what it selects is known, too.
     """
-    return _HONEST_FORMS.get(func)
+    return _SCHEMA_FIXUPS.get(func)
 
 
 def _conj(x: Any) -> Any:
@@ -623,7 +623,7 @@ def _strided_nested(*args: Any, **kwargs: Any) -> Any:
 
 
 def _rebuild(spec: Spec, requires_grad: bool, is_parameter: bool) -> Any:
-    leaf = blank(spec)
+    leaf = new_leaf(spec)
     return torch.nn.Parameter(leaf, requires_grad) if is_parameter else leaf.requires_grad_(requires_grad)
 
 
@@ -641,13 +641,13 @@ def _like(tensor: Any, device: torch.device | None) -> Any:
             inner[name] = _like(value, device) if isinstance(value, torch.Tensor) else value
         twin = type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
     else:
-        twin = blank(Spec.of(tensor.detach(), indexed(device) if device is not None else None))
+        twin = new_leaf(Spec.of(tensor.detach(), indexed(device) if device is not None else None))
     return twin.requires_grad_(tensor.requires_grad)
 
 
 _aten = torch.ops.aten
 _PHYSICAL = {_aten._conj.default: _aten._conj_physical.default, _aten._neg_view.default: _aten.neg.default}
-_HONEST_FORMS: dict[Any, Callable[..., Any]] = {
+_SCHEMA_FIXUPS: dict[Any, Callable[..., Any]] = {
     **_PHYSICAL,
     **FUNCTIONAL_FORMS,
     _aten._conj.default: _conj,

@@ -65,10 +65,10 @@ class Symbols:
         self.numbers.setdefault(_torch.original_expression_of(number), number)
         return number
 
-    def news(self) -> list[Any]:
+    def take_fresh_unbacked(self) -> list[Any]:
         """The numbers that depend on data and were made since this was asked last."""
-        news, self._unknown = self._unknown, []
-        return news
+        take_fresh_unbacked, self._unknown = self._unknown, []
+        return take_fresh_unbacked
 
     def answer(self, value_of: Callable[[Any], Any], is_cautious: bool) -> None:
         """Says what tells the values of numbers that depend on data: what the program assumes of them is a demand.
@@ -99,7 +99,7 @@ class Symbols:
     def assumptions(self, known: Collection[str] | None = None) -> list[tuple[str, str]]:
         """What must hold for the trace to be right, as Python text, each with a place in the source or ''.
 
-        What must hold of numbers that depend on data is among `demands`.
+        What must hold of numbers that depend on data is among `runtime_asserts`.
 
         Args:
             known: The names of the symbols that some input has, where the others have no part in the graph.
@@ -118,20 +118,19 @@ class Symbols:
                 found.setdefault(self.text(expression), place)
         return list(found.items())
 
-
-    def demands(self) -> list[Demand]:
+    def runtime_asserts(self) -> list[RuntimeAssert]:
         """What must hold of numbers that depend on data: the call checks it once they are known."""
         found = []
         for expression, stack, assumed in _torch.assertions(self.env):
             if expression.free_symbols and expression.free_symbols <= self.numbers.keys():
                 numbers = {symbol: self.numbers[symbol] for symbol in expression.free_symbols}
                 by = "assumed" if assumed else "stated" if _torch.is_checked_by(is_user_file, stack) else "needed"
-                found.append(Demand(expression, numbers, user_line_in(stack), by))  # type: ignore[arg-type]
+                found.append(RuntimeAssert(expression, numbers, user_line_in(stack), by))  # type: ignore[arg-type]
         return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Demand:
+class RuntimeAssert:
     """Something that the program says is true of numbers that only the run will tell.
 
     Attributes:

@@ -34,7 +34,7 @@ def write_backward(
     names = [f"tangent_{i}" for i in range(len(signature.tangents))]
     params = ", ".join(["ctx", *names])
     source = Source("backward", params, "Unwraps tangents, runs the backward graph, wraps gradients.")
-    nothing = ", ".join(["None"] * (convention.without_gradient + len(convention.wanted)))
+    nothing = ", ".join(["None"] * (convention.without_gradient + len(convention.requires_grad_inputs)))
     missing = " and ".join(f"{name} is None" for name in names)
     source.line(f"if {missing}: return ({nothing},)  # autograd passes by, on its way to something else")
     sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_numbers)]
@@ -66,7 +66,7 @@ def write_backward(
     if structure:
         source.line(f"({', '.join(structure.values())},) = ctx.structure")
     results = ["None"] * convention.without_gradient
-    for i in convention.wanted:
+    for i in convention.requires_grad_inputs:
         gradient = signature.gradients[i]
         if gradient is None:
             results.append("None")
@@ -101,7 +101,9 @@ def _hand_over(
 
     def write_other(signature: JointSignature, graphs: Graphs, backward: BoxedFunction) -> Callable[..., Any]:
         """The backward for other tangents, after the same forward."""
-        return write_backward(Convention(signature, graphs, convention.keeps_inputs, convention.wanted), backward)
+        return write_backward(
+            Convention(signature, graphs, convention.keeps_inputs, convention.requires_grad_inputs), backward
+        )
 
     wrong = [_wrong(source, n, *kind, numbers) for n, kind in zip(names, convention.signature.tangents, strict=True)]
     if len(names) > 1:  # autograd does not go backward for nothing at all
@@ -159,6 +161,8 @@ def _tangent(
 
 def _paths(signature: JointSignature) -> list[str]:
     """What each tangent is the gradient of."""
-    paths = [f"the new value of {signature.inputs[p].path}" for p, v in signature.rewritten if v.requires_grad]
+    paths = [f"the new value of {signature.inputs[p].path}" for p, v in signature.autograd_mutations if v.requires_grad]
     paths += [f"output {k}" for k, o in enumerate(signature.outputs) if isinstance(o, Value) and o.requires_grad]
-    return paths + ["the tensor that several outputs are views of" for v in signature.hidden if v.requires_grad]
+    return paths + [
+        "the tensor that several outputs are views of" for v in signature.intermediate_bases if v.requires_grad
+    ]

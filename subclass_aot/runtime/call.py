@@ -42,10 +42,10 @@ def write_call(convention: Convention, runner: Callable[..., Any], twice: Twice 
     values = [source.fresh(path) for path in (*(given.path for given in signature.inputs), *signature.views)]
     if values:
         source.line(f"({''.join(v + ', ' for v in values)}) = values")
-    source.line("extra = []")
-    made = [source.fresh(f"made_{i}") for i in range(len(convention.made))]
+    source.line("non_differentiable = []")
+    made = [source.fresh(f"made_{i}") for i in range(len(convention.forward_values))]
     changes: dict[int, list[version_counters.Change]] = {}
-    for position, *change in signature.reshaped:
+    for position, *change in signature.metadata_mutations:
         changes.setdefault(position, []).append(tuple(change))
     of_views = {p: changes.pop(p) for p in list(changes) if p >= len(signature.inputs)}
     for position in changes:
@@ -53,14 +53,14 @@ def write_call(convention: Convention, runner: Callable[..., Any], twice: Twice 
             source.line(f"leaves[{slot}] = leaves[{slot}].detach()  # what is saved of it keeps its look")
     pairs = list(zip(made, convention.through_autograd, strict=True))
     _run(source, convention, runner, twice, values, [name for name, through in pairs if through])
-    extra = [name for name, through in pairs if not through]
+    non_differentiable = [name for name, through in pairs if not through]
     locals_of = {position: source.fresh("number") for position in convention.positions}
-    extra += locals_of.values()
-    if extra:
-        source.line(f"({', '.join(extra)},) = extra")
+    non_differentiable += locals_of.values()
+    if non_differentiable:
+        source.line(f"({', '.join(non_differentiable)},) = non_differentiable")
     for position, of_input in changes.items():
         source.line(f"{_reshape(source, of_input)}({values[position]})")
-    for (position, _), name in zip(signature.rewritten, made, strict=False):
+    for (position, _), name in zip(signature.autograd_mutations, made, strict=False):
         source.line(f"{values[position]}.copy_({name})")
     for position, of_input in of_views.items():  # autograd makes a view again, as it is, after such a write
         source.line(f"{_reshape(source, of_input)}({values[position]})")
@@ -84,22 +84,26 @@ def _run(
 ) -> None:
     """Appends what runs forward; `through` are the locals of what autograd gives back."""
     signature = convention.signature
-    silent, counted = _counters(signature, values)
+    silent, version_bumps = _counters(signature, values)
     run = source.const(runner, "run")
     written = ""
     if convention.counts:
         find = source.const(version_counters.counters, "counters")
-        written = f", {find}([{', '.join(silent)}], [{', '.join(counted)}])"
+        written = f", {find}([{', '.join(silent)}], [{', '.join(version_bumps)}])"
     if signature.needs_backward:
-        arguments = "".join(f", {values[i]}" for i in convention.wanted)
-        beside = ", ".join(values[i] for i in convention.checked_beside)
+        arguments = "".join(f", {values[i]}" for i in convention.requires_grad_inputs)
+        beside = ", ".join(values[i] for i in convention.saved_for_version_check)
         kept = "" if twice is None else f", {source.const(twice.keep, 'keep')}(values)"
-        source.line(f"({', '.join(through)},) = {run}(leaves, extra{written}, [{beside}]{kept}{arguments})")
-    elif convention.wanted and signature.grad_modes[0]:  # a result without gradients, of leaves that have some
+        source.line(
+            f"({', '.join(through)},) = {run}(leaves, non_differentiable{written}, [{beside}]{kept}{arguments})"
+        )
+    elif (
+        convention.requires_grad_inputs and signature.grad_modes[0]
+    ):  # a result without gradients, of leaves that have some
         with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
-            source.line(f"{run}(leaves, extra{written})")
+            source.line(f"{run}(leaves, non_differentiable{written})")
     else:
-        source.line(f"{run}(leaves, extra{written})")
+        source.line(f"{run}(leaves, non_differentiable{written})")
 
 
 def _results(
@@ -108,11 +112,11 @@ def _results(
     """Appends what makes results of what forward made; returns a local for each."""
     signature = convention.signature
     numbers = NumberNames({key: locals_of[position] for key, position in signature.numbers.items()})
-    start = len(signature.rewritten)
+    start = len(signature.autograd_mutations)
     own = [i for i, o in enumerate(signature.outputs) if isinstance(o, Value)]
     name_of = dict(zip(own, made[start:], strict=False))
-    hidden = made[start + len(own) :]
-    for name, value in zip(made[start:], convention.made[start:], strict=True):
+    intermediate_bases = made[start + len(own) :]
+    for name, value in zip(made[start:], convention.forward_values[start:], strict=True):
         if value.starts_grad:
             source.line(f"{name} = {name}.detach().requires_grad_()")
     results: list[str] = []
@@ -127,7 +131,7 @@ def _results(
             grad = output.requires_grad or not signature.inputs[output.value].requires_grad
             results.append(_view(source, output, values[output.value], grad, numbers))
         elif isinstance(output, ViewOfBase):
-            base = hidden[output.hidden] if output.output is None else name_of[output.output]
+            base = intermediate_bases[output.intermediate_base] if output.output is None else name_of[output.output]
             results.append(_view(source, output, base, output.requires_grad, numbers))
         elif isinstance(output, ComputedNumbers):
             parts = [locals_of[p.position] if isinstance(p, Computed) else str(p) for p in output.parts]
@@ -155,11 +159,11 @@ def _counters(signature: JointSignature, values: Sequence[str]) -> tuple[list[st
     """Leaves that the graph writes without a version of their own moving, and tensors whose version moves."""
     leaves = (slot for slot in signature.index_map.slots if slot.kind == "leaf")
     slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in leaves}
-    moved = {slot_of.get(where) for where in signature.counted}
-    silent = [f"leaves[{slot}]" for slot in signature.written_leaves if slot not in moved]
-    counted = [
+    moved = {slot_of.get(where) for where in signature.version_bumps}
+    silent = [f"leaves[{slot}]" for slot in signature.mutated_leaves if slot not in moved]
+    version_bumps = [
         f"leaves[{slot_of[outer, path]}]" if path and (outer, path) in slot_of else values[outer] + path
-        for outer, path in signature.counted
+        for outer, path in signature.version_bumps
     ]
-    turned = [values[position] for position, *_ in signature.reshaped]
-    return silent, [name for name in counted if name not in turned] + turned
+    turned = [values[position] for position, *_ in signature.metadata_mutations]
+    return silent, [name for name in version_bumps if name not in turned] + turned

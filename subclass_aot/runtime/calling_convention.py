@@ -25,31 +25,38 @@ class Convention:
         signature: The signature.
         graphs: Its graphs.
         keeps_inputs: Whether autograd is led to the inputs as well, for second derivatives.
-        wanted: What `wanted` is, where another backward of the same forward has said so.
+        requires_grad_inputs: What `requires_grad_inputs` is, where another backward of the same forward has said so.
 
     Attributes:
-        made: The values that forward makes: new values of inputs, results, and what several results are views of.
-        through_autograd: For each of them, whether autograd is given it. The others go beside, in the list `extra`.
-        positions: Numbers that forward computes and the call needs, by their positions. They go in `extra`, too.
-        wanted: The positions of inputs that want a gradient.
+        forward_values: The values that forward makes: new values of inputs, results, and what several results are views
+            of.
+        through_autograd: For each of them, whether autograd is given it. The others go beside, in the list
+            `non_differentiable`.
+        positions: Numbers that forward computes and the call needs, by their positions. They go in
+            `non_differentiable`, too.
+        requires_grad_inputs: The positions of inputs that want a gradient.
         counts: Whether version counters are to be settled.
         structure: Flat slots that gradients of jagged tensors are made with. See Note [Jagged tensors].
         checked: Wrappers whose leaves are saved: "input" or "output", and its position.
             See Note [Versions of wrappers].
-        checked_beside: Inputs that are checked though autograd is not given them.
+        saved_for_version_check: Inputs that are checked though autograd is not given them.
         without_gradient: How many parameters of forward get no gradient.
     """
 
     def __init__(
-        self, signature: JointSignature, graphs: Graphs, keeps_inputs: bool, wanted: list[int] | None = None
+        self,
+        signature: JointSignature,
+        graphs: Graphs,
+        keeps_inputs: bool,
+        requires_grad_inputs: list[int] | None = None,
     ) -> None:
         self.signature = signature
         self.graphs = graphs
         self.keeps_inputs = keeps_inputs
-        self.made = [value for _, value in signature.rewritten]
-        self.made += [o for o in signature.outputs if isinstance(o, Value)]
-        self.made += signature.hidden
-        self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.made]
+        self.forward_values = [value for _, value in signature.autograd_mutations]
+        self.forward_values += [o for o in signature.outputs if isinstance(o, Value)]
+        self.forward_values += signature.intermediate_bases
+        self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.forward_values]
         returned = [p.position for o in signature.outputs if isinstance(o, ComputedNumbers) for p in o.parts
                     if isinstance(p, Computed)]  # fmt: skip
         self.positions = sorted({*signature.numbers.values(), *returned})
@@ -59,17 +66,19 @@ class Convention:
         with_gradient = [i for i in asking if signature.gradients[i] is not None]
         if keeps_inputs or not with_gradient:  # second derivatives are asked of all of them
             with_gradient = asking
-        self.wanted = with_gradient if wanted is None else wanted
-        self.counts = bool(signature.counted or signature.written_leaves or signature.reshaped)
+        self.requires_grad_inputs = with_gradient if requires_grad_inputs is None else requires_grad_inputs
+        self.counts = bool(signature.version_bumps or signature.mutated_leaves or signature.metadata_mutations)
         self.structure = self._structure_of_gradients()
         self.checked = self._wrappers_to_check()
-        self.checked_beside = [p for kind, p in self.checked if kind == "input" and p not in self.wanted]
-        self.without_gradient = 3 + self.counts + keeps_inputs  # leaves, extra, written, checked, kept
+        self.saved_for_version_check = [
+            p for kind, p in self.checked if kind == "input" and p not in self.requires_grad_inputs
+        ]
+        self.without_gradient = 3 + self.counts + keeps_inputs  # leaves, non_differentiable, written, checked, kept
 
     def _structure_of_gradients(self) -> list[int]:
         metas = [given.meta for given in self.signature.inputs]
-        wanted = set(self.signature.index_map.to_flat(self.wanted))
-        return [s for s in structure_slots(metas, self.signature.index_map) if s in wanted]
+        requires_grad_inputs = set(self.signature.index_map.to_flat(self.requires_grad_inputs))
+        return [s for s in structure_slots(metas, self.signature.index_map) if s in requires_grad_inputs]
 
     def _wrappers_to_check(self) -> list[tuple[str, int]]:
         """Wrappers whose leaves are saved: inputs, and outputs through which gradients go.
@@ -89,7 +98,7 @@ class Convention:
             if isinstance(signature.inputs[i].meta, SubclassCreationMeta):
                 found.append(("input", i))
         outputs = {p for p in graphs.saved_outputs if p is not None}
-        for i, value in enumerate(self.made):
+        for i, value in enumerate(self.forward_values):
             positions = {leaf.position for leaf in value.leaves if isinstance(leaf, Computed)}
             if self.through_autograd[i] and isinstance(value.meta, SubclassCreationMeta) and positions & outputs:
                 found.append(("output", i))

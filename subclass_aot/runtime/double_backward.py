@@ -106,14 +106,14 @@ def _gradients(
 
 def _through_autograd(signature: JointSignature, values: list[Any], results: list[Any]) -> list[Any]:
     """The tensors that have tangents, in their order."""
-    found = [values[i] for i, value in signature.rewritten if value.requires_grad]
+    found = [values[i] for i, value in signature.autograd_mutations if value.requires_grad]
     found += [r for r, o in zip(results, signature.outputs, strict=True) if isinstance(o, Value) and o.requires_grad]
-    for hidden, value in enumerate(signature.hidden):
+    for position, value in enumerate(signature.intermediate_bases):
         if value.requires_grad:
             view = next(
                 r
                 for r, o in zip(results, signature.outputs, strict=True)
-                if isinstance(o, ViewOfBase) and o.output is None and o.hidden == hidden
+                if isinstance(o, ViewOfBase) and o.output is None and o.intermediate_base == position
             )
             found.append(view._base)
     return found
@@ -121,5 +121,5 @@ def _through_autograd(signature: JointSignature, values: list[Any], results: lis
 
 def _changed(signature: JointSignature) -> set[int]:
     """Inputs that a call changes."""
-    changed = {signature.index_map.slots[slot].outer for slot in signature.written_leaves}
-    return changed | {i for i, *_ in signature.rewritten} | {i for i, *_ in signature.reshaped}
+    changed = {signature.index_map.slots[slot].outer for slot in signature.mutated_leaves}
+    return changed | {i for i, *_ in signature.autograd_mutations} | {i for i, *_ in signature.metadata_mutations}

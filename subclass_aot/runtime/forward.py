@@ -17,12 +17,12 @@ from subclass_aot.trace import AliasOfLeaf, Computed, InputLeaf, Value
 
 
 def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[..., Any]:
-    """`forward(ctx, leaves, extra, checked, *values)`; without gradients `forward(leaves, extra)`.
+    """`forward(ctx, leaves, non_differentiable, checked, *values)`; `forward(leaves, non_differentiable)` without grad.
 
     With second derivatives `kept` stands before `values`: it leads autograd to what they need.
 
-    Values through which no gradient goes are left in the list `extra`, where autograd does not see them. For a graph
-    that writes there is one more parameter after `extra`: the version counters to settle.
+    Values through which no gradient goes are left in the list `non_differentiable`, where autograd does not see them.
+    For a graph that writes there is one more parameter after `non_differentiable`: the version counters to settle.
 
     Args:
         convention: What the functions agree on.
@@ -30,10 +30,10 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     """
     signature, graphs = convention.signature, convention.graphs
     training = signature.needs_backward
-    params = ["leaves", "extra", *["written"] * convention.counts]
+    params = ["leaves", "non_differentiable", *["written"] * convention.counts]
     if training:
         kept = ["kept"] * convention.keeps_inputs
-        params = ["ctx", *params, "checked", *kept, *(f"x{i}" for i in convention.wanted)]
+        params = ["ctx", *params, "checked", *kept, *(f"x{i}" for i in convention.requires_grad_inputs)]
     source = Source("forward", ", ".join(params), "Runs the forward graph on leaves, and wraps what it computed.")
     source.line(f"inputs = {_graph_inputs(source, convention)}")
     computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
@@ -44,15 +44,15 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     if convention.counts:
         source.line(f"{source.const(version_counters.settle, 'settle')}(written)")
     _detach(source, convention, computed)
-    made = [_wrap(source, value, computed, numbers) for value in convention.made]
-    pairs = list(zip(made, convention.through_autograd, strict=True))
-    extra = [name for name, through in pairs if not through]
-    extra += [computed[position] for position in convention.positions]
-    if extra:
-        source.line(f"extra += [{', '.join(extra)}]")
+    forward_values = [_wrap(source, value, computed, numbers) for value in convention.forward_values]
+    pairs = list(zip(forward_values, convention.through_autograd, strict=True))
+    non_differentiable = [name for name, through in pairs if not through]
+    non_differentiable += [computed[position] for position in convention.positions]
+    if non_differentiable:
+        source.line(f"non_differentiable += [{', '.join(non_differentiable)}]")
     if not training:
         return source.build()
-    _save(source, convention, computed, saved, made)
+    _save(source, convention, computed, saved, forward_values)
     if sizes or signature.numbers:
         source.line(f"ctx.sizes = [{', '.join([*sizes, *numbers.names.values()])}]")
     source.line("ctx.set_materialize_grads(False)")
@@ -76,7 +76,7 @@ def _graph_inputs(source: Source, convention: Convention) -> str:
 def _detach(source: Source, convention: Convention, computed: list[str]) -> None:
     """Appends what makes computed leaves nobody else's: autograd marks the objects it is given."""
     graphs, training = convention.graphs, convention.signature.needs_backward
-    dense = {leaf.position for v in convention.made for leaf in v.leaves
+    dense = {leaf.position for v in convention.forward_values for leaf in v.leaves
              if isinstance(v.meta, PlainTensorMeta) and isinstance(leaf, Computed)}  # fmt: skip
     for i, alias in enumerate(graphs.fresh_alias):
         if alias:
@@ -107,7 +107,9 @@ def _wrap(source: Source, value: Value, computed: list[str], numbers: NumberName
     return emit_wrap(source, value.meta, leaves)
 
 
-def _save(source: Source, convention: Convention, computed: list[str], saved: list[str], made: list[str]) -> None:
+def _save(
+    source: Source, convention: Convention, computed: list[str], saved: list[str], forward_values: list[str]
+) -> None:
     """Appends `save_for_backward`. Beside leaves of a wrapper stands the wrapper: Note [Versions of wrappers]."""
     graphs = convention.graphs
     names = []
@@ -118,10 +120,10 @@ def _save(source: Source, convention: Convention, computed: list[str], saved: li
         names.append(name)
     for kind, position in convention.checked:
         if kind == "output":
-            names.append(made[position])
-        elif position in convention.wanted:
+            names.append(forward_values[position])
+        elif position in convention.requires_grad_inputs:
             names.append(f"x{position}")
-    if convention.checked_beside:
+    if convention.saved_for_version_check:
         names.append("*checked")
     source.line(f"ctx.save_for_backward({', '.join(names)})")
 

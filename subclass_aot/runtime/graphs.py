@@ -15,7 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.backends import example_inputs, fake_of, map_leaves, solver_of
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.graph import default_partition, is_number
-from subclass_aot.meta import Spec, blank, effects_of
+from subclass_aot.meta import Spec, effects_of, new_leaf
 from subclass_aot.runtime.value_checks import is_in_parts, with_checks
 from subclass_aot.trace import JointSignature, JointTrace
 
@@ -96,7 +96,7 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
         position = output - len(graphs.fresh_alias) + graphs.num_saved_numbers
         spec, stride = inputs[position].spec, strides[output]
         if stride is not None and stride != spec.stride:
-            inputs[position] = blank(Spec.make(spec.size, stride, 0, spec.dtype, spec.device, spec.layout))
+            inputs[position] = new_leaf(Spec.make(spec.size, stride, 0, spec.dtype, spec.device, spec.layout))
     return inputs
 
 
@@ -132,7 +132,7 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
             f"{leaf_count + len(signature.bases)} leaves. A partitioner must keep every input of forward."
         )
     input_of = dict(zip(signature.graph_slots, placeholders, strict=False))
-    targets = [input_of[slot] for slot in signature.written_leaves] + placeholders[leaf_count:]
+    targets = [input_of[slot] for slot in signature.mutated_leaves] + placeholders[leaf_count:]
     output = graph.output_node()
     outputs: list[Any] = list(output.args[0])  # type: ignore[arg-type]
     count = len(targets)

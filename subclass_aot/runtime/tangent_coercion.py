@@ -17,7 +17,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.flatten import AbsentMeta, ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta
-from subclass_aot.meta import MetaTensor, Spec, blank, is_symbolic
+from subclass_aot.meta import MetaTensor, Spec, is_symbolic, new_leaf
 
 
 def converted(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
@@ -125,7 +125,7 @@ def restrided(leaf: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
 def zeros(spec: Spec, size: tuple[int, ...], stride: tuple[int, ...], tangents: Sequence[Any]) -> torch.Tensor:
     """What stands for the gradient of an output that was not used; without data, if those of others have none."""
     if any(map(_has_no_data, tangents)):
-        return blank(Spec.make(size, stride, 0, spec.dtype, spec.device, spec.layout))
+        return new_leaf(Spec.make(size, stride, 0, spec.dtype, spec.device, spec.layout))
     return torch.empty_strided(size, stride, dtype=spec.dtype, device=spec.device).zero_()
 
 

@@ -21,7 +21,7 @@ from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, compiled, ex
 from subclass_aot.codegen import Source
 from subclass_aot.graph import draws, generators, is_number, set_generators
 from subclass_aot.guards import same_constant
-from subclass_aot.meta import Demand, effects_of
+from subclass_aot.meta import RuntimeAssert, effects_of
 from subclass_aot.trace import JointSignature
 
 _aten = torch.ops.aten
@@ -52,7 +52,7 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Sequ
     last: dict[fx.Node, fx.Node] = {}
     for position, look in enumerate(signature.looks):
         _after(graph, [computed[look.leaf]], _check_of_look(look.value, position), last)
-    for demand in signature.demands:
+    for demand in signature.runtime_asserts:
         numbers = [computed[signature.numbers[symbol]] for symbol in demand.numbers]
         read = [number for number in numbers if isinstance(number, fx.Node)]  # others turned out to be known
         for node in read:
@@ -88,7 +88,7 @@ def _check_of_look(expected: Any, position: int) -> Callable[..., None]:
     return source.build()
 
 
-def _check_of_demand(demand: Demand) -> Callable[..., None]:
+def _check_of_demand(demand: RuntimeAssert) -> Callable[..., None]:
     """A function of the numbers in what the program says, or assumed."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(demand.numbers)}
     given = ", ".join(names.values())

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from subclass_aot.errors import DataDependentError, UnmetDemandError
+from subclass_aot.errors import DataDependentError, RuntimeAssertError
 from subclass_aot.graph import Looks
 from subclass_aot.guards import same_constant
-from subclass_aot.meta import Demand
+from subclass_aot.meta import RuntimeAssert
 from subclass_aot.runtime.value_checks import OtherValue
 from subclass_aot.trace import JointSignature
 
@@ -68,11 +68,11 @@ class ValueHistory:
 
         Raises:
             DataDependentError: There are too many, or values are not the same twice.
-            UnmetDemandError: What the program says of numbers is not so.
+            RuntimeAssertError: What the program says of numbers is not so.
         """
-        demands = [other.value for other in tried.values() if other.position is None]
-        if demands:
-            self._learn_demand(demands[-1], demands[:-1])
+        runtime_asserts = [other.value for other in tried.values() if other.position is None]
+        if runtime_asserts:
+            self._learn_demand(runtime_asserts[-1], runtime_asserts[:-1])
         for specialization, other in tried.items():
             if other.position is not None and self._dynamic is not False:
                 look = specialization.signature.looks[other.position]
@@ -90,15 +90,16 @@ class ValueHistory:
             values = ", ".join(dict.fromkeys([value for _, value, _ in seen] + [found]))
             raise DataDependentError(_TOO_MANY.format(line=line, values=values, count=fitting, limit=self._limit))
 
-
-    def _learn_demand(self, unmet: tuple[Demand, list[Any]], earlier: Sequence[tuple[Demand, list[Any]]]) -> None:
+    def _learn_demand(
+        self, unmet: tuple[RuntimeAssert, list[Any]], earlier: Sequence[tuple[RuntimeAssert, list[Any]]]
+    ) -> None:
         """What an operator needs of its arguments may not be needed of zero and one: the next trace looks at that."""
         demand, numbers = unmet
         if demand.by == "assumed":
             return
         text, values = _in_words(demand, numbers)
         if demand.by == "stated" or not self._allowed or (text, values) in [_in_words(*e) for e in earlier]:
-            raise UnmetDemandError(_UNMET_DEMAND.format(demand=text, values=values, line=demand.line))
+            raise RuntimeAssertError(_UNMET_DEMAND.format(demand=text, values=values, line=demand.line))
         self._cautious = True
 
 
@@ -131,7 +132,7 @@ def other_value(specialization: Any, other: OtherValue) -> str:
     return f"a value: {expected} before, {found} now ({line})"
 
 
-def _in_words(demand: Demand, numbers: list[Any]) -> tuple[str, str]:
+def _in_words(demand: RuntimeAssert, numbers: list[Any]) -> tuple[str, str]:
     """A demand, and the numbers in it, with names."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(demand.numbers)}
     return demand.text(names), ", ".join(f"n{i} = {n}" for i, n in enumerate(numbers))
@@ -140,8 +141,10 @@ def _in_words(demand: Demand, numbers: list[Any]) -> tuple[str, str]:
 def _way(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:
     """All that a specialization expects of values, and what it found instead."""
     looks = [(look.line, repr(look.value)) for look in signature.looks]
-    demands = [demand.text({symbol: str(symbol) for symbol in demand.numbers}) for demand in signature.demands]
-    return looks, demands, other.position, _described(signature, other)
+    runtime_asserts = [
+        demand.text({symbol: str(symbol) for symbol in demand.numbers}) for demand in signature.runtime_asserts
+    ]
+    return looks, runtime_asserts, other.position, _described(signature, other)
 
 
 def _is_number(value: Any) -> bool:

@@ -26,6 +26,7 @@ EAGER_ONLY = (
     "is not intended to support complex",
     "can't be cast to the desired output type",
     "Boolean inputs not supported",
+    "on a bool tensor is not supported",
     "Gradients belong to the outer tensor",  # under no_grad nothing requires grad while it is traced
     "Cannot set version_counter for inference tensor",  # torch's own aliasing of views under inference mode
 )

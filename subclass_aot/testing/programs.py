@@ -193,9 +193,7 @@ def arguments(
 
 
 @st.composite
-def programs(
-    draw: st.DrawFn, max_statements: int = 6, aliases: bool = True, everything: bool = False
-) -> Program:
+def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True, everything: bool = False) -> Program:
     """Programs that mostly run without an error.
 
     Args:

@@ -14,7 +14,7 @@ from subclass_aot import _torch
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def without_saved_tensor_hooks() -> Iterator[None]:
     """Keeps from a trace what is for the call that it begins.
 
     That is hooks on saved tensors (checkpointing, offloading), and the search for the origin of NaN: a traced gradient

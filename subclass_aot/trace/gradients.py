@@ -98,21 +98,21 @@ def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> G
         recorder: Gets placeholders for them, and listens.
     """
     recorder.phase = "backward"
-    values: list[Value | None] = [None] * len(inputs.starts)
-    reach: list[tuple[int, ...]] = [()] * len(inputs.starts)
+    values: list[Value | None] = [None] * len(inputs.autograd_leaves)
+    reach: list[tuple[int, ...]] = [()] * len(inputs.autograd_leaves)
     nodes: list[Any] = []
     meanings: list[str] = []
-    wanted = inputs.wanted
+    requires_grad_inputs = inputs.requires_grad_inputs
     given = tangents.make(recorder)
     with torch.autocast("cpu", enabled=False):
-        found = gradients_of(tangents.ends, [inputs.starts[i] for i in wanted], given)
-    for i, gradient, ends in zip(wanted, found.gradients, found.reach, strict=True):
+        found = gradients_of(tangents.ends, [inputs.autograd_leaves[i] for i in requires_grad_inputs], given)
+    for i, gradient, ends in zip(requires_grad_inputs, found.gradients, found.reach, strict=True):
         if gradient is None:
             continue
         reach[i] = ends
         path = inputs.paths[i]
         if _torch.is_jagged(type(gradient)):
-            gradient = with_structure_of(inputs.starts[i], gradient)
+            gradient = with_structure_of(inputs.autograd_leaves[i], gradient)
         own = set(inputs.plan.index_map.flat_of(i))
         slot_of = {inputs.leaves[slot]: slot for slot in inputs.structure if slot in own}
         plan = FlattenPlan.of([gradient], where=f"gradient of {path}")

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import Arguments, history_owner
+from subclass_aot.call import Arguments, autograd_base
 from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Recorder, messages, view_again
@@ -54,7 +54,7 @@ def check_histories(
         SharedHistory: There are some.
         MutationError: One that is folded is no view of another tensor.
     """
-    owners = [history_owner(value) for value in values]
+    owners = [autograd_base(value) for value in values]
     found = set()
     for i, overlap in written.items():
         if i in folded and owners[i] is values[i]:

@@ -22,7 +22,7 @@ from subclass_aot.call import (
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
-from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, blank, is_over, is_symbolic
+from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, is_over, is_symbolic, new_leaf
 from subclass_aot.trace.input_views import TracedViews
 from subclass_aot.trace.signature import Input
 
@@ -62,15 +62,13 @@ class TracedInputs:
         structure: The flat slots that hold the structure of jagged tensors.
         leaves: What the trace has in each flat slot: a leaf, a symbolic number or an opaque value.
         specs: The same with the spec of each leaf, as it was when the trace began.
-        starts: Twins at which the graph of autograd begins.
-        traced: Twins that the function is given: those of `starts`, behind one more node for a non-leaf.
+        autograd_leaves: Twins at which the graph of autograd begins.
+        traced: Twins that the function is given: those of `autograd_leaves`, behind one more node for a non-leaf.
         views: Twins of inputs that are views of others. See Note [Views of one tensor].
         before: What was true of `traced` then.
     """
 
-    def __init__(
-        self, arguments: Arguments, recorder: Recorder, dynamic: DynamicSizes | None, inference: bool
-    ) -> None:
+    def __init__(self, arguments: Arguments, recorder: Recorder, dynamic: DynamicSizes | None, inference: bool) -> None:
         self.arguments = arguments
         self.paths = [arguments.path_of(i) for i in range(len(arguments.values))]
         self.symbols = None if dynamic is None else Symbols()
@@ -116,25 +114,25 @@ class TracedInputs:
             outer = self.plan.index_map.slots[slot].outer
             recorder.let_read(self.leaves[slot], self.real_leaves[slot], self.paths[outer], slot)
         self.specs = [x.spec if isinstance(x, MetaTensor) else x for x in self.leaves]
-        self.starts = list(self.plan.wrap(self.leaves))
+        self.autograd_leaves = list(self.plan.wrap(self.leaves))
         for outer in {self.plan.index_map.slots[slot].outer for slot in self.structure}:
-            jagged = self.starts[outer]
+            jagged = self.autograd_leaves[outer]
             jagged._offsets.total = jagged._values.shape[jagged._ragged_idx - 1]
-        self.traced = list(self.starts)
+        self.traced = list(self.autograd_leaves)
         fresh: Sequence[Any] = ()
         for i, real in enumerate(self.arguments.values):
             if isinstance(real, torch.nn.Parameter):
-                self.starts[i]._is_param = True
+                self.autograd_leaves[i]._is_param = True
             if self._inference or not real.requires_grad:
                 continue
-            self.starts[i].requires_grad_()
+            self.autograd_leaves[i].requires_grad_()
             if real.is_leaf and real.grad is not None:
-                self.starts[i].grad = _no_input(real.grad)
+                self.autograd_leaves[i].grad = _no_input(real.grad)
             if not real.is_leaf:
                 twins = [_twin(x) if self.is_dense(s) else x for s, x in enumerate(self.leaves)]
                 fresh = fresh or self.plan.wrap(twins)
                 with torch.enable_grad():
-                    self.traced[i] = _NonLeaf.apply(self.starts[i], [fresh[i]])  # type: ignore[no-untyped-call]
+                    self.traced[i] = _NonLeaf.apply(self.autograd_leaves[i], [fresh[i]])  # type: ignore[no-untyped-call]
         self.views = TracedViews(self.arguments, self.traced, recorder)
         self.before = [Before.of(t, m) for t, m in zip(self.traced, self.plan.metas, strict=True)]
 
@@ -143,16 +141,16 @@ class TracedInputs:
         del self.arguments, self.real_leaves, self.real_values, self._patterns
 
     @property
-    def wanted(self) -> list[int]:
+    def requires_grad_inputs(self) -> list[int]:
         """The positions of inputs that want a gradient."""
-        return [i for i, t in enumerate(self.starts) if t.requires_grad]
+        return [i for i, t in enumerate(self.autograd_leaves) if t.requires_grad]
 
     def described(self) -> tuple[Input, ...]:
         """The inputs as the signature has them."""
         found = []
         for i, is_leaf in enumerate(self._are_leaves):
             specs = tuple(self.specs[s] for s in self.plan.index_map.flat_of(i))
-            grad = self.starts[i].requires_grad
+            grad = self.autograd_leaves[i].requires_grad
             found.append(Input(self.paths[i], self.plan.metas[i], specs, grad, is_leaf, i in self._static))
         return tuple(found)
 
@@ -218,7 +216,7 @@ def _twin(leaf: Any) -> Any:
     """Another leaf for the same graph input."""
     if not isinstance(leaf, MetaTensor):
         return leaf
-    twin = blank(leaf.spec)
+    twin = new_leaf(leaf.spec)
     twin.base, twin.tag = leaf, leaf.tag
     return twin
 

@@ -44,8 +44,16 @@ from subclass_aot.graph import (
     messages,
     remove_mutations,
 )
-from subclass_aot.meta import Demand, MetaTensor, Replaced, SizesMustBeKnown, is_symbolic, lasting_key_of, unknown_sizes
-from subclass_aot.trace.autograd_graph import foreign_leaves, undisturbed
+from subclass_aot.meta import (
+    MetaTensor,
+    Replaced,
+    RuntimeAssert,
+    SizesMustBeKnown,
+    is_symbolic,
+    lasting_key_of,
+    unbacked_sizes,
+)
+from subclass_aot.trace.autograd_graph import foreign_leaves, without_saved_tensor_hooks
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.input_views import SharedHistory
 from subclass_aot.trace.inputs import TracedInputs
@@ -229,7 +237,7 @@ class _Trace:
         """Where the trace itself holds traced tensors."""
         ends = [] if self.tangents is None else self.tangents.collections()
         given = self.inputs
-        of_inputs = [given.leaves, given.starts, given.traced, given.views.views, given.views.leaves]
+        of_inputs = [given.leaves, given.autograd_leaves, given.traced, given.views.views, given.views.leaves]
         of_recorder = [*self.recorder.collections(), self.forward_part.written]
         return [self.computed, self.differentiable, *ends, *of_inputs, *of_recorder]
 
@@ -240,7 +248,7 @@ class _Trace:
             with self.surroundings(), self.draws, self.recorder:
                 yield
         except RuntimeError as error:
-            if isinstance(error, SubclassAotError) or not self.recorder.reshaped or is_raised_by_user(error):
+            if isinstance(error, SubclassAotError) or not self.recorder.metadata_mutations or is_raised_by_user(error):
                 raise
             reason = str(error).splitlines()[0]
             raise MutationError(messages.VIEW_BEFORE_RESHAPE.format(reason=reason, line=user_line_of(error))) from error
@@ -260,17 +268,17 @@ class _Trace:
             if self.symbols is not None:
                 stack.enter_context(numbers_are_written_out())
             stack.enter_context(reads_are_refused())
-            stack.enter_context(undisturbed())
+            stack.enter_context(without_saved_tensor_hooks())
             yield
 
     @contextmanager
     def with_symbols(self) -> Iterator[None]:
         """Within the block, operators may make numbers that depend on data, if this trace has symbols."""
         if self.symbols is None:
-            with unknown_sizes(None):
+            with unbacked_sizes(None):
                 yield
         else:
-            with unknown_sizes(self.symbols), _torch.python_dispatcher(), _torch.quiet_about_unknowns():
+            with unbacked_sizes(self.symbols), _torch.python_dispatcher(), _torch.quiet_about_unknowns():
                 yield
 
     def again(self, kinds: Mapping[int, torch.Tensor | None]) -> JointTrace:
@@ -301,22 +309,22 @@ class _Trace:
     def read(self, results: list[Any]) -> None:
         """Says what each result is, and which inputs were written how."""
         inputs, recorder = self.inputs, self.recorder
-        reshaped = reshapes(inputs, recorder)
+        metadata_mutations = reshapes(inputs, recorder)
         seen = [*inputs.traced, *inputs.views.views]
-        turned = [tensor for tensor, *_ in recorder.reshaped]
-        reader = OutputReader(seen, inputs.leaves, recorder.admit, not self.inference, turned, recorder.stands_for_lazy)
-        self.writes = writes(inputs, recorder, reader, reshaped)
+        turned = [tensor for tensor, *_ in recorder.metadata_mutations]
+        reader = OutputReader(seen, inputs.leaves, recorder.lift, not self.inference, turned, recorder.stands_for_lazy)
+        self.writes = writes(inputs, recorder, reader, metadata_mutations)
         self.outputs = reader.read(results)
         refuse_views_of_reshaped(inputs, recorder, self.writes, self.outputs)
         self.computed = reader.computed
         recorder.check_not_stale(self.computed)
         recorder.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
-        self.hidden = tuple(value for _, value in reader.hidden)
-        self.differentiable = [inputs.traced[i] for i, value in self.writes.rewritten if value.requires_grad]
+        self.intermediate_bases = tuple(value for _, value in reader.intermediate_bases)
+        self.differentiable = [inputs.traced[i] for i, value in self.writes.autograd_mutations if value.requires_grad]
         self.differentiable += [
             t for t, o in zip(results, self.outputs, strict=True) if isinstance(o, Value) and o.requires_grad
         ]
-        self.differentiable += [t for t, value in reader.hidden if value.requires_grad]
+        self.differentiable += [t for t, value in reader.intermediate_bases if value.requires_grad]
 
     def plan_tangents(self, kinds: Mapping[int, Any]) -> None:
         """What gradients will come in.
@@ -325,14 +333,14 @@ class _Trace:
             kinds: For each result that has one, by its position, what that looks like; None for the expected.
         """
         ends = [self.differentiable[i] for i in kinds]
-        self.tangents = Tangents(ends, list(kinds.values())) if ends and self.inputs.wanted else None
+        self.tangents = Tangents(ends, list(kinds.values())) if ends and self.inputs.requires_grad_inputs else None
 
     def read_numbers(self) -> None:
         """Symbolic numbers that the call needs beside those of the results: the graph returns them, too."""
         self.numbers: dict[Any, int] = {}
         specs = [] if self.tangents is None else self.tangents.specs()
         needed = [n for spec in specs for n in (*spec.size, *spec.stride)]
-        values = [v for v in (*self.outputs, *self.hidden) if isinstance(v, Value)]
+        values = [v for v in (*self.outputs, *self.intermediate_bases) if isinstance(v, Value)]
         for alias in [x for v in values for x in v.leaves if isinstance(x, AliasOfLeaf)]:
             needed += [*alias.spec.size, *alias.spec.stride, alias.offset]
         needed += [n for o in self.outputs if isinstance(o, ViewOfInput | ViewOfBase) for n in o.numbers]
@@ -340,9 +348,9 @@ class _Trace:
             if lasting_key_of(number) not in self.numbers:
                 self.numbers[lasting_key_of(number)] = len(self.computed)
                 self.computed.append(number)
-        demands = [] if self.symbols is None else self.symbols.demands()
-        checked = {symbol: number for demand in demands for symbol, number in demand.numbers.items()}
-        if self.values is not None:  # of any of them, something may be assumed yet: see `demands`
+        runtime_asserts = [] if self.symbols is None else self.symbols.runtime_asserts()
+        checked = {symbol: number for demand in runtime_asserts for symbol, number in demand.numbers.items()}
+        if self.values is not None:  # of any of them, something may be assumed yet: see `runtime_asserts`
             checked |= {lasting_key_of(number): number for number in self.recorder.numbers.unknown()}
         for symbol, number in checked.items():
             if symbol not in self.numbers:
@@ -359,7 +367,7 @@ class _Trace:
         is_returned = any(isinstance(o, Value) and o.starts_grad for o in self.outputs)
         if self.recorder.constants or is_returned:
             self.refuse_lost_gradients(is_returned)
-        self.gradients = Gradients((None,) * len(self.inputs.starts), ((),) * len(self.inputs.starts))
+        self.gradients = Gradients((None,) * len(self.inputs.autograd_leaves), ((),) * len(self.inputs.autograd_leaves))
         self.backward_writes: list[int] = []
         if self.tangents is not None:
             try:
@@ -385,7 +393,7 @@ class _Trace:
         Args:
             is_returned: Whether such a leaf is a result. If none is, nobody could read its gradient.
         """
-        for lost in foreign_leaves(self.differentiable, self.inputs.starts):
+        for lost in foreign_leaves(self.differentiable, self.inputs.autograd_leaves):
             made_in_it = isinstance(lost, MetaTensor)
             if made_in_it and not is_returned:
                 continue
@@ -398,7 +406,7 @@ class _Trace:
         results = [recorder.moved(node) for node in (*self.computed_nodes, *self.gradients.nodes)]
         new_values: list[Any] = []
         if recorder.mutates:
-            written, live = map(self.nodes, (found.written_leaves, self.backward_writes))
+            written, live = map(self.nodes, (found.mutated_leaves, self.backward_writes))
             based = [slot for base in found.bases for slot in base.slots]
             slots = dict(zip(based, self.nodes(based), strict=True))
             with self.with_symbols():
@@ -425,16 +433,16 @@ class _Trace:
         """What each output of the graph is."""
         name = self.inputs.meaning
         return (
-            *(f"new value of {name(s)}" for s in self.writes.written_leaves),
+            *(f"new value of {name(s)}" for s in self.writes.mutated_leaves),
             *("new value of the storage of " + " and ".join(map(name, b.slots)) for b in self.writes.bases),
             *(f"output leaf {i}" for i in range(len(self.computed))),
             *self.gradients.meanings,
             *(f"new value of {name(s)} after backward" for s in self.backward_writes),
         )
 
-    def demands(self) -> tuple[Demand, ...]:
+    def runtime_asserts(self) -> tuple[RuntimeAssert, ...]:
         """What must hold of numbers that depend on data; backward and the removal of writes may have added to it."""
-        found = [] if self.symbols is None else self.symbols.demands()
+        found = [] if self.symbols is None else self.symbols.runtime_asserts()
         return tuple([demand for demand in found if demand.numbers.keys() <= self.numbers.keys()])
 
     def signature(self, num_forward: int) -> JointSignature:
@@ -446,21 +454,21 @@ class _Trace:
             views=self.paths_of_views,
             graph_slots=self.inputs.graph_slots,
             outputs=self.outputs,
-            hidden=self.hidden,
+            intermediate_bases=self.intermediate_bases,
             outcome=self.outcome,
-            written_leaves=found.written_leaves,
+            mutated_leaves=found.mutated_leaves,
             bases=found.bases,
-            counted=found.counted,
-            rewritten=found.rewritten,
+            version_bumps=found.version_bumps,
+            autograd_mutations=found.autograd_mutations,
             untouched=found.untouched,
-            reshaped=found.reshaped,
+            metadata_mutations=found.metadata_mutations,
             num_forward_outputs=num_forward,
             num_computed=len(self.computed),
             numbers=self.numbers,
             looks=tuple(self.looks),
             read=self.read_values,
             symbols=self.symbols,
-            demands=self.demands(),
+            runtime_asserts=self.runtime_asserts(),
             tangents=() if self.tangents is None else self.tangents.described,
             gradients=self.gradients.values,
             reach=self.gradients.reach,

@@ -18,19 +18,19 @@ from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.outputs import AliasOfLeaf, InputLeaf, Output, OutputReader, Value, ViewOfInput
 
 Reshape = tuple[int, Any, tuple[Any, ...], dict[str, Any], bool]
-"""See `JointSignature.reshaped`."""
+"""See `JointSignature.metadata_mutations`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Writes:
     """The writes of the forward part. The attributes are those of `JointSignature`."""
 
-    written_leaves: tuple[int, ...]
-    rewritten: tuple[tuple[int, Value], ...]
+    mutated_leaves: tuple[int, ...]
+    autograd_mutations: tuple[tuple[int, Value], ...]
     untouched: tuple[int, ...]
-    counted: tuple[tuple[int, str], ...]
+    version_bumps: tuple[tuple[int, str], ...]
     bases: tuple[Base, ...]
-    reshaped: tuple[Reshape, ...]
+    metadata_mutations: tuple[Reshape, ...]
 
 
 def reshapes(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
@@ -52,7 +52,7 @@ def reshapes(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
             raise GradientsAreRead
     found = tuple(
         (i, *how)
-        for tensor, *how in recorder.reshaped
+        for tensor, *how in recorder.metadata_mutations
         for i, traced in enumerate([*inputs.traced, *inputs.views.views])
         if tensor is traced
     )
@@ -66,7 +66,7 @@ def reshapes(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
 
 
 def writes(
-    inputs: TracedInputs, recorder: Recorder, reader: OutputReader, reshaped: tuple[Reshape, ...]
+    inputs: TracedInputs, recorder: Recorder, reader: OutputReader, metadata_mutations: tuple[Reshape, ...]
 ) -> Writes:
     """What is written how: in the graph, or by the caller since autograd must see it.
 
@@ -74,7 +74,7 @@ def writes(
         inputs: The inputs, after the function ran.
         recorder: What it did.
         reader: Told of the new values that the graph returns.
-        reshaped: What `reshapes` found.
+        metadata_mutations: What `reshapes` found.
 
     Raises:
         MutationError: Tensors share memory in a way that no graph can write.
@@ -83,26 +83,31 @@ def writes(
     """
     flat_of = inputs.plan.index_map.flat_of
     written = {leaf for leaf, phases in recorder.written.items() if "forward" in phases}
-    written_leaves: list[int] = []
-    rewritten: list[tuple[int, Value]] = []
+    mutated_leaves: list[int] = []
+    autograd_mutations: list[tuple[int, Value]] = []
     untouched: list[int] = []
     for i, traced in enumerate(inputs.traced):
         slots = [s for s in flat_of(i) if inputs.is_among(s, written)] if written else []
         if not slots:
             continue
         if traced.grad_fn is inputs.before[i].grad_fn:
-            written_leaves += slots
+            mutated_leaves += slots
         else:
-            rewritten.append((i, reader.computed_value(traced, inputs.paths[i])))
+            autograd_mutations.append((i, reader.computed_value(traced, inputs.paths[i])))
             leaves = (s for s in flat_of(i) if isinstance(inputs.leaves[s], MetaTensor))
             untouched += [s for s in leaves if s not in slots]
-    seen = [i for i, _ in rewritten]
-    counted = _counted(inputs, written_leaves, seen, bool(recorder.reshaped))
-    bases = _bases(inputs, written_leaves, seen)
+    seen = [i for i, _ in autograd_mutations]
+    version_bumps = _version_bumps(inputs, mutated_leaves, seen, bool(recorder.metadata_mutations))
+    bases = _bases(inputs, mutated_leaves, seen)
     based = {s for base in bases for s in base.slots}
-    written_leaves = [s for s in written_leaves if s not in based]
+    mutated_leaves = [s for s in mutated_leaves if s not in based]
     return Writes(
-        tuple(written_leaves), tuple(rewritten), tuple(untouched), tuple(counted), tuple(bases), tuple(reshaped)
+        tuple(mutated_leaves),
+        tuple(autograd_mutations),
+        tuple(untouched),
+        tuple(version_bumps),
+        tuple(bases),
+        tuple(metadata_mutations),
     )
 
 
@@ -124,9 +129,9 @@ def refuse_views_of_reshaped(
     inputs: TracedInputs, recorder: Recorder, found: Writes, outputs: Sequence[Output]
 ) -> None:
     """A view is made again from the input as it looks after the call; made before, it would be another."""
-    turned = {i for i, *_ in found.reshaped}
+    turned = {i for i, *_ in found.metadata_mutations}
     slots = inputs.plan.index_map.slots
-    for i in turned.intersection(i for i, _ in found.rewritten):
+    for i in turned.intersection(i for i, _ in found.autograd_mutations):
         if inputs.arguments.values[i]._base is not None and not isinstance(inputs.traced[i], MetaTensor):
             raise MutationError(messages.RESHAPED_VIEW_WRITTEN.format(path=inputs.paths[i]))
     for path, view in zip(inputs.views.paths, inputs.views.views, strict=True):
@@ -171,32 +176,32 @@ def _refuse_reshaped_together(inputs: TracedInputs, turned: set[int]) -> None:
                 raise MutationError(messages.RESHAPED_TOGETHER.format(paths=paths))
 
 
-def _counted(
-    inputs: TracedInputs, written_leaves: list[int], rewritten: list[int], turned: bool
+def _version_bumps(
+    inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: list[int], turned: bool
 ) -> list[tuple[int, str]]:
-    """See `JointSignature.counted`."""
+    """See `JointSignature.version_bumps`."""
     slots = inputs.plan.index_map.slots
-    moved = {slots[s].outer: None for s in written_leaves}
+    moved = {slots[s].outer: None for s in mutated_leaves}
     if turned:  # what was turned may be a view of any input, and counts on it
         moved |= dict.fromkeys(range(len(inputs.traced)))
     return [
         (i, path)
-        for i in dict.fromkeys([*moved, *rewritten])
+        for i in dict.fromkeys([*moved, *autograd_mutations])
         for path, version in versions(inputs.traced[i], inputs.plan.metas[i]).items()
         if version != inputs.before[i].versions[path] and (path or i in moved)  # else `copy_` counts on the outside
     ]
 
 
-def _bases(inputs: TracedInputs, written_leaves: list[int], rewritten: list[int]) -> list[Base]:
+def _bases(inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: list[int]) -> list[Base]:
     """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
     slots = inputs.plan.index_map.slots
-    through_autograd = {s for i in rewritten for s in inputs.plan.index_map.flat_of(i)}
-    written = {*written_leaves, *through_autograd}
+    through_autograd = {s for i in autograd_mutations for s in inputs.plan.index_map.flat_of(i)}
+    written = {*mutated_leaves, *through_autograd}
     bases = bases_of(inputs.real_leaves, written, inputs.meaning) if written else []
     based = {s for base in bases for s in base.slots}
     inputs.need_known_sizes(slots[s].outer for s in based)
     together = [{slots[s].outer for s in base.slots} for base in bases]
-    overlaps = {i: {j for owners in together if i in owners for j in owners} for i in rewritten}
+    overlaps = {i: {j for owners in together if i in owners for j in owners} for i in autograd_mutations}
     folded = {slots[s].outer for s in based if is_folded(inputs.real_leaves[s])}
     check_histories(inputs.arguments.values, overlaps, folded, inputs.paths)
     return bases

@@ -14,7 +14,7 @@ from subclass_aot import _torch
 from subclass_aot.call import refuse_without_memory, structure_slots
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
-from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, blank, is_symbolic, lasting_key_of, root
+from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, is_symbolic, lasting_key_of, new_leaf, root
 from subclass_aot.trace.autograd_graph import has_history
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
@@ -95,11 +95,11 @@ class ViewOfBase:
 
     Attributes:
         output: The result that is the base, or None.
-        hidden: Where `output` is None, the position of the base among `OutputReader.hidden`.
+        intermediate_base: Where `output` is None, the position of the base among `OutputReader.intermediate_bases`.
     """
 
     output: int | None
-    hidden: int
+    intermediate_base: int
     replay: Callable[..., torch.Tensor]
     numbers: tuple[Any, ...]
     requires_grad: bool
@@ -129,10 +129,11 @@ class OutputReader:
     Args:
         inputs: The traced inputs, as the function saw them.
         leaves: The flat slots of the inputs.
-        admit: Makes a leaf of a real tensor that stands beside traced ones in a wrapper.
+        lift: Makes a leaf of a real tensor that stands beside traced ones in a wrapper.
         autograd_views: Whether views of inputs are made again as autograd saw them. Inference mode has no such views;
             there they share storage leaf by leaf.
-        reshaped: Tensors whose size or strides the function changed in place. A view of one may not fit it any more.
+        metadata_mutations: Tensors whose size or strides the function changed in place. A view of one may not fit it
+            any more.
         stands_for_lazy: Whether a leaf was computed where eager mode has a lazy view.
     """
 
@@ -140,27 +141,27 @@ class OutputReader:
         self,
         inputs: Sequence[Any],
         leaves: Sequence[Any],
-        admit: Callable[[torch.Tensor], MetaTensor],
+        lift: Callable[[torch.Tensor], MetaTensor],
         autograd_views: bool = True,
-        reshaped: Sequence[Any] = (),
+        metadata_mutations: Sequence[Any] = (),
         stands_for_lazy: Callable[[MetaTensor], bool] = lambda leaf: False,
     ) -> None:
         self.stands_for_lazy = stands_for_lazy
-        self.reshaped = {id(t) for t in reshaped}
-        self.turned = {id(t._base) for t in reshaped if t._base is not None}
+        self.metadata_mutations = {id(t) for t in metadata_mutations}
+        self.turned = {id(t._base) for t in metadata_mutations if t._base is not None}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
         self.slot_of = {leaf: i for i, leaf in enumerate(leaves) if isinstance(leaf, MetaTensor)}
-        self.admit = admit
+        self.lift = lift
         self.computed: list[Any] = []
-        self.hidden: list[tuple[torch.Tensor, Value]] = []
+        self.intermediate_bases: list[tuple[torch.Tensor, Value]] = []
 
     def read(self, results: Sequence[Any]) -> tuple[Output, ...]:
         """What each of the flattened results is.
 
         Computed leaves are collected in `computed`. Where several results are views of one tensor that is not among
-        them, that tensor is collected in `hidden`: autograd must know that they share it.
+        them, that tensor is collected in `intermediate_bases`: autograd must know that they share it.
         """
         shared = self._shared_bases(results)
         seen: dict[int, int] = {}
@@ -206,13 +207,13 @@ class OutputReader:
 
     def _view_of(self, result: torch.Tensor, base: tuple[int | None, torch.Tensor]) -> ViewOfBase:
         output, tensor = base
-        hidden = -1
+        position = -1
         if output is None:
-            known = [i for i, (t, _) in enumerate(self.hidden) if t is tensor]
-            hidden = known[0] if known else len(self.hidden)
+            known = [i for i, (t, _) in enumerate(self.intermediate_bases) if t is tensor]
+            position = known[0] if known else len(self.intermediate_bases)
             if not known:
-                self.hidden.append((tensor, self._value(tensor, "what several outputs are views of")))
-        return ViewOfBase(output, hidden, *self._replay(result, tensor), has_history(result))
+                self.intermediate_bases.append((tensor, self._value(tensor, "what several outputs are views of")))
+        return ViewOfBase(output, position, *self._replay(result, tensor), has_history(result))
 
     def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
@@ -271,14 +272,12 @@ class OutputReader:
     def _view(self, result: torch.Tensor, value: int) -> ViewOfInput:
         return ViewOfInput(value, *self._replay(result, self.blank_inputs[value]), has_history(result))
 
-    def _replay(
-        self, result: torch.Tensor, base: torch.Tensor
-    ) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
+    def _replay(self, result: torch.Tensor, base: torch.Tensor) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
         """How the view is made, taken from a twin that belongs to no trace, so that nothing is held on to.
 
         Beside it stand the symbolic numbers that it must be given.
         """
-        if id(base) in self.reshaped:
+        if id(base) in self.metadata_mutations:
             reason = "the function changes the size or strides of its base in place"
             raise MutationError(_LOST_VIEW.format(reason=reason))
         if id(base) in self.turned:
@@ -367,7 +366,7 @@ def _packed(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     if not _torch.is_traceable_wrapper_subclass(value):
-        return blank(spec_of_tangent(value.spec if isinstance(value, MetaTensor) else Spec.of(value)))
+        return new_leaf(spec_of_tangent(value.spec if isinstance(value, MetaTensor) else Spec.of(value)))
     names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
     inner = {name: _packed(getattr(value, name)) for name in names}
     outside = Spec.make(tuple(value.size()), value.stride(), 0, value.dtype, value.device)
@@ -380,5 +379,3 @@ def spec_of_tangent(spec: Spec) -> Spec:
         dense = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
         twin = torch.empty_like(dense)
     return Spec.make(spec.size, twin.stride(), 0, spec.dtype, spec.device, spec.layout)
-
-

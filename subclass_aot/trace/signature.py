@@ -9,7 +9,7 @@ from typing import Any
 from subclass_aot.call import Base, Outcome
 from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.graph import Look
-from subclass_aot.meta import Demand, Symbols
+from subclass_aot.meta import RuntimeAssert, Symbols
 from subclass_aot.trace.outputs import Output, Value
 
 
@@ -39,36 +39,38 @@ class JointSignature:
     """What the inputs and outputs of a joint graph mean. Holds no tensor.
 
     Graph inputs are the tensor leaves of `inputs`, then those of `tangents`. Graph outputs are the new values of
-    `written_leaves`, the computed leaves of `rewritten`, `outputs` and `hidden`, then the leaves of `gradients`.
+    `mutated_leaves`, the computed leaves of `autograd_mutations`, `outputs` and `intermediate_bases`, then the leaves
+    of `gradients`.
 
     Attributes:
         inputs: The tensors of the call, each once.
         index_map: Which leaf belongs to which input.
         views: Where the caller finds tensors that are views of an input and are no inputs themselves. `SameAsInput`
-            and `reshaped` count them after the inputs.
+            and `metadata_mutations` count them after the inputs.
         graph_slots: The flat slots that are graph inputs: all but opaque inner values.
         outputs: What each flattened result is.
-        hidden: Tensors that are no results, and of which several results are views.
+        intermediate_bases: Tensors that are no results, and of which several results are views.
         outcome: What is made of the results, and what objects hold after the call.
-        written_leaves: Flat slots that the graph writes in place at the end of forward.
+        mutated_leaves: Flat slots that the graph writes in place at the end of forward.
         bases: Storages that several leaves share and the graph writes: graph inputs of their own, after the leaves,
-            with new values of their own, after those of `written_leaves`.
-        counted: Tensors whose version counter eager moves where the graph writes: the position in `inputs` and the path
-            from there, `""` for the input itself, `".codes"` for an inner tensor that is written by its own name.
-        rewritten: Inputs whose new value autograd must see: the position in `inputs` and the new value. They are
-            written by the caller, with `copy_` through the wrapper.
-        untouched: Flat slots of `rewritten` inputs that the program itself does not write.
-        reshaped: Operators that change what an input looks like from outside: the position in `inputs`, the operator,
-            its other arguments, whether autograd sees it. The caller runs them on the input itself, before it writes
-            `rewritten`.
+            with new values of their own, after those of `mutated_leaves`.
+        version_bumps: Tensors whose version counter eager moves where the graph writes: the position in `inputs` and
+            the path from there, `""` for the input itself, `".codes"` for an inner tensor that is written by its own
+            name.
+        autograd_mutations: Inputs whose new value autograd must see: the position in `inputs` and the new value. They
+            are written by the caller, with `copy_` through the wrapper.
+        untouched: Flat slots of `autograd_mutations` inputs that the program itself does not write.
+        metadata_mutations: Operators that change what an input looks like from outside: the position in `inputs`, the
+            operator, its other arguments, whether autograd sees it. The caller runs them on the input itself, before it
+            writes `autograd_mutations`.
         num_forward_outputs: How many graph outputs belong to forward.
-        num_computed: How many of these are leaves of `rewritten` and `outputs`, or `numbers`.
+        num_computed: How many of these are leaves of `autograd_mutations` and `outputs`, or `numbers`.
         numbers: Symbolic numbers that the call needs, by expression: the position among what forward computes.
         looks: Values that the program looked at: the position among what forward computes in place of the leaf, and the
             value. See Note [Looks at values].
         read: Inputs whose values were read while tracing, by flat slot, and these values.
         symbols: The symbols of the trace, or None where every number is known. See Note [Symbolic sizes].
-        demands: What the program says of `numbers`; the call checks it.
+        runtime_asserts: What the program says of `numbers`; the call checks it.
         tangents: For each result through which autograd goes, in graph order: its meta and the specs of its leaves.
             Their metas have slots for symbolic sizes, but the sizes are those of the results.
         gradients: For each input, how its gradient is made of the gradient leaves, or None where it has none.
@@ -84,21 +86,21 @@ class JointSignature:
     views: tuple[str, ...]
     graph_slots: tuple[int, ...]
     outputs: tuple[Output, ...]
-    hidden: tuple[Value, ...]
+    intermediate_bases: tuple[Value, ...]
     outcome: Outcome
-    written_leaves: tuple[int, ...]
+    mutated_leaves: tuple[int, ...]
     bases: tuple[Base, ...]
-    counted: tuple[tuple[int, str], ...]
-    rewritten: tuple[tuple[int, Value], ...]
+    version_bumps: tuple[tuple[int, str], ...]
+    autograd_mutations: tuple[tuple[int, Value], ...]
     untouched: tuple[int, ...]
-    reshaped: tuple[tuple[int, Any, tuple[Any, ...], dict[str, Any], bool], ...]
+    metadata_mutations: tuple[tuple[int, Any, tuple[Any, ...], dict[str, Any], bool], ...]
     num_forward_outputs: int
     num_computed: int
     numbers: Mapping[Any, int]
     looks: tuple[Look, ...]
     read: tuple[tuple[int, Any], ...]
     symbols: Symbols | None
-    demands: tuple[Demand, ...]
+    runtime_asserts: tuple[RuntimeAssert, ...]
     tangents: tuple[tuple[ValueMeta, tuple[Any, ...]], ...]
     gradients: tuple[Value | None, ...]
     reach: tuple[tuple[int, ...], ...]
@@ -114,7 +116,7 @@ class JointSignature:
     @property
     def writes(self) -> bool:
         """True if a call changes one of its inputs."""
-        return bool(self.written_leaves or self.bases or self.rewritten)
+        return bool(self.mutated_leaves or self.bases or self.autograd_mutations)
 
     @property
     def needs_backward(self) -> bool:

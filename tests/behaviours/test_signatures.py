@@ -142,8 +142,8 @@ class HandBag(torch.Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         bag = next(x for x in args if isinstance(x, HandBag))
 
-        def run(pick: Any) -> Any:
-            return func(*[pick(x) if isinstance(x, HandBag) else x for x in args], **(kwargs or {}))
+        def run(argument_at: Any) -> Any:
+            return func(*[argument_at(x) if isinstance(x, HandBag) else x for x in args], **(kwargs or {}))
 
         def parts() -> Any:
             more = [run(lambda x, i=i: x.more[i]) for i in range(len(bag.more))]

@@ -106,6 +106,8 @@ def raise_(*args: Any) -> Any:
 
 half = torch.compile(lambda x: (x * 0.5).sin(), backend="aot_eager")
 half_of_wrapper = torch.compile(lambda x: (x * 0.5).sin(), backend="aot_eager")
+
+
 @functools.cache  # not when this file is read: the first program of inductor in a process brings warnings
 def used_before() -> Any:
     return torch.compile(lambda x: (x * 0.5).sin())

@@ -143,6 +143,7 @@ class Config:
 
 def test_lengths_that_a_class_holds() -> None:
     """Whoever owns the tensor may write into it between two calls."""
+
     def pack(x: torch.Tensor) -> torch.Tensor:
         return pack_padded_sequence(x, Config.lengths, batch_first=True).data
 

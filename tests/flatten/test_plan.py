@@ -65,7 +65,7 @@ def test_no_values() -> None:
 
 def test_the_source_is_that_of_the_functions() -> None:
     plan = FlattenPlan.of(VALUES, where="inputs")
-    functions = dict.fromkeys((plan.unwrap, plan.unwrap_carefully, plan.wrap))  # the first two may be the same
+    functions = dict.fromkeys((plan.unwrap, plan.unwrap_checked, plan.wrap))  # the first two may be the same
     assert plan.source == "\n\n\n".join(map(inspect.getsource, functions)) + "\n"
     assert "'inputs[1].a'" in plan.source
 

@@ -98,5 +98,3 @@ def test_without_gradients_the_operator_stays_that_of_torch() -> None:
     with torch.no_grad():
         graph = subclass_aot.trace_joint(nn.LSTM(3, 4), torch.randn(5, 2, 3)).graph_module.graph
     assert FUSED not in [n.target for n in graph.nodes]
-
-

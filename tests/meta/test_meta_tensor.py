@@ -110,9 +110,7 @@ FUNCTIONS: list[Callable[[torch.Tensor, torch.Tensor], Any]] = [
 
 
 @settings(max_examples=350)
-@given(
-    st.sampled_from(FUNCTIONS), st.sampled_from(sorted(LAYOUTS)), st.sampled_from(sorted(LAYOUTS)), st.booleans()
-)
+@given(st.sampled_from(FUNCTIONS), st.sampled_from(sorted(LAYOUTS)), st.sampled_from(sorted(LAYOUTS)), st.booleans())
 def test_operators_give_what_they_give_for_real_tensors(function: Any, one: str, other: str, grad: bool) -> None:
     x, y = LAYOUTS[one](torch.randn(3, 4, 4)).detach(), LAYOUTS[other](torch.randn(4, 4)).detach()
     x.requires_grad_(grad)

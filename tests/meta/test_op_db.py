@@ -16,6 +16,7 @@ from tests.torches import TORCH
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+
 def reversed_dims(x: torch.Tensor) -> torch.Tensor:
     return x.permute(tuple(reversed(range(x.dim()))))
 

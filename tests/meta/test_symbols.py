@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from subclass_aot.meta import MetaTensor, Spec, Symbols, blank, infer, is_symbolic, key_of, lasting_key_of, plain
+from subclass_aot.meta import MetaTensor, Spec, Symbols, infer, is_symbolic, key_of, lasting_key_of, new_leaf, plain
 
 aten: Any = torch.ops.aten
 
@@ -81,8 +81,8 @@ def test_inference_with_symbols() -> None:
 
 def test_a_leaf_has_symbolic_sizes() -> None:
     n = Symbols().size(8, "x.size(0)")
-    leaf = blank(Spec.make((n, 3), (3, 1)))
-    assert leaf.shape[0] == n and (leaf @ blank(Spec.make((3, 5), (5, 1)))).shape[1] == 5
+    leaf = new_leaf(Spec.make((n, 3), (3, 1)))
+    assert leaf.shape[0] == n and (leaf @ new_leaf(Spec.make((3, 5), (5, 1)))).shape[1] == 5
     assert type(leaf) is MetaTensor and not leaf.spec.overlaps_itself
 
 
@@ -90,7 +90,7 @@ def test_demands_are_checked_by_text() -> None:
     symbols = Symbols()
     n = symbols.unknown()
     torch._check(n >= 3, lambda: "three at least")
-    (demand,) = [d for d in symbols.demands() if "3" in d.text({k: "n" for k in d.numbers})]
+    (demand,) = [d for d in symbols.runtime_asserts() if "3" in d.text({k: "n" for k in d.numbers})]
     text = demand.text(dict.fromkeys(demand.numbers, "n"))
     assert eval(text, {}, {"n": 3}) and not eval(text, {}, {"n": 2})
 
@@ -98,7 +98,7 @@ def test_demands_are_checked_by_text() -> None:
 def test_repeated_operators_make_the_same_numbers() -> None:
     symbols = Symbols()
     first = [symbols.unknown(), symbols.unknown("int")]
-    assert symbols.news() == first and symbols.news() == []
+    assert symbols.take_fresh_unbacked() == first and symbols.take_fresh_unbacked() == []
     symbols.repeat(first)
     assert [symbols.unknown(), symbols.unknown()] == first
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from subclass_aot.errors import DataDependentError
-from subclass_aot.meta import Spec, Symbols, infer, is_symbolic, unknown_sizes
+from subclass_aot.meta import Spec, Symbols, infer, is_symbolic, unbacked_sizes
 
 aten: Any = torch.ops.aten
 X = torch.tensor([[1.0, 0.0, 2.0], [2.0, 0.0, 1.0], [1.0, 0.0, 2.0]])
@@ -37,7 +37,7 @@ def test_rules(case: str) -> None:
     func, args = CASES[case]
     expected = func(*args)
     specs = tuple(Spec.of(a) if isinstance(a, torch.Tensor) else a for a in args)
-    with unknown_sizes(Symbols()):
+    with unbacked_sizes(Symbols()):
         found = infer(func, specs, {})
     expected, found = [x if isinstance(x, tuple) else (x,) for x in (expected, found)]
     for real, spec in zip(expected, found, strict=True):
@@ -54,7 +54,7 @@ ITEMS = [(torch.float32, "SymFloat"), (torch.int64, "SymInt"), (torch.bool, "Sym
 
 @pytest.mark.parametrize(("dtype", "kind"), ITEMS)
 def test_items(dtype: torch.dtype, kind: str) -> None:
-    with unknown_sizes(Symbols()):
+    with unbacked_sizes(Symbols()):
         number = infer(aten._local_scalar_dense.default, (Spec.make((), (), 0, dtype),), {})
     assert type(number).__name__ == kind
 
@@ -65,6 +65,6 @@ def test_without_symbols_it_is_an_error() -> None:
 
 
 def test_each_time_another_number() -> None:
-    with unknown_sizes(Symbols()):
+    with unbacked_sizes(Symbols()):
         first, second = (infer(aten.masked_select.default, (Spec.of(X), Spec.of(X > 0)), {}) for _ in range(2))
     assert first is not second

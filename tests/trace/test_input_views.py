@@ -22,7 +22,7 @@ def test_the_tensor_behind_the_views_is_the_input() -> None:
     assert trace.signature.views == ("args[0]", "args[1]")
     placeholders = [n for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
     assert placeholders[0].meta["meaning"] == "args[0]._base" and placeholders[0].meta["spec"].size == (4,)
-    assert [position for position, _ in trace.signature.rewritten] == [0]
+    assert [position for position, _ in trace.signature.autograd_mutations] == [0]
 
 
 def test_views_that_lie_apart_stay_inputs() -> None:

@@ -129,7 +129,7 @@ def test_mutation_is_gone_from_the_graph() -> None:
         return x + 1
 
     trace = trace_joint(program, two(2, 3))
-    assert trace.signature.written_leaves == (0, 1)
+    assert trace.signature.mutated_leaves == (0, 1)
     assert not any(op._schema.is_mutable for op in operators(trace) if hasattr(op, "_schema"))
     a, b = torch.rand(2, 3), torch.rand(2, 3)
     new_a, new_b, out_a, _ = trace.graph_module(a, b)
@@ -144,7 +144,7 @@ def test_only_the_written_leaf_is_written() -> None:
         x.a.mul_(2)
         return x + 1
 
-    assert trace_joint(program, two(2, 3)).signature.written_leaves == (0,)
+    assert trace_joint(program, two(2, 3)).signature.mutated_leaves == (0,)
 
 
 def test_no_functionalization_without_mutation() -> None:
@@ -245,7 +245,7 @@ def test_no_gradient_no_backward() -> None:
     assert not trace_joint(lambda x: x * 2, torch.rand(2)).signature.needs_backward
     with torch.no_grad():
         assert not trace_joint(lambda x: x * 2, torch.rand(2, requires_grad=True)).signature.needs_backward
-    assert not trace_joint(lambda x: (x > 1), torch.rand(2, requires_grad=True)).signature.needs_backward
+    assert not trace_joint(lambda x: x > 1, torch.rand(2, requires_grad=True)).signature.needs_backward
 
 
 def test_dead_code_is_dropped_and_draws_are_not() -> None:

@@ -29,6 +29,7 @@ CONFIGS: dict[str, Any] = {
     "prefix tuning": lambda: peft.PrefixTuningConfig(**PROMPT),
 }
 
+
 def adapted(name: str, model: Any = None) -> Any:
     return peft.get_peft_model(make(LLAMA) if model is None else model, CONFIGS[name]())
 
