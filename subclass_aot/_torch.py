@@ -893,7 +893,7 @@ def bindings_of(env: Any, numbers: list[Any], result: Any) -> Any:
     return compute_unbacked_bindings(env, result)
 
 
-def unknown_number(env: Any, kind: str) -> Any:
+def new_unbacked(env: Any, kind: str) -> Any:
     """A number that depends on data: a "size", which is not negative, an "int", a "float" or a "bool"."""
     from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
 
@@ -954,7 +954,7 @@ def quiet_about_unknowns() -> Iterator[None]:
 _ASSUMED = "propagate_real_tensors"
 
 
-def is_unknown_asked(error: BaseException) -> bool:
+def is_unbacked_asked(error: BaseException) -> bool:
     """Whether an error says that a program branches on a number that depends on data."""
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 

@@ -15,12 +15,12 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line, user_line_of, warn
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, Compiler, compiled, resolve
-from subclass_aot.call import Again, Arguments, DynamicSizes, FlatCalls, SizeHistory, passed_twice
+from subclass_aot.call import Arguments, DynamicPolicy, DynamicSizes, PytreeCache, RecordedCall, passed_twice
 from subclass_aot.errors import SubclassAotError, TraceError
 from subclass_aot.graph import GradientsAreRead
 from subclass_aot.guards import (
     Guard,
-    Kept,
+    StaticInputCache,
     changing_numbers,
     difference,
     facts,
@@ -31,14 +31,14 @@ from subclass_aot.guards import (
     unmet,
 )
 from subclass_aot.runtime import (
+    DoubleBackward,
     Entry,
     Finish,
     Graphs,
     LazyFunction,
-    OtherTangents,
     OtherValue,
     PartitionFn,
-    Twice,
+    UnexpectedTangents,
     ValueHistory,
     backward_inputs,
     compiled_with_checks,
@@ -213,15 +213,15 @@ class CompiledFunction:
         self._partition_fn = partition_fn
         self._decompositions = {**self._forward.decompositions(), **(decompositions or {})}
         self._cache_limit = cache_limit
-        self._history = SizeHistory(dynamic)
+        self._history = DynamicPolicy(dynamic)
         others = self._options[1:]  # and not `self`, which nothing of it may hold
         self._compile_alike = lambda other: CompiledFunction(other, *others)
         self._double_backward = double_backward
         self._lazy_backward = lazy_backward
         self._values = ValueHistory(dynamic, values == "check", values_limit)
         self._specializations: list[Specialization] = []
-        self._flatten = FlatCalls()
-        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()
+        self._flatten = PytreeCache()
+        self._kept: weakref.WeakSet[StaticInputCache] = weakref.WeakSet()
         self._was_transformed = False
         self._has_failed = False
         self._changing: set[str] = set()  # paths of numbers that the function changes itself
@@ -377,15 +377,15 @@ class CompiledFunction:
         graphs = split(trace, self._partition_fn, free)
         twice = None
         if self._double_backward and graphs.backward is not None:
-            again = Again.of(self.fn, arguments)
+            again = RecordedCall.of(self.fn, arguments)
             repeats_draws = self._forward is BACKENDS["eager"]
-            twice = Twice(trace.signature, graphs, again, self._compile_alike, repeats_draws)
+            twice = DoubleBackward(trace.signature, graphs, again, self._compile_alike, repeats_draws)
         forward = compiled_with_checks(self._forward, graphs.forward)
         backward: BoxedFunction | None = None
         others = None
         if graphs.backward is not None:
             compile_backward = functools.partial(_compile_backward, self._backward, graphs)
-            others = OtherTangents(trace, graphs, compile_backward)
+            others = UnexpectedTangents(trace, graphs, compile_backward)
             if self._lazy_backward and trace.signature.symbols is None:
                 name = getattr(self.fn, "__name__", type(self.fn).__name__)
                 compile_later = functools.partial(compile_backward, graphs.backward)

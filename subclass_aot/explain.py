@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from subclass_aot.meta import Spec
-from subclass_aot.trace import ComputedNumbers, SameAsInput, SameAsOutput, Value, ViewOfBase, ViewOfInput
+from subclass_aot.trace import ComputedSymints, SameAsInput, SameAsOutput, Value, ViewOfBase, ViewOfInput
 
 _TRANSFORMED = """
 not compiled: calls inside a transform (torch.func.grad, vmap, jvp, ..., forward-mode autograd) run the function itself
@@ -42,9 +42,9 @@ def _section(specialization: Any) -> list[str]:
         for text, place in signature.symbols.assumptions(symbols):
             lines.append(f"guard: {text}" + (f" ({place})" if place else ""))
     lines += [f"looks at a value: {look.value!r} ({look.line})" for look in signature.looks]
-    for demand in signature.runtime_asserts:
-        names = {symbol: str(symbol) for symbol in demand.numbers}
-        lines.append(f"{demand.by}: {demand.text(names)} ({demand.line})")
+    for runtime_assert in signature.runtime_asserts:
+        names = {symbol: str(symbol) for symbol in runtime_assert.numbers}
+        lines.append(f"{runtime_assert.by}: {runtime_assert.text(names)} ({runtime_assert.line})")
     lines.append("outputs")
     places = signature.outcome.assigned
     count = len(signature.outputs) - len(places)
@@ -74,7 +74,7 @@ def _output(output: Any, signature: Any) -> str:
         return f"a view of {signature.inputs[output.value].path}"
     if isinstance(output, ViewOfBase):
         return "a view of " + ("what several outputs share" if output.output is None else f"output {output.output}")
-    if isinstance(output, ComputedNumbers):
+    if isinstance(output, ComputedSymints):
         return "a size"
     return f"the constant {output.value!r}"
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 
-from subclass_aot._native.twin import items_of
+from subclass_aot._native.reference import items_of
 
 __all__ = ["ONE_CALL_PAYS", "are_exactly", "exactly", "have_exactly", "items_of", "same_items"]
 
 if os.environ.get("SUBCLASS_AOT_NATIVE") == "0":
-    from subclass_aot._native.twin import are_exactly, exactly, have_exactly, same_items
+    from subclass_aot._native.reference import are_exactly, exactly, have_exactly, same_items
 
     ONE_CALL_PAYS = False
 else:
@@ -22,7 +22,7 @@ else:
 
         ONE_CALL_PAYS = True
     except ImportError:
-        from subclass_aot._native.twin import are_exactly, exactly, have_exactly, same_items
+        from subclass_aot._native.reference import are_exactly, exactly, have_exactly, same_items
 
         ONE_CALL_PAYS = False
 

@@ -125,9 +125,9 @@ class _Fakes(fx.Interpreter):
 
     def run_node(self, node: fx.Node) -> Any:
         val = node.meta.get("val")
-        if node.op == "call_function" and node.meta.get("unknown"):  # run again, the operator would make other numbers
+        if node.op == "call_function" and node.meta.get("unbacked"):  # run again, the operator would make other numbers
             val = map_leaves(lambda spec: fake_of(spec, self.mode), val)
-            node.meta["unbacked_bindings"] = _torch.bindings_of(self.solver, node.meta["unknown"], val)
+            node.meta["unbacked_bindings"] = _torch.bindings_of(self.solver, node.meta["unbacked"], val)
         elif node.op == "placeholder" or not is_symbolic(val):
             with self.mode:
                 val = super().run_node(node)
@@ -175,7 +175,7 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
 def _as_symbol(number: Any, solver: Any) -> Any:
     """A float that is an input, as a symbol of its own: inductor has no name for what an expression stands for."""
     compound = isinstance(number, torch.SymFloat) and not _torch.expression_of(number).is_Symbol
-    return _torch.unknown_number(solver, "float") if compound else number
+    return _torch.new_unbacked(solver, "float") if compound else number
 
 
 def _for_other_strides(graph: fx.GraphModule) -> fx.GraphModule:

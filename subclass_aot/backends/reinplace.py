@@ -29,7 +29,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.graph import is_number
+from subclass_aot.graph import is_symint
 from subclass_aot.meta import Spec, effects_of
 
 _aten = torch.ops.aten
@@ -95,7 +95,7 @@ class _Planner:
     def _share(self, node: fx.Node) -> None:
         """Notes whose memory a node may be on."""
         self.memory[node] = node
-        if node.op != "call_function" or is_number(node):
+        if node.op != "call_function" or is_symint(node):
             return
         sources: Any = node.all_input_nodes
         own = False
@@ -113,7 +113,7 @@ class _Planner:
         if own:
             self.own.add(node)
         for source in sources:
-            if isinstance(source, fx.Node) and not is_number(source):
+            if isinstance(source, fx.Node) and not is_symint(source):
                 self.memory[self._root(source)] = self._root(node)
 
     def _root(self, node: fx.Node) -> fx.Node:
@@ -214,7 +214,7 @@ class _Planner:
         return True
 
     def by_name(self, node: Any) -> bool:
-        """An operator with a twin that writes its first argument."""
+        """An operator with a form that writes its first argument."""
         if not self._is_free(node.args[0], node, node.args[1:], list(node.kwargs.values())):
             return False
         self.steps.append((None, Call(_WRITING[node.target], self._call(node).args, dict(node.kwargs))))
@@ -296,7 +296,7 @@ def _makes_new(func: Any) -> bool:
 
 def _may_be_dropped(node: Any) -> bool:
     """Whether an operator does nothing but compute."""
-    if node.target is operator.getitem or is_number(node):
+    if node.target is operator.getitem or is_symint(node):
         return True
     if not _torch.is_overload(node.target) or node.target.namespace != "aten":
         return False
@@ -367,7 +367,7 @@ _WRITING = {
     }.items()
     for overload in overloads
 }
-"""Operators that change a part of their first argument, and their twins that write it."""
+"""Operators that change a part of their first argument, and their forms that write it."""
 
 _PARTS = {**dict.fromkeys(_VIEW_OF, _parts_of_scatter), _aten.add.Tensor: _parts_of_sum}
 _IN_PLACE = {

@@ -74,7 +74,7 @@ def reads_are_refused() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if _torch.is_unknown_asked(error):
+        if _torch.is_unbacked_asked(error):
             number = str(error).split("expression ")[-1].split("(unhinted")[0].strip()
             raise DataDependentError(_UNKNOWN.format(line=user_line_of(error), number=number)) from error
         if isinstance(error, TraceError) or not any(text in str(error) for text in _TORCH_SAYS):

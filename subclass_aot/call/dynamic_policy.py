@@ -8,7 +8,7 @@ from subclass_aot.call.arguments import Arguments
 from subclass_aot.call.dynamic_sizes import DynamicSizes, marked_sizes, tensors_of
 
 
-class SizeHistory:
+class DynamicPolicy:
     """The sizes that one compiled function has seen, and which of them are symbols from now on.
 
     With `dynamic=None` a size is a number until it is seen to differ; then it is a symbol, for good. With `True` all

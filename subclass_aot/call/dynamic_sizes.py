@@ -1,4 +1,4 @@
-"""Which sizes of a call are symbols, and traced twins that have them."""
+"""Which sizes of a call are symbols, and traced fakes that have them."""
 
 from __future__ import annotations
 
@@ -126,9 +126,9 @@ def tensors_of(arguments: Arguments) -> Iterator[tuple[str, torch.Tensor, bool]]
             yield path, tensor, is_state
 
 
-def symbolic_twins(arguments: Arguments, dynamic: DynamicSizes, symbols: Symbols) -> list[Any]:
+def symbolic_fakes(arguments: Arguments, dynamic: DynamicSizes, symbols: Symbols) -> list[Any]:
     """For each tensor of a call, one of its class without data, with symbols for sizes as asked for."""
-    maker = _TwinMaker(dynamic, symbols)
+    maker = _FakeMaker(dynamic, symbols)
     metas = arguments.plan().metas
     return [
         maker.make(value, meta, arguments.path_of(i), {})
@@ -136,8 +136,8 @@ def symbolic_twins(arguments: Arguments, dynamic: DynamicSizes, symbols: Symbols
     ]
 
 
-def twin_with_sizes(tensor: Any, shape: Sequence[Number]) -> Any:
-    """A data-free twin of a gradient, with the sizes of the result that it belongs to.
+def fake_with_sizes(tensor: Any, shape: Sequence[Number]) -> Any:
+    """A fake of a gradient, with the sizes of the result that it belongs to.
 
     Args:
         tensor: A gradient.
@@ -147,14 +147,14 @@ def twin_with_sizes(tensor: Any, shape: Sequence[Number]) -> Any:
     if not inherited:
         return MetaTensor.like(tensor)
     (meta,) = FlattenPlan.of([tensor]).metas
-    return _TwinMaker(DynamicSizes(), Symbols()).make(tensor, meta, "", inherited)
+    return _FakeMaker(DynamicSizes(), Symbols()).make(tensor, meta, "", inherited)
 
 
 _Inherited = Mapping[int, tuple[int, Number, bool]]
 """For symbolic dimensions of the wrapper around a tensor: the size, the symbol, and whether the user marked it."""
 
 
-class _TwinMaker:
+class _FakeMaker:
     def __init__(self, dynamic: DynamicSizes, symbols: Symbols) -> None:
         self.dynamic = dynamic
         self.symbols = symbols
@@ -197,13 +197,13 @@ class _TwinMaker:
         """Of the elements, only their number may be a symbol: torch multiplies nested ints by known strides."""
         values, dim = value._values, value._ragged_idx - 1
         dims = self.dynamic.sizes.get(path, set()) & {dim} if values.stride(dim) == values[0].numel() else set()
-        known = _TwinMaker(DynamicSizes({path: dims}, {}, self.dynamic.marked), self.symbols)
+        known = _FakeMaker(DynamicSizes({path: dims}, {}, self.dynamic.marked), self.symbols)
         return known.leaf(values, path, {})
 
     def geometry(
         self, value: torch.Tensor, path: str, inherited: _Inherited
     ) -> tuple[tuple[Number, ...], tuple[Number, ...]]:
-        """Size and stride of a twin."""
+        """Size and stride of a fake."""
         if not _has_numbers(value):
             return tuple(value.shape), value.stride()
         dims, marked = self.dynamic.sizes.get(path, ()), self.dynamic.marked.get(path, {})
@@ -242,8 +242,8 @@ def _has_outer_rule(value: Any, meta: SubclassCreationMeta) -> bool:
     if not hasattr(meta.cls, "__wrapper_attributes__"):
         return False
     inner = {name: getattr(value, name) for name in meta.attrs}
-    twin = value.__tensor_unflatten__(inner, meta.context, None, None)
-    return bool((twin.shape, twin.stride()) == (value.shape, value.stride()))
+    fake = value.__tensor_unflatten__(inner, meta.context, None, None)
+    return bool((fake.shape, fake.stride()) == (value.shape, value.stride()))
 
 
 def _parts(value: Any, meta: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
@@ -259,10 +259,10 @@ def _parts(value: Any, meta: Any, path: str) -> Iterator[tuple[str, torch.Tensor
             yield from _parts(value[key], part, path + element(key))
 
 
-def plan_of_twins(twins: list[Any], arguments: Arguments) -> FlattenPlan:
+def plan_of_fakes(fakes: list[Any], arguments: Arguments) -> FlattenPlan:
     """How tensors of these sizes are made of leaves; symbolic sizes of wrappers are leaves, too."""
-    names = [arguments.path_of(i) for i in range(len(twins))]
-    return FlattenPlan.of(twins, where="inputs", names=names)
+    names = [arguments.path_of(i) for i in range(len(fakes))]
+    return FlattenPlan.of(fakes, where="inputs", names=names)
 
 
 _marks: Any = WeakTensorKeyDictionary()

@@ -295,12 +295,12 @@ class Objects:
                 if not same_contents(table.read(holder), contents):
                     table.write(holder, contents)
 
-    def put(self, values: Sequence[Any], twin: Callable[[Holder], Any], stand_ins: bool) -> None:
+    def put(self, values: Sequence[Any], fake: Callable[[Holder], Any], stand_ins: bool) -> None:
         """Puts other tensors into the objects.
 
         Args:
             values: For each of `tensors`, what is put in its place.
-            twin: For a tensor on which a program put something, the one that gets it.
+            fake: For a tensor on which a program put something, the one that gets it.
             stand_ins: Whether what has a stand-in is replaced, too.
         """
         for holder in self.holders:
@@ -311,7 +311,7 @@ class Objects:
                     (self._built(key, values, stand_ins), self._built(node, values, stand_ins)) for key, node in entries
                 ]
                 if isinstance(holder.value, torch.Tensor):
-                    table.put_on(twin(holder), contents)
+                    table.put_on(fake(holder), contents)
                 elif any(_is_replaced(part) for entry in entries for part in entry):
                     table.write(holder.value, contents)
 

@@ -9,7 +9,7 @@ import torch
 from subclass_aot.call.arguments import flatten
 
 
-class FlatCalls:
+class PytreeCache:
     """Flattens calls, and knows a call again that passes as many tensors, of the same classes, and nothing else.
 
     >>> flat = FlatCalls()

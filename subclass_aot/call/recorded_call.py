@@ -20,7 +20,7 @@ AUTOCAST_DEVICES = ("cpu",) + (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Again:
+class RecordedCall:
     """Calls a function as it was called before, but on other tensors. Holds none itself.
 
     Attributes:
@@ -36,12 +36,12 @@ class Again:
     autocast: tuple[torch.dtype | None, ...]
 
     @staticmethod
-    def of(fn: Callable[..., Any], arguments: Arguments) -> Again:
+    def of(fn: Callable[..., Any], arguments: Arguments) -> RecordedCall:
         """The call of `fn` with `arguments` that is made now."""
         leaves = [None if isinstance(x, torch.Tensor) else x for x in arguments.leaves]
         training = tuple(module.training for _, module in arguments.modules)
         bare = dataclasses.replace(arguments, leaves=leaves, values=())
-        return Again(fn, bare, training, _autocast_now())
+        return RecordedCall(fn, bare, training, _autocast_now())
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """The flattened results for `values`, one for each tensor of the call."""

@@ -78,7 +78,7 @@ def bases_of(leaves: Sequence[Any], written: set[int], path_of: Any) -> list[Bas
     for group in groups:
         overlapping = _overlapping(leaves, group) if len(group) > 1 else []
         parts = [c for c in overlapping if written.intersection(c)]
-        parts += [(s,) for s in group if s in written and is_folded(leaves[s])]
+        parts += [(s,) for s in group if s in written and has_internal_overlap(leaves[s])]
         if not parts:
             continue
         # All that is written of a storage is in the one base: its new value replaces the whole storage.
@@ -91,8 +91,8 @@ def bases_of(leaves: Sequence[Any], written: set[int], path_of: Any) -> list[Bas
     return bases
 
 
-def is_folded(leaf: Any) -> bool:
-    """True if several elements of a leaf are one place in memory. See Note [Folded tensors]."""
+def has_internal_overlap(leaf: Any) -> bool:
+    """True if several elements of a leaf are one place in memory. See Note [Internal overlap]."""
     return has_storage(leaf) and Spec.of(leaf).overlaps_itself
 
 

@@ -1,4 +1,4 @@
-"""Trains one model in eager mode and its twin through `aot_compile`, and compares them after each step."""
+"""Trains one model in eager mode and the same model through `aot_compile`, and compares them after each step."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Lockstep:
         self.compiled_step = sa.aot_compile(WithLoss(self.compiled), fw_compiler="eager")
         self.record = Record()
         self._optimizers = [
-            torch.optim.AdamW([p for p in twin.parameters() if p.requires_grad], lr=learning_rate)
-            for twin in (self.eager, self.compiled)
+            torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=learning_rate)
+            for model in (self.eager, self.compiled)
         ]
         self._plan = sa.FlattenPlan.of(list(self.eager.parameters()))
 
@@ -80,7 +80,7 @@ class Lockstep:
 
     def _difference(self) -> float:
         """The largest difference between two leaves that should be equal."""
-        eager, compiled = (self._plan.unwrap(list(twin.parameters())) for twin in (self.eager, self.compiled))
+        eager, compiled = (self._plan.unwrap(list(model.parameters())) for model in (self.eager, self.compiled))
         with torch.no_grad():
             return float(
                 torch.stack([(a.double() - b).abs().max() for a, b in zip(eager, compiled, strict=True)]).max()

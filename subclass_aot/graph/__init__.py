@@ -21,5 +21,5 @@ from subclass_aot.graph.recorder import GradientsAreRead as GradientsAreRead
 from subclass_aot.graph.recorder import Recorder as Recorder
 from subclass_aot.graph.resolved import RESOLVED as RESOLVED
 from subclass_aot.graph.rng import Draws as Draws
-from subclass_aot.graph.symint_nodes import is_number as is_number
-from subclass_aot.graph.view_ops import view_again as view_again
+from subclass_aot.graph.symint_nodes import is_symint as is_symint
+from subclass_aot.graph.view_ops import regenerated_view as regenerated_view

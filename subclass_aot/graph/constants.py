@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.graph.symint_nodes import is_number
+from subclass_aot.graph.symint_nodes import is_symint
 from subclass_aot.meta import SizesMustBeKnown, effects_of
 
 
@@ -100,7 +100,7 @@ def _need_known_sizes(node: fx.Node, readable: Mapping[fx.Node, Readable]) -> No
             seen.add(step)
             todo += [] if step in readable else step.all_input_nodes
     sources = [step for step in seen if step.op == "placeholder"]
-    if all(step in readable or is_number(step) for step in sources):
+    if all(step in readable or is_symint(step) for step in sources):
         symbolic = [readable[s].path for s in sources if s in readable and s.meta["spec"].solver is not None]
         if symbolic:
             raise SizesMustBeKnown(symbolic)
@@ -111,7 +111,7 @@ def _is_fixed(node: fx.Node) -> bool:
     spec = node.meta.get("spec")
     if spec is not None and (spec.solver is not None or spec.device.type != "cpu" or spec.numel > _LIMIT):
         return False
-    if is_number(node):
+    if is_symint(node):
         return False
     if node.op == "get_attr":
         return bool(node.users) and all(user.target is _LITERAL for user in node.users)

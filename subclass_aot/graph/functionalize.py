@@ -15,7 +15,7 @@ from torch.func import functionalize
 from subclass_aot.call import Base
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
-from subclass_aot.graph.symint_nodes import is_number
+from subclass_aot.graph.symint_nodes import is_symint
 from subclass_aot.meta import MetaTensor, current_symbols
 
 
@@ -96,8 +96,8 @@ class _Rewrite:
         leaves = []
         for node in self.placeholders:
             recorder.phase = "backward" if is_tangent(node) else "forward"
-            if is_number(node):
-                recorder.number_placeholder(node.target, node.meta["val"], node.meta["meaning"])
+            if is_symint(node):
+                recorder.symint_placeholder(node.target, node.meta["val"], node.meta["meaning"])
                 continue
             leaves.append(recorder.placeholder(node.target, node.meta["spec"], node.meta["meaning"]))
         recorder.phase = "forward"
@@ -127,7 +127,7 @@ class _Rewrite:
             `results`; then copies of `written` and of the bases, taken when the forward ended; then copies of the live
             inputs at the end.
         """
-        tensors = [n for n in self.placeholders if not is_number(n)]
+        tensors = [n for n in self.placeholders if not is_symint(n)]
         values: dict[fx.Node, Any] = dict(zip(tensors, leaves, strict=False))
         storages = leaves[len(tensors) : len(tensors) + len(self.bases)]
         live_leaves = leaves[len(tensors) + len(self.bases) :]
@@ -141,7 +141,7 @@ class _Rewrite:
             values[node] = torch.ops.aten.alias.default(values[node])
         snapshots: list[Any] | None = None
         for node in self.recorded.graph.nodes:
-            if node.op == "placeholder" or is_number(node) and not node.meta.get("unknown"):
+            if node.op == "placeholder" or is_symint(node) and not node.meta.get("unbacked"):
                 continue
             if snapshots is None and node.meta["partitioner_tag"] == "is_backward":
                 snapshots = [x.clone() for x in end_values]
@@ -161,7 +161,7 @@ class _Rewrite:
             return self.recorder.constant(target, self.recorded.constants[target])
         symbols = current_symbols()
         if symbols is not None:
-            symbols.repeat(node.meta.get("unknown", []))
+            symbols.repeat(node.meta.get("unbacked", []))
         args: Any
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: _value_of(n, values))
         if target is torch.ops.aten.as_strided.default and node.args[0] in self.storage_of and len(args) == 4:
@@ -175,7 +175,7 @@ def _value_of(node: Any, values: Mapping[fx.Node, Any]) -> Any:
     """What a result of the old graph is in the new run. Symbolic numbers are the same in both."""
     if not isinstance(node, fx.Node):
         return node
-    return node.meta["val"] if is_number(node) else values[node]
+    return node.meta["val"] if is_symint(node) else values[node]
 
 
 def is_tangent(node: fx.Node) -> bool:

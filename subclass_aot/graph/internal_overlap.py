@@ -1,12 +1,12 @@
 """Writes into tensors in which several elements are one place in memory, as in an expanded one.
 
-Note [Folded tensors]
-~~~~~~~~~~~~~~~~~~~~~
+Note [Internal overlap]
+~~~~~~~~~~~~~~~~~~~~~~~
 A graph without writes has a value for each element, and cannot tell which of several that are one place is meant. So a
 write must reach each place once. What gives all elements of a place the same value (`fill_`, `zero_`, a mask of any of
-them) is recorded as a write into one of them; any other write into a folded tensor is refused, as eager refuses it.
-Inputs that are folded become views of a flat base, see Note [Shared storage]; a write into a part of one, such as a
-row, is recorded as a write into that part of the base.
+them) is recorded as a write into one of them; any other write into a tensor that overlaps itself is refused, as eager
+refuses it. Inputs that overlap themselves become views of a flat base, see Note [Shared storage]; a write into a part
+of one, such as a row, is recorded as a write into that part of the base.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 
-from subclass_aot.graph.view_ops import view_again
+from subclass_aot.graph.view_ops import regenerated_view
 from subclass_aot.meta import MetaTensor, SizesMustBeKnown, root
 
 _aten = torch.ops.aten
 
 
-def is_folded(leaf: Any) -> bool:
+def has_internal_overlap(leaf: Any) -> bool:
     """True for a leaf in which several elements are one place."""
     return isinstance(leaf, MetaTensor) and leaf.spec.overlaps_itself
 
@@ -36,13 +36,13 @@ def apart(leaf: MetaTensor) -> Any:
     stride = tuple(map(int, spec.stride))
     size = [1 if step == 0 else int(n) for n, step in zip(spec.size, stride, strict=True)]
     again = None
-    if not is_folded(owner):
-        again = view_again(owner, size, stride, int(spec.offset - owner.spec.offset))
+    if not has_internal_overlap(owner):
+        again = regenerated_view(owner, size, stride, int(spec.offset - owner.spec.offset))
     return owner.as_strided(size, stride, int(spec.offset)) if again is None else again
 
 
 def _fill(x: Any, value: Any) -> Any:
-    if not is_folded(x):
+    if not has_internal_overlap(x):
         return NotImplemented
     _aten.fill_.Scalar(apart(x), value)
     return x
@@ -53,7 +53,7 @@ def _zero(x: Any) -> Any:
 
 
 def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
-    if not is_folded(x):
+    if not has_internal_overlap(x):
         return NotImplemented
     folds = [dim for dim, step in enumerate(x.spec.stride) if step == 0]
     apart(x).masked_fill_(mask.expand(x.shape).any(folds, keepdim=True), value)
@@ -66,11 +66,11 @@ _WRITES: dict[Any, Callable[..., Any]] = {
     _aten.masked_fill_.Scalar: _masked_fill,
     _aten.masked_fill_.Tensor: _masked_fill,
 }
-"""For operators that eager allows on folded tensors, how they are recorded; `NotImplemented` for all other tensors."""
+"""For operators that eager allows on such tensors, how they are recorded; `NotImplemented` for all other tensors."""
 
 
 def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """The same decompositions of operators, which folded tensors do not reach."""
+    """The same decompositions of operators, which tensors that overlap themselves do not reach."""
     own = {func: functools.partial(_first, write, decompositions.get(func)) for func, write in _WRITES.items()}
     return {**decompositions, **own}
 

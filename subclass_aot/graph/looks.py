@@ -97,19 +97,19 @@ class Looks:
         self.has_answered = False
         self.at_branches = False
         self._run = _Run({})
-        self._unknown: dict[Any, Callable[[], Any]] = {}
+        self._unbacked: dict[Any, Callable[[], Any]] = {}
 
     def start(self, inputs: Mapping[fx.Node, Any]) -> None:
         """A trace begins, with these values of the call for its graph inputs."""
         self.found = []
         self._run = _Run(inputs)
-        self._unknown = {}
+        self._unbacked = {}
 
     def forget(self) -> None:
         """Lets go of the tensors of the call, and of the trace."""
         self.found = []
         self._run = _Run({})
-        self._unknown = {}
+        self._unbacked = {}
 
     def are_wanted(self, func: Any, tensor: Any, line: str, has_symbols: bool) -> bool:
         """Whether an operator that asks for values gets those of the call; else a symbol stands for what it gives.
@@ -143,7 +143,7 @@ class Looks:
         self.has_answered = True
         return self._run.value(recorded, node)
 
-    def tell_unknown(self, numbers: list[Any], result: Any, value: Callable[[], Any]) -> None:
+    def tell_unbacked(self, numbers: list[Any], result: Any, value: Callable[[], Any]) -> None:
         """Says what gives the value of numbers that depend on data, should the program assume something of them.
 
         Args:
@@ -155,7 +155,7 @@ class Looks:
         for path, number in _numbers_in(result):
             symbol = _torch.expression_of(number)
             if symbol in symbols:
-                self._unknown.setdefault(symbol, lambda path=path: _number_at(path, value()))  # type: ignore[misc]
+                self._unbacked.setdefault(symbol, lambda path=path: _number_at(path, value()))  # type: ignore[misc]
         if not is_symbolic(result):
             for number in [n for n in numbers if isinstance(n, torch.SymInt)]:
                 size = self.of_symbol(_torch.expression_of(number))
@@ -164,7 +164,7 @@ class Looks:
 
     def of_symbol(self, symbol: Any) -> Any:
         """The value of a symbol that depends on data in the call that is traced, or None."""
-        value = self._unknown.get(symbol)
+        value = self._unbacked.get(symbol)
         return None if value is None else value()
 
 
@@ -213,7 +213,7 @@ class _Run:
 
     def _let_go(self, node: fx.Node, alive: Collection[Any]) -> None:
         """Forgets a value that nothing reads any more. A number is no tensor, and the program may still name it."""
-        if node.op == "call_function" and "spec" in node.meta and node not in alive and "unknown" not in node.meta:
+        if node.op == "call_function" and "spec" in node.meta and node not in alive and "unbacked" not in node.meta:
             if all(user in self._done for user in node.users):
                 self._values.pop(node, None)
 

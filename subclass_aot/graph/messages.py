@@ -45,7 +45,7 @@ SHARED_GRADIENT = """{path} is a view and overlaps another input, and autograd m
   The requires_grad of {path} is not that of what it is a view of, so that its gradient would not follow the write.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""
 
-FOLDED_INPUT = """Several elements of {path} are one place in memory, and autograd must see a write into a part of it.
+OVERLAPPING_INPUT = """Elements of {path} are one place in memory, and autograd must see a write into a part of it.
   Instead: pass the tensor that it was expanded from, and expand it in the function, or write under torch.no_grad()."""
 
 LOST_VIEW_OF_INPUT = """{path} is a view and overlaps another input, and autograd must see a write into one of them.

@@ -13,7 +13,7 @@ from typing import Any
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.graph.symint_nodes import is_number
+from subclass_aot.graph.symint_nodes import is_symint
 from subclass_aot.meta import effects_of
 
 
@@ -39,8 +39,8 @@ def default_partition(
     forward_outputs, gradients = outputs[:num_fwd_outputs], outputs[num_fwd_outputs:]
     backward = _reachable([n for n in gradients if isinstance(n, fx.Node)])
     saved, redone = _what_to_save(joint.graph, backward)
-    numbers = [n for n in saved if is_number(n)]
-    saved = [n for n in saved if not is_number(n)]
+    numbers = [n for n in saved if is_symint(n)]
+    saved = [n for n in saved if not is_symint(n)]
     return _forward(joint, forward_outputs, saved + numbers), _backward(
         joint, backward, numbers + saved, redone, gradients
     )
@@ -105,7 +105,7 @@ def _what_to_save(graph: fx.Graph, backward: set[fx.Node]) -> tuple[list[fx.Node
             continue
         while node not in redone and (base := _base(node)) is not None:
             redone.add(node)
-            saved.update(n for n in node.all_input_nodes if is_number(n))
+            saved.update(n for n in node.all_input_nodes if is_symint(n))
             node = base
         if node.op == "get_attr":
             redone.add(node)

@@ -20,11 +20,11 @@ from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
 from subclass_aot.graph import internal_overlap, lstm
 from subclass_aot.graph.auto_functionalize import has_no_functional_variant, refuse_overlap
 from subclass_aot.graph.constants import Readable, known_value
-from subclass_aot.graph.internal_overlap import apart, is_folded
+from subclass_aot.graph.internal_overlap import apart, has_internal_overlap
 from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared
 from subclass_aot.graph.messages import OUT_GROWS, RESHAPED_INPUT, VIEW_BEFORE_RESHAPE
 from subclass_aot.graph.rng import SEEDED, Draws
-from subclass_aot.graph.symint_nodes import Numbers
+from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import (
     MetaTensor,
     Spec,
@@ -115,7 +115,7 @@ class Mark:
     constants: dict[str, torch.Tensor]
     written: dict[MetaTensor, set[Phase]]
     metadata_mutations: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]]
-    numbers: Numbers
+    numbers: SymintNodes
 
 
 class Recorder(Stream):
@@ -147,7 +147,7 @@ class Recorder(Stream):
             int, int
         ] = {}  # by the id of a tensor in `metadata_mutations`, its version before the last time
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
-        self.numbers = Numbers(self.graph)
+        self.numbers = SymintNodes(self.graph)
         self.read_slots: set[int] = set()
         self.values: Looks | None = None  # if given, what tells the values that the call has which is traced
         self.overlaps: dict[int, tuple[int, ...]] = {}  # by the id of a leaf: the flat slots of inputs that it overlaps
@@ -207,7 +207,7 @@ class Recorder(Stream):
             self.numbers.offer(spec, leaf.tag)
         return leaf
 
-    def number_placeholder(self, name: str, number: Any, meaning: str = "") -> fx.Node:
+    def symint_placeholder(self, name: str, number: Any, meaning: str = "") -> fx.Node:
         """A new graph input that is a symbolic number."""
         node = self._placeholder(name, meaning)
         node.meta["val"] = number
@@ -369,14 +369,14 @@ class Recorder(Stream):
             self._multiple(node, result, effects.returns_written)
         symbols = current_symbols() if effects.data_dependent else None
         if symbols is not None:
-            node.meta["unknown"] = symbols.take_fresh_unbacked()
+            node.meta["unbacked"] = symbols.take_fresh_unbacked()
             leaves = result if type(result) in (tuple, list) else (result,)
-            self.numbers.made(node.meta["unknown"], leaves, symbols.places)
+            self.numbers.made(node.meta["unbacked"], leaves, symbols.places)
             for leaf in leaves:
                 if type(leaf) is MetaTensor and leaf.spec.solver is not None:
                     self.numbers.offer(leaf.spec, leaf.tag)
             if self.values is not None and self.phase == "forward":
-                self.values.tell_unknown(node.meta["unknown"], result, partial(self._value_now, node))
+                self.values.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, node))
 
     def _draw_again(self, earlier: fx.Node, func: Any, args: tuple[Any, ...], result: Any) -> None:
         """Gives the results of a draw the numbers of an earlier one: copies, since either may be written."""
@@ -469,9 +469,9 @@ class Recorder(Stream):
         return self.lift(value).tag if isinstance(value, torch.Tensor) else value
 
     def _take_apart(self, target: Any) -> None:
-        """A part of a folded input is written through the storage. See Note [Folded tensors]."""
+        """A part of an input that overlaps itself is written through the storage. See Note [Internal overlap]."""
         for leaf in target if type(target) in (list, tuple) else (target,):
-            if type(leaf) is MetaTensor and is_folded(root(leaf)) and not is_folded(leaf):
+            if type(leaf) is MetaTensor and has_internal_overlap(root(leaf)) and not has_internal_overlap(leaf):
                 with self:
                     leaf.tag = apart(leaf).tag
 

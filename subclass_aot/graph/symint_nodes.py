@@ -15,7 +15,7 @@ _SIZE = torch.ops.aten.sym_size.int
 _STRIDE = torch.ops.aten.sym_stride.int
 
 
-class Numbers:
+class SymintNodes:
     """The nodes that compute symbolic numbers, each expression once.
 
     A symbol is read where it was first seen: from the size of a graph input, or from the operator that made it.
@@ -28,21 +28,21 @@ class Numbers:
         self.graph = graph
         self._tracer = fx.proxy.GraphAppendingTracer(graph)
         self._nodes: dict[Any, fx.Node] = {}
-        self._unknown: dict[Any, Any] = {}
+        self._unbacked: dict[Any, Any] = {}
         self._sources: dict[Any, tuple[fx.Node, Any, int]] = {}
 
-    def moved(self, graph: fx.Graph, copies: Mapping[fx.Node, fx.Node]) -> Numbers:
+    def moved(self, graph: fx.Graph, copies: Mapping[fx.Node, fx.Node]) -> SymintNodes:
         """The same in a copy of the graph.
 
         Args:
             graph: The copy.
             copies: The node of the copy for each node.
         """
-        twin = Numbers(graph)
-        twin._nodes = {key: copies[node] for key, node in self._nodes.items() if node in copies}
-        twin._sources = {key: (copies[node], *rest) for key, (node, *rest) in self._sources.items() if node in copies}
-        twin._unknown = dict(self._unknown)
-        return twin
+        fake = SymintNodes(graph)
+        fake._nodes = {key: copies[node] for key, node in self._nodes.items() if node in copies}
+        fake._sources = {key: (copies[node], *rest) for key, (node, *rest) in self._sources.items() if node in copies}
+        fake._unbacked = dict(self._unbacked)
+        return fake
 
     def give(self, number: Any, node: fx.Node) -> None:
         """From now on `node` is what computes `number`."""
@@ -69,14 +69,14 @@ class Numbers:
             places.setdefault(symbol, place)
         for number in numbers:
             symbol = _torch.original_expression_of(number)
-            self._unknown[symbol] = number
+            self._unbacked[symbol] = number
             if symbol in places:
                 position, dim = places[symbol]
                 self._sources.setdefault(symbol, (leaves[position].tag, _SIZE, dim))
 
-    def unknown(self) -> list[Any]:
+    def unbacked(self) -> list[Any]:
         """The numbers that depend on data, and that a node gives, or can be read from one."""
-        return [n for symbol, n in self._unknown.items() if symbol in self._nodes or symbol in self._sources]
+        return [n for symbol, n in self._unbacked.items() if symbol in self._nodes or symbol in self._sources]
 
     def offer(self, spec: Spec, node: fx.Node) -> None:
         """The symbols among the sizes and strides of a tensor can be read from it."""
@@ -94,7 +94,7 @@ class Numbers:
             describe: Tells a new node which phase and which line of the user it belongs to.
         """
         original = _torch.original_expression_of(number)
-        if original in self._unknown:
+        if original in self._unbacked:
             return self._nodes.get(original) or self._read(original, describe)
         number = plain(number)
         if not is_symbolic(number):
@@ -122,7 +122,7 @@ class Numbers:
         source, reader, dim = self._sources[expression]
         node = self._nodes[expression] = self.graph.call_function(reader, (source, dim))
         spec: Spec = source.meta["spec"]
-        node.meta["val"] = self._unknown.get(expression, (spec.size if reader is _SIZE else spec.stride)[dim])
+        node.meta["val"] = self._unbacked.get(expression, (spec.size if reader is _SIZE else spec.stride)[dim])
         describe(node)
         node.meta["partitioner_tag"] = source.meta["partitioner_tag"]
         return node
@@ -137,6 +137,6 @@ class Numbers:
         return made[::-1]
 
 
-def is_number(node: fx.Node) -> bool:
+def is_symint(node: fx.Node) -> bool:
     """True if a node stands for a symbolic number."""
     return is_symbolic(node.meta.get("val"))

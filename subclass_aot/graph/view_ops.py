@@ -15,7 +15,9 @@ Dims = Sequence[tuple[int, int]]
 """Sizes and strides of dims, the longest stride first."""
 
 
-def view_again(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int) -> torch.Tensor | None:
+def regenerated_view(
+    base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int
+) -> torch.Tensor | None:
     """The view of `base` with these sizes and strides that begins `offset` elements after it.
 
     Returns:

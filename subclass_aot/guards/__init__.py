@@ -10,4 +10,4 @@ from subclass_aot.guards.recompile_reasons import difference as difference
 from subclass_aot.guards.recompile_reasons import facts as facts
 from subclass_aot.guards.recompile_reasons import symbolic_places as symbolic_places
 from subclass_aot.guards.recompile_reasons import unmet as unmet
-from subclass_aot.guards.static_input_cache import Kept as Kept
+from subclass_aot.guards.static_input_cache import StaticInputCache as StaticInputCache

@@ -39,7 +39,7 @@ from subclass_aot.flatten import (
 from subclass_aot.guards.constants import same_constant
 from subclass_aot.guards.object_guards import ObjectGuards
 from subclass_aot.guards.size_guards import SizeGuards
-from subclass_aot.guards.static_input_cache import Kept, positions_to_keep
+from subclass_aot.guards.static_input_cache import StaticInputCache, positions_to_keep
 from subclass_aot.meta import Spec, is_symbolic
 from subclass_aot.trace import JointSignature
 
@@ -83,7 +83,7 @@ def make_guard(
     arguments: Arguments,
     signature: JointSignature,
     state: tuple[Any, ...],
-    together: MutableSet[Kept] | None = None,
+    together: MutableSet[StaticInputCache] | None = None,
 ) -> Guard:
     """Generates the guard of one entry.
 
@@ -98,7 +98,11 @@ def make_guard(
 
 class _GuardWriter:
     def __init__(
-        self, arguments: Arguments, signature: JointSignature, state: tuple[Any, ...], together: MutableSet[Kept]
+        self,
+        arguments: Arguments,
+        signature: JointSignature,
+        state: tuple[Any, ...],
+        together: MutableSet[StaticInputCache],
     ) -> None:
         self.arguments = arguments
         self.signature = signature
@@ -214,7 +218,7 @@ class _GuardWriter:
         read, self.source = self.source, guard
 
         tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*_CONTENTS, *HOOKS)]
-        kept = guard.const(Kept(read.build(), tables, self.together), "kept")
+        kept = guard.const(StaticInputCache(read.build(), tables, self.together), "kept")
         self.helpers.append(str(read))
         items, found = guard.fresh("items"), guard.fresh("found")
         same = [f"{guard.const(_native.same_items, 'same_items')}({items})"]

@@ -38,14 +38,14 @@ _NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), ((), (), (), (),
 """What is never found again."""
 
 
-class Kept:
+class StaticInputCache:
     """What one guard keeps from call to call.
 
     Attributes:
         state: What `same_items` compares, and what was read: one tuple, since threads may share it.
     """
 
-    def __init__(self, read: Read, tables: list[dict[str, Any]], together: MutableSet[Kept]) -> None:
+    def __init__(self, read: Read, tables: list[dict[str, Any]], together: MutableSet[StaticInputCache]) -> None:
         """Keeps nothing at first.
 
         Args:

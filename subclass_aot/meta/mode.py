@@ -87,8 +87,9 @@ def running_stream() -> Stream | None:
 class DataFree(Stream):
     """Computes, beside the specs, the values of small tensors that follow from known ones.
 
-    A leaf that is known has a real twin on the CPU. What is done to the leaf is done to the twin, so views of known
-    leaves have views for twins, and writes need no care. A leaf is forgotten when something unknown is written to it.
+    A leaf that is known has a constant on the CPU. What is done to the leaf is done to the constant, so views of known
+    leaves have views for constants, and writes need no care. A leaf is forgotten when something unknown is written to
+    it.
     """
 
     def __init__(self) -> None:
@@ -123,7 +124,7 @@ class DataFree(Stream):
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
         made = _leaves(result)
         if func.overloadpacket is not torch.ops.aten.set_ and all(x.spec.numel <= _LIMIT for x in made):
-            values = self._on_twins(func, args, kwargs)
+            values = self._on_constants(func, args, kwargs)
             if values is not None:
                 found = [x for x in optree.tree_leaves(values[0], none_is_leaf=True) if isinstance(x, torch.Tensor)]
                 for leaf, value in zip(made, found, strict=True):
@@ -136,7 +137,7 @@ class DataFree(Stream):
         self._forget([leaf, other])
 
     def _known(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value_of: Any) -> Any:
-        found = self._on_twins(func, args, kwargs)
+        found = self._on_constants(func, args, kwargs)
         if found is None:
             return None
         tree: Any = (args, kwargs)
@@ -147,14 +148,16 @@ class DataFree(Stream):
 
         return optree.tree_map(leaf_of, found[0], none_is_leaf=True)
 
-    def _on_twins(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
-        """What an operator gives for the twins of its arguments, in a tuple; None if that is not known."""
+    def _on_constants(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+        """What an operator gives for the constants of its arguments, in a tuple; None if that is not known."""
         tree: Any = (args, kwargs)
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
-        twins = [self._twin(x) for x in leaves]
-        if effects_of(func).random or any(x is None for x, leaf in zip(twins, leaves, strict=True) if leaf is not None):
+        constants = [self._constant(x) for x in leaves]
+        if effects_of(func).random or any(
+            x is None for x, leaf in zip(constants, leaves, strict=True) if leaf is not None
+        ):
             return None
-        tree = optree.tree_unflatten(structure, twins)
+        tree = optree.tree_unflatten(structure, constants)
         args, kwargs = tree
         if kwargs.get("pin_memory"):
             kwargs["pin_memory"] = False
@@ -164,7 +167,7 @@ class DataFree(Stream):
         except (RuntimeError, NotImplementedError):  # the device that is claimed may have kernels that a CPU lacks
             return None
 
-    def _twin(self, value: Any) -> Any:
+    def _constant(self, value: Any) -> Any:
         if type(value) is MetaTensor:
             return self._values.get(value)
         return torch.device("cpu") if isinstance(value, torch.device) else value

@@ -31,15 +31,15 @@ def to_meta(module: Module, device: str | torch.device | None = None) -> Module:
     memo: dict[int, object] = {}
     for parameter in module.parameters():
         if id(parameter) not in memo:
-            twin = MetaTensor.like(parameter, device=device)
-            memo[id(parameter)] = torch.nn.Parameter(twin.detach(), requires_grad=parameter.requires_grad)
+            fake = MetaTensor.like(parameter, device=device)
+            memo[id(parameter)] = torch.nn.Parameter(fake.detach(), requires_grad=parameter.requires_grad)
     for buffer in module.buffers():
         memo[id(buffer)] = MetaTensor.like(buffer, device=device)
-    twin = copy.deepcopy(module, memo)
-    for part in twin.modules():
+    fake = copy.deepcopy(module, memo)
+    for part in fake.modules():
         if not isinstance(part, torch.jit.ScriptModule):
             part.forward = DataFreeForward(part, device)
-    return twin
+    return fake
 
 
 class DataFreeForward:

@@ -85,7 +85,7 @@ class MetaTensor(torch.Tensor):
 
     @staticmethod
     def like(tensor: Any, device: str | torch.device | None = None) -> Any:
-        """A data-free twin of `tensor`: same class, sizes, strides, dtype and `requires_grad`.
+        """A tensor without data like `tensor`: same class, sizes, strides, dtype and `requires_grad`.
 
         A wrapper tensor stays one: its inner tensors become `MetaTensor`s.
 
@@ -223,9 +223,9 @@ class MetaTensor(torch.Tensor):
                 made = torch.nn.Parameter(made, self.requires_grad)
             memo[id(self)] = made
             return made  # type: ignore[no-any-return]
-        twin: MetaTensor = _rebuild(self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
-        memo[id(self)] = twin
-        return twin
+        fake: MetaTensor = _rebuild(self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
+        memo[id(self)] = fake
+        return fake
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if getattr(self, "tag", None) is not None:
@@ -639,10 +639,10 @@ def _like(tensor: Any, device: torch.device | None) -> Any:
         for name in names:
             value = getattr(tensor, name)
             inner[name] = _like(value, device) if isinstance(value, torch.Tensor) else value
-        twin = type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
+        fake = type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
     else:
-        twin = new_leaf(Spec.of(tensor.detach(), indexed(device) if device is not None else None))
-    return twin.requires_grad_(tensor.requires_grad)
+        fake = new_leaf(Spec.of(tensor.detach(), indexed(device) if device is not None else None))
+    return fake.requires_grad_(tensor.requires_grad)
 
 
 _aten = torch.ops.aten

@@ -40,7 +40,7 @@ class Symbols:
         self.places: dict[Any, tuple[int, int]] = {}
         """For each size that depends on data, where its operator gives it: in which result, and in which dimension."""
         self._names: dict[Any, str] = {}
-        self._unknown: list[Any] = []
+        self._unbacked: list[Any] = []
         self._again: list[Any] = []
 
     def size(self, hint: int, where: str, bounds: Bounds | None = None) -> Number:
@@ -58,16 +58,16 @@ class Symbols:
             self.numbers[symbol] = number
         return number
 
-    def unknown(self, kind: str = "size") -> Any:
+    def unbacked(self, kind: str = "size") -> Any:
         """A number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`."""
-        number = self._again.pop(0) if self._again else _torch.unknown_number(self.env, kind)
-        self._unknown.append(number)
+        number = self._again.pop(0) if self._again else _torch.new_unbacked(self.env, kind)
+        self._unbacked.append(number)
         self.numbers.setdefault(_torch.original_expression_of(number), number)
         return number
 
     def take_fresh_unbacked(self) -> list[Any]:
         """The numbers that depend on data and were made since this was asked last."""
-        take_fresh_unbacked, self._unknown = self._unknown, []
+        take_fresh_unbacked, self._unbacked = self._unbacked, []
         return take_fresh_unbacked
 
     def answer(self, value_of: Callable[[Any], Any], is_cautious: bool) -> None:

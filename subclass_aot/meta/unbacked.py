@@ -36,22 +36,22 @@ def _rule(func: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def _(symbols: Symbols, x: Tensor) -> Any:
     if x.dtype.is_complex:
         raise NotImplementedError("a complex number cannot be a symbol")
-    return symbols.unknown("bool" if x.dtype is torch.bool else "float" if x.dtype.is_floating_point else "int")
+    return symbols.unbacked("bool" if x.dtype is torch.bool else "float" if x.dtype.is_floating_point else "int")
 
 
 @_rule(_aten.equal.default)
 def _(symbols: Symbols, x: Tensor, y: Tensor) -> Any:
-    return symbols.unknown("bool")
+    return symbols.unbacked("bool")
 
 
 @_rule(_aten.nonzero.default)
 def _(symbols: Symbols, x: Tensor) -> Tensor:
-    return x.new_empty([x.dim(), symbols.unknown()], dtype=torch.int64).t()
+    return x.new_empty([x.dim(), symbols.unbacked()], dtype=torch.int64).t()
 
 
 @_rule(_aten.masked_select.default)
 def _(symbols: Symbols, x: Tensor, mask: Tensor) -> Tensor:
-    return x.new_empty([symbols.unknown()])
+    return x.new_empty([symbols.unbacked()])
 
 
 @_rule(_aten._unique2.default)
@@ -84,22 +84,22 @@ def _(symbols: Symbols, x: Tensor, dim: int, *options: bool) -> Any:
 @_rule(_aten.bincount.default)
 def _(symbols: Symbols, x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     dtype = torch.int64 if weights is None else weights.dtype if weights.dtype is torch.float32 else torch.float64
-    return x.new_empty([symbols.unknown()], dtype=dtype)
+    return x.new_empty([symbols.unbacked()], dtype=dtype)
 
 
 @_rule(_aten.repeat_interleave.Tensor)
 def _(symbols: Symbols, repeats: Tensor, *, output_size: int | None = None) -> Tensor:
-    return repeats.new_empty([symbols.unknown() if output_size is None else output_size])
+    return repeats.new_empty([symbols.unbacked() if output_size is None else output_size])
 
 
 def _unique(symbols: Symbols, x: Tensor, inverse: bool, counts: bool) -> tuple[Tensor, Tensor, Tensor]:
-    found = symbols.unknown()
+    found = symbols.unbacked()
     index = x.new_empty(x.shape if inverse else [0], dtype=torch.int64)
     return x.new_empty([found]), index, x.new_empty([found if counts else 0], dtype=torch.int64)
 
 
 def _unique_dim(symbols: Symbols, x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    found = symbols.unknown()
+    found = symbols.unbacked()
     first = [found, *(size for d, size in enumerate(x.shape) if d != dim % x.dim())]
     values = x.new_empty(first).movedim(0, dim)
     return values, x.new_empty([x.shape[dim]], dtype=torch.int64), x.new_empty([found], dtype=torch.int64)

@@ -1,6 +1,6 @@
 """What runs at a call."""
 
-from subclass_aot.runtime.double_backward import Twice as Twice
+from subclass_aot.runtime.double_backward import DoubleBackward as DoubleBackward
 from subclass_aot.runtime.entry import Entry as Entry
 from subclass_aot.runtime.entry import make_entry as make_entry
 from subclass_aot.runtime.finish import Finish as Finish
@@ -12,7 +12,7 @@ from subclass_aot.runtime.graphs import split as split
 from subclass_aot.runtime.lazy import LazyFunction as LazyFunction
 from subclass_aot.runtime.reads import noticed as noticed
 from subclass_aot.runtime.structure import Structure as Structure
-from subclass_aot.runtime.unexpected_tangents import OtherTangents as OtherTangents
+from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents as UnexpectedTangents
 from subclass_aot.runtime.value_checks import OtherValue as OtherValue
 from subclass_aot.runtime.value_checks import compiled_with_checks as compiled_with_checks
 from subclass_aot.runtime.value_history import ValueHistory as ValueHistory

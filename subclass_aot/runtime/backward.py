@@ -14,14 +14,14 @@ from subclass_aot.codegen import Source
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
 from subclass_aot.meta import Spec, is_symbolic
 from subclass_aot.runtime import tangent_coercion
-from subclass_aot.runtime.calling_convention import Convention, NumberNames, emit_run
+from subclass_aot.runtime.calling_convention import Convention, SymintNames, emit_run
 from subclass_aot.runtime.graphs import Graphs
-from subclass_aot.runtime.unexpected_tangents import OtherTangents
+from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
 from subclass_aot.trace import Computed, InputLeaf, JointSignature, Value
 
 
 def write_backward(
-    convention: Convention, graph: BoxedFunction, others: OtherTangents | None = None
+    convention: Convention, graph: BoxedFunction, others: UnexpectedTangents | None = None
 ) -> Callable[..., Any]:
     """`backward(ctx, *tangents)`.
 
@@ -37,8 +37,8 @@ def write_backward(
     nothing = ", ".join(["None"] * (convention.without_gradient + len(convention.requires_grad_inputs)))
     missing = " and ".join(f"{name} is None" for name in names)
     source.line(f"if {missing}: return ({nothing},)  # autograd passes by, on its way to something else")
-    sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_numbers)]
-    numbers = NumberNames({key: source.fresh("number") for key in signature.numbers})
+    sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
+    numbers = SymintNames({key: source.fresh("number") for key in signature.numbers})
     if sizes or numbers.names:
         source.line(f"({''.join(n + ', ' for n in (*sizes, *numbers.names.values()))}) = ctx.sizes")
     if others is not None:
@@ -95,7 +95,7 @@ def _wrap(source: Source, gradient: Value, outputs: list[str], structure: dict[i
 
 
 def _hand_over(
-    source: Source, convention: Convention, others: OtherTangents, names: list[str], numbers: NumberNames
+    source: Source, convention: Convention, others: UnexpectedTangents, names: list[str], numbers: SymintNames
 ) -> None:
     """Appends what hands gradients of another kind over to `others`."""
 
@@ -114,7 +114,7 @@ def _hand_over(
         source.line(f"if run is not None: return run(ctx, {', '.join(names)})")
 
 
-def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: NumberNames) -> str:
+def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: SymintNames) -> str:
     """The condition that a gradient is not of the kind that was traced."""
     if not isinstance(meta, SubclassCreationMeta):
         return f"hasattr({name}, '__tensor_flatten__')"
@@ -132,7 +132,7 @@ def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], num
 
 
 def _tangent(
-    source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: NumberNames, names: Sequence[str]
+    source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: SymintNames, names: Sequence[str]
 ) -> list[str]:
     """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves."""
     specs = [spec for spec in specs if not is_symbolic(spec)]  # its sizes are those of the result

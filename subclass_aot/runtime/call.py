@@ -10,11 +10,11 @@ import torch
 
 from subclass_aot.codegen import Source
 from subclass_aot.runtime import version_counters
-from subclass_aot.runtime.calling_convention import Convention, NumberNames
-from subclass_aot.runtime.double_backward import Twice
+from subclass_aot.runtime.calling_convention import Convention, SymintNames
+from subclass_aot.runtime.double_backward import DoubleBackward
 from subclass_aot.trace import (
     Computed,
-    ComputedNumbers,
+    ComputedSymints,
     Constant,
     JointSignature,
     SameAsInput,
@@ -28,7 +28,7 @@ Call = Callable[[list[Any], list[Any]], list[Any]]
 """`call(values, leaves)`, with the tensors of a call and their flat slots, gives the flattened results."""
 
 
-def write_call(convention: Convention, runner: Callable[..., Any], twice: Twice | None) -> Call:
+def write_call(convention: Convention, runner: Callable[..., Any], twice: DoubleBackward | None) -> Call:
     """`call(values, leaves)`: runs forward, writes back, and puts the results together.
 
     Args:
@@ -78,7 +78,7 @@ def _run(
     source: Source,
     convention: Convention,
     runner: Callable[..., Any],
-    twice: Twice | None,
+    twice: DoubleBackward | None,
     values: list[str],
     through: list[str],
 ) -> None:
@@ -111,7 +111,7 @@ def _results(
 ) -> list[str]:
     """Appends what makes results of what forward made; returns a local for each."""
     signature = convention.signature
-    numbers = NumberNames({key: locals_of[position] for key, position in signature.numbers.items()})
+    numbers = SymintNames({key: locals_of[position] for key, position in signature.numbers.items()})
     start = len(signature.autograd_mutations)
     own = [i for i, o in enumerate(signature.outputs) if isinstance(o, Value)]
     name_of = dict(zip(own, made[start:], strict=False))
@@ -133,7 +133,7 @@ def _results(
         elif isinstance(output, ViewOfBase):
             base = intermediate_bases[output.intermediate_base] if output.output is None else name_of[output.output]
             results.append(_view(source, output, base, output.requires_grad, numbers))
-        elif isinstance(output, ComputedNumbers):
+        elif isinstance(output, ComputedSymints):
             parts = [locals_of[p.position] if isinstance(p, Computed) else str(p) for p in output.parts]
             results.append(f"{source.const(output.make, 'number')}({', '.join(parts)})")
         else:
@@ -142,7 +142,7 @@ def _results(
     return results
 
 
-def _view(source: Source, view: ViewOfInput | ViewOfBase, base: str, grad: bool, numbers: NumberNames) -> str:
+def _view(source: Source, view: ViewOfInput | ViewOfBase, base: str, grad: bool, numbers: SymintNames) -> str:
     """Appends a view of the local `base`, made as the program made it; returns the name of its local."""
     name = source.fresh("view")
     arguments = "".join(f", {numbers.one(n)}" for n in view.numbers)

@@ -12,7 +12,7 @@ from subclass_aot.errors import CompilerResultError
 from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.meta import is_symbolic, lasting_key_of
 from subclass_aot.runtime.graphs import Graphs
-from subclass_aot.trace import Computed, ComputedNumbers, JointSignature, Value
+from subclass_aot.trace import Computed, ComputedSymints, JointSignature, Value
 
 _WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.
   Instead: return every output of the graph, in order, in one sequence."""
@@ -57,7 +57,7 @@ class Convention:
         self.forward_values += [o for o in signature.outputs if isinstance(o, Value)]
         self.forward_values += signature.intermediate_bases
         self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.forward_values]
-        returned = [p.position for o in signature.outputs if isinstance(o, ComputedNumbers) for p in o.parts
+        returned = [p.position for o in signature.outputs if isinstance(o, ComputedSymints) for p in o.parts
                     if isinstance(p, Computed)]  # fmt: skip
         self.positions = sorted({*signature.numbers.values(), *returned})
         asking = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
@@ -105,7 +105,7 @@ class Convention:
         return found
 
 
-class NumberNames:
+class SymintNames:
     """Sizes and strides as text, where some are symbolic and a local of the generated function holds the number.
 
     Args:

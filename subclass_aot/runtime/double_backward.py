@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from subclass_aot.call import Again
+from subclass_aot.call import RecordedCall
 from subclass_aot.graph import drawing_from, generators
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.repeatable import draws_again
 from subclass_aot.trace import JointSignature, Value, ViewOfBase
 
 
-class Twice:
+class DoubleBackward:
     """What a signature needs beside its compiled backward so that gradients can be differentiated.
 
     Args:
@@ -39,7 +39,7 @@ class Twice:
         self,
         signature: JointSignature,
         graphs: Graphs,
-        again: Again,
+        again: RecordedCall,
         compiled: Callable[[Callable[..., Any]], Callable[..., Any]],
         repeats_draws: bool,
     ) -> None:
@@ -88,7 +88,7 @@ class _Keep(torch.autograd.Function):
 
 
 def _gradients(
-    signature: JointSignature, again: Again, changed: set[int], values: list[torch.Tensor], tangents: list[Any]
+    signature: JointSignature, again: RecordedCall, changed: set[int], values: list[torch.Tensor], tangents: list[Any]
 ) -> tuple[Any, ...]:
     """The vjp. It writes into none of its tensors."""
     wanted = [v for v, given in zip(values, signature.inputs, strict=True) if given.requires_grad]

@@ -18,11 +18,11 @@ from subclass_aot.backends import BoxedFunction
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Call, write_call
 from subclass_aot.runtime.calling_convention import Convention
-from subclass_aot.runtime.double_backward import Twice
+from subclass_aot.runtime.double_backward import DoubleBackward
 from subclass_aot.runtime.forward import write_forward
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
-from subclass_aot.runtime.unexpected_tangents import OtherTangents
+from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
 from subclass_aot.trace import JointSignature
 
 
@@ -44,8 +44,8 @@ def make_entry(
     graphs: Graphs,
     forward: BoxedFunction,
     backward: BoxedFunction | None,
-    others: OtherTangents | None,
-    twice: Twice | None = None,
+    others: UnexpectedTangents | None,
+    twice: DoubleBackward | None = None,
 ) -> Entry:
     """Generates the code that runs compiled graphs for one signature.
 

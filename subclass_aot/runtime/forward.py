@@ -12,7 +12,7 @@ from subclass_aot.call import flat_base
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import PlainTensorMeta, emit_wrap
 from subclass_aot.runtime import version_counters
-from subclass_aot.runtime.calling_convention import Convention, NumberNames, emit_run
+from subclass_aot.runtime.calling_convention import Convention, SymintNames, emit_run
 from subclass_aot.trace import AliasOfLeaf, Computed, InputLeaf, Value
 
 
@@ -38,9 +38,9 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     source.line(f"inputs = {_graph_inputs(source, convention)}")
     computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
     saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved_inputs))]
-    sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_numbers)]
+    sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
     emit_run(source, computed + saved + sizes, graph, "forward")
-    numbers = NumberNames({key: computed[position] for key, position in signature.numbers.items()})
+    numbers = SymintNames({key: computed[position] for key, position in signature.numbers.items()})
     if convention.counts:
         source.line(f"{source.const(version_counters.settle, 'settle')}(written)")
     _detach(source, convention, computed)
@@ -87,7 +87,7 @@ def _detach(source: Source, convention: Convention, computed: list[str]) -> None
             source.line(f"if {computed[i]}._is_view(): {computed[i]} = {computed[i]}.detach()")
 
 
-def _wrap(source: Source, value: Value, computed: list[str], numbers: NumberNames) -> str:
+def _wrap(source: Source, value: Value, computed: list[str], numbers: SymintNames) -> str:
     """Appends what makes one value of its leaves; returns the name of a local that nobody else has."""
     leaves = []
     for leaf in value.leaves:

@@ -14,7 +14,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.backends import example_inputs, fake_of, map_leaves, solver_of
 from subclass_aot.errors import CompilerResultError
-from subclass_aot.graph import default_partition, is_number
+from subclass_aot.graph import default_partition, is_symint
 from subclass_aot.meta import Spec, effects_of, new_leaf
 from subclass_aot.runtime.value_checks import is_in_parts, with_checks
 from subclass_aot.trace import JointSignature, JointTrace
@@ -34,14 +34,14 @@ class Graphs:
             without gradients.
         saved_inputs: For each saved tensor: the graph input it is (its position), or None if forward computed it.
         saved_outputs: For each saved tensor, the position of the computed leaf that it is, or None.
-        num_saved_numbers: How many symbolic numbers are saved.
+        num_saved_symints: How many symbolic numbers are saved.
     """
 
     forward: fx.GraphModule
     backward: fx.GraphModule | None
     saved_inputs: tuple[int | None, ...]
     saved_outputs: tuple[int | None, ...]
-    num_saved_numbers: int
+    num_saved_symints: int
     fresh_alias: tuple[bool, ...]
     """For each computed leaf, whether it is an input or another output, and must be given out as another object."""
     is_view: tuple[bool, ...]
@@ -93,7 +93,7 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
     inputs = example_inputs(backward)
     strides = graphs.forward.meta.get("output_strides", ())
     for output in graphs.forward.meta.get("free_outputs", ()):
-        position = output - len(graphs.fresh_alias) + graphs.num_saved_numbers
+        position = output - len(graphs.fresh_alias) + graphs.num_saved_symints
         spec, stride = inputs[position].spec, strides[output]
         if stride is not None and stride != spec.stride:
             inputs[position] = new_leaf(Spec.make(spec.size, stride, 0, spec.dtype, spec.device, spec.layout))
@@ -141,8 +141,8 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
         outputs[count : signature.num_forward_outputs],
         outputs[signature.num_forward_outputs :],
     )
-    num_numbers = sum(map(is_number, saved))
-    saved, numbers = saved[: len(saved) - num_numbers], saved[len(saved) - num_numbers :]
+    num_symints = sum(map(is_symint, saved))
+    saved, numbers = saved[: len(saved) - num_symints], saved[len(saved) - num_symints :]
     untouched = [input_of[slot] for slot in signature.untouched if slot in input_of]
     with graph.inserting_before(output):
         for i, node in enumerate(saved):
@@ -163,9 +163,9 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
         backward=backward,
         saved_inputs=tuple(position.get(n) for n in saved),
         saved_outputs=tuple(first.get(n) for n in saved),
-        num_saved_numbers=num_numbers,
+        num_saved_symints=num_symints,
         fresh_alias=tuple(
-            isinstance(n, fx.Node) and not is_number(n) and (n in position or first[n] != i)
+            isinstance(n, fx.Node) and not is_symint(n) and (n in position or first[n] != i)
             for i, n in enumerate(computed)
         ),
         is_view=tuple(map(_is_view, computed)),
@@ -177,7 +177,7 @@ def _report_static(graphs: Graphs, signature: JointSignature) -> None:
     static = signature.static_input_indices
     _mark_inputs(graphs.forward, static)
     if graphs.backward is not None:
-        tensors = enumerate(graphs.saved_inputs, graphs.num_saved_numbers)
+        tensors = enumerate(graphs.saved_inputs, graphs.num_saved_symints)
         saved = [i for i, position in tensors if position in static]
         count = sum(n.op == "placeholder" for n in graphs.backward.graph.nodes)
         live = enumerate(signature.backward_writes, count - len(signature.backward_writes))  # they come last

@@ -70,7 +70,7 @@ class _Kind:
         return self.backward(ctx, *[t for t in tangents if t is not None])
 
 
-class OtherTangents:
+class UnexpectedTangents:
     """The backwards of one signature for gradients of other kinds than it was traced for.
 
     Args:
@@ -85,7 +85,7 @@ class OtherTangents:
         self._signature = trace.signature
         self._graphs = graphs
         inputs = graphs.backward.graph.find_nodes(op="placeholder") if graphs.backward is not None else []
-        self._saved = [node.name for node in inputs][: graphs.num_saved_numbers + len(graphs.saved_inputs)]
+        self._saved = [node.name for node in inputs][: graphs.num_saved_symints + len(graphs.saved_inputs)]
         self._compile = compiler
         self._kinds: list[_Kind] = []
         self.needed = _not_replaced_by_zeros(self._signature)

@@ -19,7 +19,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
 from subclass_aot.codegen import Source
-from subclass_aot.graph import draws, generators, is_number, set_generators
+from subclass_aot.graph import draws, generators, is_symint, set_generators
 from subclass_aot.guards import same_constant
 from subclass_aot.meta import RuntimeAssert, effects_of
 from subclass_aot.trace import JointSignature
@@ -52,15 +52,15 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Sequ
     last: dict[fx.Node, fx.Node] = {}
     for position, look in enumerate(signature.looks):
         _after(graph, [computed[look.leaf]], _check_of_look(look.value, position), last)
-    for demand in signature.runtime_asserts:
-        numbers = [computed[signature.numbers[symbol]] for symbol in demand.numbers]
+    for runtime_assert in signature.runtime_asserts:
+        numbers = [computed[signature.numbers[symbol]] for symbol in runtime_assert.numbers]
         read = [number for number in numbers if isinstance(number, fx.Node)]  # others turned out to be known
         for node in read:
             source: Any = node.args[0]
             if node.target is _aten.sym_size.int and source.op != "placeholder":
                 source.append(node)  # read as soon as it is known, so that nothing runs before the check
         if read:
-            _after(graph, numbers, _check_of_demand(demand), last)
+            _after(graph, numbers, _check_of_assert(runtime_assert), last)
     graph.recompile()
 
 
@@ -88,14 +88,15 @@ def _check_of_look(expected: Any, position: int) -> Callable[..., None]:
     return source.build()
 
 
-def _check_of_demand(demand: RuntimeAssert) -> Callable[..., None]:
+def _check_of_assert(runtime_assert: RuntimeAssert) -> Callable[..., None]:
     """A function of the numbers in what the program says, or assumed."""
-    names = {symbol: f"n{i}" for i, symbol in enumerate(demand.numbers)}
+    names = {symbol: f"n{i}" for i, symbol in enumerate(runtime_assert.numbers)}
     given = ", ".join(names.values())
-    source = Source("check_numbers", given, f"Compares numbers: what is {demand.by} of them.")
+    source = Source("check_numbers", given, f"Compares numbers: what is {runtime_assert.by} of them.")
     source.globals |= {"math": math, "torch": torch}
     other = source.const(OtherValue, "OtherValue")
-    source.line(f"if not ({demand.text(names)}): raise {other}(None, ({source.const(demand, 'demand')}, [{given}]))")
+    failed = source.const(runtime_assert, "runtime_assert")
+    source.line(f"if not ({runtime_assert.text(names)}): raise {other}(None, ({failed}, [{given}]))")
     return source.build()
 
 
@@ -137,12 +138,12 @@ def _is_check(node: fx.Node) -> bool:
 
 def _runs_as_it_is(node: fx.Node) -> bool:
     """Whether no compiler gets a node: it would take for granted what a check is still to say of numbers."""
-    return _is_alone(node) or bool(node.meta.get("unknown")) or is_number(node)
+    return _is_alone(node) or bool(node.meta.get("unbacked")) or is_symint(node)
 
 
 def _compares_numbers(check: fx.Node) -> bool:
     """Whether a check is about numbers. It does not wait: with other sizes, compiled code would leave its memory."""
-    return any(map(is_number, check.all_input_nodes))
+    return any(map(is_symint, check.all_input_nodes))
 
 
 def _is_alone(node: fx.Node) -> bool:

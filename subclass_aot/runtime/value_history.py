@@ -19,7 +19,7 @@ _TOO_MANY = """The traced function looks at a value that differs from call to ca
   Instead: say n.item() in place of int(n) or float(n), which can then be a symbol; compute both sides and choose with
   torch.where; read the value outside; or raise values_limit, if the values are few."""
 
-_UNMET_DEMAND = """The program says that {demand}, and in this call {values}.
+_FAILED_ASSERT = """The program says that {demand}, and in this call {values}.
   Your line:  {line}
   The graph was traced for numbers of which it is true. Instead: say it of numbers of which it always is."""
 
@@ -72,7 +72,7 @@ class ValueHistory:
         """
         runtime_asserts = [other.value for other in tried.values() if other.position is None]
         if runtime_asserts:
-            self._learn_demand(runtime_asserts[-1], runtime_asserts[:-1])
+            self._learn_assert(runtime_asserts[-1], runtime_asserts[:-1])
         for specialization, other in tried.items():
             if other.position is not None and self._dynamic is not False:
                 look = specialization.signature.looks[other.position]
@@ -90,16 +90,18 @@ class ValueHistory:
             values = ", ".join(dict.fromkeys([value for _, value, _ in seen] + [found]))
             raise DataDependentError(_TOO_MANY.format(line=line, values=values, count=fitting, limit=self._limit))
 
-    def _learn_demand(
+    def _learn_assert(
         self, unmet: tuple[RuntimeAssert, list[Any]], earlier: Sequence[tuple[RuntimeAssert, list[Any]]]
     ) -> None:
         """What an operator needs of its arguments may not be needed of zero and one: the next trace looks at that."""
-        demand, numbers = unmet
-        if demand.by == "assumed":
+        runtime_assert, numbers = unmet
+        if runtime_assert.by == "assumed":
             return
-        text, values = _in_words(demand, numbers)
-        if demand.by == "stated" or not self._allowed or (text, values) in [_in_words(*e) for e in earlier]:
-            raise RuntimeAssertError(_UNMET_DEMAND.format(demand=text, values=values, line=demand.line))
+        text, values = _in_words(runtime_assert, numbers)
+        if runtime_assert.by == "stated" or not self._allowed or (text, values) in [_in_words(*e) for e in earlier]:
+            raise RuntimeAssertError(
+                _FAILED_ASSERT.format(runtime_assert=text, values=values, line=runtime_assert.line)
+            )
         self._cautious = True
 
 
@@ -132,17 +134,18 @@ def other_value(specialization: Any, other: OtherValue) -> str:
     return f"a value: {expected} before, {found} now ({line})"
 
 
-def _in_words(demand: RuntimeAssert, numbers: list[Any]) -> tuple[str, str]:
+def _in_words(runtime_assert: RuntimeAssert, numbers: list[Any]) -> tuple[str, str]:
     """A demand, and the numbers in it, with names."""
-    names = {symbol: f"n{i}" for i, symbol in enumerate(demand.numbers)}
-    return demand.text(names), ", ".join(f"n{i} = {n}" for i, n in enumerate(numbers))
+    names = {symbol: f"n{i}" for i, symbol in enumerate(runtime_assert.numbers)}
+    return runtime_assert.text(names), ", ".join(f"n{i} = {n}" for i, n in enumerate(numbers))
 
 
 def _way(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:
     """All that a specialization expects of values, and what it found instead."""
     looks = [(look.line, repr(look.value)) for look in signature.looks]
     runtime_asserts = [
-        demand.text({symbol: str(symbol) for symbol in demand.numbers}) for demand in signature.runtime_asserts
+        runtime_assert.text({symbol: str(symbol) for symbol in runtime_assert.numbers})
+        for runtime_assert in signature.runtime_asserts
     ]
     return looks, runtime_asserts, other.position, _described(signature, other)
 

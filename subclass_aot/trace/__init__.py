@@ -7,7 +7,7 @@ from subclass_aot.trace.joint import trace_arguments as trace_arguments
 from subclass_aot.trace.joint import trace_joint as trace_joint
 from subclass_aot.trace.outputs import AliasOfLeaf as AliasOfLeaf
 from subclass_aot.trace.outputs import Computed as Computed
-from subclass_aot.trace.outputs import ComputedNumbers as ComputedNumbers
+from subclass_aot.trace.outputs import ComputedSymints as ComputedSymints
 from subclass_aot.trace.outputs import Constant as Constant
 from subclass_aot.trace.outputs import InputLeaf as InputLeaf
 from subclass_aot.trace.outputs import SameAsInput as SameAsInput

@@ -21,7 +21,7 @@ from subclass_aot import _torch
 from subclass_aot.call import Arguments, autograd_base
 from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.graph import Recorder, messages, view_again
+from subclass_aot.graph import Recorder, messages, regenerated_view
 from subclass_aot.meta import MetaTensor
 
 
@@ -38,29 +38,29 @@ class SharedHistory(Exception):
 
 
 def check_histories(
-    values: Sequence[torch.Tensor], written: Mapping[int, set[int]], folded: Container[int], paths: list[str]
+    values: Sequence[torch.Tensor], written: Mapping[int, set[int]], overlapping: Container[int], paths: list[str]
 ) -> None:
-    """Looks for families with a member that autograd sees written and another that overlaps it, or that is folded.
+    """Looks for views of one base of which autograd sees one written that overlaps another, or itself.
 
-    With a write, all of a family that required no grad begins to require some, whether it overlaps or not.
+    With a write, all views of a base that required no grad begin to require some, whether they overlap or not.
 
     Args:
         values: The tensors that are inputs.
         written: Positions of inputs that autograd sees written, each with those of all that overlap it.
-        folded: Positions of inputs that no new value can be copied into. See Note [Folded tensors].
+        overlapping: Positions of inputs that no new value can be copied into. See Note [Internal overlap].
         paths: What each input is called.
 
     Raises:
         SharedHistory: There are some.
-        MutationError: One that is folded is no view of another tensor.
+        MutationError: One that overlaps itself is no view of another tensor.
     """
     owners = [autograd_base(value) for value in values]
     found = set()
     for i, overlap in written.items():
-        if i in folded and owners[i] is values[i]:
-            raise MutationError(messages.FOLDED_INPUT.format(path=paths[i]))
+        if i in overlapping and owners[i] is values[i]:
+            raise MutationError(messages.OVERLAPPING_INPUT.format(path=paths[i]))
         touched = overlap if owners[i].requires_grad else range(len(values))
-        if i in folded or any(owners[j] is owners[i] for j in touched if j != i):
+        if i in overlapping or any(owners[j] is owners[i] for j in touched if j != i):
             found.add(id(owners[i]))
     if found:
         members = [i for i, owner in enumerate(owners) if id(owner) in found and owner is not values[i]]
@@ -72,20 +72,20 @@ class TracedViews:
 
     Args:
         arguments: The call.
-        traced: Traced twins of its values.
+        traced: Traced fakes of its values.
         recorder: Told that the leaves of these views stand for those of the caller's.
 
     Raises:
         MutationError: Autograd does not treat a caller's view as the view that it is.
 
     Attributes:
-        views: Traced twins of `arguments.views`.
+        views: Traced fakes of `arguments.views`.
     """
 
     def __init__(self, arguments: Arguments, traced: Sequence[torch.Tensor], recorder: Recorder) -> None:
         self.paths = arguments.paths_of_views
         self.views = [
-            _again(view, traced[position], path)
+            _regenerated(view, traced[position], path)
             for view, position, path in zip(arguments.views, arguments.view_of, self.paths, strict=True)
         ]
         self.plan = FlattenPlan.of(self.views, count_symints=False, where="views", names=self.paths)
@@ -115,14 +115,14 @@ class TracedViews:
                 raise MutationError(messages.RESHAPED_INPUT.format(path=path, before=spec, after=now.spec))
 
 
-def _again(view: torch.Tensor, base: torch.Tensor, path: str) -> Any:
+def _regenerated(view: torch.Tensor, base: torch.Tensor, path: str) -> Any:
     """The view of `base` that `view` is of its own base, to autograd as well."""
     rules = _torch.view_rules(view)
     again: Any
     with torch.set_grad_enabled(not _torch.made_without_grad(rules)):
         if isinstance(base, MetaTensor) and view.dtype is base.dtype:
             offset = int(view.storage_offset() - base.storage_offset())
-            again = view_again(base, view.size(), view.stride(), offset)
+            again = regenerated_view(base, view.size(), view.stride(), offset)
         else:
             again = _torch.view_function(view)(base)
     if again is None:

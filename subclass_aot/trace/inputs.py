@@ -1,4 +1,4 @@
-"""The tensors of a call as a trace sees them: placeholders for their leaves, and traced twins made of these."""
+"""The tensors of a call as a trace sees them: placeholders for their leaves, and traced fakes made of these."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from subclass_aot.call import (
     Arguments,
     DynamicSizes,
     overlapping_slots,
-    plan_of_twins,
+    plan_of_fakes,
     static_values,
     structure_slots,
-    symbolic_twins,
+    symbolic_fakes,
     versions,
 )
 from subclass_aot.errors import TraceError
@@ -44,7 +44,7 @@ class Before:
 
 
 class TracedInputs:
-    """Placeholders for the leaves of a call, and twins of its tensors that are made of them.
+    """Placeholders for the leaves of a call, and fakes of its tensors that are made of them.
 
     Args:
         arguments: The call.
@@ -62,9 +62,9 @@ class TracedInputs:
         structure: The flat slots that hold the structure of jagged tensors.
         leaves: What the trace has in each flat slot: a leaf, a symbolic number or an opaque value.
         specs: The same with the spec of each leaf, as it was when the trace began.
-        autograd_leaves: Twins at which the graph of autograd begins.
-        traced: Twins that the function is given: those of `autograd_leaves`, behind one more node for a non-leaf.
-        views: Twins of inputs that are views of others. See Note [Views of one tensor].
+        autograd_leaves: Fakes at which the graph of autograd begins.
+        traced: Fakes that the function is given: those of `autograd_leaves`, behind one more node for a non-leaf.
+        views: Fakes of inputs that are views of others. See Note [Views of one tensor].
         before: What was true of `traced` then.
     """
 
@@ -76,9 +76,9 @@ class TracedInputs:
             self.plan = arguments.plan()
             self._patterns = self.plan.unwrap(arguments.values)
         else:
-            twins = symbolic_twins(arguments, dynamic, self.symbols)
-            self.plan = plan_of_twins(twins, arguments)
-            self._patterns = self.plan.unwrap(twins)
+            fakes = symbolic_fakes(arguments, dynamic, self.symbols)
+            self.plan = plan_of_fakes(fakes, arguments)
+            self._patterns = self.plan.unwrap(fakes)
         self.real_leaves = self.plan.unwrap(arguments.values)
         self.graph_slots = tuple(i for i, x in enumerate(self._patterns) if is_graph_value(x))
         self.structure = structure_slots(self.plan.metas, self.plan.index_map)
@@ -88,7 +88,7 @@ class TracedInputs:
         self._recorder = recorder
 
     def make(self) -> None:
-        """Makes placeholders and twins. The recorder must be listening."""
+        """Makes placeholders and fakes. The recorder must be listening."""
         recorder = self._recorder
         self.leaves: list[Any] = list(self._patterns)
         self.real_values: dict[Any, Any] = {}
@@ -97,7 +97,7 @@ class TracedInputs:
             if is_over(real):
                 raise TraceError(messages.OVER.format(path=self.meaning(slot)))
             if is_symbolic(pattern):
-                node = recorder.number_placeholder(f"primals_{number}", pattern, self.meaning(slot))
+                node = recorder.symint_placeholder(f"primals_{number}", pattern, self.meaning(slot))
                 self.real_values[node] = real
                 continue
             spec = pattern.spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
@@ -129,8 +129,8 @@ class TracedInputs:
             if real.is_leaf and real.grad is not None:
                 self.autograd_leaves[i].grad = _no_input(real.grad)
             if not real.is_leaf:
-                twins = [_twin(x) if self.is_dense(s) else x for s, x in enumerate(self.leaves)]
-                fresh = fresh or self.plan.wrap(twins)
+                fakes = [_fake(x) if self.is_dense(s) else x for s, x in enumerate(self.leaves)]
+                fresh = fresh or self.plan.wrap(fakes)
                 with torch.enable_grad():
                     self.traced[i] = _NonLeaf.apply(self.autograd_leaves[i], [fresh[i]])  # type: ignore[no-untyped-call]
         self.views = TracedViews(self.arguments, self.traced, recorder)
@@ -205,20 +205,20 @@ class _NonLeaf(torch.autograd.Function):
 def _no_input(gradient: torch.Tensor) -> Any:
     """What stands for a `.grad`: it is there, but no input of the graph, so whatever reads it is refused."""
     with _torch.disable_current_modes():
-        twin = MetaTensor.like(gradient)
-        for leaf in FlattenPlan.of([twin]).unwrap([twin]):
+        fake = MetaTensor.like(gradient)
+        for leaf in FlattenPlan.of([fake]).unwrap([fake]):
             if isinstance(leaf, MetaTensor):
                 leaf.tag = GRADIENT
-        return twin
+        return fake
 
 
-def _twin(leaf: Any) -> Any:
+def _fake(leaf: Any) -> Any:
     """Another leaf for the same graph input."""
     if not isinstance(leaf, MetaTensor):
         return leaf
-    twin = new_leaf(leaf.spec)
-    twin.base, twin.tag = leaf, leaf.tag
-    return twin
+    fake = new_leaf(leaf.spec)
+    fake.base, fake.tag = leaf, leaf.tag
+    return fake
 
 
 def _has_symbols(pattern: Any) -> bool:

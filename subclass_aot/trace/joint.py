@@ -21,11 +21,11 @@ from subclass_aot.call import (
     JaggedAttention,
     Objects,
     check_leaks,
+    fake_with_sizes,
     marked_sizes,
     parallel_modules_are_refused,
     read_outcome,
     reads_are_refused,
-    twin_with_sizes,
 )
 from subclass_aot.errors import MutationError, SubclassAotError, TraceError
 from subclass_aot.graph import (
@@ -228,7 +228,7 @@ class _Trace:
                 results = self.forward(arguments, arguments.seen(call, values), *call)
                 self.read(results)
                 self.plan_tangents(dict.fromkeys(range(len(self.differentiable))))
-                self.read_numbers()
+                self.read_symints()
                 self.forward_part = self.recorder.mark()
                 self.backward()  # checkpoints run parts of the function again
         self.read_values = tuple((s, self.inputs.real_leaves[s].tolist()) for s in sorted(self.recorder.read_slots))
@@ -284,13 +284,13 @@ class _Trace:
     def again(self, kinds: Mapping[int, torch.Tensor | None]) -> JointTrace:
         """See `JointTrace.with_tangents`."""
         with one_at_a_time, torch.inference_mode(False), torch.enable_grad():
-            twins = {
-                i: None if kind is None else twin_with_sizes(kind.detach(), self.differentiable[i].shape)
+            fakes = {
+                i: None if kind is None else fake_with_sizes(kind.detach(), self.differentiable[i].shape)
                 for i, kind in kinds.items()
             }
             self.recorder.rewind(self.forward_part)
             with self.tracing(), _torch.force_view_tracking(True):
-                self.plan_tangents(twins)
+                self.plan_tangents(fakes)
                 self.backward()
             self.recorder.forget_tensors()
             return self.finish()
@@ -335,7 +335,7 @@ class _Trace:
         ends = [self.differentiable[i] for i in kinds]
         self.tangents = Tangents(ends, list(kinds.values())) if ends and self.inputs.requires_grad_inputs else None
 
-    def read_numbers(self) -> None:
+    def read_symints(self) -> None:
         """Symbolic numbers that the call needs beside those of the results: the graph returns them, too."""
         self.numbers: dict[Any, int] = {}
         specs = [] if self.tangents is None else self.tangents.specs()
@@ -349,9 +349,11 @@ class _Trace:
                 self.numbers[lasting_key_of(number)] = len(self.computed)
                 self.computed.append(number)
         runtime_asserts = [] if self.symbols is None else self.symbols.runtime_asserts()
-        checked = {symbol: number for demand in runtime_asserts for symbol, number in demand.numbers.items()}
+        checked = {
+            symbol: number for runtime_assert in runtime_asserts for symbol, number in runtime_assert.numbers.items()
+        }
         if self.values is not None:  # of any of them, something may be assumed yet: see `runtime_asserts`
-            checked |= {lasting_key_of(number): number for number in self.recorder.numbers.unknown()}
+            checked |= {lasting_key_of(number): number for number in self.recorder.numbers.unbacked()}
         for symbol, number in checked.items():
             if symbol not in self.numbers:
                 self.numbers[symbol] = len(self.computed)
@@ -443,7 +445,9 @@ class _Trace:
     def runtime_asserts(self) -> tuple[RuntimeAssert, ...]:
         """What must hold of numbers that depend on data; backward and the removal of writes may have added to it."""
         found = [] if self.symbols is None else self.symbols.runtime_asserts()
-        return tuple([demand for demand in found if demand.numbers.keys() <= self.numbers.keys()])
+        return tuple(
+            [runtime_assert for runtime_assert in found if runtime_assert.numbers.keys() <= self.numbers.keys()]
+        )
 
     def signature(self, num_forward: int) -> JointSignature:
         """The signature of a graph of which so many outputs belong to forward."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import Base, bases_of, is_folded, versions
+from subclass_aot.call import Base, bases_of, has_internal_overlap, versions
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import GradientsAreRead, Recorder, messages
 from subclass_aot.meta import MetaTensor, root
@@ -22,7 +22,7 @@ Reshape = tuple[int, Any, tuple[Any, ...], dict[str, Any], bool]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Writes:
+class Mutations:
     """The writes of the forward part. The attributes are those of `JointSignature`."""
 
     mutated_leaves: tuple[int, ...]
@@ -67,7 +67,7 @@ def reshapes(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
 
 def writes(
     inputs: TracedInputs, recorder: Recorder, reader: OutputReader, metadata_mutations: tuple[Reshape, ...]
-) -> Writes:
+) -> Mutations:
     """What is written how: in the graph, or by the caller since autograd must see it.
 
     Args:
@@ -101,7 +101,7 @@ def writes(
     bases = _bases(inputs, mutated_leaves, seen)
     based = {s for base in bases for s in base.slots}
     mutated_leaves = [s for s in mutated_leaves if s not in based]
-    return Writes(
+    return Mutations(
         tuple(mutated_leaves),
         tuple(autograd_mutations),
         tuple(untouched),
@@ -126,7 +126,7 @@ def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Ba
 
 
 def refuse_views_of_reshaped(
-    inputs: TracedInputs, recorder: Recorder, found: Writes, outputs: Sequence[Output]
+    inputs: TracedInputs, recorder: Recorder, found: Mutations, outputs: Sequence[Output]
 ) -> None:
     """A view is made again from the input as it looks after the call; made before, it would be another."""
     turned = {i for i, *_ in found.metadata_mutations}
@@ -202,6 +202,6 @@ def _bases(inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: 
     inputs.need_known_sizes(slots[s].outer for s in based)
     together = [{slots[s].outer for s in base.slots} for base in bases]
     overlaps = {i: {j for owners in together if i in owners for j in owners} for i in autograd_mutations}
-    folded = {slots[s].outer for s in based if is_folded(inputs.real_leaves[s])}
-    check_histories(inputs.arguments.values, overlaps, folded, inputs.paths)
+    overlapping = {slots[s].outer for s in based if has_internal_overlap(inputs.real_leaves[s])}
+    check_histories(inputs.arguments.values, overlaps, overlapping, inputs.paths)
     return bases

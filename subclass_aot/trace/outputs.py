@@ -113,14 +113,14 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class ComputedNumbers:
+class ComputedSymints:
     """A symbolic number, or a size with such numbers in it: what the graph returned, put into `make`."""
 
     make: Callable[..., Any]
     parts: tuple[Any, ...]
 
 
-Output = Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant | ComputedNumbers
+Output = Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant | ComputedSymints
 
 
 class OutputReader:
@@ -184,9 +184,9 @@ class OutputReader:
         if any(map(_torch.is_nested_int, result if isinstance(result, tuple) else (result,))):
             raise TraceError(_RAGGED_SIZE)
         if is_symbolic(result):
-            return ComputedNumbers(_itself, (self._computed(result),))
+            return ComputedSymints(_itself, (self._computed(result),))
         if isinstance(result, torch.Size) and any(map(is_symbolic, result)):
-            return ComputedNumbers(_size_of, tuple(map(self._computed, result)))
+            return ComputedSymints(_size_of, tuple(map(self._computed, result)))
         return Constant(result)
 
     def _shared_bases(self, results: Sequence[Any]) -> dict[int, tuple[int | None, torch.Tensor]]:
@@ -273,7 +273,7 @@ class OutputReader:
         return ViewOfInput(value, *self._replay(result, self.blank_inputs[value]), has_history(result))
 
     def _replay(self, result: torch.Tensor, base: torch.Tensor) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
-        """How the view is made, taken from a twin that belongs to no trace, so that nothing is held on to.
+        """How the view is made, taken from a fake that belongs to no trace, so that nothing is held on to.
 
         Beside it stand the symbolic numbers that it must be given.
         """
@@ -298,7 +298,7 @@ class OutputReader:
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
-    """Sizes and strides, without nested ints: those of a twin are others."""
+    """Sizes and strides, without nested ints: those of a fake are others."""
     return tuple([None if _torch.is_nested_int(n) else n for n in each] for each in (tensor.shape, tensor.stride()))
 
 
@@ -377,5 +377,5 @@ def spec_of_tangent(spec: Spec) -> Spec:
     """What the gradient of a leaf is expected to look like: the leaf's strides if they are dense, else packed."""
     with nullcontext() if spec.solver is None else _torch.python_dispatcher(), _torch.disable_current_modes():
         dense = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
-        twin = torch.empty_like(dense)
-    return Spec.make(spec.size, twin.stride(), 0, spec.dtype, spec.device, spec.layout)
+        fake = torch.empty_like(dense)
+    return Spec.make(spec.size, fake.stride(), 0, spec.dtype, spec.device, spec.layout)

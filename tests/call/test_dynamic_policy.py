@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, mark_dynamic
-from subclass_aot.call import Arguments, SizeHistory
+from subclass_aot.call import Arguments, DynamicPolicy
 
 
-def sizes(history: SizeHistory, *args: Any, fn: Any = None) -> Any:
+def sizes(history: DynamicPolicy, *args: Any, fn: Any = None) -> Any:
     found = history.next(Arguments.of(fn or (lambda *args: None), args, {}))
     return found if found is None else found.sizes
 
 
 def test_a_size_that_differs_is_a_symbol_for_good() -> None:
-    history = SizeHistory(None)
+    history = DynamicPolicy(None)
     assert sizes(history, torch.ones(4, 3)) is None
     assert sizes(history, torch.ones(5, 3)) == {"args[0]": {0}}
     assert sizes(history, torch.ones(4, 3)) == {"args[0]": {0}}
@@ -25,26 +25,26 @@ def test_a_size_that_differs_is_a_symbol_for_good() -> None:
 
 
 def test_another_rank_begins_anew() -> None:
-    history = SizeHistory(None)
+    history = DynamicPolicy(None)
     assert [sizes(history, torch.ones(s)) for s in ((4, 3), (4,), (5,))] == [None, None, {"args[0]": {0}}]
 
 
 def test_inner_tensors_have_sizes_of_their_own() -> None:
-    history = SizeHistory(None)
+    history = DynamicPolicy(None)
     for n in (4, 5):
         found = sizes(history, TwoTensor(torch.ones(n, 3), torch.ones(n, 3)))
     assert found == {"args[0]": {0}, "args[0].a": {0}, "args[0].b": {0}}
 
 
 def test_a_stride_that_follows_from_no_size() -> None:
-    history = SizeHistory(None)
+    history = DynamicPolicy(None)
     for n in (8, 9):
         found = history.next(Arguments.of(lambda x: None, (torch.ones(4, n)[:, :3],), {}))
     assert found is not None and found.strides == {"args[0]": {0}} and not found.sizes
 
 
 def test_all_sizes_but_those_of_parameters() -> None:
-    assert sizes(SizeHistory(True), torch.ones(4, 3), fn=torch.nn.Linear(3, 2)) == {"args[0]": {0, 1}}
+    assert sizes(DynamicPolicy(True), torch.ones(4, 3), fn=torch.nn.Linear(3, 2)) == {"args[0]": {0, 1}}
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_all_sizes_but_those_of_parameters() -> None:
 def test_marks(dynamic: bool | None, expected: Any) -> None:
     x = torch.ones(4, 3)
     mark_dynamic(x, 1)
-    assert sizes(SizeHistory(dynamic), x) == expected
+    assert sizes(DynamicPolicy(dynamic), x) == expected

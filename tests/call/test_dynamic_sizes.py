@@ -9,9 +9,9 @@ import torch
 
 from subclass_aot import Int8Weight, TwoTensor, mark_dynamic, trace_joint
 from subclass_aot.call import Arguments, DynamicSizes, marked_sizes
-from subclass_aot.call.dynamic_sizes import symbolic_twins, twin_with_sizes
+from subclass_aot.call.dynamic_sizes import fake_with_sizes, symbolic_fakes
 from subclass_aot.errors import DynamicSizeError
-from subclass_aot.graph import is_number
+from subclass_aot.graph import is_symint
 from subclass_aot.meta import MetaTensor, Symbols, is_symbolic
 
 
@@ -46,7 +46,7 @@ def test_twins_follow_the_strides() -> None:
     expanded = base[:, :, :1].expand(4, 6, 5)
     values = {"packed": base, "turned": base.permute(2, 0, 1), "sliced": base[:, :3], "expanded": expanded}
     for name, value in values.items():
-        (twin,) = symbolic_twins(arguments(value), DynamicSizes({"args[0]": {0}}), Symbols())
+        (twin,) = symbolic_fakes(arguments(value), DynamicSizes({"args[0]": {0}}), Symbols())
         n = twin.shape[0]
         assert type(twin) is MetaTensor and is_symbolic(n) and twin.shape[1:] == value.shape[1:], name
         hints = [int(s) if not is_symbolic(s) else s.node.hint for s in twin.stride()]
@@ -55,7 +55,7 @@ def test_twins_follow_the_strides() -> None:
 
 def test_inner_tensors_share_symbols_with_the_outer() -> None:
     dynamic = DynamicSizes({path: {0, 1} for path in ("args[0]", "args[0].a", "args[0].b")})
-    (twin,) = symbolic_twins(arguments(two(4, 4)), dynamic, Symbols())
+    (twin,) = symbolic_fakes(arguments(two(4, 4)), dynamic, Symbols())
     rows, columns = twin.shape
     assert type(twin) is TwoTensor and str(rows) != str(columns)
     for inner in (twin.a, twin.b):
@@ -65,16 +65,16 @@ def test_inner_tensors_share_symbols_with_the_outer() -> None:
 def test_a_marked_wrapper_marks_what_has_that_size() -> None:
     weight = Int8Weight(torch.zeros(6, 8, dtype=torch.int8), torch.ones(6, 1))
     mark_dynamic(weight, 0)
-    (twin,) = symbolic_twins(arguments(weight), marked_sizes(arguments(weight)), Symbols())
+    (twin,) = symbolic_fakes(arguments(weight), marked_sizes(arguments(weight)), Symbols())
     assert str(twin.codes.shape[0]) == str(twin.scale.shape[0]) == str(twin.shape[0])
     assert (twin.codes.shape[1], twin.scale.shape[1]) == (8, 1)
 
 
 def test_the_twin_of_a_gradient_has_the_sizes_of_the_result() -> None:
     n = Symbols().size(4, "x.size(0)")
-    twin = twin_with_sizes(two(4, 3), (n, 3))
+    twin = fake_with_sizes(two(4, 3), (n, 3))
     assert str(twin.shape[0]) == str(twin.a.shape[0]) == str(n)
-    assert type(twin_with_sizes(torch.ones(4, 3), (4, 3)).shape[0]) is int
+    assert type(fake_with_sizes(torch.ones(4, 3), (4, 3)).shape[0]) is int
 
 
 def test_sizes_that_must_be_known_take_inner_ones_along() -> None:
@@ -103,5 +103,5 @@ def test_symbolic_sizes_of_a_wrapper_are_inputs() -> None:
     joint = trace_joint(lambda x: x * 2, x)
     inputs = [n for n in joint.graph_module.graph.nodes if n.op == "placeholder"]
     assert [n.meta["meaning"] for n in inputs] == ["args[0].a", "args[0].b", "args[0].size(0)"]
-    assert [is_number(n) for n in inputs] == [False, False, True]
+    assert [is_symint(n) for n in inputs] == [False, False, True]
     assert [slot.name("inputs") for slot in joint.signature.index_map.slots][-1] == "inputs[0].size(0)"

@@ -8,7 +8,7 @@ import torch
 
 from subclass_aot import TwoTensor
 from subclass_aot.call import flatten
-from subclass_aot.call.pytree_cache import FlatCalls
+from subclass_aot.call.pytree_cache import PytreeCache
 
 
 def test_every_call_is_flattened_as_it_is_alone() -> None:
@@ -29,7 +29,7 @@ def test_every_call_is_flattened_as_it_is_alone() -> None:
         ((torch.nn.Linear(2, 2),), {}),
         (({"a": x},), {}),
     ]
-    flat = FlatCalls()
+    flat = PytreeCache()
     for before in calls:
         for call in calls:
             for args, kwargs in (before, call, call):
@@ -39,7 +39,7 @@ def test_every_call_is_flattened_as_it_is_alone() -> None:
 
 
 def test_a_known_call_has_the_same_structure_object() -> None:
-    flat, x = FlatCalls(), torch.ones(2)
+    flat, x = PytreeCache(), torch.ones(2)
     assert flat((x, x), {})[1] is flat((torch.zeros(3), x), {})[1]
     first, second = flat((x,), {})[0], flat((x,), {})[0]
     assert first is not second, "a list that callers may change"

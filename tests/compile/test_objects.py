@@ -61,7 +61,7 @@ class Point(NamedTuple):
     y: Any
 
 
-class Numbers(list):  # type: ignore[type-arg]
+class SymintNodes(list):  # type: ignore[type-arg]
     pass
 
 
@@ -187,7 +187,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] = 
     "append to an empty list": (appends, lambda: (ones(2), [])),
     "append a wrapper": (appends, lambda: (two(2), [1, "a"])),
     "append to a deque": (appends, lambda: (ones(2), collections.deque([ones(1), 3], maxlen=2))),
-    "append to a list of a class": (appends, lambda: (ones(2), Numbers([ones(1)]))),
+    "append to a list of a class": (appends, lambda: (ones(2), SymintNodes([ones(1)]))),
     "dict": (assigns, lambda: (ones(2), {"x": two(3), "n": 1})),
     "OrderedDict": (assigns, lambda: (ones(2), collections.OrderedDict(x=two(3), n=1))),
     "defaultdict": (assigns, lambda: (ones(2), collections.defaultdict(list, x=two(3), n=1))),

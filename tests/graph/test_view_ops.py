@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subclass_aot.graph.view_ops import view_again
+from subclass_aot.graph.view_ops import regenerated_view
 
 Step = Callable[[torch.Tensor], torch.Tensor]
 
@@ -40,7 +40,7 @@ def test_same_elements(kind: str, steps: list[str]) -> None:
     view = base
     for step in steps:
         view = STEPS[step](view) if view.dim() or step in ("unsqueezed", "expanded") else view
-    again = view_again(base, view.size(), view.stride(), view.storage_offset() - base.storage_offset())
+    again = regenerated_view(base, view.size(), view.stride(), view.storage_offset() - base.storage_offset())
     if again is None:
         assert "diagonal" in steps and base.storage_offset()
         return
@@ -53,11 +53,11 @@ def test_same_elements(kind: str, steps: list[str]) -> None:
 def test_windows_that_overlap_need_a_whole_storage() -> None:
     base = torch.arange(6)
     windows = base.unfold(0, 3, 1)
-    again = view_again(base, windows.size(), windows.stride(), 0)
+    again = regenerated_view(base, windows.size(), windows.stride(), 0)
     assert again is not None and again.equal(windows)
-    assert view_again(base[1:], (2, 3), (1, 1), 0) is None
+    assert regenerated_view(base[1:], (2, 3), (1, 1), 0) is None
 
 
 @pytest.mark.parametrize("base", [torch.ones(4, 4)[:, :2], torch.ones(1).expand(4)])
 def test_a_base_with_gaps(base: torch.Tensor) -> None:
-    assert view_again(base, (2,), base.stride()[:1], 0) is None
+    assert regenerated_view(base, (2,), base.stride()[:1], 0) is None

@@ -18,7 +18,7 @@ from torch.testing._internal.two_tensor import TwoTensor as TorchTwoTensor
 
 from subclass_aot import TwoTensor, WrapperTensor, _native, aot_compile, mark_static_address
 from subclass_aot.flatten import create_subclass_meta
-from subclass_aot.guards.static_input_cache import Kept, can_be_kept
+from subclass_aot.guards.static_input_cache import StaticInputCache, can_be_kept
 from subclass_aot.testing import difference
 
 aten = torch.ops.aten
@@ -217,16 +217,16 @@ def test_contexts_are_noticed(kind: str, native: bool, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[Kept]:
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[StaticInputCache]:
     """What was read anew, each time."""
-    found: list[Kept] = []
-    read = Kept.read
+    found: list[StaticInputCache] = []
+    read = StaticInputCache.read
     monkeypatch.setattr(_native, "ONE_CALL_PAYS", True)
-    monkeypatch.setattr(Kept, "read", lambda self, leaves: (found.append(self), read(self, leaves))[1])
+    monkeypatch.setattr(StaticInputCache, "read", lambda self, leaves: (found.append(self), read(self, leaves))[1])
     return found
 
 
-def test_an_unchanged_weight_is_taken_apart_once(reads: list[Kept]) -> None:
+def test_an_unchanged_weight_is_taken_apart_once(reads: list[StaticInputCache]) -> None:
     module = Holder(Foreign(torch.ones(2, 2), 2.0))
     compiled = aot_compile(module)
     compiled(torch.rand(2, 2))
@@ -251,7 +251,7 @@ def test_the_source_shows_both_functions() -> None:
     assert functions[:2] == (["guard", "read"] if _native.ONE_CALL_PAYS else ["guard", "call"])
 
 
-def test_each_signature_keeps_its_own(reads: list[Kept]) -> None:
+def test_each_signature_keeps_its_own(reads: list[StaticInputCache]) -> None:
     module = Holder(two(1.0))
     compiled = aot_compile(module)
     xs = torch.rand(2, 2), torch.rand(2, 2, dtype=torch.float32).t()
@@ -295,7 +295,7 @@ def test_a_dropped_signature_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(compiled._kept) == 1
 
 
-def test_marked_arguments(reads: list[Kept]) -> None:
+def test_marked_arguments(reads: list[StaticInputCache]) -> None:
     program = lambda x, w: x * w  # noqa: E731
     compiled, x = aot_compile(program), torch.rand(2, 2)
     weights = [mark_static_address(Foreign(torch.full((2, 2), value), 2.0)) for value in (1.0, 5.0)]
@@ -308,7 +308,7 @@ def test_marked_arguments(reads: list[Kept]) -> None:
     assert not difference(program(x, unmarked), compiled(x, unmarked)) and len(compiled.recompiles) == 1
 
 
-def test_a_marked_argument_twice(reads: list[Kept]) -> None:
+def test_a_marked_argument_twice(reads: list[StaticInputCache]) -> None:
     program = lambda x, y: x + y  # noqa: E731
     one, other = (mark_static_address(torch_two(value)) for value in (1.0, 5.0))
     compiled = aot_compile(program)

@@ -88,19 +88,19 @@ def test_a_leaf_has_symbolic_sizes() -> None:
 
 def test_demands_are_checked_by_text() -> None:
     symbols = Symbols()
-    n = symbols.unknown()
+    n = symbols.unbacked()
     torch._check(n >= 3, lambda: "three at least")
-    (demand,) = [d for d in symbols.runtime_asserts() if "3" in d.text({k: "n" for k in d.numbers})]
-    text = demand.text(dict.fromkeys(demand.numbers, "n"))
+    (runtime_assert,) = [d for d in symbols.runtime_asserts() if "3" in d.text({k: "n" for k in d.numbers})]
+    text = runtime_assert.text(dict.fromkeys(runtime_assert.numbers, "n"))
     assert eval(text, {}, {"n": 3}) and not eval(text, {}, {"n": 2})
 
 
 def test_repeated_operators_make_the_same_numbers() -> None:
     symbols = Symbols()
-    first = [symbols.unknown(), symbols.unknown("int")]
+    first = [symbols.unbacked(), symbols.unbacked("int")]
     assert symbols.take_fresh_unbacked() == first and symbols.take_fresh_unbacked() == []
     symbols.repeat(first)
-    assert [symbols.unknown(), symbols.unknown()] == first
+    assert [symbols.unbacked(), symbols.unbacked()] == first
 
 
 def test_specs_of_a_trace_go_with_it() -> None:

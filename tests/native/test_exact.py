@@ -1,4 +1,4 @@
-"""The extension and its twin in Python say the same about everything."""
+"""The extension and its reference in Python say the same about everything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from subclass_aot import _native
-from subclass_aot._native import twin
+from subclass_aot._native import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +38,7 @@ class Values(list[Any]):
 
 VALUES = (1, True, Number(1), "a", None, 1.5, [], Liar())
 CLASSES = (int, bool, Number, str, type(None), float, list, Liar)
-FUNCTIONS = [twin, _native]  # the same twice where the extension is not built
+FUNCTIONS = [reference, _native]  # the same twice where the extension is not built
 
 
 def outcome(call: Callable[[], Any]) -> tuple[Any, ...]:
@@ -57,9 +57,9 @@ def test_both_say_the_same(data: st.DataObject, kind: Callable[[Any], Any]) -> N
     )
     flat = [VALUES[i] for i in positions if i != 6 or kind in (list, tuple, Values)]  # a list is not hashable
     values = kind(flat)
-    assert outcome(lambda: twin.exactly(values, classes)) == outcome(lambda: _native.exactly(values, classes))
+    assert outcome(lambda: reference.exactly(values, classes)) == outcome(lambda: _native.exactly(values, classes))
     expected = tuple(map(type, flat)) == classes
-    assert twin.are_exactly(classes, *flat) is _native.are_exactly(classes, *flat) is expected
+    assert reference.are_exactly(classes, *flat) is _native.are_exactly(classes, *flat) is expected
 
 
 ONE = 1  # one object, to be found again
@@ -228,8 +228,8 @@ def test_the_environment_chooses() -> None:
     program = (
         "import os; os.environ['SUBCLASS_AOT_NATIVE'] = '0'\n"
         "from subclass_aot import _native, FlattenPlan, TwoTensor\n"
-        "from subclass_aot._native import twin\n"
-        "assert _native.exactly is twin.exactly and not _native.ONE_CALL_PAYS\n"
+        "from subclass_aot._native import reference\n"
+        "assert _native.exactly is reference.exactly and not _native.ONE_CALL_PAYS\n"
         "import torch; values = [TwoTensor(torch.ones(2), torch.ones(2))] * 40\n"
         "plan = FlattenPlan.of(values)\n"
         "assert plan.unwrap is plan.unwrap_carefully and len(plan.unwrap(values)) == 80\n"

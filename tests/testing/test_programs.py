@@ -135,3 +135,9 @@ def test_a_gradient_of_another_class_is_a_difference() -> None:
     program.__dict__["function"] = Doubled.apply
     with pytest.raises(AssertionError, match="gradient 0: TwoTensor expected, Tensor got"):
         check_program(program)
+
+
+def test_what_a_view_of_no_grad_is_a_view_of_may_fail_in_every_backward() -> None:
+    """Autograd saves `x0`, which is written then, for the base of the results: nobody can go backward there."""
+    statements = (("v1 = x0 * x0", False), ("v2 = v1.t()", True), ("v3 = v1.t()", True), ("x0.mul_(2)", True))
+    check_program(Program((Argument(Tree("dense"), (2, 3), grad="leaf"),), statements, ("v2", "v3")))

@@ -117,5 +117,5 @@ def test_a_write_that_autograd_sees_into_a_root() -> None:
         x[0].mul_(w)
         return x * 1
 
-    with pytest.raises(MutationError, match=r"Several elements of args\[0\]"):
+    with pytest.raises(MutationError, match=r"Elements of args\[0\]"):
         aot_compile(program)(torch.ones(3).expand(2, 3).detach(), torch.ones(3, requires_grad=True))
