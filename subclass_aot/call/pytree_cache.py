@@ -12,7 +12,7 @@ from subclass_aot.call.arguments import flatten
 class PytreeCache:
     """Flattens calls, and knows a call again that passes as many tensors, of the same classes, and nothing else.
 
-    >>> flat = FlatCalls()
+    >>> flat = PytreeCache()
     >>> x = torch.ones(2)
     >>> first, again = flat((x, x), {}), flat((x, x), {})
     >>> len(again[0]), again[1] is first[1]

@@ -41,8 +41,8 @@ class FlattenPlan:
     >>> leaves = plan.unwrap(values)
     >>> len(leaves), type(plan.wrap(leaves)[1]).__name__
     (4, 'TwoTensor')
-    >>> print(plan.unwrap_carefully.__source__)
-    def unwrap_carefully(args):
+    >>> print(plan.unwrap_checked.__source__)
+    def unwrap_checked(args):
         \"\"\"The leaves of `args`.\"\"\"
         try:
             args_0, args_1, args_2, = args
@@ -122,7 +122,7 @@ def careful_unwrap(
     metas: Sequence[ValueMeta], where: str, *, append_symints: bool = True
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """Generates the function from values to their leaves that compares one by one, and raises."""
-    source = Source("unwrap_carefully", "args", f"The leaves of `{where}`.")
+    source = Source("unwrap_checked", "args", f"The leaves of `{where}`.")
     values = [source.fresh(f"args_{i}") for i in range(len(metas))]
     emit_unpack(source, "args", values, checks.wrong_value_count, where)
     leaves = []

@@ -72,7 +72,7 @@ def straight_unwrap(
             if are_exactly(classes, args_0, args_1, args_1_a):
                 return [args_0, args_1_a.a, args_1_a.b, args_1.b]
         except Exception: pass
-        return unwrap_carefully((args_0, args_1, ))
+        return unwrap_checked((args_0, args_1, ))
     >>> print(_Good(metas, "args", list).depth_by_depth())
     def unwrap(args):
         \"\"\"The leaves of `args`.\"\"\"
@@ -81,7 +81,7 @@ def straight_unwrap(
             args_1_a, = exactly([args_1.a], classes_1)
             return [args_0, args_1_a.a, args_1_a.b, args_1.b]
         except Exception: pass
-        return unwrap_carefully(args)
+        return unwrap_checked(args)
     """
     if not (_native.ONE_CALL_PAYS and metas and all(_is_known_by_classes(meta, append_symints) for meta in metas)):
         return make_carefully()
@@ -125,7 +125,7 @@ class _FastUnwrap:
     def __init__(self, metas: Sequence[ValueMeta], where: str, carefully: Unwrap) -> None:
         self.source = Source("unwrap", "args", f"The leaves of `{where}`.")
         self.where = where
-        self.carefully = self.source.const(carefully, "unwrap_carefully")
+        self.carefully = self.source.const(carefully, "unwrap_checked")
         self.roots = [_Part(self.source.fresh(f"args_{i}"), "", meta) for i, meta in enumerate(metas)]
         self.tuples: dict[tuple[type, ...], tuple[type, ...]] = {}  # one object for equal tuples
         self.locals: dict[tuple[str, str], str] = {}  # the local of a wrapper, its attribute -> the attribute's local

@@ -25,7 +25,7 @@ def regenerated_view(
         not begin with its storage.
 
     >>> base = torch.arange(12).view(3, 4)
-    >>> view = view_again(base, (2, 2), (1, 4), 6)
+    >>> view = regenerated_view(base, (2, 2), (1, 4), 6)
     >>> view.equal(base[1:, 2:].t())
     True
     """

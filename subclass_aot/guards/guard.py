@@ -459,7 +459,7 @@ class _GuardWriter:
     def histories(self) -> None:
         """A write that autograd sees reaches the views of one tensor, but not others that share its storage."""
         slots = self.signature.index_map.slots
-        owner = self.source.const(autograd_base, "history_owner")
+        owner = self.source.const(autograd_base, "autograd_base")
         values = self.arguments.values
         groups = [{slots[s].outer for s in group if s < len(slots)} for group in storage_groups(self.leaves)]
         pairs = {(i, j) for i, _ in self.signature.autograd_mutations for g in groups if i in g for j in g if j != i}

@@ -25,6 +25,7 @@ EAGER_ONLY = (
     "Dimension out of range",  # of kernels of batch normalization
     "the same dtype",
     "expected scalar type",
+    "Expected object of scalar type",
     "to have non-zero size",
     "is out of bounds",
     "is not intended to support complex",

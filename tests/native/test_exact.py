@@ -232,7 +232,7 @@ def test_the_environment_chooses() -> None:
         "assert _native.exactly is reference.exactly and not _native.ONE_CALL_PAYS\n"
         "import torch; values = [TwoTensor(torch.ones(2), torch.ones(2))] * 40\n"
         "plan = FlattenPlan.of(values)\n"
-        "assert plan.unwrap is plan.unwrap_carefully and len(plan.unwrap(values)) == 80\n"
+        "assert plan.unwrap is plan.unwrap_checked and len(plan.unwrap(values)) == 80\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
