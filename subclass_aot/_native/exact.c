@@ -1,5 +1,5 @@
 /* Comparing classes, an attribute, or objects, of many values in one call. Plain C on the API of CPython, no torch.
-   `twin.py` is the same in Python, and says what the functions promise. */
+   `reference.py` is the same in Python, and says what the functions promise. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -207,12 +207,12 @@ have_exactly(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 }
 
 static PyMethodDef methods[] = {
-    {"exactly", (PyCFunction)(void (*)(void))exactly, METH_FASTCALL, "See `subclass_aot._native.twin.exactly`."},
+    {"exactly", (PyCFunction)(void (*)(void))exactly, METH_FASTCALL, "See `subclass_aot._native.reference.exactly`."},
     {"are_exactly", (PyCFunction)(void (*)(void))are_exactly, METH_FASTCALL,
-     "See `subclass_aot._native.twin.are_exactly`."},
-    {"same_items", same_items, METH_O, "See `subclass_aot._native.twin.same_items`."},
+     "See `subclass_aot._native.reference.are_exactly`."},
+    {"same_items", same_items, METH_O, "See `subclass_aot._native.reference.same_items`."},
     {"have_exactly", (PyCFunction)(void (*)(void))have_exactly, METH_FASTCALL,
-     "See `subclass_aot._native.twin.have_exactly`."},
+     "See `subclass_aot._native.reference.have_exactly`."},
     {NULL, NULL, 0, NULL},
 };
 

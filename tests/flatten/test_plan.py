@@ -12,7 +12,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import _native
-from subclass_aot._native import twin
+from subclass_aot._native import reference
 from subclass_aot.errors import InnerTensorError, LeafCountError, PlanError
 from subclass_aot.flatten import FlattenPlan, straight
 
@@ -26,8 +26,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setattr(straight, "MANY", 0)
         monkeypatch.setattr(straight, "CHUNK", 4)
     if "twin" in request.param:
-        monkeypatch.setattr(_native, "exactly", twin.exactly)
-        monkeypatch.setattr(_native, "have_exactly", twin.have_exactly)
+        monkeypatch.setattr(_native, "exactly", reference.exactly)
+        monkeypatch.setattr(_native, "have_exactly", reference.have_exactly)
     name: str = request.param
     return name
 
