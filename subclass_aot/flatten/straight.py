@@ -60,7 +60,7 @@ def straight_unwrap(
     >>> from subclass_aot.flatten import create_subclass_meta
     >>> x = torch.ones(2)
     >>> metas = create_subclass_meta([x, TwoTensor(TwoTensor(x, x), x)])
-    >>> print(_Good(metas, "args", list).in_one_call())
+    >>> print(_FastUnwrap(metas, "args", list).in_one_call())
     def unwrap(args):
         \"\"\"The leaves of `args`.\"\"\"
         try:
@@ -73,7 +73,7 @@ def straight_unwrap(
                 return [args_0, args_1_a.a, args_1_a.b, args_1.b]
         except Exception: pass
         return unwrap_checked((args_0, args_1, ))
-    >>> print(_Good(metas, "args", list).depth_by_depth())
+    >>> print(_FastUnwrap(metas, "args", list).depth_by_depth())
     def unwrap(args):
         \"\"\"The leaves of `args`.\"\"\"
         try:

@@ -17,7 +17,7 @@ from subclass_aot.errors import InnerTensorError, LeafCountError, PlanError
 from subclass_aot.flatten import FlattenPlan, straight
 
 
-@pytest.fixture(autouse=True, params=["careful", "in one call", "depth by depth", "in chunks", "with Python's twin"])
+@pytest.fixture(autouse=True, params=["careful", "in one call", "depth by depth", "in chunks", "without the extension"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each test runs with every kind of generated unwrap."""
     monkeypatch.setattr(_native, "ONE_CALL_PAYS", request.param != "careful")
@@ -25,7 +25,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "in chunks":
         monkeypatch.setattr(straight, "MANY", 0)
         monkeypatch.setattr(straight, "CHUNK", 4)
-    if "twin" in request.param:
+    if "without" in request.param:
         monkeypatch.setattr(_native, "exactly", reference.exactly)
         monkeypatch.setattr(_native, "have_exactly", reference.have_exactly)
     name: str = request.param
