@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +90,17 @@ def test_private_names_of_torch_stand_in_one_file(path: Path) -> None:
         return
     private = [name for name in _names_of_torch(ast.parse(path.read_text())) if re.search(r"\._[a-zA-Z]", name)]
     assert not private, "private names of torch belong in subclass_aot/_torch.py, each with its reason"
+
+
+@pytest.mark.parametrize("path", PACKAGE_FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_retired_words_stay_away(path: Path) -> None:
+    """The glossary names words that meant too much, or nothing to anybody else."""
+    _, _, listed = (ROOT / "docs" / "glossary.md").read_text().partition("## Retired\n")
+    retired = {word.strip() for word in listed.split(",")}
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+    names = {token.string for token in tokens if token.type == tokenize.NAME}
+    parts = {part.lower() for name in names for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
+    assert len(retired) > 5 and not retired & (parts | names)
 
 
 def _names_of_torch(tree: ast.Module) -> Iterator[str]:

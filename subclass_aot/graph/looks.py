@@ -191,7 +191,7 @@ class _Run:
         if not written <= self._written:  # from the start, with copies of what is written
             self._values, self._done, self._random = {}, set(), self._start
             self._written |= written
-        with _undisturbed(), drawing_from(self._random):
+        with _without_saved_tensor_hooks(), drawing_from(self._random):
             if not self._values:
                 self._values.update(self._starting_values())
             self._go_on(recorded)
@@ -242,7 +242,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _without_saved_tensor_hooks() -> Iterator[None]:
     """Within the block operators run on real tensors, below all that a trace or the user's code has put around it."""
     with ExitStack() as stack:
         stack.enter_context(_torch.disable_current_modes())

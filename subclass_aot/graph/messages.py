@@ -1,6 +1,6 @@
 """What a graph cannot do to the tensors of a call, and what to write instead."""
 
-RESHAPED_INPUT = """{path} has another size, stride or offset after the call than before.
+METADATA_MUTATED = """{path} has another size, stride or offset after the call than before.
   Before: {before}
   After:  {after}
   A graph can write into the data of its inputs, but not change what they look like from outside.
@@ -24,17 +24,17 @@ SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to {val
   That happens while tracing, not in the graph, so later calls would not repeat it.
   Instead: call {path}.requires_grad_({value}) before the compiled function."""
 
-VIEW_OF_RESHAPED = """A result is a view of {path}, and the function changes the size or strides of {path} in place.
+VIEW_OF_MUTATED = """A result is a view of {path}, and the function changes the size or strides of {path} in place.
   Instead: return a copy of the view, or use the operator that returns a new tensor (x.t() instead of x.t_())."""
 
-RESHAPED_TOGETHER = """{paths} are one tensor, and the function changes the size or strides of one of them in place.
+MUTATED_TOGETHER = """{paths} are one tensor, and the function changes the size or strides of one of them in place.
   In eager mode both would change. Instead: use the operator that returns a new tensor (x.t() instead of x.t_())."""
 
-RESHAPED_VIEW_WRITTEN = """{path} is a view, the function writes into it where autograd must see it, and it also
+MUTATED_VIEW = """{path} is a view, the function writes into it where autograd must see it, and it also
   changes the size or strides of {path} in place. Autograd makes the view again after a write, and forgets that change.
   Instead: use the operator that returns a new tensor (x.t() instead of x.t_()), or pass a copy, x.clone()."""
 
-VIEW_BEFORE_RESHAPE = """The function changes the size or strides of a tensor in place, and then torch says: {reason}
+VIEW_OF_MUTATED_BEFORE = """The function changes the size or strides of a tensor in place, and then torch says: {reason}
   Your line:  {line}
   If a view of that tensor is used here which was made before: autograd makes it again, in a trace of the tensor as it
   looks now.

@@ -22,7 +22,7 @@ from subclass_aot.graph.auto_functionalize import has_no_functional_variant, ref
 from subclass_aot.graph.constants import Readable, known_value
 from subclass_aot.graph.internal_overlap import apart, has_internal_overlap
 from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared
-from subclass_aot.graph.messages import OUT_GROWS, RESHAPED_INPUT, VIEW_BEFORE_RESHAPE
+from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
 from subclass_aot.graph.rng import SEEDED, Draws
 from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import (
@@ -321,7 +321,7 @@ class Recorder(Stream):
         for value in values:
             ref = self._outdated.get(id(value))
             if ref is not None and ref() is value:
-                raise MutationError(VIEW_BEFORE_RESHAPE.format(reason=_OUTDATED, line=user_line()))
+                raise MutationError(VIEW_OF_MUTATED_BEFORE.format(reason=_OUTDATED, line=user_line()))
 
     def on_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if self._not_detached is not None:
@@ -498,7 +498,7 @@ class Recorder(Stream):
             return
         if leaf.tag.op == "placeholder":
             path = leaf.tag.meta["meaning"]
-            raise MutationError(RESHAPED_INPUT.format(path=path, before=before, after=leaf.spec))
+            raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.spec))
         if leaf.base is not None and before.numel < leaf.spec.numel:
             sizes = {"before": list(before.size), "after": list(leaf.spec.size)}
             raise MutationError(OUT_GROWS.format(operator=func, line=user_line(), **sizes))

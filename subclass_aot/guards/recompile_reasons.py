@@ -65,7 +65,7 @@ def facts(
     for group in storage_groups(leaves):
         for i in group:
             found[f"storage offset of leaf {i}"] = str(leaves[i].storage_offset())
-    found["tensors with one history"] = _families(arguments)
+    found["tensors with one history"] = _views_of_one_base(arguments)
     return found
 
 
@@ -212,12 +212,12 @@ def _contents(holder: Holder) -> Iterator[tuple[str, str]]:
                 yield f"class of {path}", node.cls.__name__
 
 
-def _families(arguments: Arguments) -> str:
+def _views_of_one_base(arguments: Arguments) -> str:
     """Which tensors are views of one, and so have one history."""
-    families: dict[int, list[str]] = {}
+    by_base: dict[int, list[str]] = {}
     for i, value in enumerate(arguments.values):
-        families.setdefault(id(autograd_base(value)), []).append(arguments.path_of(i))
-    return ", ".join(" and ".join(family) for family in families.values() if len(family) > 1) or "none"
+        by_base.setdefault(id(autograd_base(value)), []).append(arguments.path_of(i))
+    return ", ".join(" and ".join(views) for views in by_base.values() if len(views) > 1) or "none"
 
 
 def _short(value: Any) -> str:

@@ -92,10 +92,10 @@ def _run(
         written = f", {find}([{', '.join(silent)}], [{', '.join(version_bumps)}])"
     if signature.needs_backward:
         arguments = "".join(f", {values[i]}" for i in convention.requires_grad_inputs)
-        beside = ", ".join(values[i] for i in convention.saved_for_version_check)
+        saved_only = ", ".join(values[i] for i in convention.saved_for_version_check)
         kept = "" if twice is None else f", {source.const(twice.keep, 'keep')}(values)"
         source.line(
-            f"({', '.join(through)},) = {run}(leaves, non_differentiable{written}, [{beside}]{kept}{arguments})"
+            f"({', '.join(through)},) = {run}(leaves, non_differentiable{written}, [{saved_only}]{kept}{arguments})"
         )
     elif (
         convention.requires_grad_inputs and signature.grad_modes[0]

@@ -4,7 +4,7 @@ Note [Views of one tensor]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~
 Autograd keeps one history for a tensor and all its views: a write to one view changes the history of the tensor that
 they are views of, and through it that of every other view. Inputs are traced as tensors with histories of their own,
-which is right until the program makes autograd see a write into one that overlaps another of its family. The trace
+which is right until the program makes autograd see a write into one that overlaps another view of its base. The trace
 gives up then and begins again with the tensor behind the views as the input. Its views are made inside the trace, by
 the operators that made the caller's, and autograd treats them there as it treats those: gradients, and writes that it
 refuses. A call writes the new value into that tensor, and the caller's views follow.
@@ -26,7 +26,7 @@ from subclass_aot.meta import MetaTensor
 
 
 class SharedHistory(Exception):
-    """A write that autograd sees reached several inputs of one family: they must be traced as views.
+    """A write that autograd sees reached several views of one base: they must be traced as views.
 
     Args:
         paths: The tensors of the call that become views.
@@ -112,7 +112,7 @@ class TracedViews:
             if now is not leaf:
                 raise MutationError(messages.REPLACED_LEAF.format(path=path))
             if now.spec is not spec:
-                raise MutationError(messages.RESHAPED_INPUT.format(path=path, before=spec, after=now.spec))
+                raise MutationError(messages.METADATA_MUTATED.format(path=path, before=spec, after=now.spec))
 
 
 def _regenerated(view: torch.Tensor, base: torch.Tensor, path: str) -> Any:

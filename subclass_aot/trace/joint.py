@@ -57,7 +57,12 @@ from subclass_aot.trace.autograd_graph import foreign_leaves, without_saved_tens
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.input_views import SharedHistory
 from subclass_aot.trace.inputs import TracedInputs
-from subclass_aot.trace.mutations import backward_writes, refuse_views_of_reshaped, reshapes, writes
+from subclass_aot.trace.mutations import (
+    backward_writes,
+    check_metadata_mutations,
+    refuse_views_of_mutated_metadata,
+    writes,
+)
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
 from subclass_aot.trace.signature import JointSignature
 from subclass_aot.trace.text import numbers_are_written_out
@@ -251,7 +256,9 @@ class _Trace:
             if isinstance(error, SubclassAotError) or not self.recorder.metadata_mutations or is_raised_by_user(error):
                 raise
             reason = str(error).splitlines()[0]
-            raise MutationError(messages.VIEW_BEFORE_RESHAPE.format(reason=reason, line=user_line_of(error))) from error
+            raise MutationError(
+                messages.VIEW_OF_MUTATED_BEFORE.format(reason=reason, line=user_line_of(error))
+            ) from error
 
     @contextmanager
     def surroundings(self) -> Iterator[None]:
@@ -309,13 +316,13 @@ class _Trace:
     def read(self, results: list[Any]) -> None:
         """Says what each result is, and which inputs were written how."""
         inputs, recorder = self.inputs, self.recorder
-        metadata_mutations = reshapes(inputs, recorder)
+        metadata_mutations = check_metadata_mutations(inputs, recorder)
         seen = [*inputs.traced, *inputs.views.views]
         turned = [tensor for tensor, *_ in recorder.metadata_mutations]
         reader = OutputReader(seen, inputs.leaves, recorder.lift, not self.inference, turned, recorder.stands_for_lazy)
         self.writes = writes(inputs, recorder, reader, metadata_mutations)
         self.outputs = reader.read(results)
-        refuse_views_of_reshaped(inputs, recorder, self.writes, self.outputs)
+        refuse_views_of_mutated_metadata(inputs, recorder, self.writes, self.outputs)
         self.computed = reader.computed
         recorder.check_not_stale(self.computed)
         recorder.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])

@@ -33,7 +33,7 @@ class Mutations:
     metadata_mutations: tuple[Reshape, ...]
 
 
-def reshapes(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
+def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
     """The operators that changed what an input looks like from outside.
 
     Raises:
@@ -60,7 +60,7 @@ def reshapes(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
     turned = {i for i, *_ in found if i < count}
     inputs.need_known_sizes(turned)
     inputs.views.check({i - count for i, *_ in found if i >= count})
-    _refuse_reshaped_together(inputs, turned)
+    _refuse_mutated_together(inputs, turned)
     _refuse_other_leaves(inputs, turned)
     return found
 
@@ -74,7 +74,7 @@ def writes(
         inputs: The inputs, after the function ran.
         recorder: What it did.
         reader: Told of the new values that the graph returns.
-        metadata_mutations: What `reshapes` found.
+        metadata_mutations: What `metadata_mutations` found.
 
     Raises:
         MutationError: Tensors share memory in a way that no graph can write.
@@ -125,7 +125,7 @@ def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Ba
     return found
 
 
-def refuse_views_of_reshaped(
+def refuse_views_of_mutated_metadata(
     inputs: TracedInputs, recorder: Recorder, found: Mutations, outputs: Sequence[Output]
 ) -> None:
     """A view is made again from the input as it looks after the call; made before, it would be another."""
@@ -133,17 +133,17 @@ def refuse_views_of_reshaped(
     slots = inputs.plan.index_map.slots
     for i in turned.intersection(i for i, _ in found.autograd_mutations):
         if inputs.arguments.values[i]._base is not None and not isinstance(inputs.traced[i], MetaTensor):
-            raise MutationError(messages.RESHAPED_VIEW_WRITTEN.format(path=inputs.paths[i]))
+            raise MutationError(messages.MUTATED_VIEW.format(path=inputs.paths[i]))
     for path, view in zip(inputs.views.paths, inputs.views.views, strict=True):
         turned_at = recorder.turned_at.get(id(view), view._version)
         if view._version > turned_at + 1 and not isinstance(view, MetaTensor):
-            raise MutationError(messages.RESHAPED_VIEW_WRITTEN.format(path=path))
+            raise MutationError(messages.MUTATED_VIEW.format(path=path))
     for output in outputs:
         sources = {output.value} if isinstance(output, ViewOfInput) else set()
         if isinstance(output, Value):
             sources = {slots[x.slot].outer for x in output.leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
         for i in sources & turned:
-            raise MutationError(messages.VIEW_OF_RESHAPED.format(path=inputs.paths[i]))
+            raise MutationError(messages.VIEW_OF_MUTATED.format(path=inputs.paths[i]))
 
 
 def _refuse_other_leaves(inputs: TracedInputs, turned: set[int]) -> None:
@@ -161,10 +161,10 @@ def _refuse_other_leaves(inputs: TracedInputs, turned: set[int]) -> None:
             raise MutationError(messages.REPLACED_LEAF.format(path=inputs.meaning(slot)))
         if not after[slot].spec.equals(inputs.specs[slot]):
             path, before, now = inputs.meaning(slot), inputs.specs[slot], after[slot].spec
-            raise MutationError(messages.RESHAPED_INPUT.format(path=path, before=before, after=now))
+            raise MutationError(messages.METADATA_MUTATED.format(path=path, before=before, after=now))
 
 
-def _refuse_reshaped_together(inputs: TracedInputs, turned: set[int]) -> None:
+def _refuse_mutated_together(inputs: TracedInputs, turned: set[int]) -> None:
     """An inner tensor that another input holds, too, would change there."""
     slots = inputs.plan.index_map.slots
     for slot in [s for i in turned for s in inputs.plan.index_map.flat_of(i)]:
@@ -173,7 +173,7 @@ def _refuse_reshaped_together(inputs: TracedInputs, turned: set[int]) -> None:
             same = isinstance(real, torch.Tensor) and inputs.real_leaves[other] is real
             if same and slots[other].outer != slots[slot].outer:
                 paths = f"{inputs.meaning(slot)} and {inputs.meaning(other)}"
-                raise MutationError(messages.RESHAPED_TOGETHER.format(paths=paths))
+                raise MutationError(messages.MUTATED_TOGETHER.format(paths=paths))
 
 
 def _version_bumps(
