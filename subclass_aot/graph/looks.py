@@ -25,6 +25,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.call import has_storage
 from subclass_aot.graph.generators import drawing_from, generators
+from subclass_aot.graph.symint_nodes import reads_size
 from subclass_aot.meta import MetaTensor, is_symbolic, unbacked_rule
 
 _LIMIT = 1 << 16
@@ -206,7 +207,9 @@ class _Run:
             if node.op == "get_attr":
                 self._values[node] = recorded.constants[node.target]
             elif node.op == "call_function":
-                args, kwargs = fx.map_arg((node.args, node.kwargs), self._values.__getitem__)
+                # Sizes are those that an input came with, also where an operator has turned it in place before.
+                values = self._inputs if reads_size(node) and node.args[0] in self._inputs else self._values
+                args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
                 self._values[node] = node.target(*args, **kwargs)
                 for used in node.all_input_nodes:
                     self._let_go(used, recorded.alive)

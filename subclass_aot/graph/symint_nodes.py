@@ -140,3 +140,8 @@ class SymintNodes:
 def is_symint(node: fx.Node) -> bool:
     """True if a node stands for a symbolic number."""
     return is_symbolic(node.meta.get("val"))
+
+
+def reads_size(node: fx.Node) -> bool:
+    """True if a node reads a size or a stride of a tensor."""
+    return node.target in (_SIZE, _STRIDE)

@@ -499,3 +499,17 @@ def test_a_call_that_eager_mode_answers_although_its_trace_fails() -> None:
     assert torch.equal(compiled(ones()), program(ones()))
     with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'untouched'"):
         compiled(ones(-1))
+
+
+def test_sizes_of_an_input_that_was_turned_in_place() -> None:
+    def program(x: Any) -> Any:
+        x.t_()
+        parts = x.chunk(2, -1)
+        return parts[-1] * 2 if x.sum() > 0 else parts[0] - 1
+
+    for dynamic in (None, True):
+        compiled = aot_compile(program, dynamic=dynamic)
+        for size in ((2, 3), (2, 3), (4, 5)):
+            for value in (1, -1):
+                x, y = (torch.full(size, value) for _ in range(2))
+                assert torch.equal(compiled(x), program(y)) and x.shape == y.shape
