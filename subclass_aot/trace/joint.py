@@ -326,6 +326,9 @@ class _Trace:
         self.computed = reader.computed
         recorder.check_not_stale(self.computed)
         recorder.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
+        own = set(map(id, seen))
+        tensors = [x for x in results if isinstance(x, torch.Tensor) and id(x) not in own]
+        self.returns_new_leaf = any(x.requires_grad and x.is_leaf for x in tensors)
         self.intermediate_bases = tuple(value for _, value in reader.intermediate_bases)
         self.differentiable = [inputs.traced[i] for i, value in self.writes.autograd_mutations if value.requires_grad]
         self.differentiable += [
@@ -373,9 +376,8 @@ class _Trace:
 
     def backward(self) -> None:
         """Goes backward, if something wants a gradient."""
-        is_returned = any(isinstance(o, Value) and o.starts_grad for o in self.outputs)
-        if self.recorder.constants or is_returned:
-            self.refuse_lost_gradients(is_returned)
+        if self.recorder.constants or self.returns_new_leaf:
+            self.refuse_lost_gradients()
         self.gradients = Gradients((None,) * len(self.inputs.autograd_leaves), ((),) * len(self.inputs.autograd_leaves))
         self.backward_writes: list[int] = []
         if self.tangents is not None:
@@ -396,15 +398,14 @@ class _Trace:
         self.recorder.phase = "forward"
         self.tangents = None
 
-    def refuse_lost_gradients(self, is_returned: bool) -> None:
+    def refuse_lost_gradients(self) -> None:
         """A wrapper met on the way, or a leaf that the function made, is no input: the graph has no gradient for it.
 
-        Args:
-            is_returned: Whether such a leaf is a result. If none is, nobody could read its gradient.
+        If no result is a leaf that the function made, nobody could read its gradient.
         """
         for lost in foreign_leaves(self.differentiable, self.inputs.autograd_leaves):
             made_in_it = isinstance(lost, MetaTensor)
-            if made_in_it and not is_returned:
+            if made_in_it and not self.returns_new_leaf:
                 continue
             kind = "tensor made in it" if made_in_it else type(lost).__name__
             raise TraceError(messages.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))

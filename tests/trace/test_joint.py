@@ -204,6 +204,15 @@ def test_a_leaf_that_the_function_makes() -> None:
         trace_joint(program, torch.rand(3, requires_grad=True))
 
 
+def test_a_view_of_an_input_that_begins_to_require_grad_is_a_leaf_made_in_it() -> None:
+    def program(x: Any) -> Any:
+        view = x[:2].requires_grad_()
+        return view, view * 2
+
+    with pytest.raises(TraceError, match="depends on a tensor made in it"):
+        trace_joint(program, torch.rand(4))
+
+
 def test_a_leaf_that_the_function_makes_and_forgets() -> None:
     """Nobody could read its gradient, in eager mode either; some models make one for checkpointing."""
     table = torch.rand(3)
