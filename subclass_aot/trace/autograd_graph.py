@@ -43,6 +43,14 @@ def has_history(result: torch.Tensor) -> bool:
     return node is not None
 
 
+def is_autograd_leaf(result: torch.Tensor) -> bool:
+    """True if a gradient may end in a result. Not so for a view that autograd has given up and refuses to speak of."""
+    try:
+        return result.requires_grad and result.is_leaf
+    except RuntimeError:
+        return False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
     """What one run backward found.

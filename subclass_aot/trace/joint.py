@@ -53,7 +53,7 @@ from subclass_aot.meta import (
     lasting_key_of,
     unbacked_sizes,
 )
-from subclass_aot.trace.autograd_graph import foreign_leaves, without_saved_tensor_hooks
+from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf, without_saved_tensor_hooks
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.input_views import SharedHistory
 from subclass_aot.trace.inputs import TracedInputs
@@ -328,7 +328,7 @@ class _Trace:
         recorder.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
         own = set(map(id, seen))
         tensors = [x for x in results if isinstance(x, torch.Tensor) and id(x) not in own]
-        self.returns_new_leaf = any(x.requires_grad and x.is_leaf for x in tensors)
+        self.returns_new_leaf = any(map(is_autograd_leaf, tensors))
         self.intermediate_bases = tuple(value for _, value in reader.intermediate_bases)
         self.differentiable = [inputs.traced[i] for i, value in self.writes.autograd_mutations if value.requires_grad]
         self.differentiable += [

@@ -141,3 +141,17 @@ def test_what_a_view_of_no_grad_is_a_view_of_may_fail_in_every_backward() -> Non
     """Autograd saves `x0`, which is written then, for the base of the results: nobody can go backward there."""
     statements = (("v1 = x0 * x0", False), ("v2 = v1.t()", True), ("v3 = v1.t()", True), ("x0.mul_(2)", True))
     check_program(Program((Argument(Tree("dense"), (2, 3), grad="leaf"),), statements, ("v2", "v3")))
+
+
+def test_a_compiled_backward_may_not_need_what_was_saved_and_written() -> None:
+    """The gradient of `angle` is zero, whatever comes of `relu`, whose result the caller writes."""
+    statements = (("v1 = x0.angle()", False), ("v2 = v1.relu()", False))
+    given = (Argument(Tree("dense"), (2, 3), grad="leaf"),)
+    check_program(Program(given, statements, ("v2",), later=Later(after="grad")))
+        Program((Argument(Tree("dense"), (2, 3), grad="leaf"),), statements, ("v2",), later=Later(after="grad"))
+    )
+
+
+def test_a_result_that_autograd_has_given_up() -> None:
+    given = (Argument(Tree("dense"), (2, 3), grad="leaf"),)
+    check_program(Program(given, (("v1 = x0.t()", True), ("x0.mul_(2)", True)), ("v1",)))
