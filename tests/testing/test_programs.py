@@ -148,8 +148,6 @@ def test_a_compiled_backward_may_not_need_what_was_saved_and_written() -> None:
     statements = (("v1 = x0.angle()", False), ("v2 = v1.relu()", False))
     given = (Argument(Tree("dense"), (2, 3), grad="leaf"),)
     check_program(Program(given, statements, ("v2",), later=Later(after="grad")))
-        Program((Argument(Tree("dense"), (2, 3), grad="leaf"),), statements, ("v2",), later=Later(after="grad"))
-    )
 
 
 def test_a_result_that_autograd_has_given_up() -> None:
