@@ -43,12 +43,18 @@ def has_history(result: torch.Tensor) -> bool:
     return node is not None
 
 
+def is_given_up(result: torch.Tensor) -> bool:
+    """True for a view that autograd could not make again after a write, and refuses to speak of."""
+    try:
+        result.grad_fn  # noqa: B018
+    except RuntimeError:
+        return True
+    return False
+
+
 def is_autograd_leaf(result: torch.Tensor) -> bool:
     """True if a gradient may end in a result. Not so for a view that autograd has given up and refuses to speak of."""
-    try:
-        return result.requires_grad and result.is_leaf
-    except RuntimeError:
-        return False
+    return not is_given_up(result) and result.requires_grad and result.is_leaf
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -128,7 +128,7 @@ def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Ba
 def refuse_views_of_mutated_metadata(
     inputs: TracedInputs, recorder: Recorder, found: Mutations, outputs: Sequence[Output]
 ) -> None:
-    """A view is made again from the input as it looks after the call; made before, it would be another."""
+    """Views of a wrapper are made again from it as it looks after the call; made before, one would be another."""
     turned = {i for i, *_ in found.metadata_mutations}
     slots = inputs.plan.index_map.slots
     for i in turned.intersection(i for i, _ in found.autograd_mutations):
@@ -142,7 +142,8 @@ def refuse_views_of_mutated_metadata(
         sources = {output.value} if isinstance(output, ViewOfInput) else set()
         if isinstance(output, Value):
             sources = {slots[x.slot].outer for x in output.leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
-        for i in sources & turned:
+        dense = {i for i in sources if i < len(inputs.traced) and isinstance(inputs.traced[i], MetaTensor)}
+        for i in (sources - dense) & turned:
             raise MutationError(messages.VIEW_OF_MUTATED.format(path=inputs.paths[i]))
 
 

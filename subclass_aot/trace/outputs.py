@@ -15,7 +15,7 @@ from subclass_aot.call import refuse_without_memory, structure_slots
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, is_symbolic, lasting_key_of, new_leaf, root
-from subclass_aot.trace.autograd_graph import has_history
+from subclass_aot.trace.autograd_graph import has_history, is_given_up
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
@@ -147,8 +147,7 @@ class OutputReader:
         stands_for_lazy: Callable[[MetaTensor], bool] = lambda leaf: False,
     ) -> None:
         self.stands_for_lazy = stands_for_lazy
-        self.metadata_mutations = {id(t) for t in metadata_mutations}
-        self.turned = {id(t._base) for t in metadata_mutations if t._base is not None}
+        self.turned = {id(x) for t in metadata_mutations for x in (t, t._base) if x is not None}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
@@ -277,9 +276,6 @@ class OutputReader:
 
         Beside it stand the symbolic numbers that it must be given.
         """
-        if id(base) in self.metadata_mutations:
-            reason = "the function changes the size or strides of its base in place"
-            raise MutationError(_LOST_VIEW.format(reason=reason))
         if id(base) in self.turned:
             return _strided_view(result, base), ()
         try:
@@ -290,7 +286,7 @@ class OutputReader:
         except Exception as error:
             raise TraceError(_LOST_VIEW.format(reason=error)) from error
         if _geometry(clean) != _geometry(result):  # as after `t_` under `no_grad`
-            raise TraceError(_LOST_VIEW.format(reason="its size or strides were changed in place"))
+            return _strided_view(result, base), ()
         replay: Callable[..., torch.Tensor] = _torch.view_function(clean)
         if not numbers:
             return replay, ()
@@ -325,13 +321,14 @@ def _size_of(*numbers: int) -> torch.Size:
 
 
 def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """How a view is made of a tensor of which the function turned a view in place.
+    """How a view is made of a tensor that the function turned in place, or of which it turned a view.
 
-    Autograd does not note that, so what it knows of views of that view does not fit them; asking it may even crash.
+    Autograd does not note that, so what it knows of views does not fit them; asking it may even crash. A dense tensor
+    is all of its storage, whatever it looks like, so a view of it is sizes, strides and an offset.
     """
     dense = isinstance(result, MetaTensor) and isinstance(base, MetaTensor) and result.dtype == base.dtype
-    if not dense or result.requires_grad:
-        reason = "the function changes the size or strides of another view of the same tensor in place"
+    if not dense or is_given_up(result):
+        reason = "the function changes the size or strides of its base, or of another view of that, in place"
         raise MutationError(_LOST_VIEW.format(reason=reason))
     now, before = result.spec, base.spec  # type: ignore[attr-defined]
     if now.solver is not None or before.solver is not None:

@@ -1,0 +1,94 @@
+"""Results that are views of inputs whose sizes and strides the function changes in place, against eager mode."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import TwoTensor, aot_compile
+from subclass_aot.errors import MutationError
+from subclass_aot.testing import check_compiled
+
+Program = Callable[..., Any]
+
+
+def _written(*lines: str) -> Program:
+    scope: dict[str, Any] = {"torch": torch}
+    exec("def program(a, b):\n" + "".join(f"    {line}\n" for line in lines), scope)
+    program: Program = scope["program"]
+    return program
+
+
+PROGRAMS = [
+    ("a.t_()", "return a.reshape(-1), a[0]"),
+    ("v = a[0]", "a.t_()", "return v"),
+    ("v = a[0]", "a.t_()", "w = a[0]", "a.unsqueeze_(1)", "return v, w, a[1]"),
+    ("a.mul_(2)", "a.t_()", "return a[0], a.unsqueeze(0)"),
+    ("a.t_()", "a.mul_(2)", "return a[0], a.unsqueeze(0)"),
+    ("a.unsqueeze_(0)", "b.mul_(2)", "return a[0], b[0], a * 2"),
+    ("a.t_()", "return a.detach(), a.view_as(a)"),
+    ("a.transpose_(0, 1)", "a.squeeze_()", "return a[1:], a"),
+    ("with torch.no_grad(): a.t_()", "return a[0] * 1"),
+]
+INPUTS: dict[str, Callable[[], tuple[torch.Tensor, torch.Tensor]]] = {
+    "dense": lambda: (torch.rand(3, 4), torch.rand(3, 4)),
+    "views of one base": lambda: (lambda x: (x[:2], x[1:]))(torch.rand(3, 4)),
+    "apart in one storage": lambda: (lambda x: (x[:2], x[2:]))(torch.rand(4, 4)),
+    "one and its transpose": lambda: (lambda x: (x, x.t()))(torch.rand(3, 4)),
+}
+
+
+@pytest.mark.parametrize("lines", PROGRAMS, ids="; ".join)
+@pytest.mark.parametrize("given", INPUTS)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_results_that_are_views(lines: tuple[str, ...], given: str, mode: Any) -> None:
+    with mode():
+        check_compiled(_written(*lines), INPUTS[given](), tries=0)
+
+
+@pytest.mark.parametrize("lines", [lines for lines in PROGRAMS if lines[0].startswith("a.")], ids="; ".join)
+def test_results_that_are_views_of_what_requires_grad(lines: tuple[str, ...]) -> None:
+    check_compiled(_written(*lines), (torch.rand(3, 4, requires_grad=True) * 1, torch.rand(3, 4)), tries=0)
+
+
+def test_a_view_of_what_requires_grad_that_is_used_after_a_change() -> None:
+    """Autograd makes it again, in a trace of the tensor as it looks now."""
+    program = _written("v = a[0]", "a.t_()", "return v * 2")
+    with pytest.raises(MutationError, match="a view of it is used that was made before"):
+        aot_compile(program)(torch.rand(3, 4, requires_grad=True) * 1, torch.rand(3))
+
+
+@pytest.mark.parametrize("first", ["a.t_()", "b.mul_(2)"])
+def test_one_view_is_written_and_another_turned(first: str) -> None:
+    """Of one base, without gradients; both are used in a product."""
+    lines = [first, *{"a.t_()", "b.mul_(2)"} - {first}, "return a.t() * b, a[0]"]
+    check_compiled(_written(*lines), INPUTS["views of one base"](), tries=0)
+
+
+def test_out_of_another_size_that_is_a_view_of_an_input() -> None:
+    def program(x: Any) -> Any:
+        view = x.t()
+        torch.sin(x * 2, out=view)
+        return view
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_compiled(program, [torch.rand(2, 3)], tries=0)
+
+
+def test_views_of_wrappers_are_refused() -> None:
+    """A wrapper is not all of its memory: nothing says how a view lies in it."""
+    with pytest.raises(MutationError, match="cannot be made again"):
+        aot_compile(_written("a.t_()", "return a[0]"))(TwoTensor(torch.rand(3, 4), torch.rand(3, 4)), torch.rand(3))
+
+
+def test_what_autograd_cannot_make_again_is_refused() -> None:
+    """The view was made between two changes, and the write makes autograd look for its way from the base."""
+    program = _written("a.unsqueeze_(0)", "v = a.permute(2, 1, 0)", "a.swapaxes_(0, 1)", "a.mul_(2)", "return v")
+    base = torch.rand(3, 4, requires_grad=True) * 1
+    with pytest.raises(MutationError, match="cannot be made again"):
+        aot_compile(program)(base[:2], base[1:])
