@@ -17,6 +17,7 @@ from subclass_aot.meta.operators import Effects as Effects
 from subclass_aot.meta.operators import SizesMustBeKnown as SizesMustBeKnown
 from subclass_aot.meta.operators import argument_at as argument_at
 from subclass_aot.meta.operators import effects_of as effects_of
+from subclass_aot.meta.sparse import SparseGradient as SparseGradient
 from subclass_aot.meta.spec import STRIDED_NESTED as STRIDED_NESTED
 from subclass_aot.meta.spec import Spec as Spec
 from subclass_aot.meta.stream import MetaTensor as MetaTensor

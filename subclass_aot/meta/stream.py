@@ -21,6 +21,7 @@ from subclass_aot.meta.ctc import CTC, ctc_loss
 from subclass_aot.meta.infer import asks_for_values, infer, on_new_rule, solver_of_call
 from subclass_aot.meta.operators import Effects, argument_at, effects_of
 from subclass_aot.meta.packed import PACK, pack
+from subclass_aot.meta.sparse import embedding_bag_backward, sparse_of
 from subclass_aot.meta.spec import STRIDED_NESTED, Spec, indexed, native_device
 from subclass_aot.meta.symbols import key_of
 from subclass_aot.meta.unbacked import unbacked_rule
@@ -663,6 +664,8 @@ _SCHEMA_FIXUPS: dict[Any, Callable[..., Any]] = {
     _aten._nested_from_padded.default: _strided_nested,
     _aten._nested_view_from_buffer.default: _strided_nested,
     _aten.masked_select.default: _masked_select,
+    _aten._sparse_coo_tensor_with_dims_and_tensors.default: sparse_of,
+    _aten._embedding_bag_backward.default: embedding_bag_backward,
 }
 _BY_VALUES: dict[Any, Callable[..., Any]] = {PACK: pack, CTC: ctc_loss}
 """Forms of operators whose kernels want values of a tensor: those that a stream knows."""

@@ -22,6 +22,7 @@ from subclass_aot.backends import BoxedFunction
 from subclass_aot.errors import TangentError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.graph import backward_from
+from subclass_aot.meta import SparseGradient
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.tangent_coercion import converted, fits
 from subclass_aot.trace import JointSignature, JointTrace
@@ -171,9 +172,17 @@ def _not_replaced_by_zeros(signature: JointSignature) -> set[int]:
 
 
 def _same_classes(of_some: JointSignature, of_all: JointSignature) -> bool:
-    """Whether those inputs that get a gradient from some tangents get one of the same class as from all."""
+    """Whether those inputs that get a gradient from some tangents get one of the same class as from all.
+
+    A sparse gradient is another with zeros added: they are entries, and optimizers count these.
+    """
+
+    def same(x: ValueMeta, y: ValueMeta) -> bool:
+        is_sparse = isinstance(x, SubclassCreationMeta) and x.cls is SparseGradient
+        return not is_sparse and _classes(x) == _classes(y)
+
     pairs = zip(of_some.gradients, of_all.gradients, strict=True)
-    return all(x is None or y is not None and _classes(x.meta) == _classes(y.meta) for x, y in pairs)
+    return all(x is None or y is not None and same(x.meta, y.meta) for x, y in pairs)
 
 
 def _classes(meta: InnerMeta) -> Any:

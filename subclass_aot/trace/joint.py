@@ -252,7 +252,7 @@ class _Trace:
         try:
             with self.surroundings(), self.draws, self.recorder:
                 yield
-        except RuntimeError as error:
+        except (RuntimeError, ValueError, IndexError) as error:
             if isinstance(error, SubclassAotError) or not self.recorder.metadata_mutations or is_raised_by_user(error):
                 raise
             reason = str(error).splitlines()[0]

@@ -92,3 +92,11 @@ def test_what_autograd_cannot_make_again_is_refused() -> None:
     base = torch.rand(3, 4, requires_grad=True) * 1
     with pytest.raises(MutationError, match="cannot be made again"):
         aot_compile(program)(base[:2], base[1:])
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_a_result_that_was_made_before_a_change_of_what_it_is_a_view_of(dynamic: bool | None) -> None:
+    """With symbolic sizes, torch says so with an error of another class."""
+    program = _written("x = a * 2", "v = x.movedim(0, -1)", "x.unsqueeze_(0)", "return v")
+    with pytest.raises(MutationError, match="made before"):
+        aot_compile(program, dynamic=dynamic)(torch.rand(2, 3, requires_grad=True), torch.rand(3))

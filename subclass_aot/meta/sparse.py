@@ -1,0 +1,127 @@
+"""Sparse gradients, such as those of `nn.Embedding(sparse=True)`, as wrappers of their dense indices and values.
+
+Note [Sparse gradients]
+~~~~~~~~~~~~~~~~~~~~~~~
+A graph has dense tensors only, and a sparse tensor is two of them. So where autograd makes one of traced indices and
+values, it is a wrapper of these, and goes the way of all wrappers: the graph returns indices and values, and what
+puts a gradient together at a call (`__tensor_unflatten__`) makes a sparse tensor of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+
+_aten = torch.ops.aten
+
+
+class SparseGradient(torch.Tensor):
+    """A sparse tensor without data: indices and values that are traced.
+
+    Args:
+        indices: Of shape `[sparse_dim, nnz]`, int64.
+        values: Of shape `[nnz, *dense]`.
+        size: The shape of the whole.
+        is_coalesced: Whether each position stands there once, in order; None if that is not known.
+    """
+
+    indices_: torch.Tensor
+    values_: torch.Tensor
+    is_coalesced_: bool | None
+
+    def __new__(
+        cls, indices: torch.Tensor, values: torch.Tensor, size: Any, is_coalesced: bool | None = None
+    ) -> SparseGradient:
+        made = _torch.make_wrapper_subclass(cls, size, dtype=values.dtype, device=values.device)
+        made.indices_, made.values_, made.is_coalesced_ = indices, values, is_coalesced
+        return made  # type: ignore[no-any-return]
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["indices_", "values_"], self.is_coalesced_
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Mapping[str, Any], context: Any, size: Any, stride: Any) -> torch.Tensor:
+        indices, values = inner["indices_"], inner["values_"]
+        if type(values) is not torch.Tensor:
+            return SparseGradient(indices, values, size, context)
+        return torch.sparse_coo_tensor(indices, values, tuple(size), is_coalesced=context, check_invariants=False)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        rule = _RULES.get(func)
+        result = NotImplemented if rule is None else rule(*args, **(kwargs or {}))
+        if result is NotImplemented:
+            return func(*map(_dense, args), **{name: _dense(x) for name, x in (kwargs or {}).items()})
+        return result
+
+    def dense(self) -> torch.Tensor:
+        """The same as a dense tensor."""
+        sparse_dims = self.indices_.size(0)
+        zeros = self.values_.new_zeros(self.shape)
+        return _aten.index_put.default(zeros, [self.indices_[i] for i in range(sparse_dims)], self.values_, True)  # type: ignore[no-any-return]
+
+
+def _dense(value: Any) -> Any:
+    return value.dense() if isinstance(value, SparseGradient) else value
+
+
+def _same(x: SparseGradient, *_: Any, **__: Any) -> SparseGradient:
+    return SparseGradient(x.indices_, x.values_, x.shape, x.is_coalesced_)
+
+
+def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
+    """As where autograd adds up: of two sparse tensors the entries of both, later ones first; else a dense tensor."""
+    if not (isinstance(x, SparseGradient) and isinstance(y, SparseGradient)):
+        return NotImplemented
+    more = y.values_ if alpha == 1 else y.values_ * alpha
+    return SparseGradient(torch.cat([y.indices_, x.indices_], 1), torch.cat([more, x.values_]), x.shape, False)
+
+
+def _scaled(func: Any) -> Any:
+    def rule(x: Any, y: Any) -> Any:
+        is_number = not isinstance(y, torch.Tensor) or y.dim() == 0
+        if not (isinstance(x, SparseGradient) and is_number):
+            return NotImplemented
+        return SparseGradient(x.indices_, func(x.values_, y), x.shape, x.is_coalesced_)
+
+    return rule
+
+
+_RULES = {
+    _aten.detach.default: _same,
+    _aten.alias.default: _same,
+    _aten.clone.default: _same,
+    _aten.add.Tensor: _add,
+    _aten.mul.Tensor: _scaled(_aten.mul.Tensor),
+    _aten.div.Tensor: _scaled(_aten.div.Tensor),
+    _aten.neg.default: lambda x: SparseGradient(x.indices_, -x.values_, x.shape, x.is_coalesced_),
+}
+
+
+def sparse_of(
+    sparse_dim: int, dense_dim: int, size: Any, indices: Any, values: Any, *, is_coalesced: Any = None, **_: Any
+) -> SparseGradient:
+    """What autograd makes of traced indices and values. See Note [Sparse gradients]."""
+    return SparseGradient(indices, values, size, is_coalesced)
+
+
+def embedding_bag_backward(
+    grad: Any, indices: Any, offsets: Any, offset2bag: Any, bag_size: Any, maximum_indices: Any, num_weights: Any,
+    scale_grad_by_freq: bool, mode: int, sparse: bool, per_sample_weights: Any, padding_idx: int = -1,
+) -> Any:  # fmt: skip
+    """The sparse gradient of an embedding bag; the kernel makes a sparse tensor, which a graph cannot have."""
+    if not sparse:
+        return NotImplemented
+    ones = torch.ones_like(offsets)  # kernels leave `offset2bag` empty where they do not need it
+    starts = indices.new_zeros(indices.size(0) + 1).to(offsets.dtype).index_add(0, offsets, ones)
+    offset2bag = starts.cumsum(0)[: indices.size(0)] - 1
+    return _aten._embedding_bag_sparse_backward.default(
+        grad, indices, offsets, offset2bag, bag_size, num_weights, scale_grad_by_freq, mode, per_sample_weights,
+        padding_idx,
+    )  # fmt: skip

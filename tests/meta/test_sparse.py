@@ -1,0 +1,112 @@
+"""Sparse gradients of embeddings, against eager mode: entries, optimizers, and what dense gradients add to them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import subclass_aot as sa
+from subclass_aot.errors import DataDependentError
+from subclass_aot.meta import SparseGradient
+
+
+class Tied(nn.Module):
+    """The weight is used once as a table and once as a matrix, so its gradient is dense."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 3, sparse=True)
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return self.table(index) @ self.table.weight.t()
+
+
+class Twice(Tied):
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return self.table(index).sin() * self.table(index + 1)  # type: ignore[no-any-return]
+
+
+class Mixed(Tied):
+    """Has a dense gradient, too, and a second result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, index: torch.Tensor) -> Any:
+        return self.head(self.table(index)), self.table(index + 2)
+
+
+MODELS = {
+    "embedding": (lambda: nn.Embedding(10, 3, sparse=True), 1),
+    "sum of a bag": (lambda: nn.EmbeddingBag(10, 3, sparse=True, mode="sum"), 2),
+    "mean of a bag": (lambda: nn.EmbeddingBag(10, 3, sparse=True), 2),
+    "tied": (Tied, 1),
+    "twice": (Twice, 1),
+    "mixed": (Mixed, 1),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("compiler", ["eager", "inductor"])
+def test_training(name: str, dynamic: bool | None, compiler: str) -> None:
+    make, dims = MODELS[name]
+    eager = make()
+    model = copy.deepcopy(eager)
+    compiled = sa.aot_compile(model, dynamic=dynamic, fw_compiler=compiler)
+    optimizers = [_optimizers(m) for m in (eager, model)]
+    for index in ([1, 2, 2], [0, 5, 7], [3, 3, 3, 1, 4, 0]):
+        given = torch.tensor([index] * dims)[0:2] if dims == 2 else torch.tensor(index)
+        for function, optimizer in zip((eager, compiled), optimizers, strict=True):
+            result = function(given)
+            first = result[0] if isinstance(result, tuple) else result  # the other has no gradient
+            first.sin().sum().backward()
+            for part in optimizer:
+                part.step()
+        for expected, got in zip(eager.parameters(), model.parameters(), strict=True):
+            assert expected.grad is not None and got.grad is not None
+            assert expected.grad.layout == got.grad.layout and torch.allclose(expected, got)
+            if expected.grad.is_sparse:
+                assert torch.equal(expected.grad.coalesce().indices(), got.grad.coalesce().indices())
+            assert torch.allclose(expected.grad.to_dense(), got.grad.to_dense())
+            expected.grad = got.grad = None
+
+
+def _optimizers(model: nn.Module) -> list[torch.optim.Optimizer]:
+    sparse = [] if type(model) is Tied else [p for n, p in model.named_parameters() if "head" not in n]
+    dense = [p for p in model.parameters() if not any(p is s for s in sparse)]
+    return [torch.optim.SparseAdam(sparse) for _ in range(bool(sparse))] + [
+        torch.optim.SGD(dense, 0.1) for _ in range(bool(dense))
+    ]
+
+
+def test_a_gradient_computed_inside() -> None:
+    def program(weight: Any, index: Any) -> Any:
+        rows = nn.functional.embedding(index, weight, sparse=True)
+        return torch.autograd.grad(rows.sin().sum(), weight)[0] * 2
+
+    weight, index = torch.rand(5, 3, requires_grad=True), torch.tensor([1, 1, 3])
+    expected, got = program(weight, index), sa.aot_compile(program)(weight, index)
+    assert got.is_sparse and torch.equal(expected.to_dense(), got.to_dense())
+
+
+def test_without_data() -> None:
+    table = sa.to_meta(nn.Embedding(10**6, 64, sparse=True))
+    with sa.meta():
+        index = torch.zeros(10**9, dtype=torch.int64)
+    table(index).sum().backward()
+    gradient = table.weight.grad
+    assert isinstance(gradient, SparseGradient) and gradient.shape == (10**6, 64)
+    assert gradient.indices_.shape == (1, 10**9) and gradient.values_.shape == (10**9, 64)
+
+
+def test_how_many_rows_are_padding_depends_on_data() -> None:
+    compiled = sa.aot_compile(nn.Embedding(10, 3, sparse=True, padding_idx=1))
+    with pytest.raises(DataDependentError, match="depends on the data"):
+        compiled(torch.tensor([1, 2]))
