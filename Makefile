@@ -43,8 +43,9 @@ docs: $(VENV)/.docs  ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
-lint: $(VENV)/.lint  ## Check style and types
+lint: $(VENV)/.lint  ## Check style, format and types
 	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 
 clean:  ## Remove the virtual environments and everything generated
