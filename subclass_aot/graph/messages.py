@@ -20,9 +20,13 @@ INNER_GRADIENT = """{path} is an inner tensor, and the function writes into it w
   In eager mode gradients would flow through the inner tensor, which the wrapper around it knows nothing of.
   Instead: write into the wrapper, or under `torch.no_grad()`."""
 
-SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to {value}.
+BEGINS_TO_REQUIRE_GRAD = """{path} begins to require grad in a function that looks at values.
+  It would require grad also where the call turns out to have other values than those that were compiled for.
+  Instead: call {path}.requires_grad_() before the compiled function."""
+
+SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to False.
   That happens while tracing, not in the graph, so later calls would not repeat it.
-  Instead: call {path}.requires_grad_({value}) before the compiled function."""
+  Instead: call {path}.requires_grad_(False) before the compiled function."""
 
 VIEW_OF_MUTATED = """A result is a view of {path}, and the function changes the size or strides of {path} in place.
   Instead: return a copy of the view, or use the operator that returns a new tensor (x.t() instead of x.t_())."""

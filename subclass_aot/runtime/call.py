@@ -51,6 +51,8 @@ def write_call(convention: Convention, runner: Callable[..., Any], twice: Double
     for position in changes:
         for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
             source.line(f"leaves[{slot}] = leaves[{slot}].detach()  # what is saved of it keeps its look")
+    for position in signature.requires_grad_mutations:
+        source.line(f"{values[position]}.requires_grad_()")
     pairs = list(zip(made, convention.through_autograd, strict=True))
     _run(source, convention, runner, twice, values, [name for name, through in pairs if through])
     non_differentiable = [name for name, through in pairs if not through]

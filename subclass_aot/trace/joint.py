@@ -61,6 +61,7 @@ from subclass_aot.trace.mutations import (
     backward_writes,
     check_metadata_mutations,
     refuse_views_of_mutated_metadata,
+    requires_grad_mutations,
     writes,
 )
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
@@ -474,6 +475,7 @@ class _Trace:
             autograd_mutations=found.autograd_mutations,
             untouched=found.untouched,
             metadata_mutations=found.metadata_mutations,
+            requires_grad_mutations=requires_grad_mutations(self.inputs, bool(self.looks)),
             num_forward_outputs=num_forward,
             num_computed=len(self.computed),
             numbers=self.numbers,

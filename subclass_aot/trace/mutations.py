@@ -13,6 +13,7 @@ from subclass_aot.call import Base, bases_of, has_internal_overlap, versions
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import GradientsAreRead, Recorder, messages
 from subclass_aot.meta import MetaTensor, root
+from subclass_aot.trace.autograd_graph import is_autograd_leaf
 from subclass_aot.trace.input_views import check_histories
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.outputs import AliasOfLeaf, InputLeaf, Output, OutputReader, Value, ViewOfInput
@@ -44,8 +45,8 @@ def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[
     if asked_for and not inputs.arguments.with_grad:
         raise GradientsAreRead
     for path, before, traced in zip(inputs.paths, inputs.before, inputs.traced, strict=True):
-        if traced.requires_grad != before.requires_grad and traced.is_leaf:
-            raise MutationError(messages.SWITCHED_GRAD.format(path=path, value=traced.requires_grad))
+        if before.requires_grad and not traced.requires_grad:
+            raise MutationError(messages.SWITCHED_GRAD.format(path=path))
         if _torch.has_hooks(traced):
             raise MutationError(messages.HOOKED_INPUT.format(path=path))
         if not inputs.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
@@ -63,6 +64,23 @@ def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[
     _refuse_mutated_together(inputs, turned)
     _refuse_other_leaves(inputs, turned)
     return found
+
+
+def requires_grad_mutations(inputs: TracedInputs, looks: bool) -> tuple[int, ...]:
+    """The positions of inputs that begin to require grad, as by `x.requires_grad_()`.
+
+    Args:
+        inputs: The inputs, after the function ran.
+        looks: Whether the function looks at values: a call that is of no use is to leave no trace.
+
+    Raises:
+        MutationError: There are some, and it does.
+    """
+    pairs = enumerate(zip(inputs.before, inputs.traced, strict=True))
+    found = [i for i, (before, now) in pairs if is_autograd_leaf(now) and not before.requires_grad]
+    if found and looks:
+        raise MutationError(messages.BEGINS_TO_REQUIRE_GRAD.format(path=inputs.paths[found[0]]))
+    return tuple(found)
 
 
 def writes(

@@ -63,6 +63,7 @@ class JointSignature:
         metadata_mutations: Operators that change what an input looks like from outside: the position in `inputs`, the
             operator, its other arguments, whether autograd sees it. The caller runs them on the input itself, before it
             writes `autograd_mutations`.
+        requires_grad_mutations: Inputs that begin to require grad; the call sees to it before it runs the graph.
         num_forward_outputs: How many graph outputs belong to forward.
         num_computed: How many of these are leaves of `autograd_mutations` and `outputs`, or `numbers`.
         numbers: Symbolic numbers that the call needs, by expression: the position among what forward computes.
@@ -94,6 +95,7 @@ class JointSignature:
     autograd_mutations: tuple[tuple[int, Value], ...]
     untouched: tuple[int, ...]
     metadata_mutations: tuple[tuple[int, Any, tuple[Any, ...], dict[str, Any], bool], ...]
+    requires_grad_mutations: tuple[int, ...]
     num_forward_outputs: int
     num_computed: int
     numbers: Mapping[Any, int]

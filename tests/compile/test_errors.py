@@ -42,8 +42,8 @@ def reassigns_inner(m: Any, x: Any) -> Any:
 
 
 def switches_grad(m: Any, x: Any) -> Any:
-    m.steps.requires_grad_()
-    return (x * m.steps).sum()
+    m.weight.requires_grad_(False)
+    return (x @ m.weight).sum()
 
 
 def reads_value(m: Any, x: Any) -> Any:
@@ -86,7 +86,7 @@ def _library() -> Iterator[None]:
 PROGRAMS: dict[Callable[..., Any], tuple[type[Exception], str]] = {
     reassigns_parameter: (MutationError, "self.weight: the function assigns another parameter here"),
     reassigns_inner: (MutationError, "self.frozen.scale: the function put another tensor into this attribute"),
-    switches_grad: (MutationError, r"self.steps: the function sets requires_grad of this input to True"),
+    switches_grad: (MutationError, "self.weight: the function sets requires_grad of this input to False"),
     reads_value: (DataDependentError, r"aten._local_scalar_dense.* asks for values.*\n  Your line: .*# the value"),
     branches: (DataDependentError, r"asks for values.*\n  Your line: .*# the branch"),
     selects: (DataDependentError, r"aten.* asks for values.*\n  Your line: .*# the mask"),

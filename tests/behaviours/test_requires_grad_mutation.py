@@ -1,0 +1,101 @@
+"""Inputs that begin to require grad in the function: results get gradients, and the input has it, as in eager mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from subclass_aot import TwoTensor, aot_compile
+from subclass_aot.errors import MutationError
+from subclass_aot.testing import check_compiled
+
+
+def product(a: Any, b: Any) -> Any:
+    a.requires_grad_()
+    return a * b
+
+
+def not_what_was_before(a: Any, b: Any) -> Any:
+    before, view = a * b, a[:2]
+    a.requires_grad_()
+    return before, view, a[2:], a * b
+
+
+def itself(a: Any, b: Any) -> Any:
+    a.requires_grad = True
+    return a, a.sin()
+
+
+def gradient_inside(a: Any, b: Any) -> Any:
+    a.requires_grad_()
+    return torch.autograd.grad((a * a * b).sum(), a)[0]
+
+
+def backward_inside(a: Any, b: Any) -> Any:
+    a.requires_grad_()
+    (a * a * b).sum().backward()
+    return a.grad
+
+
+def writes_another(a: Any, b: Any) -> Any:
+    a.requires_grad_()
+    c = b * 1
+    c[:2].mul_(a[:2])
+    return c
+
+
+INPUTS: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "dense": lambda: (torch.rand(4), torch.rand(4)),
+    "wrapper": lambda: (TwoTensor(torch.rand(4), torch.rand(4)), torch.rand(4)),
+    "with another": lambda: (torch.rand(4), torch.rand(4, requires_grad=True)),
+    "parameter": lambda: (nn.Parameter(torch.rand(4), requires_grad=False), torch.rand(4)),
+}
+PROGRAMS = [product, not_what_was_before, itself, gradient_inside, backward_inside, writes_another]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("given", INPUTS)
+def test_as_in_eager_mode(program: Any, given: str) -> None:
+    if given == "wrapper" and program is writes_another:
+        pytest.skip("this class has no rule for a write of it into a dense tensor, in eager mode either")
+    check_compiled(program, INPUTS[given](), tries=0)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_in_other_modes(mode: Any) -> None:
+    with mode():
+        check_compiled(product, INPUTS["dense"](), tries=0)
+
+
+def test_a_parameter_that_a_module_thaws() -> None:
+    class Thaws(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 2).requires_grad_(False)
+
+        def forward(self, x: torch.Tensor) -> Any:
+            self.linear.weight.requires_grad_()
+            return self.linear(x)
+
+    model = Thaws()
+    compiled = aot_compile(model)
+    for calls in (1, 2):
+        compiled(torch.ones(1, 3)).sum().backward()
+        assert torch.equal(model.linear.weight.grad, torch.full((2, 3), float(calls)))
+        assert model.linear.bias.grad is None
+    assert len(compiled.recompiles) == 1 and "requires_grad now" in compiled.recompiles[0]
+
+
+def test_a_function_that_looks_at_values_is_refused() -> None:
+    def program(a: Any) -> Any:
+        a.requires_grad_()
+        return a * 2 if a.sum() > 0 else a
+
+    given = torch.ones(3)
+    with pytest.raises(MutationError, match="begins to require grad in a function that looks at values"):
+        aot_compile(program)(given)
+    assert not given.requires_grad
