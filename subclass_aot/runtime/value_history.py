@@ -19,7 +19,7 @@ _TOO_MANY = """The traced function looks at a value that differs from call to ca
   Instead: say n.item() in place of int(n) or float(n), which can then be a symbol; compute both sides and choose with
   torch.where; read the value outside; or raise values_limit, if the values are few."""
 
-_FAILED_ASSERT = """The program says that {demand}, and in this call {values}.
+_FAILED_ASSERT = """The program says that {runtime_assert}, and in this call {values}.
   Your line:  {line}
   The graph was traced for numbers of which it is true. Instead: say it of numbers of which it always is."""
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, aot_compile
-from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.errors import MutationError
 from subclass_aot.testing import check_compiled, difference, sharing
 from subclass_aot.testing.trees import Scaled
 
@@ -155,9 +155,8 @@ def test_a_view_that_was_turned_under_no_grad() -> None:
         return view
 
     check_compiled(program, [dense()])
-    with pytest.raises(TraceError, match="the view cannot be made again"):
-        aot_compile(program)(dense().requires_grad_() * 1)
-    with pytest.raises(TraceError, match="the view cannot be made again"):
+    check_compiled(program, [dense().requires_grad_() * 1], training=False)  # whose backward fails in eager mode
+    with pytest.raises(MutationError, match="the view cannot be made again"):
         aot_compile(program)(wrapper())
 
 
@@ -194,6 +193,9 @@ def test_a_view_of_what_is_turned_later(kind: str) -> None:
 
     for program in (of_an_input, of_an_intermediate):
         x = MAKERS[kind]()
+        if kind == "dense":
+            check_compiled(program, [x])
+            continue
         with pytest.raises(MutationError, match="changes the size or strides"):
             aot_compile(program)(x)
         assert x.shape == (2, 3)
