@@ -4,7 +4,8 @@ Note [Sparse gradients]
 ~~~~~~~~~~~~~~~~~~~~~~~
 A graph has dense tensors only, and a sparse tensor is two of them. So where autograd makes one of traced indices and
 values, it is a wrapper of these, and goes the way of all wrappers: the graph returns indices and values, and what
-puts a gradient together at a call (`__tensor_unflatten__`) makes a sparse tensor of them.
+puts a gradient together at a call (`__tensor_unflatten__`) makes a sparse tensor of them. What autograd and optimizers
+do with gradients has a rule; anything else is refused by name, since eager has kernels of its own for sparse tensors.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import TraceError
+
+_NO_RULE = """{func} has no rule for a sparse gradient in a compiled function.
+  Your line:  {line}
+  Instead: gradient.to_dense(), or do it outside of the compiled function."""
 
 _aten = torch.ops.aten
 
@@ -57,18 +64,23 @@ class SparseGradient(torch.Tensor):
         rule = _RULES.get(func)
         result = NotImplemented if rule is None else rule(*args, **(kwargs or {}))
         if result is NotImplemented:
-            return func(*map(_dense, args), **{name: _dense(x) for name, x in (kwargs or {}).items()})
+            raise TraceError(_NO_RULE.format(func=func, line=user_line()))
         return result
+
+    @property
+    def is_sparse(self) -> bool:  # type: ignore[override]
+        """True, as of what it stands for: programs ask."""
+        return True
+
+    def to_dense(self, dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor:
+        """The same as a dense tensor."""
+        return self.dense() if dtype is None else self.dense().to(dtype)
 
     def dense(self) -> torch.Tensor:
         """The same as a dense tensor."""
         sparse_dims = self.indices_.size(0)
         zeros = self.values_.new_zeros(self.shape)
         return _aten.index_put.default(zeros, [self.indices_[i] for i in range(sparse_dims)], self.values_, True)  # type: ignore[no-any-return]
-
-
-def _dense(value: Any) -> Any:
-    return value.dense() if isinstance(value, SparseGradient) else value
 
 
 def _same(x: SparseGradient, *_: Any, **__: Any) -> SparseGradient:
@@ -78,9 +90,17 @@ def _same(x: SparseGradient, *_: Any, **__: Any) -> SparseGradient:
 def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
     """As where autograd adds up: of two sparse tensors the entries of both, later ones first; else a dense tensor."""
     if not (isinstance(x, SparseGradient) and isinstance(y, SparseGradient)):
-        return NotImplemented
+        return torch.add(_dense(x), _dense(y), alpha=alpha)
     more = y.values_ if alpha == 1 else y.values_ * alpha
     return SparseGradient(torch.cat([y.indices_, x.indices_], 1), torch.cat([more, x.values_]), x.shape, False)
+
+
+def _add_(x: Any, y: Any, alpha: Any = 1) -> Any:
+    return NotImplemented if isinstance(x, SparseGradient) else x.add_(y.dense(), alpha=alpha)
+
+
+def _dense(value: Any) -> Any:
+    return value.dense() if isinstance(value, SparseGradient) else value
 
 
 def _scaled(func: Any) -> Any:
@@ -98,6 +118,7 @@ _RULES = {
     _aten.alias.default: _same,
     _aten.clone.default: _same,
     _aten.add.Tensor: _add,
+    _aten.add_.Tensor: _add_,
     _aten.mul.Tensor: _scaled(_aten.mul.Tensor),
     _aten.div.Tensor: _scaled(_aten.div.Tensor),
     _aten.neg.default: lambda x: SparseGradient(x.indices_, -x.values_, x.shape, x.is_coalesced_),

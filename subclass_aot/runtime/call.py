@@ -99,9 +99,8 @@ def _run(
         source.line(
             f"({', '.join(through)},) = {run}(leaves, non_differentiable{written}, [{saved_only}]{kept}{arguments})"
         )
-    elif (
-        convention.requires_grad_inputs and signature.grad_modes[0]
-    ):  # a result without gradients, of leaves that have some
+    elif convention.requires_grad_inputs and signature.grad_modes[0]:
+        # Of leaves that have gradients, the results have none.
         with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
             source.line(f"{run}(leaves, non_differentiable{written})")
     else:

@@ -43,7 +43,7 @@ def has_history(result: torch.Tensor) -> bool:
     return node is not None
 
 
-def is_given_up(result: torch.Tensor) -> bool:
+def is_invalidated(result: torch.Tensor) -> bool:
     """True for a view that autograd could not make again after a write, and refuses to speak of."""
     try:
         result.grad_fn  # noqa: B018
@@ -54,7 +54,7 @@ def is_given_up(result: torch.Tensor) -> bool:
 
 def is_autograd_leaf(result: torch.Tensor) -> bool:
     """True if a gradient may end in a result. Not so for a view that autograd has given up and refuses to speak of."""
-    return not is_given_up(result) and result.requires_grad and result.is_leaf
+    return not is_invalidated(result) and result.requires_grad and result.is_leaf
 
 
 @dataclass(frozen=True, slots=True, eq=False)

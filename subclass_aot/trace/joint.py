@@ -475,7 +475,7 @@ class _Trace:
             autograd_mutations=found.autograd_mutations,
             untouched=found.untouched,
             metadata_mutations=found.metadata_mutations,
-            requires_grad_mutations=requires_grad_mutations(self.inputs, bool(self.looks)),
+            requires_grad_mutations=requires_grad_mutations(self.inputs, bool(self.looks or self.runtime_asserts())),
             num_forward_outputs=num_forward,
             num_computed=len(self.computed),
             numbers=self.numbers,

@@ -15,7 +15,7 @@ from subclass_aot.call import refuse_without_memory, structure_slots
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, is_symbolic, lasting_key_of, new_leaf, root
-from subclass_aot.trace.autograd_graph import has_history, is_given_up
+from subclass_aot.trace.autograd_graph import has_history, is_invalidated
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
@@ -327,7 +327,7 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
     is all of its storage, whatever it looks like, so a view of it is sizes, strides and an offset.
     """
     dense = isinstance(result, MetaTensor) and isinstance(base, MetaTensor) and result.dtype == base.dtype
-    if not dense or is_given_up(result):
+    if not dense or is_invalidated(result):
         reason = "the function changes the size or strides of its base, or of another view of that, in place"
         raise MutationError(_LOST_VIEW.format(reason=reason))
     now, before = result.spec, base.spec  # type: ignore[attr-defined]

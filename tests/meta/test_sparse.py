@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from subclass_aot.errors import DataDependentError
+from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta import SparseGradient
 
 
@@ -110,3 +110,29 @@ def test_how_many_rows_are_padding_depends_on_data() -> None:
     compiled = sa.aot_compile(nn.Embedding(10, 3, sparse=True, padding_idx=1))
     with pytest.raises(DataDependentError, match="depends on the data"):
         compiled(torch.tensor([1, 2]))
+
+
+def test_a_step_of_an_optimizer_inside() -> None:
+    def program(weight: Any, index: Any) -> Any:
+        rows = nn.functional.embedding(index, weight, sparse=True)
+        (gradient,) = torch.autograd.grad(rows.sin().sum(), weight)
+        assert gradient.is_sparse
+        with torch.no_grad():
+            weight.add_(gradient, alpha=-0.1)
+        return gradient.to_dense() * 2
+
+    index = torch.tensor([1, 1, 3])
+    first, second = (torch.ones(5, 3, requires_grad=True) for _ in range(2))
+    assert torch.equal(program(first, index), sa.aot_compile(program)(second, index))
+    assert torch.equal(first, second)
+
+
+def test_what_has_no_rule_is_refused_by_name() -> None:
+    """Eager has a kernel for sparse tensors, which gives a sparse one."""
+
+    def program(weight: Any, index: Any) -> Any:
+        rows = nn.functional.embedding(index, weight, sparse=True)
+        return torch.autograd.grad(rows.sum(), weight)[0].sin()  # this line
+
+    with pytest.raises(TraceError, match=r"aten.sin.default has no rule for a sparse gradient(.|\n)*this line"):
+        sa.aot_compile(program)(torch.ones(5, 3, requires_grad=True), torch.tensor([1, 3]))
