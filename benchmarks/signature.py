@@ -47,14 +47,9 @@ def _overhead(cls: Any, count: int, budget: Budget) -> Comparison:
     xs = tuple(tree(cls, 1) for _ in range(count))
     compiled = sa.aot_compile(_double)
     compiled(*xs)
-    guard, graph = _guard(compiled), write_graph(compiled._specializations[0].graphs.forward)
-    found = _check(compiled._flatten, guard, *xs)
-    assert found is not None
-    sides = {
-        _CHECK: Side(_check, (compiled._flatten, guard, *xs)),
-        _CALL: Side(compiled, xs),
-        _GRAPH: Side(_run, (graph, found[1])),
-    }
+    graph = write_graph(compiled._specializations[0].graphs.forward)
+    leaves = [leaf for x in xs for leaf in (x.a, x.b)]
+    sides = {_CHECK: _check(compiled, xs), _CALL: Side(compiled, xs), _GRAPH: Side(_run, (graph, leaves))}
     times = compare(sides, budget).microseconds
     overhead = tuple(call - graph for call, graph in zip(times[_CALL], times[_GRAPH], strict=True))
     return Comparison({**times, _OVERHEAD: overhead})
@@ -68,13 +63,12 @@ def _double(*xs: Tensor) -> list[Tensor]:
     return [x * 2 for x in xs]
 
 
-def _guard(compiled: Any) -> Callable[..., Any]:
-    guard: Callable[..., Any] = compiled._specializations[0].guard
-    return guard
-
-
-def _check(take_apart: Callable[..., Any], guard: Callable[..., Any], *xs: Tensor) -> Any:
-    return guard(*take_apart(xs, {}))
+def _check(compiled: Any, args: tuple[Any, ...], units: int = 1) -> Side:
+    """The check of a call of a compiled function, and nothing after it."""
+    entry = compiled._specializations[0].entry
+    call = (args, {}, None, None) if entry.takes_arguments else (args, {}, *flatten((args, {})))
+    assert entry.call(*call, True) is None
+    return Side(entry.call, (*call, True), units=units)
 
 
 class _Weights(nn.Module):
@@ -91,7 +85,7 @@ def _weights(cls: Any, count: int) -> Side:
     x = torch.ones(4, 4)
     compiled = sa.aot_compile(_Weights([torch.ones(4, 4) if cls is None else tree(cls, 1) for _ in range(count)]))
     compiled(x)
-    return Side(_guard(compiled), flatten(((x,), {})), units=count)
+    return _check(compiled, (x,), count)
 
 
 def _passed(cls: Any, count: int) -> Side:
@@ -99,7 +93,7 @@ def _passed(cls: Any, count: int) -> Side:
     xs = (torch.ones(4, 4), *(tree(cls, 1) for _ in range(count)))
     compiled = sa.aot_compile(_first)
     compiled(*xs)
-    return Side(_guard(compiled), flatten((xs, {})), units=count)
+    return _check(compiled, xs, count)
 
 
 def _first(x: Tensor, *others: Tensor) -> Tensor:

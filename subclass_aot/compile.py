@@ -15,25 +15,24 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line, user_line_of, warn
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, Compiler, compiled, resolve
-from subclass_aot.call import Arguments, DynamicPolicy, DynamicSizes, PytreeCache, RecordedCall, passed_twice
+from subclass_aot.call import Arguments, DynamicPolicy, DynamicSizes, RecordedCall, flatten, passed_twice
 from subclass_aot.errors import SubclassAotError, TraceError
 from subclass_aot.graph import GradientsAreRead
 from subclass_aot.guards import (
-    Guard,
+    MISS,
     StaticInputCache,
     changing_numbers,
     difference,
     facts,
     global_state,
-    make_guard,
     refusing_line,
     symbolic_places,
     unmet,
 )
 from subclass_aot.runtime import (
+    CompiledGraphs,
     DoubleBackward,
     Entry,
-    Finish,
     Graphs,
     LazyFunction,
     OtherValue,
@@ -45,7 +44,6 @@ from subclass_aot.runtime import (
     make_entry,
     other_value,
     split,
-    write_finish,
 )
 from subclass_aot.trace import JointSignature, is_tracing, one_at_a_time, trace_arguments
 
@@ -134,35 +132,20 @@ class Specialization:
     """What was compiled for one signature.
 
     Attributes:
-        guard: Says whether it fits a call, and reads the call's tensors and leaves.
-        call: Runs it on these; gives the flattened results.
-        finish: Gives the results the structure they have, and changes objects as the function did.
-        entry: The generated code that `call` is part of.
+        entry: The generated code: it says whether it fits a call, and runs it.
         graphs: The graphs it runs.
         signature: What their inputs and outputs mean.
         places: The sizes of the inputs that are symbols.
         facts: Everything the signature depends on, in words.
         reason: Why it was compiled.
-        told_apart: Whether no list or dict among the arguments is reached a second time; None where that is the same.
     """
 
-    guard: Guard
-    call: Callable[[list[Any], list[Any]], list[Any]]
-    finish: Finish
     entry: Entry
     graphs: Graphs
     signature: JointSignature
     places: dict[str, str]
     facts: dict[str, str]
     reason: str
-    told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None
-
-    def read(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: list[Any], treespec: optree.PyTreeSpec
-    ) -> tuple[list[Any], list[Any]] | None:
-        """The tensors of a call and their flat slots, or None if it does not fit."""
-        read = self.guard(leaves, treespec)
-        return read if read is None or self.told_apart is None or self.told_apart(args, kwargs) else None
 
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], list[Any], optree.PyTreeSpec]
@@ -220,7 +203,6 @@ class CompiledFunction:
         self._lazy_backward = lazy_backward
         self._values = ValueHistory(dynamic, values == "check", values_limit)
         self._specializations: list[Specialization] = []
-        self._flatten = PytreeCache()
         self._kept: weakref.WeakSet[StaticInputCache] = weakref.WeakSet()
         self._was_transformed = False
         self._has_failed = False
@@ -229,33 +211,37 @@ class CompiledFunction:
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, treespec = self._flatten(args, kwargs)
+        leaves = treespec = None
         for position, specialization in enumerate(self._specializations):
-            read = specialization.guard(leaves, treespec)
-            if read is not None and (specialization.told_apart is None or specialization.told_apart(args, kwargs)):
-                try:
-                    results = specialization.call(*read)
-                except OtherValue as other:
-                    tried: _Tried = {specialization: other.with_traceback(None)}  # which would hold this frame
-                    break
+            entry = specialization.entry
+            if leaves is None and not entry.takes_arguments:
+                leaves, treespec = flatten((args, kwargs))
+            try:
+                result = entry.call(args, kwargs, leaves, treespec)
+            except OtherValue as other:
+                tried: _Tried = {specialization: other.with_traceback(None)}  # which would hold this frame
+                break
+            if result is not MISS:
                 if position:
                     self._put_first(specialization)
-                return specialization.finish(results, read[0], leaves, args, kwargs)
+                return result
         else:
             if self._is_part_of_another():
                 return self.fn(*args, **kwargs)
             tried = {}
+        call = (args, kwargs, *flatten((args, kwargs)))
         while True:
             try:
-                specialization, read = self._compiled_for((args, kwargs, leaves, treespec), tried)
+                specialization = self._compiled_for(call, tried)
             except _FailedWithValues as failed:
                 return self._as_in_eager_mode(failed, args, kwargs)
             try:
-                results = specialization.call(*read)
+                result = specialization.entry.call(*call)
             except OtherValue as other:
                 tried[specialization] = other.with_traceback(None)
             else:
-                return specialization.finish(results, read[0], leaves, args, kwargs)
+                if result is not MISS:  # unless another thread has changed something since
+                    return result
 
     def _as_in_eager_mode(self, failed: _FailedWithValues, args: Any, kwargs: Any) -> Any:
         """Calls the function itself, whose trace failed for the values of the call: eager mode may fail, too."""
@@ -288,11 +274,7 @@ class CompiledFunction:
         """The generated Python of the signature used last."""
         if not self._specializations:
             return "# Nothing was compiled yet: the first call compiles."
-        latest = self._specializations[0]
-        parts = {"guard": latest.guard.__source__, **latest.entry.sources}  # type: ignore[attr-defined]
-        if not latest.signature.outcome.is_plain:
-            parts["finish"] = latest.finish.__source__  # type: ignore[attr-defined]
-        return "\n\n".join(parts.values()) + "\n"
+        return "\n\n".join(self._specializations[0].entry.sources.values()) + "\n"
 
     def explain(self) -> str:
         """What was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
@@ -300,32 +282,30 @@ class CompiledFunction:
 
         return explain(self.fn, self._specializations, self._was_transformed)
 
-    def _compiled_for(self, call: _Call, tried: _Tried) -> tuple[Specialization, tuple[list[Any], list[Any]]]:
+    def _compiled_for(self, call: _Call, tried: _Tried) -> Specialization:
         """What is compiled for a call, perhaps by another thread while this one waited for its turn.
 
         Args:
             call: The call.
             tried: What fits but for values that it looks at, and what it found.
         """
-        args, kwargs, leaves, treespec = call
+        args, kwargs, _, _ = call
         with one_at_a_time:
-            fitting = [(s, read) for s in self._specializations if (read := s.read(*call)) is not None]
-            for specialization, read in fitting:
+            fitting = [s for s in self._specializations if s.entry.call(*call, check_only=True) is not MISS]
+            for specialization in fitting:
                 if specialization not in tried and self._values.may_fit(specialization.signature, tried):
                     self._put_first(specialization)
-                    return specialization, read
+                    return specialization
             self._values.learn(tried, len(fitting))
             try:
                 specialization = self._specialize(self._arguments(args, kwargs), tried)
             except GradientsAreRead:
                 self._with_grad = True
                 specialization = self._specialize(self._arguments(args, kwargs), tried)
-            found = specialization.guard(leaves, treespec)
-            if found is None:
-                line = refusing_line(specialization.guard, leaves, treespec)
-                raise TraceError(_UNLIKE_ITSELF.format(line=line))
+            if specialization.entry.call(*call, check_only=True) is MISS:
+                raise TraceError(_UNLIKE_ITSELF.format(line=refusing_line(specialization.entry.call, *call)))
             self._put_first(specialization)
-            return specialization, found
+            return specialization
 
     def _arguments(self, args: Any, kwargs: Any) -> Arguments:
         """The call, taken apart. Numbers that the function changes itself are symbols from the second time on."""
@@ -392,15 +372,12 @@ class CompiledFunction:
                 backward = LazyFunction(compile_later, name, user_line())
             else:  # a compiler that does not take symbols is given numbers, before forward runs
                 backward = compile_backward(graphs.backward)
-        entry = make_entry(trace.signature, graphs, forward, backward, others, twice)
-        guard = make_guard(arguments.with_views(trace.signature.views), trace.signature, state, self._kept)
-        finish = write_finish(trace.signature.outcome)
+        told_apart = self._told_apart(arguments, trace.signature)
+        compiled_graphs = CompiledGraphs(graphs, forward, backward, others, twice)
+        entry = make_entry(arguments, trace.signature, compiled_graphs, state, self._kept, told_apart)
         reason = self._reason(arguments, describe, tried)
         places = symbolic_places(trace.signature)
-        return Specialization(
-            guard, entry.call, finish, entry, graphs, trace.signature, places, describe(places), reason,
-            self._told_apart(arguments, trace.signature),
-        )  # fmt: skip
+        return Specialization(entry, graphs, trace.signature, places, describe(places), reason)
 
     def _told_apart(
         self, arguments: Arguments, signature: JointSignature

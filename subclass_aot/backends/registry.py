@@ -90,7 +90,11 @@ def boxed(compiled: Callable[..., Any]) -> BoxedFunction:
 
 
 def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-    """A compiled graph. Autocast is off, then and when it runs: what it would cast was cast when it was recorded."""
+    """A compiled graph. Autocast is off, then and when it runs: what it would cast was cast when it was recorded.
+
+    A forward graph runs in the modes it was compiled in, which guards see to; backward may run in others.
+    """
+    sees_autocast = is_backward or _torch.is_any_autocast_enabled()
     with _torch.disable_autocast():
         run = backend.compile(graph, inputs, is_backward)
 
@@ -100,7 +104,7 @@ def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_back
         with _torch.disable_autocast():
             return run(inputs)
 
-    return run_as_recorded
+    return run_as_recorded if sees_autocast else run
 
 
 def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:

@@ -45,7 +45,6 @@ from subclass_aot.call.outcome import Tuple as Tuple
 from subclass_aot.call.outcome import Weak as Weak
 from subclass_aot.call.outcome import read_outcome as read_outcome
 from subclass_aot.call.parallel import parallel_modules_are_refused as parallel_modules_are_refused
-from subclass_aot.call.pytree_cache import PytreeCache as PytreeCache
 from subclass_aot.call.recorded_call import AUTOCAST_DEVICES as AUTOCAST_DEVICES
 from subclass_aot.call.recorded_call import RecordedCall as RecordedCall
 from subclass_aot.call.static_inputs import is_marked as is_marked

@@ -150,6 +150,18 @@ class Arguments:
         """Whether objects hold lists or dicts, which may be arguments, too."""
         return any(type(holder.value) in (list, dict) for holder in self.objects.holders)
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether the arguments are tensors one by one, with no structure around them and no keywords."""
+        nodes = self.treespec.num_nodes - self.treespec.num_leaves
+        return (
+            nodes == 3
+            and all(isinstance(x, torch.Tensor) for x in self.leaves)
+            and not any(
+                isinstance(entry, optree.MappingEntry) for accessor in self.treespec.accessors() for entry in accessor
+            )
+        )
+
     def with_views(self, paths: Collection[str]) -> Arguments:
         """The same call, where the tensors at `paths` are views, and what they are views of is among the values."""
         turned = [self.path_of(i) in paths for i in range(len(self.values))]

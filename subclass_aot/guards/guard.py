@@ -1,4 +1,4 @@
-"""When does a compiled entry fit a call: one generated function that checks, and reads every leaf on the way."""
+"""When does a compiled entry fit a call: the first part of its generated function, which reads every leaf."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import linecache
 import math
 import sys
 import types
-from collections.abc import Callable, Iterator, MutableSet
+from collections.abc import Callable, Iterator, MutableSet, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import optree
@@ -43,8 +44,35 @@ from subclass_aot.guards.static_input_cache import StaticInputCache, positions_t
 from subclass_aot.meta import Spec, is_symbolic
 from subclass_aot.trace import JointSignature
 
-Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
-"""`guard(argument_leaves, treespec)` gives the tensors of a call and their flat slots, or None if it does not fit."""
+Call = Callable[..., Any]
+"""`call(args, kwargs, leaves, treespec, check_only=False)` gives what the program returns; `MISS` if it does not fit.
+
+With `check_only` nothing runs, and it gives None if it fits."""
+
+
+class _Miss:
+    """What a generated function gives for a call that it does not fit; programs may return None."""
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+
+MISS = _Miss()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reads:
+    """The names of what a guard has read, in the function that it is a part of.
+
+    Attributes:
+        values: An expression for each tensor of the call, then for each of its views.
+        leaves: An expression for each of their flat slots.
+        listing: Several of these with commas between, as short as it goes.
+    """
+
+    values: Sequence[str]
+    leaves: Sequence[str]
+    listing: Callable[[Sequence[str]], str]
 
 
 def global_state() -> tuple[Any, ...]:
@@ -79,21 +107,26 @@ MODES = (
 """The names of what `global_state` gives."""
 
 
-def make_guard(
+def write_guarded(
     arguments: Arguments,
     signature: JointSignature,
     state: tuple[Any, ...],
+    body: Callable[[Source, Reads], None],
     together: MutableSet[StaticInputCache] | None = None,
-) -> Guard:
-    """Generates the guard of one entry.
+    told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
+) -> Call:
+    """Generates the function of one entry: a guard, and what runs if it lets a call through.
 
     Args:
         arguments: The call that the entry was made for.
         signature: Its signature.
         state: `global_state()` of that call.
+        body: Appends what runs, and returns.
         together: What the guards of one function keep from call to call; they forget together.
+        told_apart: Whether no list or dict among the arguments is reached a second time; None where that is the same.
     """
-    return _GuardWriter(arguments, signature, state, set() if together is None else together).write()
+    writer = _GuardWriter(arguments, signature, state, set() if together is None else together)
+    return writer.write(body, told_apart)
 
 
 class _GuardWriter:
@@ -111,21 +144,40 @@ class _GuardWriter:
         self.leaves = [*plan.unwrap(arguments.values), *self.views.unwrap(arguments.views)]
         self.state = state
         self.together = together
-        doc = "The tensors of a call and their leaves, or None if it does not fit."
-        self.source = Source("guard", "leaves, treespec", doc)
+        doc = "Runs what was compiled, or gives MISS if that does not fit the call."
+        self.source = Source("call", "args, kwargs, leaves, treespec, check_only=False", doc)
+        self.miss = self.source.const(MISS, "MISS")
+        self.read_from: Sequence[str] = [f"leaves[{i}]" for i in range(len(arguments.leaves))]
         self.outer: list[str] = []
         self.inner: list[str] = []
         self.by_value: dict[int, str] = {}
         self.leaves_of: dict[int, list[str]] = {}
         self.helpers: list[str] = []
+        self.of_known_class: set[str] = set()
         self.kept_at: dict[str, tuple[str, int, int]] = {}
         self.checked: list[tuple[str, Any]] = []
         self.sizes = SizeGuards()
 
-    def write(self) -> Guard:
+    def write(
+        self,
+        body: Callable[[Source, Reads], None],
+        told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None,
+    ) -> Call:
         const = self.source.const
         treespec = self.arguments.treespec
-        self.refuse_if(f"treespec != {const(treespec, 'treespec')}")
+        if (
+            self.arguments.is_flat
+        ):  # the classes of tensors are compared below, and say that they stand where they stood
+            self.read_from = [self.source.fresh(f"args_{i}") for i in range(len(self.arguments.leaves))]
+            if _native.ONE_CALL_PAYS and len(self.read_from) > _FEW:
+                classes = const(tuple(map(type, self.arguments.leaves)), "classes")
+                self.refuse_if(f"kwargs or not {const(_native.are_exactly, 'are_exactly')}({classes}, *args)")
+                self.of_known_class = set(self.read_from)
+            else:
+                self.refuse_if(f"kwargs or len(args) != {len(self.read_from)}")
+            self.source.line(f"({''.join(name + ', ' for name in self.read_from)}) = args")
+        else:
+            self.refuse_if(f"treespec != {const(treespec, 'treespec')}")
         if any(isinstance(e, optree.MappingEntry) and _is_number(e.entry) for a in treespec.accessors() for e in a):
             types = const(_types_of_entries(treespec), "types_of_keys")  # 1, 1.0 and True are equal keys
             self.refuse_if(f"{const(_types_of_entries, 'types_of_entries')}(treespec) != {types}")
@@ -155,20 +207,22 @@ class _GuardWriter:
         if self.signature.writes:
             self.storages()
             self.histories()
-        inputs = len(self.signature.index_map.slots)  # the leaves of views are read to be checked only
-        self.source.line(f"return [{self.listing(self.outer)}], [{self.listing(self.inner[:inputs])}]")
+        if told_apart is not None:
+            self.refuse_if(f"not {const(told_apart, 'told_apart')}(args, kwargs)")
         del self.objects  # it has a method of this writer
-        guard = self.source.build()
-        guard.__source__ = "\n\n".join([guard.__source__, *self.helpers])  # type: ignore[attr-defined]
-        return guard
+        self.source.line("if check_only: return None")
+        body(self.source, Reads(self.outer, self.inner, self.listing))
+        call = self.source.build()
+        call.__source__ = "\n\n".join([call.__source__, *self.helpers])  # type: ignore[attr-defined]
+        return call
 
     def refuse_if(self, condition: str) -> None:
-        self.source.line(f"if {condition}: return None")
+        self.source.line(f"if {condition}: return {self.miss}")
 
     def object_guards(self) -> ObjectGuards:
         """What compares objects, in the function that is written now."""
         written = frozenset(change.path for change in self.signature.outcome.changes)
-        return ObjectGuards(self.arguments, self.source, written, self.constant)
+        return ObjectGuards(self.arguments, self.source, self.refuse_if, written, self.constant)
 
     def constant(self, name: str, value: Any) -> None:
         """A Python value must be equal and of one type; what has no useful equality must be the same object.
@@ -201,8 +255,9 @@ class _GuardWriter:
 
     def keep(self, positions: set[int]) -> None:
         """Reads modules and what they hold in a function of its own, once. See Note [What is kept]."""
-        guard = self.source
+        guard, miss, read_from = self.source, self.miss, self.read_from
         self.source = Source("read", "leaves", "What is read once and not at each call, or None if it does not fit.")
+        self.miss, self.read_from = "None", [f"leaves[{i}]" for i in range(len(read_from))]
         outer, self.objects = self.objects, self.object_guards()
         self.modules()
         self.objects.pinned()
@@ -215,7 +270,7 @@ class _GuardWriter:
         alike = outer.alike(inside)
         parts = [self.by_value[i] for i in order], leaves, wrappers, list(dict.fromkeys(of_objects)), [*alike.values()]
         self.source.line(f"return {', '.join('(' + ''.join(n + ', ' for n in names) + ')' for names in parts)}")
-        read, self.source = self.source, guard
+        read, self.source, self.miss, self.read_from = self.source, guard, miss, read_from
 
         tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*_CONTENTS, *HOOKS)]
         kept = guard.const(StaticInputCache(read.build(), tables, self.together), "kept")
@@ -224,9 +279,11 @@ class _GuardWriter:
         same = [f"{guard.const(_native.same_items, 'same_items')}({items})"]
         for place, position in zip(self.arguments.places, self.arguments.value_at, strict=True):
             if position in positions and isinstance(place, ArgumentPlace):
-                same.append(f"leaves[{place.leaf}] is {found}[0][{order.index(position)}]")
+                same.append(f"{read_from[place.leaf]} is {found}[0][{order.index(position)}]")
         guard.line(f"{items}, {found} = {kept}.state")
-        guard.line(f"if not ({' and '.join(same)}): {found} = {kept}.read(leaves)")
+        guard.line(
+            f"if not ({' and '.join(same)}): {found} = {kept}.read({'args' if self.arguments.is_flat else 'leaves'})"
+        )
         self.refuse_if(f"{found} is None")
         names = [guard.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
         guard.line(f"{', '.join(names)}, _, _ = {found}")
@@ -244,7 +301,7 @@ class _GuardWriter:
         self.kept_at |= found
         return list(found)
 
-    def listing(self, names: list[str]) -> str:
+    def listing(self, names: Sequence[str]) -> str:
         """Expressions with commas between; elements of a kept tuple that follow one another are taken at once."""
 
         def run(at: tuple[int, str]) -> tuple[str, int]:
@@ -303,7 +360,7 @@ class _GuardWriter:
             if position not in positions:
                 continue
             if isinstance(place, ArgumentPlace):
-                read = f"leaves[{place.leaf}]"
+                read = self.read_from[place.leaf]
             elif isinstance(place, HeldPlace):
                 read = self.objects.tensors[place.number]
             else:
@@ -312,6 +369,8 @@ class _GuardWriter:
                 read = f"{self.source.const(table, place.table)}.get({place.name!r})"
             if position in by_value:
                 self.refuse_if(f"{read} is not {by_value[position]}")
+            elif read.isidentifier():
+                by_value[position] = read
             else:
                 name = by_value[position] = self.source.fresh(place.path)
                 self.source.line(f"{name} = {read}")
@@ -348,8 +407,8 @@ class _GuardWriter:
             patterns: The spec of each leaf, and symbolic sizes, in flat order.
         """
         if isinstance(meta, SubclassCreationMeta):
-            cls = self.source.const(meta.cls, meta.cls.__name__)
-            self.refuse_if(f"type({name}) is not {cls}")
+            if name not in self.of_known_class:
+                self.refuse_if(f"type({name}) is not {self.source.const(meta.cls, meta.cls.__name__)}")
             self.context(name, value, meta)
             self.checked.append((name, value))
             if meta.storage_offset:  # results that are made like it have it, too
@@ -423,7 +482,7 @@ class _GuardWriter:
         if self.signature.symbols is None:
             return
         self.source.globals |= {"math": math, "torch": torch}
-        for line in self.sizes.lines(self.signature.symbols):
+        for line in self.sizes.lines(self.signature.symbols, self.miss):
             self.source.line(line)
 
     def autograd_leaves(self) -> None:
@@ -468,21 +527,21 @@ class _GuardWriter:
             self.refuse_if(f"({owner}({self.outer[i]}) is {owner}({self.outer[j]})) is not {same}")
 
 
-def refusing_line(guard: Guard, leaves: list[Any], treespec: Any) -> str:
-    """The line of generated code that refuses a call, for errors."""
+def refusing_line(call: Call, *given: Any) -> str:
+    """The line of generated code that refuses a call, for errors; `given` is what it is given."""
     lines: list[str] = []
 
     def note(frame: types.FrameType, event: str, argument: Any) -> Any:
-        if frame.f_globals.get("__name__") != guard.__globals__["__name__"]:
+        if frame.f_globals.get("__name__") != call.__globals__["__name__"]:
             return None
-        if event == "return" and argument is None:
+        if event == "return" and (argument is MISS or argument is None and frame.f_code.co_name == "read"):
             lines.append(linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip())
         return note
 
     before = sys.gettrace()
     sys.settrace(note)
     try:
-        guard(leaves, treespec)
+        call(*given, check_only=True)
     finally:
         sys.settrace(before)
     return lines[0] if lines else "none, when it was asked again"
@@ -509,4 +568,5 @@ def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
     return bool(guard(context, found_context)) if guard is not None else same_constant(found_context, context)
 
 
+_FEW = 3  # up to here, one comparison for each argument is as fast, and easier to read
 _CONTENTS = ("_parameters", "_buffers", "_modules")

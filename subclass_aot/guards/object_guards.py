@@ -33,6 +33,7 @@ class ObjectGuards:
     Args:
         arguments: The call that was traced.
         source: The function.
+        refuse_if: Writes that a call does not fit if an expression is true.
         written: The paths of objects into which the program puts something.
         constant: Writes the comparison of an expression with a constant.
 
@@ -42,18 +43,21 @@ class ObjectGuards:
     """
 
     def __init__(
-        self, arguments: Arguments, source: Source, written: frozenset[str], constant: Callable[[str, Any], None]
+        self,
+        arguments: Arguments,
+        source: Source,
+        refuse_if: Callable[[str], None],
+        written: frozenset[str],
+        constant: Callable[[str, Any], None],
     ) -> None:
         self.arguments = arguments
+        self.refuse_if = refuse_if
         self.written = written
         self.source = source
         self.constant = constant
         self.tensors: dict[int, str] = {}
         self.tables: list[str] = []
         self._locals: dict[int, str] = {}
-
-    def refuse_if(self, condition: str) -> None:
-        self.source.line(f"if {condition}: return None")
 
     def leaves(self) -> None:
         """The arguments that are no tensors."""

@@ -33,8 +33,13 @@ class SizeGuards:
                     if (name, what) == (tensor, kind) and is_symbolic(plain(number))}  # fmt: skip
         return [None if dim in symbolic or type(number) is not int else number for dim, number in enumerate(numbers)]
 
-    def lines(self, symbols: Symbols) -> Iterator[str]:
-        """The lines of a guard, from reading the sizes to the assumptions about them. They may use `math`."""
+    def lines(self, symbols: Symbols, miss: str) -> Iterator[str]:
+        """The lines of a guard, from reading the sizes to the assumptions about them. They may use `math`.
+
+        Args:
+            symbols: The symbols.
+            miss: What the guard returns if the sizes do not fit.
+        """
         bound: set[str] = set()
         late: list[str] = []
         for tensor, kind, dim, number, local in self.reads:
@@ -44,7 +49,7 @@ class SizeGuards:
                 bound.add(text)
                 yield f"{text} = {local}"
             else:  # a number that became known, too: another input may be the same tensor, with a symbol there
-                late.append(f"if {local} != {text}: return None")
+                late.append(f"if {local} != {text}: return {miss}")
         yield from late
         for assumption, place in symbols.assumptions(bound):
-            yield f"if not ({assumption}): return None" + (f"  # {place}" if place else "")
+            yield f"if not ({assumption}): return {miss}" + (f"  # {place}" if place else "")

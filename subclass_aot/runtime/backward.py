@@ -34,7 +34,7 @@ def write_backward(
     names = [f"tangent_{i}" for i in range(len(signature.tangents))]
     params = ", ".join(["ctx", *names])
     source = Source("backward", params, "Unwraps tangents, runs the backward graph, wraps gradients.")
-    nothing = ", ".join(["None"] * (convention.without_gradient + len(convention.requires_grad_inputs)))
+    nothing = ", ".join(["None"] * (len(convention.parameters) + len(convention.requires_grad_inputs)))
     missing = " and ".join(f"{name} is None" for name in names)
     source.line(f"if {missing}: return ({nothing},)  # autograd passes by, on its way to something else")
     sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
@@ -53,19 +53,19 @@ def write_backward(
     live = [source.fresh("live") for _ in signature.backward_writes]
     if live:
         source.line(f"({', '.join(live)},) = ctx.live")
-    source.line(f"inputs = [{', '.join(leaves + live)}]")
+    source.line(f"inputs = [{', '.join(leaves + live)}]")  # a name of its own, so that what is saved can be let go
     if saved:
         source.line(f"del {', '.join(saved)}")
     count = sum(isinstance(x, Computed) for g in signature.gradients if g is not None for x in g.leaves)
     outputs = [source.fresh(f"grad_{i}") for i in range(count)]
     written = [source.fresh("new_value") for _ in live]
-    emit_run(source, outputs + written, graph, "backward")
+    emit_run(source, outputs + written, graph, "inputs", "backward")
     for target, value in zip(live, written, strict=True):
         source.line(f"{target}.copy_({value})")
     structure = {slot: source.fresh("structure") for slot in convention.structure}
     if structure:
         source.line(f"({', '.join(structure.values())},) = ctx.structure")
-    results = ["None"] * convention.without_gradient
+    results = ["None"] * len(convention.parameters)
     for i in convention.requires_grad_inputs:
         gradient = signature.gradients[i]
         if gradient is None:

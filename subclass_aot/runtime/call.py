@@ -1,17 +1,22 @@
-"""The generated function that a call runs: forward, what is written back, and the results put together."""
+"""What a call runs once it is checked: forward, what is written back, and the flat results."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
+from subclass_aot.guards import Reads
 from subclass_aot.runtime import version_counters
 from subclass_aot.runtime.calling_convention import Convention, SymintNames
 from subclass_aot.runtime.double_backward import DoubleBackward
+from subclass_aot.runtime.forward import emit_forward, graph_inputs
 from subclass_aot.trace import (
     Computed,
     ComputedSymints,
@@ -24,51 +29,103 @@ from subclass_aot.trace import (
     ViewOfInput,
 )
 
-Call = Callable[[list[Any], list[Any]], list[Any]]
-"""`call(values, leaves)`, with the tensors of a call and their flat slots, gives the flattened results."""
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """What runs with gradients: an `autograd.Function`.
 
-def write_call(convention: Convention, runner: Callable[..., Any], twice: DoubleBackward | None) -> Call:
-    """`call(values, leaves)`: runs forward, writes back, and puts the results together.
-
-    Args:
-        convention: What the functions agree on.
-        runner: `forward`, by itself or through autograd.
+    Attributes:
+        apply: Runs it.
         twice: What keeps the inputs for second derivatives, if that was asked for.
     """
+
+    apply: Callable[..., Any]
+    twice: DoubleBackward | None
+
+
+def emit_call(
+    source: Source, reads: Reads, convention: Convention, graph: BoxedFunction, function: Function | None
+) -> list[str]:
+    """Appends what runs forward, writes back, and makes the results.
+
+    Args:
+        source: The function of the call.
+        reads: What it has read.
+        convention: What the functions agree on.
+        graph: The forward graph, compiled.
+        function: What runs with gradients; it has the forward graph in it.
+
+    Returns:
+        An expression for each flat result.
+    """
     signature = convention.signature
-    doc = "Runs the graph, writes back what it changed, and returns the results."
-    source = Source("call", "values, leaves", doc)
-    values = [source.fresh(path) for path in (*(given.path for given in signature.inputs), *signature.views)]
-    if values:
-        source.line(f"({''.join(v + ', ' for v in values)}) = values")
-    source.line("non_differentiable = []")
-    made = [source.fresh(f"made_{i}") for i in range(len(convention.forward_values))]
+    values, leaves = reads.values, list(reads.leaves)
     changes: dict[int, list[version_counters.Change]] = {}
     for position, *change in signature.metadata_mutations:
         changes.setdefault(position, []).append(tuple(change))
     of_views = {p: changes.pop(p) for p in list(changes) if p >= len(signature.inputs)}
     for position in changes:
         for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
-            source.line(f"leaves[{slot}] = leaves[{slot}].detach()  # what is saved of it keeps its look")
+            before, leaves[slot] = leaves[slot], source.fresh("leaf")
+            source.line(f"{leaves[slot]} = {before}.detach()  # what is saved of it keeps its look")
     for position in signature.requires_grad_mutations:
         source.line(f"{values[position]}.requires_grad_()")
-    pairs = list(zip(made, convention.through_autograd, strict=True))
-    _run(source, convention, runner, twice, values, [name for name, through in pairs if through])
-    non_differentiable = [name for name, through in pairs if not through]
-    locals_of = {position: source.fresh("number") for position in convention.positions}
-    non_differentiable += locals_of.values()
-    if non_differentiable:
-        source.line(f"({', '.join(non_differentiable)},) = non_differentiable")
+    reads = Reads(values, leaves, reads.listing)
+    if function is None:
+        made, numbers = _without_gradients(source, reads, convention, graph)
+    else:
+        made, numbers = _with_gradients(source, reads, convention, function)
     for position, of_input in changes.items():
         source.line(f"{_reshape(source, of_input)}({values[position]})")
     for (position, _), name in zip(signature.autograd_mutations, made, strict=False):
         source.line(f"{values[position]}.copy_({name})")
     for position, of_input in of_views.items():  # autograd makes a view again, as it is, after such a write
         source.line(f"{_reshape(source, of_input)}({values[position]})")
-    results = _results(source, convention, values, made, locals_of)
-    source.line(f"return [{', '.join(results)}]")
-    return source.build()
+    return _results(source, convention, values, made, numbers)
+
+
+def _without_gradients(
+    source: Source, reads: Reads, convention: Convention, graph: BoxedFunction
+) -> tuple[list[str], dict[int, str]]:
+    """Appends what runs the forward graph. Returns the locals of what it made, and of numbers, by their positions."""
+    signature = convention.signature
+    written = source.fresh("written")
+    if convention.counts:
+        source.line(f"{written} = {_counters(source, signature, reads)}")
+    inputs = f"[{reads.listing(graph_inputs(source, convention, reads.leaves))}]"
+    # Of leaves that have gradients, the results have none.
+    no_grad = bool(convention.requires_grad_inputs) and signature.grad_modes[0]
+    with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():") if no_grad else nullcontext():
+        made = emit_forward(source, convention, graph, reads.leaves, inputs, written)
+    return made.values, {position: made.computed[position] for position in convention.positions}
+
+
+def _with_gradients(
+    source: Source, reads: Reads, convention: Convention, function: Function
+) -> tuple[list[str], dict[int, str]]:
+    """Appends what runs forward by way of autograd. Returns the same."""
+    values = reads.values
+    made = [source.fresh(f"made_{i}") for i in range(len(convention.forward_values))]
+    numbers = {position: source.fresh("number") for position in convention.positions}
+    beside = source.fresh("non_differentiable")
+    source.line(f"{beside} = []")
+    given = {"leaves": f"[{reads.listing(reads.leaves[: len(convention.signature.index_map.slots)])}]"}
+    given["non_differentiable"] = beside
+    given["checked"] = f"[{', '.join(values[i] for i in convention.saved_for_version_check)}]"
+    if convention.counts:
+        given["written"] = _counters(source, convention.signature, reads)
+    if function.twice is not None:
+        inputs = reads.listing(values[: len(convention.signature.inputs)])
+        given["kept"] = f"{source.const(function.twice.keep, 'keep')}([{inputs}])"
+    arguments = [given[name] for name in convention.parameters]
+    arguments += [values[i] for i in convention.requires_grad_inputs]
+    pairs = list(zip(made, convention.through_autograd, strict=True))
+    through = "".join(f"{name}, " for name, differentiable in pairs if differentiable)
+    source.line(f"({through}) = {source.const(function.apply, 'run')}({', '.join(arguments)})")
+    others = [name for name, differentiable in pairs if not differentiable] + list(numbers.values())
+    if others:
+        source.line(f"({''.join(f'{name}, ' for name in others)}) = {beside}")
+    return made, numbers
 
 
 def _reshape(source: Source, of_input: list[version_counters.Change]) -> str:
@@ -76,39 +133,8 @@ def _reshape(source: Source, of_input: list[version_counters.Change]) -> str:
     return source.const(functools.partial(version_counters.reshape, of_input), "reshape")
 
 
-def _run(
-    source: Source,
-    convention: Convention,
-    runner: Callable[..., Any],
-    twice: DoubleBackward | None,
-    values: list[str],
-    through: list[str],
-) -> None:
-    """Appends what runs forward; `through` are the locals of what autograd gives back."""
-    signature = convention.signature
-    silent, version_bumps = _counters(signature, values)
-    run = source.const(runner, "run")
-    written = ""
-    if convention.counts:
-        find = source.const(version_counters.counters, "counters")
-        written = f", {find}([{', '.join(silent)}], [{', '.join(version_bumps)}])"
-    if signature.needs_backward:
-        arguments = "".join(f", {values[i]}" for i in convention.requires_grad_inputs)
-        saved_only = ", ".join(values[i] for i in convention.saved_for_version_check)
-        kept = "" if twice is None else f", {source.const(twice.keep, 'keep')}(values)"
-        source.line(
-            f"({', '.join(through)},) = {run}(leaves, non_differentiable{written}, [{saved_only}]{kept}{arguments})"
-        )
-    elif convention.requires_grad_inputs and signature.grad_modes[0]:
-        # Of leaves that have gradients, the results have none.
-        with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
-            source.line(f"{run}(leaves, non_differentiable{written})")
-    else:
-        source.line(f"{run}(leaves, non_differentiable{written})")
-
-
 def _results(
-    source: Source, convention: Convention, values: list[str], made: list[str], locals_of: dict[int, str]
+    source: Source, convention: Convention, values: Sequence[str], made: list[str], locals_of: dict[int, str]
 ) -> list[str]:
     """Appends what makes results of what forward made; returns a local for each."""
     signature = convention.signature
@@ -156,15 +182,19 @@ def _view(source: Source, view: ViewOfInput | ViewOfBase, base: str, grad: bool,
     return name
 
 
-def _counters(signature: JointSignature, values: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Leaves that the graph writes without a version of their own moving, and tensors whose version moves."""
-    leaves = (slot for slot in signature.index_map.slots if slot.kind == "leaf")
-    slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in leaves}
+def _counters(source: Source, signature: JointSignature, reads: Reads) -> str:
+    """An expression of the version counters to settle: of leaves that the graph writes without a version of their own
+    moving, and of tensors whose version moves.
+    """
+    slots = (slot for slot in signature.index_map.slots if slot.kind == "leaf")
+    slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in slots}
     moved = {slot_of.get(where) for where in signature.version_bumps}
-    silent = [f"leaves[{slot}]" for slot in signature.mutated_leaves if slot not in moved]
+    silent = [reads.leaves[slot] for slot in signature.mutated_leaves if slot not in moved]
     version_bumps = [
-        f"leaves[{slot_of[outer, path]}]" if path and (outer, path) in slot_of else values[outer] + path
+        reads.leaves[slot_of[outer, path]] if path and (outer, path) in slot_of else reads.values[outer] + path
         for outer, path in signature.version_bumps
     ]
-    turned = [values[position] for position, *_ in signature.metadata_mutations]
-    return silent, [name for name in version_bumps if name not in turned] + turned
+    turned = [reads.values[position] for position, *_ in signature.metadata_mutations]
+    version_bumps = [name for name in version_bumps if name not in turned] + turned
+    find = source.const(version_counters.counters, "counters")
+    return f"{find}([{', '.join(silent)}], [{', '.join(version_bumps)}])"

@@ -40,7 +40,7 @@ class Convention:
         checked: Wrappers whose leaves are saved: "input" or "output", and its position.
             See Note [Versions of wrappers].
         saved_for_version_check: Inputs that are checked though autograd is not given them.
-        without_gradient: How many parameters of forward get no gradient.
+        parameters: The names of the parameters of forward that get no gradient: all but the tensors, which come last.
     """
 
     def __init__(
@@ -73,7 +73,13 @@ class Convention:
         self.saved_for_version_check = [
             p for kind, p in self.checked if kind == "input" and p not in self.requires_grad_inputs
         ]
-        self.without_gradient = 3 + self.counts + keeps_inputs  # leaves, non_differentiable, written, checked, kept
+        self.parameters = [
+            "leaves",
+            "non_differentiable",
+            *["written"] * self.counts,
+            "checked",
+            *["kept"] * keeps_inputs,
+        ]
 
     def _structure_of_gradients(self) -> list[int]:
         metas = [given.meta for given in self.signature.inputs]
@@ -124,21 +130,23 @@ class SymintNames:
         return f"({''.join(self.one(n) + ', ' for n in numbers)})"
 
 
-def emit_run(source: Source, names: Sequence[str], function: BoxedFunction, which: str) -> None:
-    """Appends what runs a compiled graph on the local `inputs`, and gives names to what it returns.
+def emit_run(source: Source, names: Sequence[str], function: BoxedFunction, inputs: str, which: str) -> None:
+    """Appends what runs a compiled graph, and gives names to what it returns.
 
     Args:
         source: Where to write.
         names: New locals, one for each output.
         function: The compiled graph.
+        inputs: An expression of a list that the graph may empty.
         which: "forward" or "backward".
     """
     run = source.const(function, f"{which}_graph")
-    source.line(f"outputs = {run}(inputs)")
+    outputs = source.fresh("outputs")
+    source.line(f"{outputs} = {run}({inputs})")
     with source.block("try:"):
-        source.line(f"({''.join(n + ', ' for n in names)}) = outputs")
+        source.line(f"({''.join(n + ', ' for n in names)}) = {outputs}")
     with source.block("except (TypeError, ValueError):"):
-        source.line(f"{source.const(_wrong_count, 'wrong_count')}(outputs, {len(names)}, {which!r})")
+        source.line(f"{source.const(_wrong_count, 'wrong_count')}({outputs}, {len(names)}, {which!r})")
 
 
 def _wrong_count(outputs: Any, expected: int, which: str) -> NoReturn:

@@ -1,24 +1,27 @@
-"""The generated code of one signature: from the leaves of a call to its results.
+"""The generated code of one signature.
 
-Three functions are generated, each straight-line. `forward` runs the forward graph and wraps; `backward` unwraps
-tangents, runs the backward graph and wraps gradients; `call` is what a call runs once the guard has let it through.
-With gradients, `forward` and `backward` are the two halves of one `autograd.Function`.
+Without gradients it is one function: check, unwrap, run the graph, wrap, return. With gradients the middle of it is an
+`autograd.Function`, of which `forward` runs the forward graph and wraps, and `backward` unwraps tangents, runs the
+backward graph and wraps gradients.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, MutableSet
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from subclass_aot.backends import BoxedFunction
+from subclass_aot.call import Arguments
+from subclass_aot.codegen import Source
+from subclass_aot.guards import Call, Reads, StaticInputCache, write_guarded
 from subclass_aot.runtime.backward import write_backward
-from subclass_aot.runtime.call import Call, write_call
+from subclass_aot.runtime.call import Function, emit_call
 from subclass_aot.runtime.calling_convention import Convention
 from subclass_aot.runtime.double_backward import DoubleBackward
+from subclass_aot.runtime.finish import emit_finish
 from subclass_aot.runtime.forward import write_forward
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
@@ -27,62 +30,85 @@ from subclass_aot.trace import JointSignature
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class CompiledGraphs:
+    """The graphs of a signature, compiled.
+
+    Attributes:
+        graphs: The graphs.
+        forward: The forward graph, compiled.
+        backward: The backward graph, compiled; None without gradients.
+        others: What to do with gradients of other kinds than the backward graph is for.
+        twice: What makes gradients differentiable, if that was asked for.
+    """
+
+    graphs: Graphs
+    forward: BoxedFunction
+    backward: BoxedFunction | None = None
+    others: UnexpectedTangents | None = None
+    twice: DoubleBackward | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Entry:
     """What runs for one signature.
 
     Attributes:
-        call: `call(values, leaves)`, with the tensors of the call and their flat slots, gives the flattened results.
+        call: Runs a call that fits.
+        takes_arguments: Whether it reads `args` as they came; otherwise it wants them flattened.
         sources: The generated text, by what it does.
     """
 
     call: Call
+    takes_arguments: bool
     sources: dict[str, str]
 
 
 def make_entry(
+    arguments: Arguments,
     signature: JointSignature,
-    graphs: Graphs,
-    forward: BoxedFunction,
-    backward: BoxedFunction | None,
-    others: UnexpectedTangents | None,
-    twice: DoubleBackward | None = None,
+    compiled: CompiledGraphs,
+    state: tuple[Any, ...],
+    together: MutableSet[StaticInputCache] | None = None,
+    told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
 ) -> Entry:
-    """Generates the code that runs compiled graphs for one signature.
+    """Generates the code of one signature.
 
     Args:
-        signature: The signature.
-        graphs: Its graphs.
-        forward: The forward graph, compiled.
-        backward: The backward graph, compiled.
-        others: What to do with gradients of other kinds than the backward graph is for.
-        twice: What makes gradients differentiable, if that was asked for.
+        arguments: The call that was traced.
+        signature: Its signature.
+        compiled: Its graphs.
+        state: The global modes of that call.
+        together: What the guards of one function keep from call to call.
+        told_apart: Whether no list or dict among the arguments is reached a second time; None where that is the same.
     """
-    convention = Convention(signature, graphs, keeps_inputs=twice is not None)
-    first = write_forward(convention, forward)
-    sources = {"forward": _text(first)}
-    runner: Callable[..., Any] = first
-    if backward is not None:
-        second = write_backward(convention, backward, others)
-        sources["backward"] = _text(second)
-        chosen = once_differentiable(second) if twice is None else twice.differentiable(second)
-        members = {"forward": staticmethod(first), "backward": staticmethod(chosen)}
-        function: Any = type("Compiled", (torch.autograd.Function,), members)
-        runner = function.apply
-    call = write_call(convention, runner, twice)
-    sources = {"call": _text(call), **sources}
-    before, after = signature.grad_modes
-    if before != after or signature.needs_backward > before:
-        call = functools.partial(_in_grad_modes, call, before or signature.needs_backward, after)
-    return Entry(call, sources)
+    convention = Convention(signature, compiled.graphs, keeps_inputs=compiled.twice is not None)
+    sources: dict[str, str] = {}
+    function = None
+    if compiled.backward is not None:
+        forward = write_forward(convention, compiled.forward)
+        backward = write_backward(convention, compiled.backward, compiled.others)
+        sources = {"forward": _text(forward), "backward": _text(backward)}
+        twice = compiled.twice
+        chosen = once_differentiable(backward) if twice is None else twice.differentiable(backward)
+        members = {"forward": staticmethod(forward), "backward": staticmethod(chosen)}
+        autograd_function: Any = type("Compiled", (torch.autograd.Function,), members)
+        function = Function(autograd_function.apply, twice)
+
+    def body(source: Source, reads: Reads) -> None:
+        before, after = signature.grad_modes
+        enabled = before or signature.needs_backward
+        if before == after == enabled:
+            results = emit_call(source, reads, convention, compiled.forward, function)
+        else:  # the program switches autograd on inside, or does not leave it as it was
+            mode = source.const(torch.set_grad_enabled, "set_grad_enabled")
+            with source.block(f"with {mode}({enabled}):"):
+                results = emit_call(source, reads, convention, compiled.forward, function)
+            source.line(f"{mode}({after})")
+        source.line(f"return {emit_finish(source, signature.outcome, reads.values, results)}")
+
+    call = write_guarded(arguments.with_views(signature.views), signature, state, body, together, told_apart)
+    return Entry(call, arguments.is_flat, {"call": _text(call), **sources})
 
 
 def _text(function: Any) -> str:
     return str(function.__source__)
-
-
-def _in_grad_modes(call: Call, enabled: bool, after: bool, *args: list[Any]) -> list[Any]:
-    """A call of a program that switches autograd on inside, or does not leave it as it was."""
-    with torch.set_grad_enabled(enabled):
-        results = call(*args)
-    torch.set_grad_enabled(after)
-    return results

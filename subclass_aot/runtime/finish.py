@@ -1,4 +1,4 @@
-"""The generated function that gives results their structure, and puts into objects what the function put there."""
+"""The end of a generated function: gives results their structure, and puts into objects what the program put there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from subclass_aot.call import (
@@ -25,36 +25,39 @@ from subclass_aot.call import (
 )
 from subclass_aot.codegen import Source
 
-Finish = Callable[[list[Any], list[Any], list[Any], tuple[Any, ...], dict[str, Any]], Any]
-"""`finish(results, values, leaves, args, kwargs)` gives what the function returns, and changes objects as it did."""
 
-
-def write_finish(outcome: Outcome) -> Finish:
-    """Generates the function for one signature.
+def emit_finish(source: Source, outcome: Outcome, values: Sequence[str], results: Sequence[str]) -> str:
+    """Appends what makes the result of a program of flat ones, and changes objects as the program did.
 
     Args:
-        outcome: What is made of the flattened results.
+        source: The function. It has the names `args`, `kwargs` and `leaves`.
+        outcome: What is made of the flat results.
+        values: An expression for each tensor of the call.
+        results: An expression for each flat result.
+
+    Returns:
+        An expression of what the program returns.
     """
-    return _Writer(outcome).write()
+    return _Writer(source, outcome, values, results).write()
 
 
 class _Writer:
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, source: Source, outcome: Outcome, values: Sequence[str], results: Sequence[str]) -> None:
+        self.source = source
         self.outcome = outcome
-        doc = "Gives results their structure" + ("." if outcome.is_plain else ", and changes objects.")
-        self.source = Source("finish", "results, values, leaves, args, kwargs", doc)
+        self.values = values
+        self.results = results
         self.objects: list[str] = []
         self.new: dict[int, str] = {}
 
-    def write(self) -> Finish:
+    def write(self) -> str:
         for parent, steps in self.outcome.objects:  # all of them first: what is put anywhere may change the way
             self.objects.append(self.reached(parent, steps))
         changes = [(c, self.pairs(c.assigned), self.expressions(c.removed)) for c in self.outcome.changes]
         result = self.expression(self.outcome.result)
         for change, assigned, removed in changes:
             self.change(change, self.objects[change.object], assigned, removed)
-        self.source.line(f"return {result}")
-        return self.source.build()
+        return result
 
     def reached(self, parent: int | None, steps: tuple[Any, ...]) -> str:
         """A local for an object of the call."""
@@ -64,6 +67,9 @@ class _Writer:
             way = self.element(self.objects[parent], table, key)
         elif isinstance(first, Pinned):
             way = self.source.const(first.value, "object")
+        elif first == "values":
+            position, *rest = rest
+            way = self.values[position]
         else:
             way = str(first)
         for step in rest:
@@ -108,7 +114,7 @@ class _Writer:
     def expression(self, recipe: Any) -> str:
         """Appends what it takes to make something, and returns its expression."""
         if isinstance(recipe, Leaf):
-            return f"results[{recipe.position}]"
+            return self.results[recipe.position]
         if isinstance(recipe, Given):
             return self.objects[recipe.position]
         if isinstance(recipe, Literal):
@@ -132,6 +138,11 @@ class _Writer:
             name = self.new[position] = self.source.fresh(new.cls.__name__)
             make = self.source.const(new.unflatten, f"make_{new.cls.__name__}")
             self.source.line(f"{name} = {make}(({parts}))")
+            return name
+        if new.cls is list and not _reaches(self.outcome, position):
+            parts = ", ".join(self.expression(value) for _, entries in new.tables for _, value in entries)
+            name = self.new[position] = self.source.fresh("result")
+            self.source.line(f"{name} = [{parts}]")
             return name
         name = self.new[position] = self.source.fresh(new.cls.__name__)  # known before its parts: it may hold itself
         self.source.line(f"{name} = {self.empty(new)}")
@@ -201,6 +212,27 @@ class _Writer:
                 self.source.line(f"{self.cell(name, key.strip(chr(39)))}.cell_contents = {value}")
         else:
             self.fill(name, table, assigned)
+
+
+def _reaches(outcome: Outcome, target: int) -> bool:
+    """Whether a new object holds itself, perhaps by way of others."""
+    seen: set[int] = set()
+    todo: list[Any] = [New(target)]
+    while todo:
+        recipe = todo.pop()
+        if isinstance(recipe, Weak):
+            todo.append(recipe.target)
+        elif isinstance(recipe, Tuple):
+            todo += recipe.parts
+        elif isinstance(recipe, New):
+            new = outcome.new[recipe.position]
+            inside = [*new.parts, *(x for _, entries in new.tables for entry in entries for x in entry)]
+            if New(target) in inside:
+                return True
+            if recipe.position not in seen:
+                seen.add(recipe.position)
+                todo += inside
+    return False
 
 
 _BASES = (OrderedDict, defaultdict, dict, deque, list, set, types.SimpleNamespace, object)

@@ -1,8 +1,9 @@
-"""The generated function that runs the forward graph and wraps what it computed."""
+"""What runs the forward graph and wraps what it computed: a part of a call, or with gradients a function of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,8 +17,56 @@ from subclass_aot.runtime.calling_convention import Convention, SymintNames, emi
 from subclass_aot.trace import AliasOfLeaf, Computed, InputLeaf, Value
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Made:
+    """The locals that hold what forward made.
+
+    Attributes:
+        computed: What the graph computed.
+        values: The values made of it, those of `Convention.forward_values`.
+        saved: The tensors that are saved for backward.
+        sizes: The symbolic numbers that are saved for backward.
+    """
+
+    computed: list[str]
+    values: list[str]
+    saved: list[str]
+    sizes: list[str]
+
+
+def emit_forward(
+    source: Source,
+    convention: Convention,
+    graph: BoxedFunction,
+    leaves: Sequence[str],
+    inputs: str,
+    written: str,
+) -> Made:
+    """Appends what runs the forward graph, and wraps what it computed.
+
+    Args:
+        source: The function.
+        convention: What the functions agree on.
+        graph: The forward graph, compiled.
+        leaves: An expression for each flat slot.
+        inputs: An expression of a new list of the graph's inputs.
+        written: The local that holds the version counters to settle, if there are any.
+    """
+    signature, graphs = convention.signature, convention.graphs
+    computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
+    saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved_inputs))]
+    sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
+    emit_run(source, computed + saved + sizes, graph, inputs, "forward")
+    numbers = SymintNames({key: computed[position] for key, position in signature.numbers.items()})
+    if convention.counts:
+        source.line(f"{source.const(version_counters.settle, 'settle')}({written})")
+    _detach(source, convention, computed)
+    values = [_wrap(source, value, computed, leaves, numbers) for value in convention.forward_values]
+    return Made(computed, values, saved, sizes)
+
+
 def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[..., Any]:
-    """`forward(ctx, leaves, non_differentiable, checked, *values)`; `forward(leaves, non_differentiable)` without grad.
+    """`forward(ctx, leaves, non_differentiable, checked, *values)`, the first half of an `autograd.Function`.
 
     With second derivatives `kept` stands before `values`: it leads autograd to what they need.
 
@@ -28,49 +77,54 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
         convention: What the functions agree on.
         graph: The forward graph, compiled.
     """
-    signature, graphs = convention.signature, convention.graphs
-    training = signature.needs_backward
-    params = ["leaves", "non_differentiable", *["written"] * convention.counts]
-    if training:
-        kept = ["kept"] * convention.keeps_inputs
-        params = ["ctx", *params, "checked", *kept, *(f"x{i}" for i in convention.requires_grad_inputs)]
+    signature = convention.signature
+    params = ["ctx", *convention.parameters, *(f"x{i}" for i in convention.requires_grad_inputs)]
     source = Source("forward", ", ".join(params), "Runs the forward graph on leaves, and wraps what it computed.")
-    source.line(f"inputs = {_graph_inputs(source, convention)}")
-    computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
-    saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved_inputs))]
-    sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
-    emit_run(source, computed + saved + sizes, graph, "forward")
-    numbers = SymintNames({key: computed[position] for key, position in signature.numbers.items()})
-    if convention.counts:
-        source.line(f"{source.const(version_counters.settle, 'settle')}(written)")
-    _detach(source, convention, computed)
-    forward_values = [_wrap(source, value, computed, numbers) for value in convention.forward_values]
-    pairs = list(zip(forward_values, convention.through_autograd, strict=True))
+    leaves = [f"leaves[{i}]" for i in range(len(signature.index_map.slots))]
+    made = emit_forward(source, convention, graph, leaves, _list_of_inputs(source, convention, leaves), "written")
+    pairs = list(zip(made.values, convention.through_autograd, strict=True))
     non_differentiable = [name for name, through in pairs if not through]
-    non_differentiable += [computed[position] for position in convention.positions]
+    non_differentiable += [made.computed[position] for position in convention.positions]
     if non_differentiable:
         source.line(f"non_differentiable += [{', '.join(non_differentiable)}]")
-    if not training:
-        return source.build()
-    _save(source, convention, computed, saved, forward_values)
-    if sizes or signature.numbers:
-        source.line(f"ctx.sizes = [{', '.join([*sizes, *numbers.names.values()])}]")
+    _save(source, convention, made)
+    numbers = [made.computed[position] for position in signature.numbers.values()]
+    if made.sizes or numbers:
+        source.line(f"ctx.sizes = [{', '.join([*made.sizes, *numbers])}]")
     source.line("ctx.set_materialize_grads(False)")
     if signature.backward_writes:  # not among the saved: backward wants them as they are when it runs
-        source.line(f"ctx.live = [{', '.join(f'leaves[{s}]' for s in signature.backward_writes)}]")
+        source.line(f"ctx.live = [{', '.join(leaves[s] for s in signature.backward_writes)}]")
     if convention.structure:
-        source.line(f"ctx.structure = [{', '.join(f'leaves[{s}]' for s in convention.structure)}]")
+        source.line(f"ctx.structure = [{', '.join(leaves[s] for s in convention.structure)}]")
     source.line(f"return ({', '.join(name for name, through in pairs if through)},)")
     return source.build()
 
 
-def _graph_inputs(source: Source, convention: Convention) -> str:
+def _list_of_inputs(source: Source, convention: Convention, leaves: Sequence[str]) -> str:
+    """An expression of a list of the graph's inputs, which the graph may empty."""
+    signature = convention.signature
+    if len(signature.graph_slots) < len(leaves) or signature.bases:
+        return f"[{', '.join(graph_inputs(source, convention, leaves))}]"
+    given = (leaf for value in convention.forward_values for leaf in value.leaves)
+    read_later = (
+        signature.backward_writes
+        or convention.structure
+        or any(isinstance(leaf, InputLeaf | AliasOfLeaf) for leaf in given)
+    )
+    return "list(leaves)" if read_later else "leaves"
+
+
+def graph_inputs(source: Source, convention: Convention, leaves: Sequence[str]) -> list[str]:
+    """An expression for each input of the forward graph.
+
+    Args:
+        source: The function.
+        convention: What the functions agree on.
+        leaves: An expression for each flat slot.
+    """
     slots, bases = convention.signature.graph_slots, convention.signature.bases
-    if len(slots) == len(convention.signature.index_map.slots) and not bases:
-        return "list(leaves)"
-    inputs = [f"leaves[{i}]" for i in slots]
-    inputs += [f"{source.const(flat_base, 'flat_base')}(leaves[{base.slots[0]}])" for base in bases]
-    return f"[{', '.join(inputs)}]"
+    flat = [f"{source.const(flat_base, 'flat_base')}({leaves[base.slots[0]]})" for base in bases]
+    return [leaves[i] for i in slots] + flat
 
 
 def _detach(source: Source, convention: Convention, computed: list[str]) -> None:
@@ -87,40 +141,38 @@ def _detach(source: Source, convention: Convention, computed: list[str]) -> None
             source.line(f"if {computed[i]}._is_view(): {computed[i]} = {computed[i]}.detach()")
 
 
-def _wrap(source: Source, value: Value, computed: list[str], numbers: SymintNames) -> str:
+def _wrap(source: Source, value: Value, computed: list[str], given: Sequence[str], numbers: SymintNames) -> str:
     """Appends what makes one value of its leaves; returns the name of a local that nobody else has."""
     leaves = []
     for leaf in value.leaves:
         if isinstance(leaf, Computed):
             leaves.append(computed[leaf.position])
         elif isinstance(leaf, InputLeaf):
-            leaves.append(f"leaves[{leaf.slot}]")
+            leaves.append(given[leaf.slot])
         elif isinstance(leaf, AliasOfLeaf):
             name = source.fresh("alias")
             make = source.const(_alias, "alias_of")
             geometry = ", ".join(map(numbers.all, (leaf.spec.size, leaf.spec.stride)))
             dtype = source.const(leaf.spec.dtype, "dtype")
-            source.line(f"{name} = {make}(leaves[{leaf.slot}], {dtype}, {geometry}, {numbers.one(leaf.offset)})")
+            source.line(f"{name} = {make}({given[leaf.slot]}, {dtype}, {geometry}, {numbers.one(leaf.offset)})")
             leaves.append(name)
         else:
             leaves.append(source.const(leaf, "opaque"))
     return emit_wrap(source, value.meta, leaves)
 
 
-def _save(
-    source: Source, convention: Convention, computed: list[str], saved: list[str], forward_values: list[str]
-) -> None:
+def _save(source: Source, convention: Convention, made: Made) -> None:
     """Appends `save_for_backward`. Beside leaves of a wrapper stands the wrapper: Note [Versions of wrappers]."""
     graphs = convention.graphs
     names = []
-    for i, name in enumerate(saved):
+    for i, name in enumerate(made.saved):
         from_output = graphs.saved_outputs[i]
         if from_output is not None and graphs.saved_inputs[i] is None:
-            name = computed[from_output]  # the object that is returned, so that autograd sees it is an output
+            name = made.computed[from_output]  # the object that is returned, so that autograd sees it is an output
         names.append(name)
     for kind, position in convention.checked:
         if kind == "output":
-            names.append(forward_values[position])
+            names.append(made.values[position])
         elif position in convention.requires_grad_inputs:
             names.append(f"x{position}")
     if convention.saved_for_version_check:

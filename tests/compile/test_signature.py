@@ -158,11 +158,11 @@ def test_source_is_python_that_the_debugger_shows() -> None:
     compiled = aot_compile(nn.Linear(3, 2))
     compiled(torch.ones(1, 3)).sum().backward()
     functions = [f for f in ast.parse(compiled.source).body if isinstance(f, ast.FunctionDef)]
-    assert [f.name for f in functions] == ["guard", *["read"] * _native.ONE_CALL_PAYS, "call", "forward", "backward"]
+    assert [f.name for f in functions] == ["call", *["read"] * _native.ONE_CALL_PAYS, "forward", "backward"]
     assert all(ast.get_docstring(f) for f in functions)
-    guard = compiled._specializations[0].guard
-    assert inspect.getsource(guard).strip() == ast.get_source_segment(compiled.source, functions[0])
-    assert "guard" in linecache.getline(guard.__code__.co_filename, 1)
+    call = compiled._specializations[0].entry.call
+    assert inspect.getsource(call).strip() == ast.get_source_segment(compiled.source, functions[0])
+    assert "call" in linecache.getline(call.__code__.co_filename, 1)
     with torch.no_grad():
         compiled(torch.ones(1, 3))
     assert "def backward" not in compiled.source, "the source is that of the signature used last"
