@@ -60,7 +60,7 @@ def _results(
 
 def _trace_and_partition(program: Callable[..., Any], *arguments: Any) -> object:
     trace = sa.trace_joint(program, *arguments)
-    return default_partition(trace.graph_module, (), num_fwd_outputs=trace.signature.num_forward_outputs)
+    return default_partition(trace.graph_module, (), num_fwd_outputs=trace.num_forward_outputs)
 
 
 def _aot_function(program: Callable[..., Any], *arguments: Any) -> object:

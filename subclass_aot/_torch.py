@@ -976,3 +976,10 @@ def foreign_two_tensor() -> Any:
     from torch.testing._internal.two_tensor import TwoTensor
 
     return TwoTensor
+
+
+def descriptors() -> Any:
+    """AOTAutograd's own descriptors of graph inputs and outputs, for tools that read them. It has no public name."""
+    from torch._functorch._aot_autograd import descriptors as torchs
+
+    return torchs

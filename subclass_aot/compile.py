@@ -366,7 +366,7 @@ class CompiledFunction:
         if graphs.backward is not None:
             compile_backward = functools.partial(_compile_backward, self._backward, graphs)
             others = UnexpectedTangents(trace, graphs, compile_backward)
-            if self._lazy_backward and trace.signature.symbols is None:
+            if self._lazy_backward and trace.signature.assumptions.symbols is None:
                 name = getattr(self.fn, "__name__", type(self.fn).__name__)
                 compile_later = functools.partial(compile_backward, graphs.backward)
                 backward = LazyFunction(compile_later, name, user_line())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from subclass_aot.descriptors import PlainOutput
 from subclass_aot.meta import Spec
 from subclass_aot.trace import ComputedSymints, SameAsInput, SameAsOutput, Value, ViewOfBase, ViewOfInput
 
@@ -31,18 +32,18 @@ def _section(specialization: Any) -> list[str]:
     signature, graphs = specialization.signature, specialization.graphs
     lines = ["inputs"]
     for given in signature.inputs:
-        leaves = ", ".join(_spec(x, signature.symbols) for x in given.specs)
+        leaves = ", ".join(_spec(x, signature.assumptions.symbols) for x in given.specs)
         grad = " requires_grad" if given.requires_grad else ""
         static = " static" if given.is_static else ""
         lines.append(f"  {given.path}: {_class(given.meta)} = {leaves}{grad}{static}")
     lines += [f"  {path}: a view of one of these" for path in signature.views]
-    if signature.symbols is not None:
+    if signature.assumptions.symbols is not None:
         symbols = {text: place for place, text in reversed(specialization.places.items()) if text.isidentifier()}
         lines += [f"  {symbols[text]} is {text}" for text in sorted(symbols)]
-        for text, place in signature.symbols.assumptions(symbols):
+        for text, place in signature.assumptions.symbols.assumptions(symbols):
             lines.append(f"guard: {text}" + (f" ({place})" if place else ""))
-    lines += [f"looks at a value: {look.value!r} ({look.line})" for look in signature.looks]
-    for runtime_assert in signature.runtime_asserts:
+    lines += [f"looks at a value: {look.value!r} ({look.line})" for look in signature.assumptions.looks]
+    for runtime_assert in signature.assumptions.runtime_asserts:
         names = {symbol: str(symbol) for symbol in runtime_assert.numbers}
         lines.append(f"{runtime_assert.by}: {runtime_assert.text(names)} ({runtime_assert.line})")
     lines.append("outputs")
@@ -52,11 +53,11 @@ def _section(specialization: Any) -> list[str]:
         place = "" if i < count else f", put into {places[i - count]}"
         lines.append(f"  {i}: {_output(output, signature)}{place}")
     lines += [f"changed: {path}" for path in dict.fromkeys(change.path for change in signature.outcome.changes)]
-    for slot in signature.mutated_leaves:
+    for slot in signature.mutations.mutated_leaves:
         lines.append(f"written in the graph: {_leaf(signature, slot)}")
-    for position, _ in signature.autograd_mutations:
+    for position, _ in signature.mutations.autograd_mutations:
         lines.append(f"written after the graph, where autograd sees it: {signature.inputs[position].path}")
-    lines.append(f"forward graph: {_size(graphs.forward)}, saves {len(graphs.saved_inputs)} tensors for backward")
+    lines.append(f"forward graph: {_size(graphs.forward)}, saves {len(graphs.saved)} tensors for backward")
     if graphs.backward is not None:
         lines.append(f"backward graph: {_size(graphs.backward)}")
     return lines
@@ -69,11 +70,13 @@ def _output(output: Any, signature: Any) -> str:
         paths = [*(given.path for given in signature.inputs), *signature.views]
         return f"the same object as {paths[output.value]}"
     if isinstance(output, SameAsOutput):
-        return f"the same object as output {output.output}"
+        return f"the same object as {PlainOutput(output.output)}"
     if isinstance(output, ViewOfInput):
         return f"a view of {signature.inputs[output.value].path}"
     if isinstance(output, ViewOfBase):
-        return "a view of " + ("what several outputs share" if output.output is None else f"output {output.output}")
+        return "a view of " + (
+            "what several outputs share" if output.output is None else str(PlainOutput(output.output))
+        )
     if isinstance(output, ComputedSymints):
         return "a size"
     return f"the constant {output.value!r}"

@@ -4,6 +4,7 @@ from subclass_aot.call.arguments import ArgumentPlace as ArgumentPlace
 from subclass_aot.call.arguments import Arguments as Arguments
 from subclass_aot.call.arguments import HeldPlace as HeldPlace
 from subclass_aot.call.arguments import ModulePlace as ModulePlace
+from subclass_aot.call.arguments import Place as Place
 from subclass_aot.call.arguments import autograd_base as autograd_base
 from subclass_aot.call.arguments import flatten as flatten
 from subclass_aot.call.arguments import passed_twice as passed_twice

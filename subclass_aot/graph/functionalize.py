@@ -13,6 +13,7 @@ from torch import fx
 from torch.func import functionalize
 
 from subclass_aot.call import Base
+from subclass_aot.descriptors import BackwardMutation, LiveInput, MutatedInput, OutputDescriptor, SyntheticBase
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.symint_nodes import is_symint
@@ -25,23 +26,19 @@ class Functional:
 
     Attributes:
         recorder: What recorded it.
-        results: For each result asked for, its node.
-        new_values: For each written input asked for, the node of its value when the forward ended.
-        live_values: For each input that backward writes, the node of its value when backward ended.
+        outputs: The node of each result asked for; before these, the new value of each input asked for when forward
+            ended, and after them, of each input that backward writes, when backward ended.
     """
 
     recorder: Recorder
-    results: list[Any]
-    new_values: list[fx.Node]
-    live_values: list[fx.Node]
+    outputs: dict[OutputDescriptor, Any]
 
 
 def remove_mutations(
     recorded: Recorder,
-    results: Sequence[Any],
+    results: Mapping[OutputDescriptor, Any],
     written: Sequence[fx.Node],
-    bases: Sequence[Base] = (),
-    node_of_slot: Mapping[int, fx.Node] | None = None,
+    bases: Mapping[SyntheticBase, Base] | None = None,
     live: Sequence[fx.Node] = (),
 ) -> Functional:
     """Runs a recorded graph again under `torch.func.functionalize`, with a new recorder.
@@ -50,35 +47,37 @@ def remove_mutations(
 
     Args:
         recorded: The recorder of the graph as written.
-        results: Nodes whose values are wanted at the end; numbers that are known stand for themselves.
+        results: What is wanted at the end: nodes; numbers that are known stand for themselves.
         written: Placeholders whose values are wanted as they are at the end of the forward.
         bases: Storages that stand for several placeholders. See Note [Shared storage].
-        node_of_slot: The placeholders of the flat slots of `bases`.
         live: Placeholders that backward writes. It reads them as they are when it runs, so each becomes one more
             input, after the tangents.
     """
-    rewrite = _Rewrite(recorded, bases, live)
+    rewrite = _Rewrite(recorded, bases or {}, live)
+    at_end = [*(node.meta["desc"] for node in written), *rewrite.bases]
+    new_values = [MutatedInput(desc) for desc in at_end]
+    live_values = [BackwardMutation(node.meta["desc"]) for node in live]
     with rewrite.recorder, torch.no_grad():
         leaves = rewrite.make_inputs()
-        play = functools.partial(rewrite.play, results=results, written=written, node_of_slot=node_of_slot or {})
+        play = functools.partial(rewrite.play, results=list(results.values()), written=written)
         out = functionalize(play, remove="mutations")(*leaves)
     rewrite.recorder.phase = "backward"
-    nodes = [rewrite.recorder.node_of(leaf) for leaf in out]
+    every = [*results, *new_values, *live_values]
+    nodes = dict(zip(every, [rewrite.recorder.node_of(leaf) for leaf in out], strict=True))
     graph = rewrite.recorder.graph
     _drop_write_backs(graph)
-    snapshots = []
-    for node in nodes[len(results) :]:
-        snapshots.append(node.args[0])
-        if not node.users:
-            graph.erase_node(node)
-    count = len(snapshots) - len(live)
-    return Functional(rewrite.recorder, nodes[: len(results)], snapshots[:count], snapshots[count:])
+    for desc in (*new_values, *live_values):
+        copy = nodes[desc]
+        nodes[desc] = copy.args[0]
+        if not copy.users:
+            graph.erase_node(copy)
+    return Functional(rewrite.recorder, {desc: nodes[desc] for desc in (*new_values, *results, *live_values)})
 
 
 class _Rewrite:
     """A recorded graph, and the recorder that it is played to."""
 
-    def __init__(self, recorded: Recorder, bases: Sequence[Base], live: Sequence[fx.Node]) -> None:
+    def __init__(self, recorded: Recorder, bases: Mapping[SyntheticBase, Base], live: Sequence[fx.Node]) -> None:
         self.recorded = recorded
         self.recorder = Recorder(recorded.decompositions)  # the form of `t_` without mutation may be one of them
         self.bases = bases
@@ -97,29 +96,29 @@ class _Rewrite:
         for node in self.placeholders:
             recorder.phase = "backward" if is_tangent(node) else "forward"
             if is_symint(node):
-                recorder.symint_placeholder(node.target, node.meta["val"], node.meta["meaning"])
+                recorder.symint_placeholder(node.target, node.meta["val"], node.meta["desc"])
                 continue
-            leaves.append(recorder.placeholder(node.target, node.meta["spec"], node.meta["meaning"]))
+            leaves.append(recorder.placeholder(node.target, node.meta["spec"], node.meta["desc"]))
         recorder.phase = "forward"
         first_tangent = next((leaf.tag for leaf in leaves if is_tangent(leaf.tag)), None)
-        for number, base in enumerate(self.bases, 1):
-            leaf = recorder.placeholder(f"primals_base_{number}", base.spec, "a storage that several leaves share")
+        for number, (desc, base) in enumerate(self.bases.items(), 1):
+            leaf = recorder.placeholder(f"primals_base_{number}", base.spec, desc)
             if first_tangent is not None:
                 first_tangent.prepend(leaf.tag)
             leaves.append(leaf)
         recorder.phase = "backward"
         for number, node in enumerate(self.live, 1):
-            meaning = f"{node.meta['meaning']} when backward runs"
-            leaves.append(recorder.placeholder(f"tangents_live_{number}", node.meta["spec"], meaning))
+            leaves.append(
+                recorder.placeholder(f"tangents_live_{number}", node.meta["spec"], LiveInput(node.meta["desc"]))
+            )
         recorder.phase = "forward"
         return leaves
 
     def play(
         self,
         *leaves: Any,
-        results: Sequence[fx.Node],
+        results: Sequence[Any],
         written: Sequence[fx.Node],
-        node_of_slot: Mapping[int, fx.Node],
     ) -> list[Any]:
         """Runs the old graph on new inputs.
 
@@ -131,11 +130,12 @@ class _Rewrite:
         values: dict[fx.Node, Any] = dict(zip(tensors, leaves, strict=False))
         storages = leaves[len(tensors) : len(tensors) + len(self.bases)]
         live_leaves = leaves[len(tensors) + len(self.bases) :]
+        node_of = {node.meta["desc"]: node for node in self.placeholders}
         for base, storage in zip(self.bases, storages, strict=True):
-            for slot in base.slots:
-                spec = node_of_slot[slot].meta["spec"]
-                self.storage_of[node_of_slot[slot]] = storage
-                values[node_of_slot[slot]] = storage.as_strided(spec.size, spec.stride, spec.offset)
+            for node in map(node_of.__getitem__, base.base_of):
+                spec = node.meta["spec"]
+                self.storage_of[node] = storage
+                values[node] = storage.as_strided(spec.size, spec.stride, spec.offset)
         end_values = [values[n] for n in written] + list(storages)
         for node in self.metadata_mutations:  # what they look like changes, what they are views of does not
             values[node] = torch.ops.aten.alias.default(values[node])

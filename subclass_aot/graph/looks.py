@@ -45,7 +45,7 @@ class Look:
     """A place where the program asks for a value.
 
     Attributes:
-        leaf: The tensor that was asked; in a signature its position among what forward computes.
+        leaf: The tensor that was asked; None in a signature, where it is the output that is described as `LookedAt`.
         value: Its value in the call that is traced: a Python value, or a list.
         line: Where the program asks.
     """

@@ -34,11 +34,10 @@ def default_partition(
         The forward graph, whose outputs are followed by saved tensors and then by saved numbers, and the backward
         graph, whose inputs are saved numbers, saved tensors, and then the tangents.
     """
-    output = next(iter(reversed(joint.graph.nodes)))
-    outputs = output.args[0]
+    outputs: Any = joint.graph.output_node().args[0]
     forward_outputs, gradients = outputs[:num_fwd_outputs], outputs[num_fwd_outputs:]
     backward = _reachable([n for n in gradients if isinstance(n, fx.Node)])
-    saved, redone = _what_to_save(joint.graph, backward)
+    saved, redone = _what_to_save(joint.graph, backward, {n for n in gradients if isinstance(n, fx.Node)})
     numbers = [n for n in saved if is_symint(n)]
     saved = [n for n in saved if not is_symint(n)]
     return _forward(joint, forward_outputs, saved + numbers), _backward(
@@ -57,8 +56,7 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_output
     Raises:
         LookupError: Backward needs something that does not follow from what is saved; it is named.
     """
-    output = next(iter(reversed(joint.graph.nodes)))
-    gradients = output.args[0][num_fwd_outputs:]
+    gradients: Any = joint.graph.output_node().args[0][num_fwd_outputs:]  # type: ignore[index]
     backward = _reachable([n for n in gradients if isinstance(n, fx.Node)])
     nodes = {n.name: n for n in joint.graph.nodes}
     kept = [nodes[name] for name in saved]
@@ -70,7 +68,7 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_output
         if node in redone or node in kept:
             continue
         if node.op == "placeholder" or draws(node):
-            raise LookupError(node.meta.get("meaning") or f"the result of {node.target}")
+            raise LookupError(str(node.meta.get("desc") or f"the result of {node.target}"))
         redone.add(node)
         todo.extend(node.all_input_nodes)
     return _backward(joint, backward, kept, [n for n in joint.graph.nodes if n in redone], gradients)
@@ -93,15 +91,16 @@ def _reachable(ends: list[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _what_to_save(graph: fx.Graph, backward: set[fx.Node]) -> tuple[list[fx.Node], list[fx.Node]]:
-    """Forward nodes to save, and views to redo, both in graph order."""
+def _what_to_save(
+    graph: fx.Graph, backward: set[fx.Node], gradients: set[fx.Node]
+) -> tuple[list[fx.Node], list[fx.Node]]:
+    """Forward nodes to save, and views to redo, both in graph order. Some may be gradients as they are."""
     saved: set[fx.Node] = set()
     redone: set[fx.Node] = set()
-    output = next(iter(reversed(graph.nodes)))
     for node in graph.nodes:
-        if is_backward(node) or node is output:
+        if is_backward(node) or node.op == "output":
             continue
-        if not any(user in backward for user in node.users) and not _is_gradient(node, output):
+        if not any(user in backward for user in node.users) and node not in gradients:
             continue
         while node not in redone and (base := _base(node)) is not None:
             redone.add(node)
@@ -113,11 +112,6 @@ def _what_to_save(graph: fx.Graph, backward: set[fx.Node]) -> tuple[list[fx.Node
             saved.add(node)
     order = [n for n in graph.nodes if n in saved or n in redone]
     return [n for n in order if n in saved], [n for n in order if n in redone and n not in saved]
-
-
-def _is_gradient(node: fx.Node, output: fx.Node) -> bool:
-    """True if a forward node is handed out as a gradient as it is; joint outputs do not say which part they are of."""
-    return output in node.users and node in output.meta.get("gradients", ())
 
 
 def _base(node: fx.Node) -> fx.Node | None:
@@ -174,7 +168,10 @@ def _backward(
     for node in joint.graph.nodes:
         if node in needed and node not in copied:
             copied[node] = graph.node_copy(node, copied.__getitem__)
-    graph.output(tuple(copied[n] if isinstance(n, fx.Node) else n for n in gradients))
+    output = graph.output(tuple(copied[n] if isinstance(n, fx.Node) else n for n in gradients))
+    descs = joint.graph.output_node().meta.get("desc")  # none in a joint graph of AOTAutograd's, of some versions
+    if descs is not None:
+        output.meta["desc"] = tuple(descs[len(descs) - len(gradients) :])
     return _torch.make_graph_module(joint, graph, "Backward")
 
 

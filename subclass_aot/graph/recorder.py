@@ -16,6 +16,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import format_frames, user_frames, user_line
 from subclass_aot.call import refuse_without_memory
 from subclass_aot.codegen import identifier
+from subclass_aot.descriptors import InputDescriptor
 from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
 from subclass_aot.graph import internal_overlap, lstm
 from subclass_aot.graph.auto_functionalize import has_no_functional_variant, refuse_overlap
@@ -200,27 +201,27 @@ class Recorder(Stream):
         """Where this recorder holds leaves and wrappers."""
         return [self.written, self._stale, *self._materialized, *self.metadata_mutations]
 
-    def placeholder(self, name: str, spec: Spec, meaning: str = "") -> MetaTensor:
+    def placeholder(self, name: str, spec: Spec, desc: InputDescriptor) -> MetaTensor:
         """A new graph input."""
-        leaf = self._leaf(spec, self._placeholder(name, meaning))
+        leaf = self._leaf(spec, self._placeholder(name, desc))
         if spec.solver is not None and self.phase == "forward":
             self.numbers.offer(spec, leaf.tag)
         return leaf
 
-    def symint_placeholder(self, name: str, number: Any, meaning: str = "") -> fx.Node:
+    def symint_placeholder(self, name: str, number: Any, desc: InputDescriptor) -> fx.Node:
         """A new graph input that is a symbolic number."""
-        node = self._placeholder(name, meaning)
+        node = self._placeholder(name, desc)
         node.meta["val"] = number
         self._describe(node)
         self.numbers.give(number, node)
         return node
 
-    def _placeholder(self, name: str, meaning: str) -> fx.Node:
+    def _placeholder(self, name: str, desc: InputDescriptor) -> fx.Node:
         anchor = self._last_placeholder
         with self.graph.inserting_after(anchor) if anchor is not None else self.graph.inserting_before():
             node = self.graph.create_node("placeholder", name)
         self._last_placeholder = node
-        node.meta["meaning"] = meaning
+        node.meta["desc"] = desc
         return node
 
     def stand_in(self, tensor: torch.Tensor, leaf: MetaTensor) -> None:
@@ -497,7 +498,7 @@ class Recorder(Stream):
         if before is leaf.spec or before.numel == leaf.spec.numel:
             return
         if leaf.tag.op == "placeholder":
-            path = leaf.tag.meta["meaning"]
+            path = str(leaf.tag.meta["desc"])
             raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.spec))
         if leaf.base is not None and before.numel < leaf.spec.numel:
             sizes = {"before": list(before.size), "after": list(leaf.spec.size)}

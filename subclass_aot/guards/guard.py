@@ -201,10 +201,10 @@ class _GuardWriter:
         self.inner = [leaf for i in sorted(everything) for leaf in self.leaves_of[i]]
         self.specs()
         self.symbols()
-        for slot, values in self.signature.read:
+        for slot, values in self.signature.assumptions.read:
             self.refuse_if(f"{self.inner[slot]}.tolist() != {self.source.const(values, 'values')}")
         self.autograd_leaves()
-        if self.signature.writes:
+        if self.signature.mutations.write_data:
             self.storages()
             self.histories()
         if told_apart is not None:
@@ -479,10 +479,10 @@ class _GuardWriter:
 
     def symbols(self) -> None:
         """Sizes that are symbols: each has one value in the whole call, and the trace's assumptions hold of it."""
-        if self.signature.symbols is None:
+        if self.signature.assumptions.symbols is None:
             return
         self.source.globals |= {"math": math, "torch": torch}
-        for line in self.sizes.lines(self.signature.symbols, self.miss):
+        for line in self.sizes.lines(self.signature.assumptions.symbols, self.miss):
             self.source.line(line)
 
     def autograd_leaves(self) -> None:
@@ -499,7 +499,7 @@ class _GuardWriter:
         slots = [i for i, leaf in enumerate(self.leaves) if has_storage(leaf)]
         groups = storage_groups(self.leaves)
         together = {i for group in groups for i in group}
-        groups += [base.slots for base in self.signature.bases if together.isdisjoint(base.slots)]
+        groups += [base.slots for base in self.signature.mutations.bases if together.isdisjoint(base.slots)]
         together.update(i for group in groups for i in group)
         for group in groups:
             first = f"{self.inner[group[0]]}.untyped_storage().data_ptr()"
@@ -521,7 +521,14 @@ class _GuardWriter:
         owner = self.source.const(autograd_base, "autograd_base")
         values = self.arguments.values
         groups = [{slots[s].outer for s in group if s < len(slots)} for group in storage_groups(self.leaves)]
-        pairs = {(i, j) for i, _ in self.signature.autograd_mutations for g in groups if i in g for j in g if j != i}
+        pairs = {
+            (i, j)
+            for i, _ in self.signature.mutations.autograd_mutations
+            for g in groups
+            if i in g
+            for j in g
+            if j != i
+        }
         for i, j in sorted(pairs):
             same = autograd_base(values[i]) is autograd_base(values[j])
             self.refuse_if(f"({owner}({self.outer[i]}) is {owner}({self.outer[j]})) is not {same}")

@@ -123,7 +123,7 @@ def describe_tensor(tensor: Any, path: str = "", places: Mapping[str, str] = Map
 
 def symbolic_places(signature: JointSignature) -> dict[str, str]:
     """Every size and stride of the inputs that is a symbol or made of symbols, with its text."""
-    if signature.symbols is None:
+    if signature.assumptions.symbols is None:
         return {}
     found: dict[str, Any] = {}
     patterns = [pattern for given in signature.inputs for pattern in given.specs]
@@ -134,7 +134,7 @@ def symbolic_places(signature: JointSignature) -> dict[str, str]:
             found.update({f"{path}.stride({dim})": n for dim, n in enumerate(pattern.stride)})
         elif slot.dim is not None:
             found[f"{path}.{slot.kind}({slot.dim})"] = pattern
-    return {place: signature.symbols.text(n) for place, n in found.items() if is_symbolic(plain(n))}
+    return {place: signature.assumptions.symbols.text(n) for place, n in found.items() if is_symbolic(plain(n))}
 
 
 def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
@@ -142,7 +142,7 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
 
     The call fits otherwise. Each is one line.
     """
-    if signature.symbols is None:
+    if signature.assumptions.symbols is None:
         return _read_otherwise(signature, arguments)
     numbers = {
         f"{path}.{kind}({dim})": n
@@ -158,7 +158,7 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
         elif (expected := _evaluated(text, values)) is not None and expected != numbers[place]:
             wrong.append(f"{place}: {text} before, that is {expected}, {numbers[place]} now")
     where = ", ".join(f"{name} = {value}" for name, value in values.items())
-    for text, _ in signature.symbols.assumptions(values):
+    for text, _ in signature.assumptions.symbols.assumptions(values):
         if _evaluated(text, values) is False:
             wrong.append(f"{text} before, not so now, where {where}")
     return wrong
@@ -169,7 +169,7 @@ def _read_otherwise(signature: JointSignature, arguments: Arguments) -> list[str
     paths = [arguments.path_of(s.outer) + "".join(s.path) for s in plan.index_map.slots]
     now = dict(zip(paths, plan.unwrap(arguments.values), strict=True))
     wrong = []
-    for slot, values in signature.read:
+    for slot, values in signature.assumptions.read:
         place = signature.index_map.slots[slot]
         path = signature.inputs[place.outer].path + "".join(place.path)
         if now[path].tolist() != values:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,13 +11,14 @@ import torch
 
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
+from subclass_aot.descriptors import BackwardMutation, Number, OutputDescriptor
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
 from subclass_aot.meta import Spec, is_symbolic
 from subclass_aot.runtime import tangent_coercion
 from subclass_aot.runtime.calling_convention import Convention, SymintNames, emit_run
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
-from subclass_aot.trace import Computed, InputLeaf, JointSignature, Value
+from subclass_aot.trace import InputLeaf, JointSignature, TangentSpec, Value
 
 
 def write_backward(
@@ -38,28 +39,28 @@ def write_backward(
     missing = " and ".join(f"{name} is None" for name in names)
     source.line(f"if {missing}: return ({nothing},)  # autograd passes by, on its way to something else")
     sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
-    numbers = SymintNames({key: source.fresh("number") for key in signature.numbers})
+    numbers = SymintNames.of({desc: source.fresh(str(desc)) for desc in graphs.computed if isinstance(desc, Number)})
     if sizes or numbers.names:
         source.line(f"({''.join(n + ', ' for n in (*sizes, *numbers.names.values()))}) = ctx.sizes")
     if others is not None:
         _hand_over(source, convention, others, names, numbers)
-    saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved_inputs))]
+    saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved))]
     ignored = [source.fresh("checked") for _ in convention.checked]
     if saved or ignored:
         source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
     leaves = sizes + saved
-    for name, (meta, specs) in zip(names, signature.tangents, strict=True):
-        leaves += _tangent(source, name, meta, specs, numbers, names)
-    live = [source.fresh("live") for _ in signature.backward_writes]
+    for name, tangent in zip(names, signature.tangents, strict=True):
+        leaves += _tangent(source, name, tangent, numbers, names)
+    live = [source.fresh("live") for _ in signature.mutations.backward_writes]
     if live:
         source.line(f"({', '.join(live)},) = ctx.live")
     source.line(f"inputs = [{', '.join(leaves + live)}]")  # a name of its own, so that what is saved can be let go
     if saved:
         source.line(f"del {', '.join(saved)}")
-    count = sum(isinstance(x, Computed) for g in signature.gradients if g is not None for x in g.leaves)
-    outputs = [source.fresh(f"grad_{i}") for i in range(count)]
-    written = [source.fresh("new_value") for _ in live]
-    emit_run(source, outputs + written, graph, "inputs", "backward")
+    assert graphs.backward is not None
+    computed = {desc: source.fresh(str(desc)) for desc in graphs.backward.graph.output_node().meta["desc"]}
+    emit_run(source, list(computed.values()), graph, "inputs", "backward")
+    written = [name for desc, name in computed.items() if isinstance(desc, BackwardMutation)]
     for target, value in zip(live, written, strict=True):
         source.line(f"{target}.copy_({value})")
     structure = {slot: source.fresh("structure") for slot in convention.structure}
@@ -67,30 +68,30 @@ def write_backward(
         source.line(f"({', '.join(structure.values())},) = ctx.structure")
     results = ["None"] * len(convention.parameters)
     for i in convention.requires_grad_inputs:
-        gradient = signature.gradients[i]
+        gradient = signature.inputs[i].gradient
         if gradient is None:
             results.append("None")
             continue
-        reach = [names[k] for k in signature.reach[i]]
+        reach = [names[k] for k in signature.inputs[i].reach]
         if len(reach) == len(names):
-            results.append(_wrap(source, gradient, outputs, structure))
+            results.append(_wrap(source, gradient, computed, structure))
             continue
         results.append(source.fresh("gradient"))  # see Note [Reach]
         with source.block(f"if {' and '.join(f'{name} is None' for name in reach)}:"):
             source.line(f"{results[-1]} = None")
         with source.block("else:"):
-            source.line(f"{results[-1]} = {_wrap(source, gradient, outputs, structure)}")
+            source.line(f"{results[-1]} = {_wrap(source, gradient, computed, structure)}")
     source.line(f"return ({', '.join(results)},)")
     return source.build()
 
 
-def _wrap(source: Source, gradient: Value, outputs: list[str], structure: dict[int, str]) -> str:
+def _wrap(source: Source, gradient: Value, computed: Mapping[OutputDescriptor, str], structure: dict[int, str]) -> str:
     leaves = []
     for x in gradient.leaves:
         if isinstance(x, InputLeaf):
             leaves.append(structure[x.slot])
         else:
-            leaves.append(outputs[x.position] if isinstance(x, Computed) else source.const(x, "opaque"))
+            leaves.append(computed[x] if isinstance(x, OutputDescriptor) else source.const(x, "opaque"))
     return emit_wrap(source, gradient.meta, leaves)
 
 
@@ -105,10 +106,13 @@ def _hand_over(
             Convention(signature, graphs, convention.keeps_inputs, convention.requires_grad_inputs), backward
         )
 
-    wrong = [_wrong(source, n, *kind, numbers) for n, kind in zip(names, convention.signature.tangents, strict=True)]
+    tangents = convention.signature.tangents
+    wrong = [_wrong(source, n, t.meta, t.specs, numbers) for n, t in zip(names, tangents, strict=True)]
     if len(names) > 1:  # autograd does not go backward for nothing at all
         wrong += [f"{names[i]} is None" for i in others.needed]
-    take = source.const(functools.partial(others.take, write_other, _paths(convention.signature)), "other_kind")
+    take = source.const(
+        functools.partial(others.take, write_other, [str(tangent.output) for tangent in tangents]), "other_kind"
+    )
     with source.block(f"if {' or '.join(wrong)}:"):
         source.line(f"run, {', '.join(names)} = {take}({', '.join(names)})")
         source.line(f"if run is not None: return run(ctx, {', '.join(names)})")
@@ -131,11 +135,9 @@ def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], num
     return f"{name} is not None and not {fits}({name}, {kind})"
 
 
-def _tangent(
-    source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: SymintNames, names: Sequence[str]
-) -> list[str]:
+def _tangent(source: Source, name: str, tangent: TangentSpec, numbers: SymintNames, names: Sequence[str]) -> list[str]:
     """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves."""
-    specs = [spec for spec in specs if not is_symbolic(spec)]  # its sizes are those of the result
+    specs = [spec for spec in tangent.specs if not is_symbolic(spec)]  # its sizes are those of the result
     leaves = [source.fresh(f"{name}_{i}") for i in range(len(specs))]
     constants = [source.const(s, "spec") for s in specs]
     optional = len(names) > 1
@@ -149,7 +151,7 @@ def _tangent(
                 else:
                     source.line(f"{leaf} = {constant}")
     with source.block("else:") if optional else nullcontext():
-        parts = emit_unwrap(source, meta, name, where=name, append_symints=False, check=False)
+        parts = emit_unwrap(source, tangent.meta, name, where=name, append_symints=False, check=False)
         restride = source.const(tangent_coercion.restrided, "restrided")
         for leaf, part, spec in zip(leaves, parts, specs, strict=True):
             source.line(f"{leaf} = {part}")
@@ -157,12 +159,3 @@ def _tangent(
                 stride = numbers.all(spec.stride)
                 source.line(f"if {leaf}.stride() != {stride}: {leaf} = {restride}({leaf}, {stride})")
     return [leaf for leaf, spec in zip(leaves, specs, strict=True) if isinstance(spec, Spec)]
-
-
-def _paths(signature: JointSignature) -> list[str]:
-    """What each tangent is the gradient of."""
-    paths = [f"the new value of {signature.inputs[p].path}" for p, v in signature.autograd_mutations if v.requires_grad]
-    paths += [f"output {k}" for k, o in enumerate(signature.outputs) if isinstance(o, Value) and o.requires_grad]
-    return paths + [
-        "the tensor that several outputs are views of" for v in signature.intermediate_bases if v.requires_grad
-    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -12,16 +12,17 @@ import torch
 
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
+from subclass_aot.descriptors import OutputDescriptor
 from subclass_aot.guards import Reads
 from subclass_aot.runtime import version_counters
 from subclass_aot.runtime.calling_convention import Convention, SymintNames
 from subclass_aot.runtime.double_backward import DoubleBackward
 from subclass_aot.runtime.forward import emit_forward, graph_inputs
 from subclass_aot.trace import (
-    Computed,
     ComputedSymints,
     Constant,
     JointSignature,
+    MetadataMutation,
     SameAsInput,
     SameAsOutput,
     Value,
@@ -60,15 +61,15 @@ def emit_call(
     """
     signature = convention.signature
     values, leaves = reads.values, list(reads.leaves)
-    changes: dict[int, list[version_counters.Change]] = {}
-    for position, *change in signature.metadata_mutations:
-        changes.setdefault(position, []).append(tuple(change))
+    changes: dict[int, list[MetadataMutation]] = {}
+    for mutation in signature.mutations.metadata_mutations:
+        changes.setdefault(mutation.input, []).append(mutation)
     of_views = {p: changes.pop(p) for p in list(changes) if p >= len(signature.inputs)}
     for position in changes:
         for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
             before, leaves[slot] = leaves[slot], source.fresh("leaf")
             source.line(f"{leaves[slot]} = {before}.detach()  # what is saved of it keeps its look")
-    for position in signature.requires_grad_mutations:
+    for position in signature.mutations.requires_grad_mutations:
         source.line(f"{values[position]}.requires_grad_()")
     reads = Reads(values, leaves, reads.listing)
     if function is None:
@@ -77,7 +78,7 @@ def emit_call(
         made, numbers = _with_gradients(source, reads, convention, function)
     for position, of_input in changes.items():
         source.line(f"{_reshape(source, of_input)}({values[position]})")
-    for (position, _), name in zip(signature.autograd_mutations, made, strict=False):
+    for (position, _), name in zip(signature.mutations.autograd_mutations, made, strict=False):
         source.line(f"{values[position]}.copy_({name})")
     for position, of_input in of_views.items():  # autograd makes a view again, as it is, after such a write
         source.line(f"{_reshape(source, of_input)}({values[position]})")
@@ -86,8 +87,8 @@ def emit_call(
 
 def _without_gradients(
     source: Source, reads: Reads, convention: Convention, graph: BoxedFunction
-) -> tuple[list[str], dict[int, str]]:
-    """Appends what runs the forward graph. Returns the locals of what it made, and of numbers, by their positions."""
+) -> tuple[list[str], dict[OutputDescriptor, str]]:
+    """Appends what runs the forward graph. Returns the locals of what it made, and of numbers, by what they are."""
     signature = convention.signature
     written = source.fresh("written")
     if convention.counts:
@@ -97,16 +98,16 @@ def _without_gradients(
     no_grad = bool(convention.requires_grad_inputs) and signature.grad_modes[0]
     with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():") if no_grad else nullcontext():
         made = emit_forward(source, convention, graph, reads.leaves, inputs, written)
-    return made.values, {position: made.computed[position] for position in convention.positions}
+    return made.values, {desc: made.computed[desc] for desc in convention.numbers}
 
 
 def _with_gradients(
     source: Source, reads: Reads, convention: Convention, function: Function
-) -> tuple[list[str], dict[int, str]]:
+) -> tuple[list[str], dict[OutputDescriptor, str]]:
     """Appends what runs forward by way of autograd. Returns the same."""
     values = reads.values
     made = [source.fresh(f"made_{i}") for i in range(len(convention.forward_values))]
-    numbers = {position: source.fresh("number") for position in convention.positions}
+    numbers = {desc: source.fresh(str(desc)) for desc in convention.numbers}
     beside = source.fresh("non_differentiable")
     source.line(f"{beside} = []")
     given = {"leaves": f"[{reads.listing(reads.leaves[: len(convention.signature.index_map.slots)])}]"}
@@ -128,18 +129,22 @@ def _with_gradients(
     return made, numbers
 
 
-def _reshape(source: Source, of_input: list[version_counters.Change]) -> str:
+def _reshape(source: Source, of_input: list[MetadataMutation]) -> str:
     """The function that does to an input what the program did to its sizes and strides."""
     return source.const(functools.partial(version_counters.reshape, of_input), "reshape")
 
 
 def _results(
-    source: Source, convention: Convention, values: Sequence[str], made: list[str], locals_of: dict[int, str]
+    source: Source,
+    convention: Convention,
+    values: Sequence[str],
+    made: list[str],
+    locals_of: Mapping[OutputDescriptor, str],
 ) -> list[str]:
     """Appends what makes results of what forward made; returns a local for each."""
     signature = convention.signature
-    numbers = SymintNames({key: locals_of[position] for key, position in signature.numbers.items()})
-    start = len(signature.autograd_mutations)
+    numbers = SymintNames.of(locals_of)
+    start = len(signature.mutations.autograd_mutations)
     own = [i for i, o in enumerate(signature.outputs) if isinstance(o, Value)]
     name_of = dict(zip(own, made[start:], strict=False))
     intermediate_bases = made[start + len(own) :]
@@ -161,7 +166,7 @@ def _results(
             base = intermediate_bases[output.intermediate_base] if output.output is None else name_of[output.output]
             results.append(_view(source, output, base, output.requires_grad, numbers))
         elif isinstance(output, ComputedSymints):
-            parts = [locals_of[p.position] if isinstance(p, Computed) else str(p) for p in output.parts]
+            parts = [locals_of[p] if isinstance(p, OutputDescriptor) else str(p) for p in output.parts]
             results.append(f"{source.const(output.make, 'number')}({', '.join(parts)})")
         else:
             assert isinstance(output, Constant)
@@ -188,13 +193,13 @@ def _counters(source: Source, signature: JointSignature, reads: Reads) -> str:
     """
     slots = (slot for slot in signature.index_map.slots if slot.kind == "leaf")
     slot_of = {(slot.outer, "".join(slot.path)): slot.flat for slot in slots}
-    moved = {slot_of.get(where) for where in signature.version_bumps}
-    silent = [reads.leaves[slot] for slot in signature.mutated_leaves if slot not in moved]
+    moved = {slot_of.get(where) for where in signature.mutations.version_bumps}
+    silent = [reads.leaves[slot] for slot in signature.mutations.mutated_leaves if slot not in moved]
     version_bumps = [
         reads.leaves[slot_of[outer, path]] if path and (outer, path) in slot_of else reads.values[outer] + path
-        for outer, path in signature.version_bumps
+        for outer, path in signature.mutations.version_bumps
     ]
-    turned = [reads.values[position] for position, *_ in signature.metadata_mutations]
+    turned = [reads.values[mutation.input] for mutation in signature.mutations.metadata_mutations]
     version_bumps = [name for name in version_bumps if name not in turned] + turned
     find = source.const(version_counters.counters, "counters")
     return f"{find}([{', '.join(silent)}], [{', '.join(version_bumps)}])"

@@ -8,11 +8,12 @@ from typing import Any, NoReturn
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.call import structure_slots
 from subclass_aot.codegen import Source
+from subclass_aot.descriptors import Number, OutputDescriptor
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.meta import is_symbolic, lasting_key_of
 from subclass_aot.runtime.graphs import Graphs
-from subclass_aot.trace import Computed, ComputedSymints, JointSignature, Value
+from subclass_aot.trace import ComputedSymints, JointSignature, Value
 
 _WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.
   Instead: return every output of the graph, in order, in one sequence."""
@@ -32,8 +33,7 @@ class Convention:
             of.
         through_autograd: For each of them, whether autograd is given it. The others go beside, in the list
             `non_differentiable`.
-        positions: Numbers that forward computes and the call needs, by their positions. They go in
-            `non_differentiable`, too.
+        numbers: Symbolic numbers that forward computes and the call needs. They go in `non_differentiable`, too.
         requires_grad_inputs: The positions of inputs that want a gradient.
         counts: Whether version counters are to be settled.
         structure: Flat slots that gradients of jagged tensors are made with. See Note [Jagged tensors].
@@ -53,21 +53,21 @@ class Convention:
         self.signature = signature
         self.graphs = graphs
         self.keeps_inputs = keeps_inputs
-        self.forward_values = [value for _, value in signature.autograd_mutations]
+        self.forward_values = [value for _, value in signature.mutations.autograd_mutations]
         self.forward_values += [o for o in signature.outputs if isinstance(o, Value)]
         self.forward_values += signature.intermediate_bases
         self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.forward_values]
-        returned = [p.position for o in signature.outputs if isinstance(o, ComputedSymints) for p in o.parts
-                    if isinstance(p, Computed)]  # fmt: skip
-        self.positions = sorted({*signature.numbers.values(), *returned})
+        returned = {part for o in signature.outputs if isinstance(o, ComputedSymints) for part in o.parts}
+        self.numbers = [desc for desc in graphs.computed if desc in returned or isinstance(desc, Number)]
         asking = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
         # Autograd goes through the history of every input that it is given, even where nothing comes from here. Some
         # histories are used up, such as that of the last loss, which an object holds.
-        with_gradient = [i for i in asking if signature.gradients[i] is not None]
+        with_gradient = [i for i in asking if signature.inputs[i].gradient is not None]
         if keeps_inputs or not with_gradient:  # second derivatives are asked of all of them
             with_gradient = asking
         self.requires_grad_inputs = with_gradient if requires_grad_inputs is None else requires_grad_inputs
-        self.counts = bool(signature.version_bumps or signature.mutated_leaves or signature.metadata_mutations)
+        mutations = signature.mutations
+        self.counts = bool(mutations.version_bumps or mutations.mutated_leaves or mutations.metadata_mutations)
         self.structure = self._structure_of_gradients()
         self.checked = self._wrappers_to_check()
         self.saved_for_version_check = [
@@ -97,18 +97,23 @@ class Convention:
         found: list[tuple[str, int]] = []
         inputs = {
             signature.index_map.slots[signature.graph_slots[p]].outer
-            for p in graphs.saved_inputs
+            for p, _ in graphs.saved
             if p is not None and p < len(signature.graph_slots)
         }
         for i in sorted(inputs):
             if isinstance(signature.inputs[i].meta, SubclassCreationMeta):
                 found.append(("input", i))
-        outputs = {p for p in graphs.saved_outputs if p is not None}
+        outputs = {saved.output for saved in graphs.saved} - {None}
         for i, value in enumerate(self.forward_values):
-            positions = {leaf.position for leaf in value.leaves if isinstance(leaf, Computed)}
-            if self.through_autograd[i] and isinstance(value.meta, SubclassCreationMeta) and positions & outputs:
+            is_wrapper = isinstance(value.meta, SubclassCreationMeta)
+            if self.through_autograd[i] and is_wrapper and not outputs.isdisjoint(computed_leaves(value)):
                 found.append(("output", i))
         return found
+
+
+def computed_leaves(value: Value) -> list[OutputDescriptor]:
+    """The leaves of a value that forward computes."""
+    return [leaf for leaf in value.leaves if isinstance(leaf, OutputDescriptor)]
 
 
 class SymintNames:
@@ -120,6 +125,11 @@ class SymintNames:
 
     def __init__(self, names: Mapping[Any, str]) -> None:
         self.names = names
+
+    @staticmethod
+    def of(locals_of: Mapping[OutputDescriptor, str]) -> SymintNames:
+        """The numbers among what forward computes."""
+        return SymintNames({desc.number: name for desc, name in locals_of.items() if isinstance(desc, Number)})
 
     def one(self, number: Any) -> str:
         """One of them."""

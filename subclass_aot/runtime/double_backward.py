@@ -106,7 +106,7 @@ def _gradients(
 
 def _through_autograd(signature: JointSignature, values: list[Any], results: list[Any]) -> list[Any]:
     """The tensors that have tangents, in their order."""
-    found = [values[i] for i, value in signature.autograd_mutations if value.requires_grad]
+    found = [values[i] for i, value in signature.mutations.autograd_mutations if value.requires_grad]
     found += [r for r, o in zip(results, signature.outputs, strict=True) if isinstance(o, Value) and o.requires_grad]
     for position, value in enumerate(signature.intermediate_bases):
         if value.requires_grad:
@@ -121,5 +121,7 @@ def _through_autograd(signature: JointSignature, values: list[Any], results: lis
 
 def _changed(signature: JointSignature) -> set[int]:
     """Inputs that a call changes."""
-    changed = {signature.index_map.slots[slot].outer for slot in signature.mutated_leaves}
-    return changed | {i for i, *_ in signature.autograd_mutations} | {i for i, *_ in signature.metadata_mutations}
+    mutations = signature.mutations
+    changed = {signature.index_map.slots[slot].outer for slot in mutations.mutated_leaves}
+    changed |= {mutation.input for mutation in mutations.autograd_mutations}
+    return changed | {mutation.input for mutation in mutations.metadata_mutations}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,11 @@ import torch
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.call import flat_base
 from subclass_aot.codegen import Source
+from subclass_aot.descriptors import OutputDescriptor
 from subclass_aot.flatten import PlainTensorMeta, emit_wrap
 from subclass_aot.runtime import version_counters
-from subclass_aot.runtime.calling_convention import Convention, SymintNames, emit_run
-from subclass_aot.trace import AliasOfLeaf, Computed, InputLeaf, Value
+from subclass_aot.runtime.calling_convention import Convention, SymintNames, computed_leaves, emit_run
+from subclass_aot.trace import AliasOfLeaf, InputLeaf, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,13 +23,13 @@ class Made:
     """The locals that hold what forward made.
 
     Attributes:
-        computed: What the graph computed.
+        computed: What the graph computed, by what it is.
         values: The values made of it, those of `Convention.forward_values`.
         saved: The tensors that are saved for backward.
         sizes: The symbolic numbers that are saved for backward.
     """
 
-    computed: list[str]
+    computed: dict[OutputDescriptor, str]
     values: list[str]
     saved: list[str]
     sizes: list[str]
@@ -52,12 +53,12 @@ def emit_forward(
         inputs: An expression of a new list of the graph's inputs.
         written: The local that holds the version counters to settle, if there are any.
     """
-    signature, graphs = convention.signature, convention.graphs
-    computed = [source.fresh(f"out_{i}") for i in range(signature.num_computed)]
-    saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved_inputs))]
+    graphs = convention.graphs
+    computed = {desc: source.fresh(str(desc)) for desc in graphs.computed}
+    saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved))]
     sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
-    emit_run(source, computed + saved + sizes, graph, inputs, "forward")
-    numbers = SymintNames({key: computed[position] for key, position in signature.numbers.items()})
+    emit_run(source, [*computed.values(), *saved, *sizes], graph, inputs, "forward")
+    numbers = SymintNames.of(computed)
     if convention.counts:
         source.line(f"{source.const(version_counters.settle, 'settle')}({written})")
     _detach(source, convention, computed)
@@ -84,16 +85,17 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     made = emit_forward(source, convention, graph, leaves, _list_of_inputs(source, convention, leaves), "written")
     pairs = list(zip(made.values, convention.through_autograd, strict=True))
     non_differentiable = [name for name, through in pairs if not through]
-    non_differentiable += [made.computed[position] for position in convention.positions]
+    non_differentiable += [made.computed[desc] for desc in convention.numbers]
     if non_differentiable:
         source.line(f"non_differentiable += [{', '.join(non_differentiable)}]")
     _save(source, convention, made)
-    numbers = [made.computed[position] for position in signature.numbers.values()]
+    numbers = list(SymintNames.of(made.computed).names.values())
     if made.sizes or numbers:
         source.line(f"ctx.sizes = [{', '.join([*made.sizes, *numbers])}]")
     source.line("ctx.set_materialize_grads(False)")
-    if signature.backward_writes:  # not among the saved: backward wants them as they are when it runs
-        source.line(f"ctx.live = [{', '.join(leaves[s] for s in signature.backward_writes)}]")
+    live = signature.mutations.backward_writes
+    if live:  # not among the saved: backward wants them as they are when it runs
+        source.line(f"ctx.live = [{', '.join(leaves[s] for s in live)}]")
     if convention.structure:
         source.line(f"ctx.structure = [{', '.join(leaves[s] for s in convention.structure)}]")
     source.line(f"return ({', '.join(name for name, through in pairs if through)},)")
@@ -103,11 +105,11 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
 def _list_of_inputs(source: Source, convention: Convention, leaves: Sequence[str]) -> str:
     """An expression of a list of the graph's inputs, which the graph may empty."""
     signature = convention.signature
-    if len(signature.graph_slots) < len(leaves) or signature.bases:
+    if len(signature.graph_slots) < len(leaves) or signature.mutations.bases:
         return f"[{', '.join(graph_inputs(source, convention, leaves))}]"
     given = (leaf for value in convention.forward_values for leaf in value.leaves)
     read_later = (
-        signature.backward_writes
+        signature.mutations.backward_writes
         or convention.structure
         or any(isinstance(leaf, InputLeaf | AliasOfLeaf) for leaf in given)
     )
@@ -122,31 +124,34 @@ def graph_inputs(source: Source, convention: Convention, leaves: Sequence[str]) 
         convention: What the functions agree on.
         leaves: An expression for each flat slot.
     """
-    slots, bases = convention.signature.graph_slots, convention.signature.bases
+    slots, bases = convention.signature.graph_slots, convention.signature.mutations.bases
     flat = [f"{source.const(flat_base, 'flat_base')}({leaves[base.slots[0]]})" for base in bases]
     return [leaves[i] for i in slots] + flat
 
 
-def _detach(source: Source, convention: Convention, computed: list[str]) -> None:
+def _detach(source: Source, convention: Convention, computed: Mapping[OutputDescriptor, str]) -> None:
     """Appends what makes computed leaves nobody else's: autograd marks the objects it is given."""
-    graphs, training = convention.graphs, convention.signature.needs_backward
-    dense = {leaf.position for v in convention.forward_values for leaf in v.leaves
-             if isinstance(v.meta, PlainTensorMeta) and isinstance(leaf, Computed)}  # fmt: skip
-    for i, alias in enumerate(graphs.fresh_alias):
-        if alias:
-            source.line(f"{computed[i]} = {computed[i]}.detach()")
-        elif training and (i in dense or graphs.is_view[i]):
+    training = convention.signature.needs_backward
+    values = (value for value in convention.forward_values if isinstance(value.meta, PlainTensorMeta))
+    dense = {leaf for value in values for leaf in computed_leaves(value)}
+    for desc, how in convention.graphs.computed.items():
+        name = computed[desc]
+        if how.is_alias:
+            source.line(f"{name} = {name}.detach()")
+        elif training and (desc in dense or how.is_view):
             # A view of something unseen could not be written in place later; one of a result that autograd is given
             # would have the history of that.
-            source.line(f"if {computed[i]}._is_view(): {computed[i]} = {computed[i]}.detach()")
+            source.line(f"if {name}._is_view(): {name} = {name}.detach()")
 
 
-def _wrap(source: Source, value: Value, computed: list[str], given: Sequence[str], numbers: SymintNames) -> str:
+def _wrap(
+    source: Source, value: Value, computed: Mapping[OutputDescriptor, str], given: Sequence[str], numbers: SymintNames
+) -> str:
     """Appends what makes one value of its leaves; returns the name of a local that nobody else has."""
     leaves = []
     for leaf in value.leaves:
-        if isinstance(leaf, Computed):
-            leaves.append(computed[leaf.position])
+        if isinstance(leaf, OutputDescriptor):
+            leaves.append(computed[leaf])
         elif isinstance(leaf, InputLeaf):
             leaves.append(given[leaf.slot])
         elif isinstance(leaf, AliasOfLeaf):
@@ -163,12 +168,10 @@ def _wrap(source: Source, value: Value, computed: list[str], given: Sequence[str
 
 def _save(source: Source, convention: Convention, made: Made) -> None:
     """Appends `save_for_backward`. Beside leaves of a wrapper stands the wrapper: Note [Versions of wrappers]."""
-    graphs = convention.graphs
     names = []
-    for i, name in enumerate(made.saved):
-        from_output = graphs.saved_outputs[i]
-        if from_output is not None and graphs.saved_inputs[i] is None:
-            name = made.computed[from_output]  # the object that is returned, so that autograd sees it is an output
+    for name, saved in zip(made.saved, convention.graphs.saved, strict=True):
+        if saved.output is not None and saved.input is None:
+            name = made.computed[saved.output]  # the object that is returned, so that autograd sees it is an output
         names.append(name)
     for kind, position in convention.checked:
         if kind == "output":

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.backends import example_inputs, fake_of, map_leaves, solver_of
+from subclass_aot.descriptors import InputDescriptor, LiveInput, MutatedInput, OutputDescriptor, SavedForBackward
 from subclass_aot.errors import CompilerResultError
-from subclass_aot.graph import default_partition, is_symint
+from subclass_aot.graph import default_partition, is_backward, is_symint
 from subclass_aot.meta import Spec, effects_of, new_leaf
 from subclass_aot.runtime.value_checks import is_in_parts, with_checks
 from subclass_aot.trace import JointSignature, JointTrace
@@ -23,29 +24,49 @@ PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 """`(joint, joint_inputs, *, num_fwd_outputs)` to forward and backward graph, as torch's partitioners."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Graphs:
-    """The graphs of one signature.
+class Saved(NamedTuple):
+    """A tensor that is saved for backward.
 
     Attributes:
-        forward: Inputs: the leaves. Outputs: computed leaves, saved tensors, saved numbers. Writes into inputs at its
+        input: The graph input that it is, by its position; None if forward computed it.
+        output: The output of forward that it is, too, or None.
+    """
+
+    input: int | None
+    output: OutputDescriptor | None
+
+
+class Computed(NamedTuple):
+    """How forward made one of its outputs.
+
+    Attributes:
+        is_alias: Whether it is an input or another output, and must be given out as another object.
+        is_view: Whether the graph makes it with a view operator.
+    """
+
+    is_alias: bool
+    is_view: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graphs:
+    """The graphs of one signature. Their inputs and outputs have descriptors, as those of the joint graph.
+
+    Attributes:
+        forward: Inputs: the leaves. Outputs: what it computes, saved tensors, saved numbers. Writes into inputs at its
             end.
         backward: Inputs: saved numbers, saved tensors, then the tangent leaves. Outputs: the gradient leaves. None
             without gradients.
-        saved_inputs: For each saved tensor: the graph input it is (its position), or None if forward computed it.
-        saved_outputs: For each saved tensor, the position of the computed leaf that it is, or None.
+        computed: The outputs of forward that are not only saved.
+        saved: The saved tensors.
         num_saved_symints: How many symbolic numbers are saved.
     """
 
     forward: fx.GraphModule
     backward: fx.GraphModule | None
-    saved_inputs: tuple[int | None, ...]
-    saved_outputs: tuple[int | None, ...]
+    computed: Mapping[OutputDescriptor, Computed]
+    saved: tuple[Saved, ...]
     num_saved_symints: int
-    fresh_alias: tuple[bool, ...]
-    """For each computed leaf, whether it is an input or another output, and must be given out as another object."""
-    is_view: tuple[bool, ...]
-    """For each computed leaf, whether the graph makes it with a view operator."""
 
 
 def split(trace: JointTrace, partition_fn: PartitionFn | None, free_strides: bool = False) -> Graphs:
@@ -64,7 +85,7 @@ def split(trace: JointTrace, partition_fn: PartitionFn | None, free_strides: boo
     backward: fx.GraphModule | None
     if signature.needs_backward:
         partition = default_partition if partition_fn is None else _with_fakes(partition_fn)
-        forward, backward = partition(joint, [], num_fwd_outputs=signature.num_forward_outputs)
+        forward, backward = partition(joint, [], num_fwd_outputs=trace.num_forward_outputs)
     else:
         forward, backward = joint, None
     graphs = _with_writes(trace, forward, backward)
@@ -77,9 +98,8 @@ def split(trace: JointTrace, partition_fn: PartitionFn | None, free_strides: boo
 def _only_saved(graphs: Graphs) -> Iterator[int]:
     """The outputs of forward that nobody sees but backward, of known size: no inputs, and no results."""
     outputs: Any = graphs.forward.graph.output_node().args[0]
-    computed = len(graphs.fresh_alias)
-    for i, known in enumerate(zip(graphs.saved_inputs, graphs.saved_outputs, strict=True), computed):
-        if known == (None, None) and outputs[i].meta["spec"].solver is None:
+    for i, saved in enumerate(graphs.saved, len(graphs.computed)):
+        if saved == (None, None) and outputs[i].meta["spec"].solver is None:
             yield i
 
 
@@ -93,7 +113,7 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
     inputs = example_inputs(backward)
     strides = graphs.forward.meta.get("output_strides", ())
     for output in graphs.forward.meta.get("free_outputs", ()):
-        position = output - len(graphs.fresh_alias) + graphs.num_saved_symints
+        position = output - len(graphs.computed) + graphs.num_saved_symints
         spec, stride = inputs[position].spec, strides[output]
         if stride is not None and stride != spec.stride:
             inputs[position] = new_leaf(Spec.make(spec.size, stride, 0, spec.dtype, spec.device, spec.layout))
@@ -122,54 +142,86 @@ def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
 
 
 def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphModule | None) -> Graphs:
-    signature = trace.signature
-    graph = forward.graph
-    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-    leaf_count = len(signature.graph_slots)
-    if len(placeholders) != leaf_count + len(signature.bases):
-        raise CompilerResultError(
-            f"The forward graph of the partitioner has {len(placeholders)} inputs, but the call has "
-            f"{leaf_count + len(signature.bases)} leaves. A partitioner must keep every input of forward."
-        )
-    input_of = dict(zip(signature.graph_slots, placeholders, strict=False))
-    targets = [input_of[slot] for slot in signature.mutated_leaves] + placeholders[leaf_count:]
-    output = graph.output_node()
-    outputs: list[Any] = list(output.args[0])  # type: ignore[arg-type]
-    count = len(targets)
-    new_values, computed, saved = (
-        outputs[:count],
-        outputs[count : signature.num_forward_outputs],
-        outputs[signature.num_forward_outputs :],
-    )
-    num_symints = sum(map(is_symint, saved))
-    saved, numbers = saved[: len(saved) - num_symints], saved[len(saved) - num_symints :]
-    untouched = [input_of[slot] for slot in signature.untouched if slot in input_of]
-    with graph.inserting_before(output):
-        for i, node in enumerate(saved):
-            if node in targets or node in untouched:  # backward wants it as it was, and the caller writes it, too
-                saved[i] = _copy_of(graph, node)
-        for target, value in zip(targets, new_values, strict=True):
-            if value is not target:
-                node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
-                node.meta = dict(target.meta)
-    output.args = ((*computed, *saved, *numbers),)
-    with_checks(forward, signature, computed)
+    """Describes the inputs and outputs of both graphs, and puts writes and checks into forward."""
+    placeholders = _describe_inputs(trace, forward)
+    output = forward.graph.output_node()
+    values: Any = output.args[0]
+    descs = [desc for desc in trace.graph_module.graph.output_node().meta["desc"] if not desc.is_backward]
+    saved = list(values[len(descs) :])
+    inputs = {node.meta["desc"]: node for node in placeholders}
+    outputs = dict(zip(descs, values, strict=False))
+    writes = {inputs[desc.input]: outputs.pop(desc) for desc in descs if isinstance(desc, MutatedInput)}
+    _write_back(forward.graph, writes, saved, _untouched(trace.signature, placeholders))
+    output.args = ((*outputs.values(), *saved),)
+    first: dict[Any, OutputDescriptor] = {}
+    for desc, node in outputs.items():
+        first.setdefault(node, desc)
+    known = {**first, **{node: desc for desc, node in inputs.items()}}
+    saved_descs = [SavedForBackward(i, known.get(node)) for i, node in enumerate(saved)]
+    output.meta["desc"] = (*outputs, *saved_descs)
+    with_checks(forward, trace.signature, outputs)
+    tensors = [node for node in saved if not is_symint(node)]
+    if backward is not None:
+        _describe_backward(trace, backward, saved_descs[len(tensors) :] + saved_descs[: len(tensors)])
     position = {n: i for i, n in enumerate(placeholders)}
-    first: dict[Any, int] = {}
-    for i, node in enumerate(computed):
-        first.setdefault(node, i)
     return Graphs(
         forward=forward,
         backward=backward,
-        saved_inputs=tuple(position.get(n) for n in saved),
-        saved_outputs=tuple(first.get(n) for n in saved),
-        num_saved_symints=num_symints,
-        fresh_alias=tuple(
-            isinstance(n, fx.Node) and not is_symint(n) and (n in position or first[n] != i)
-            for i, n in enumerate(computed)
-        ),
-        is_view=tuple(map(_is_view, computed)),
+        computed={
+            desc: Computed(
+                isinstance(n, fx.Node) and not is_symint(n) and (n in position or first[n] != desc), _is_view(n)
+            )
+            for desc, n in outputs.items()
+        },
+        saved=tuple(Saved(position.get(n), first.get(n)) for n in tensors),
+        num_saved_symints=len(saved) - len(tensors),
     )
+
+
+def _describe_inputs(trace: JointTrace, forward: fx.GraphModule) -> list[fx.Node]:
+    """The inputs of the forward graph, with the descriptors of those of the joint graph.
+
+    Raises:
+        CompilerResultError: The partitioner has dropped some.
+    """
+    given = trace.graph_module.graph.find_nodes(op="placeholder")
+    descs = [node.meta["desc"] for node in given if not is_backward(node)]
+    placeholders = forward.graph.find_nodes(op="placeholder")
+    if len(placeholders) != len(descs):
+        raise CompilerResultError(
+            f"The forward graph of the partitioner has {len(placeholders)} inputs, but the call has {len(descs)} "
+            "leaves. A partitioner must keep every input of forward."
+        )
+    for node, desc in zip(placeholders, descs, strict=True):
+        node.meta = {**node.meta, "desc": desc}  # a partitioner may give nodes of both graphs one dict
+    return list(placeholders)
+
+
+def _describe_backward(trace: JointTrace, backward: fx.GraphModule, saved: Sequence[SavedForBackward]) -> None:
+    """Gives what comes in from forward the descriptors that it has there: numbers first, then tensors."""
+    for node, desc in zip(backward.graph.find_nodes(op="placeholder"), saved, strict=False):
+        node.meta = {**node.meta, "desc": desc}
+    descs = trace.graph_module.graph.output_node().meta["desc"]
+    backward.graph.output_node().meta["desc"] = tuple(desc for desc in descs if desc.is_backward)  # any partitioner's
+
+
+def _untouched(signature: JointSignature, placeholders: Sequence[fx.Node]) -> set[fx.Node]:
+    input_of = dict(zip(signature.graph_slots, placeholders, strict=False))
+    return {input_of[slot] for slot in signature.mutations.untouched if slot in input_of}
+
+
+def _write_back(
+    graph: fx.Graph, writes: Mapping[fx.Node, fx.Node], saved: list[fx.Node], untouched: set[fx.Node]
+) -> None:
+    """Appends the writes into inputs. What backward wants as it was is copied before."""
+    with graph.inserting_before(graph.output_node()):
+        for i, node in enumerate(saved):
+            if node in writes or node in untouched:  # those are written outside of the graph
+                saved[i] = _copy_of(graph, node)
+        for target, value in writes.items():
+            if value is not target:
+                node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
+                node.meta = {key: value for key, value in target.meta.items() if key != "desc"}
 
 
 def _report_static(graphs: Graphs, signature: JointSignature) -> None:
@@ -177,12 +229,11 @@ def _report_static(graphs: Graphs, signature: JointSignature) -> None:
     static = signature.static_input_indices
     _mark_inputs(graphs.forward, static)
     if graphs.backward is not None:
-        tensors = enumerate(graphs.saved_inputs, graphs.num_saved_symints)
-        saved = [i for i, position in tensors if position in static]
-        count = sum(n.op == "placeholder" for n in graphs.backward.graph.nodes)
-        live = enumerate(signature.backward_writes, count - len(signature.backward_writes))  # they come last
-        saved += [i for i, slot in live if signature.graph_slots.index(slot) in static]
-        _mark_inputs(graphs.backward, tuple(saved))
+        inputs = graphs.forward.graph.find_nodes(op="placeholder")
+        static_descs: set[InputDescriptor] = {LiveInput(inputs[i].meta["desc"]) for i in static}
+        static_descs |= {SavedForBackward(i) for i, saved in enumerate(graphs.saved) if saved.input in static}
+        descs = [node.meta["desc"] for node in graphs.backward.graph.find_nodes(op="placeholder")]
+        _mark_inputs(graphs.backward, tuple(i for i, desc in enumerate(descs) if desc in static_descs))
 
 
 def _mark_inputs(graph: fx.GraphModule, static: tuple[int, ...]) -> None:
@@ -202,5 +253,5 @@ def _is_view(node: Any) -> bool:
 
 def _copy_of(graph: fx.Graph, node: fx.Node) -> fx.Node:
     copy = graph.call_function(torch.ops.aten.clone.default, (node,))
-    copy.meta = dict(node.meta)
+    copy.meta = {key: value for key, value in node.meta.items() if key != "desc"}
     return copy

@@ -49,9 +49,9 @@ def draws_again(signature: JointSignature, graphs: Graphs, repeats_draws: bool) 
     def path_of(slot: int) -> str:
         return signature.inputs[slots[slot].outer].path + "".join(slots[slot].path)
 
-    for slot in signature.backward_writes:
+    for slot in signature.mutations.backward_writes:
         refuse(_BACKWARD_WRITES, path_of(slot))
-    for base in signature.bases:
+    for base in signature.mutations.bases:
         refuse(_SHARED, " and ".join(map(path_of, base.slots)))
     random = [n for g in (graphs.forward, graphs.backward) if g is not None for n in g.graph.nodes if draws(n)]
     for node in random:

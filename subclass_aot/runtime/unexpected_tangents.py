@@ -19,6 +19,7 @@ import torch
 from torch import fx
 
 from subclass_aot.backends import BoxedFunction
+from subclass_aot.descriptors import SavedForBackward
 from subclass_aot.errors import TangentError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.graph import backward_from
@@ -86,7 +87,7 @@ class UnexpectedTangents:
         self._signature = trace.signature
         self._graphs = graphs
         inputs = graphs.backward.graph.find_nodes(op="placeholder") if graphs.backward is not None else []
-        self._saved = [node.name for node in inputs][: graphs.num_saved_symints + len(graphs.saved_inputs)]
+        self._saved = [node.name for node in inputs if isinstance(node.meta["desc"], SavedForBackward)]
         self._compile = compiler
         self._kinds: list[_Kind] = []
         self.needed = _not_replaced_by_zeros(self._signature)
@@ -106,7 +107,7 @@ class UnexpectedTangents:
         Raises:
             TangentError: There is none.
         """
-        expected = self._signature.tangents
+        expected = [(tangent.meta, tangent.specs) for tangent in self._signature.tangents]
         results = [t if t is None else converted(t, *kind) for t, kind in zip(tangents, expected, strict=True)]
         wrong = [t is not None and r is None for t, r in zip(tangents, results, strict=True)]
         missing = any(tangents[i] is None for i in self.needed) and any(t is not None for t in tangents)
@@ -135,11 +136,12 @@ class UnexpectedTangents:
             is_other: Whether one is of another kind than expected, and not only undefined.
             write: Generates a backward.
         """
-        symbols = self._signature.symbols
+        symbols = self._signature.assumptions.symbols
         assumed = None if symbols is None else symbols.assumptions()
         defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
         trace = self._with_tangents(defined)
-        kinds = dict(zip(defined, trace.signature.tangents, strict=True))
+        found = [(tangent.meta, tangent.specs) for tangent in trace.signature.tangents]
+        kinds = dict(zip(defined, found, strict=True))
         described = tuple(map(kinds.get, range(len(given))))
         if not is_other and _same_classes(trace.signature, self._signature):
             return _Kind(described, None)
@@ -151,11 +153,10 @@ class UnexpectedTangents:
         return _Kind(described, run)
 
     def _backward_of(self, trace: JointTrace) -> fx.GraphModule:
-        if trace.signature.backward_writes != self._signature.backward_writes:
+        if trace.signature.mutations.backward_writes != self._signature.mutations.backward_writes:
             raise NotImplementedError("it would write into other tensors")
-        count = trace.signature.num_forward_outputs
         try:
-            return backward_from(trace.graph_module, self._saved, num_fwd_outputs=count)
+            return backward_from(trace.graph_module, self._saved, num_fwd_outputs=trace.num_forward_outputs)
         except LookupError as missing:
             raise NotImplementedError(f"it would need {missing.args[0]}, which forward did not keep") from missing
 
@@ -163,11 +164,11 @@ class UnexpectedTangents:
 def _not_replaced_by_zeros(signature: JointSignature) -> set[int]:
     """The tangents for which zeros may not do: those that are added to something of another class."""
     found: set[int] = set()
-    for given, gradient, reach in zip(signature.inputs, signature.gradients, signature.reach, strict=True):
-        if gradient is not None and len(reach) > 1:
-            metas = [given.meta, gradient.meta, *(signature.tangents[i][0] for i in reach)]
+    for given in signature.inputs:
+        if given.gradient is not None and len(given.reach) > 1:
+            metas = [given.meta, given.gradient.meta, *(signature.tangents[i].meta for i in given.reach)]
             if any(_classes(meta) != _classes(given.meta) for meta in metas):
-                found.update(reach)
+                found.update(given.reach)
     return found
 
 
@@ -181,7 +182,7 @@ def _same_classes(of_some: JointSignature, of_all: JointSignature) -> bool:
         is_sparse = isinstance(x, SubclassCreationMeta) and x.cls is SparseGradient
         return not is_sparse and _classes(x) == _classes(y)
 
-    pairs = zip(of_some.gradients, of_all.gradients, strict=True)
+    pairs = ((x.gradient, y.gradient) for x, y in zip(of_some.inputs, of_all.inputs, strict=True))
     return all(x is None or y is not None and same(x.meta, y.meta) for x, y in pairs)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
 from subclass_aot.codegen import Source
+from subclass_aot.descriptors import Intermediate, LookedAt, Number, OutputDescriptor
 from subclass_aot.graph import draws, generators, is_symint, set_generators
 from subclass_aot.guards import same_constant
 from subclass_aot.meta import RuntimeAssert, effects_of
@@ -41,7 +42,7 @@ class OtherValue(Exception):
         self.value = value
 
 
-def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Sequence[Any]) -> None:
+def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Mapping[OutputDescriptor, Any]) -> None:
     """Puts the checks of a signature into its forward graph.
 
     Args:
@@ -50,10 +51,10 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Sequ
         computed: The nodes of what forward computes.
     """
     last: dict[fx.Node, fx.Node] = {}
-    for position, look in enumerate(signature.looks):
-        _after(graph, [computed[look.leaf]], _check_of_look(look.value, position), last)
-    for runtime_assert in signature.runtime_asserts:
-        numbers = [computed[signature.numbers[symbol]] for symbol in runtime_assert.numbers]
+    for position, look in enumerate(signature.assumptions.looks):
+        _after(graph, [computed[LookedAt(position)]], _check_of_look(look.value, position), last)
+    for runtime_assert in signature.assumptions.runtime_asserts:
+        numbers = [computed[Number(symbol)] for symbol in runtime_assert.numbers]
         read = [number for number in numbers if isinstance(number, fx.Node)]  # others turned out to be known
         for node in read:
             source: Any = node.args[0]
@@ -229,12 +230,15 @@ def _part(graph: fx.GraphModule, group: Sequence[fx.Node], made: Sequence[fx.Nod
     static = []
     for i, node in enumerate(given):
         copy = copies[node] = part.placeholder(node.name)
-        copy.meta = dict(node.meta)
+        copy.meta = {"desc": Intermediate(node.name), **node.meta}
         if node.op == "placeholder" and node.meta.get("is_static_input"):
             static.append(i)
     for node in group:
         copies[node] = part.node_copy(node, copies.__getitem__)
-    part.output(tuple(copies[node] for node in made))
+    outputs: Any = graph.graph.output_node().args[0]
+    descs = dict(zip(outputs, graph.graph.output_node().meta["desc"], strict=True))
+    output = part.output(tuple(copies[node] for node in made))
+    output.meta["desc"] = tuple(descs.get(node) or Intermediate(node.name) for node in made)
     module = _torch.make_graph_module(graph, part, "Forward")
     module.meta["static_input_indices"] = tuple(static)
     return module

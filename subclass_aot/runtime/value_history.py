@@ -75,7 +75,7 @@ class ValueHistory:
             self._learn_assert(runtime_asserts[-1], runtime_asserts[:-1])
         for specialization, other in tried.items():
             if other.position is not None and self._dynamic is not False:
-                look = specialization.signature.looks[other.position]
+                look = specialization.signature.assumptions.looks[other.position]
                 if _is_number(look.value):
                     self.varying.add(look.line)
         if not tried:
@@ -109,8 +109,8 @@ def _agrees(candidate: JointSignature, tried: JointSignature, other: OtherValue)
     """Whether `candidate` expects what another specialization found in the call."""
     if other.position is None:
         return True
-    found = [*(look.value for look in tried.looks[: other.position]), other.value]
-    for mine, its, value in zip(candidate.looks, tried.looks, found, strict=False):
+    found = [*(look.value for look in tried.assumptions.looks[: other.position]), other.value]
+    for mine, its, value in zip(candidate.assumptions.looks, tried.assumptions.looks, found, strict=False):
         if mine.line != its.line:  # a number that is a symbol in one of them
             return True
         if not same_constant(mine.value, value):
@@ -121,7 +121,7 @@ def _agrees(candidate: JointSignature, tried: JointSignature, other: OtherValue)
 def _described(signature: JointSignature, other: OtherValue) -> tuple[str, str, str]:
     """The line of a look, the value that was traced, and the one that was found."""
     if other.position is not None:
-        look = signature.looks[other.position]
+        look = signature.assumptions.looks[other.position]
         return look.line, repr(look.value), repr(other.value)
     return other.value[0].line, *_in_words(*other.value)
 
@@ -142,10 +142,10 @@ def _in_words(runtime_assert: RuntimeAssert, numbers: list[Any]) -> tuple[str, s
 
 def _way(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:
     """All that a specialization expects of values, and what it found instead."""
-    looks = [(look.line, repr(look.value)) for look in signature.looks]
+    looks = [(look.line, repr(look.value)) for look in signature.assumptions.looks]
     runtime_asserts = [
         runtime_assert.text({symbol: str(symbol) for symbol in runtime_assert.numbers})
-        for runtime_assert in signature.runtime_asserts
+        for runtime_assert in signature.assumptions.runtime_asserts
     ]
     return looks, runtime_asserts, other.position, _described(signature, other)
 

@@ -5,19 +5,15 @@ A write moves the counters that eager moves: by one, whether or not the compiler
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.trace import MetadataMutation
 
 Counters = tuple[tuple[torch.Tensor, ...], tuple[int, ...]]
 """Tensors, and the version that each is to have once the graph has run."""
-
-
-Change = tuple[Any, tuple[Any, ...], Mapping[str, Any], bool]
-"""An operator such as `t_`, its arguments after the tensor, and whether autograd sees it."""
 
 
 def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) -> Counters:
@@ -42,7 +38,7 @@ def settle(found: Counters) -> None:
     _torch.set_versions(*found)
 
 
-def reshape(changes: Sequence[Change], tensor: torch.Tensor) -> None:
+def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor) -> None:
     """Changes the sizes and strides of an input.
 
     The changes were counted before anything was saved, so that what is saved of the tensor's data stays valid. Here the
@@ -50,6 +46,6 @@ def reshape(changes: Sequence[Change], tensor: torch.Tensor) -> None:
     """
     if not tensor.is_inference():
         _torch.set_versions((tensor,), (max(0, tensor._version - len(changes)),))
-    for func, rest, kwargs, tracked in changes:
+    for _, operator, rest, kwargs, tracked in changes:
         with torch.set_grad_enabled(tracked):
-            func(tensor, *rest, **kwargs)
+            operator(tensor, *rest, **kwargs)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot import _torch, descriptors
 from subclass_aot.call import structure_of, with_structure_of
-from subclass_aot.flatten import FlattenPlan, ValueMeta
+from subclass_aot.descriptors import OutputDescriptor, Tangent
+from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Recorder
 from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.trace.autograd_graph import gradients_of
-from subclass_aot.trace.inputs import TracedInputs, is_graph_value
-from subclass_aot.trace.outputs import Computed, InputLeaf, Value, packed_tangent, spec_of_tangent
+from subclass_aot.trace.inputs import Gradient, TracedInputs, is_graph_value
+from subclass_aot.trace.outputs import InputLeaf, Value, packed_tangent, part_of, spec_of_tangent
+from subclass_aot.trace.signature import TangentSpec
 from subclass_aot.wrapper import plain_tangent
 
 
@@ -23,16 +25,17 @@ class Tangents:
     """What gradients will come in: known once the forward has run.
 
     Args:
-        ends: The results that have one.
+        outputs: The results that have one, and what each of them is.
         kinds: What each looks like; None for the kind that is expected.
 
     Attributes:
-        ends: As given.
-        described: For each, its meta and the specs of its leaves.
+        ends: The results.
+        described: What comes in for each of them.
     """
 
-    def __init__(self, ends: Sequence[Any], kinds: Sequence[Any]) -> None:
-        self.ends = ends
+    def __init__(self, outputs: Mapping[OutputDescriptor, Any], kinds: Sequence[Any]) -> None:
+        self.ends = ends = list(outputs.values())
+        self._outputs = list(outputs)
         with torch.no_grad():
             plain = [
                 packed_tangent(plain_tangent(t.detach())) if kind is None else kind
@@ -46,8 +49,9 @@ class Tangents:
         self._given = structure_of(self._plan, ends)
         self._leaves = [None if i in self._given else x for i, x in enumerate(self._leaves)]
         flat_of = self._plan.index_map.flat_of
-        self.described: tuple[tuple[ValueMeta, tuple[Any, ...]], ...] = tuple(
-            (meta, tuple(self._leaves[s] for s in flat_of(i))) for i, meta in enumerate(self._plan.metas)
+        self.described = tuple(
+            TangentSpec(output, meta, tuple(self._leaves[s] for s in flat_of(i)))
+            for i, (output, meta) in enumerate(zip(outputs, self._plan.metas, strict=True))
         )
 
     def collections(self) -> list[Collection[Any]]:
@@ -65,8 +69,9 @@ class Tangents:
         for position, spec in enumerate(leaves):
             if isinstance(spec, Spec):
                 number += 1
-                meaning = "tangent of " + self._plan.index_map.slots[position].name("outputs")
-                leaves[position] = recorder.placeholder(f"tangents_{number}", spec, meaning)
+                slot = self._plan.index_map.slots[position]
+                desc = part_of(Tangent(self._outputs[slot.outer]), slot)
+                leaves[position] = recorder.placeholder(f"tangents_{number}", spec, desc)
         for position, leaf in self._given.items():
             leaves[position] = leaf
         return self._plan.wrap(leaves)
@@ -77,16 +82,12 @@ class Gradients:
     """The gradients that go out.
 
     Attributes:
-        values: For each input, how its gradient is made of leaves, or None where it has none.
-        reach: For each input, the positions of the tangents that its gradient comes from.
-        nodes: The node of each leaf.
-        meanings: What each leaf is.
+        of_inputs: By the positions of inputs that have one: how it is made, and the tangents that it comes from.
+        nodes: The nodes of what backward computes.
     """
 
-    values: tuple[Value | None, ...]
-    reach: tuple[tuple[int, ...], ...]
-    nodes: tuple[Any, ...] = ()
-    meanings: tuple[str, ...] = ()
+    of_inputs: Mapping[int, Gradient] = field(default_factory=dict)
+    nodes: Mapping[OutputDescriptor, Any] = field(default_factory=dict)
 
 
 def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> Gradients:
@@ -98,10 +99,8 @@ def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> G
         recorder: Gets placeholders for them, and listens.
     """
     recorder.phase = "backward"
-    values: list[Value | None] = [None] * len(inputs.autograd_leaves)
-    reach: list[tuple[int, ...]] = [()] * len(inputs.autograd_leaves)
-    nodes: list[Any] = []
-    meanings: list[str] = []
+    of_inputs: dict[int, Gradient] = {}
+    nodes: dict[OutputDescriptor, Any] = {}
     requires_grad_inputs = inputs.requires_grad_inputs
     given = tangents.make(recorder)
     with torch.autocast("cpu", enabled=False):
@@ -109,23 +108,21 @@ def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> G
     for i, gradient, ends in zip(requires_grad_inputs, found.gradients, found.reach, strict=True):
         if gradient is None:
             continue
-        reach[i] = ends
-        path = inputs.paths[i]
+        desc = descriptors.Gradient(inputs.descs[i])
         if _torch.is_jagged(type(gradient)):
             gradient = with_structure_of(inputs.autograd_leaves[i], gradient)
         own = set(inputs.plan.index_map.flat_of(i))
         slot_of = {inputs.leaves[slot]: slot for slot in inputs.structure if slot in own}
-        plan = FlattenPlan.of([gradient], where=f"gradient of {path}")
+        plan = FlattenPlan.of([gradient], where=str(desc))
         sources: list[Any] = []
         for slot, leaf in zip(plan.index_map.slots, plan.unwrap([gradient]), strict=True):
             if isinstance(leaf, MetaTensor) and leaf in slot_of:
                 sources.append(InputLeaf(slot_of[leaf]))
             elif is_graph_value(leaf):
-                sources.append(Computed(len(nodes)))
-                nodes.append(recorder.node_of(leaf))
-                call = "" if slot.dim is None else f".{slot.kind}({slot.dim})"
-                meanings.append(f"gradient of {path}{''.join(slot.path)}{call}")
+                part = part_of(desc, slot)
+                sources.append(part)
+                nodes[part] = recorder.node_of(leaf)
             else:
                 sources.append(leaf)
-        values[i] = Value(plan.metas[0], tuple(sources), requires_grad=False)
-    return Gradients(tuple(values), tuple(reach), tuple(nodes), tuple(meanings))
+        of_inputs[i] = Value(plan.metas[0], tuple(sources), requires_grad=False), ends
+    return Gradients(of_inputs, nodes)

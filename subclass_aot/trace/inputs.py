@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,11 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.call import (
+    ArgumentPlace,
     Arguments,
     DynamicSizes,
+    HeldPlace,
+    Place,
     overlapping_slots,
     plan_of_fakes,
     static_values,
@@ -19,11 +22,19 @@ from subclass_aot.call import (
     symbolic_fakes,
     versions,
 )
+from subclass_aot.descriptors import (
+    BufferInput,
+    InputDescriptor,
+    ParamInput,
+    PlainInput,
+    ViewBase,
+)
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
 from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, is_over, is_symbolic, new_leaf
 from subclass_aot.trace.input_views import TracedViews
+from subclass_aot.trace.outputs import Value, part_of
 from subclass_aot.trace.signature import Input
 
 
@@ -55,6 +66,7 @@ class TracedInputs:
     Attributes:
         symbols: The symbols of the trace, if it has some.
         plan: How the tensors are taken apart.
+        descs: What each of them is.
         paths: What each of them is called.
         real_leaves: The caller's leaves, by flat slot.
         real_values: The same, and sizes, by graph input.
@@ -71,6 +83,7 @@ class TracedInputs:
     def __init__(self, arguments: Arguments, recorder: Recorder, dynamic: DynamicSizes | None, inference: bool) -> None:
         self.arguments = arguments
         self.paths = [arguments.path_of(i) for i in range(len(arguments.values))]
+        self.descs = [_describe(arguments, i) for i in range(len(arguments.values))]
         self.symbols = None if dynamic is None else Symbols()
         if self.symbols is None or dynamic is None:
             self.plan = arguments.plan()
@@ -95,13 +108,13 @@ class TracedInputs:
         for number, slot in enumerate(self.graph_slots, 1):
             pattern, real = self._patterns[slot], self.real_leaves[slot]
             if is_over(real):
-                raise TraceError(messages.OVER.format(path=self.meaning(slot)))
+                raise TraceError(messages.OVER.format(path=self.desc_of(slot)))
             if is_symbolic(pattern):
-                node = recorder.symint_placeholder(f"primals_{number}", pattern, self.meaning(slot))
+                node = recorder.symint_placeholder(f"primals_{number}", pattern, self.desc_of(slot))
                 self.real_values[node] = real
                 continue
             spec = pattern.spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
-            leaf = recorder.placeholder(f"primals_{number}", spec, self.meaning(slot))
+            leaf = recorder.placeholder(f"primals_{number}", spec, self.desc_of(slot))
             if not isinstance(real, MetaTensor):
                 recorder.stand_in(real, leaf)
             self.leaves[slot] = leaf
@@ -145,13 +158,15 @@ class TracedInputs:
         """The positions of inputs that want a gradient."""
         return [i for i, t in enumerate(self.autograd_leaves) if t.requires_grad]
 
-    def described(self) -> tuple[Input, ...]:
-        """The inputs as the signature has them."""
+    def described(self, gradients: Mapping[int, Gradient]) -> tuple[Input, ...]:
+        """The inputs as the signature has them, with the gradients that some have, by their positions."""
         found = []
         for i, is_leaf in enumerate(self._are_leaves):
             specs = tuple(self.specs[s] for s in self.plan.index_map.flat_of(i))
             grad = self.autograd_leaves[i].requires_grad
-            found.append(Input(self.paths[i], self.plan.metas[i], specs, grad, is_leaf, i in self._static))
+            value, reach = gradients.get(i, (None, ()))
+            static = i in self._static
+            found.append(Input(self.descs[i], self.plan.metas[i], specs, grad, is_leaf, static, value, reach))
         return tuple(found)
 
     def need_known_sizes(self, inputs: Iterable[int]) -> None:
@@ -178,16 +193,37 @@ class TracedInputs:
         found = self.plan.index_map.slots[slot]
         return found.kind == "leaf" and not found.path
 
-    def meaning(self, slot: int) -> str:
+    def desc_of(self, slot: int) -> InputDescriptor:
         """What a flat slot is, as `self.head.weight.codes`."""
         found = self.plan.index_map.slots[slot]
-        call = "" if found.dim is None else f".{found.kind}({found.dim})"
-        return self.paths[found.outer] + "".join(found.path) + call
+        desc: InputDescriptor = part_of(self.descs[found.outer], found)
+        return desc
 
 
 def is_graph_value(leaf: Any) -> bool:
     """Whether a flat slot holds what a graph computes with. An opaque inner value is a constant of the signature."""
     return isinstance(leaf, torch.Tensor) or is_symbolic(leaf)
+
+
+Gradient = tuple[Value, tuple[int, ...]]
+"""How a gradient is made of what backward computes, and the positions of the tangents that it comes from."""
+
+
+def _describe(arguments: Arguments, position: int) -> InputDescriptor:
+    """What one of the tensors of a call is, by the first place where it stands."""
+    if position not in arguments.value_at:  # only views of it are passed
+        view = len(arguments.values) + arguments.view_of.index(position)
+        return ViewBase(_describe_place(arguments.places[arguments.value_at.index(view)]))
+    return _describe_place(arguments.places[arguments.value_at.index(position)])
+
+
+def _describe_place(place: Place) -> InputDescriptor:
+    if isinstance(place, ArgumentPlace):
+        return PlainInput(place.path, place.leaf)
+    if isinstance(place, HeldPlace):
+        return PlainInput(place.path)
+    target = place.path.partition(".")[2]
+    return ParamInput(place.path, target) if place.table == "_parameters" else BufferInput(place.path, target)
 
 
 class _NonLeaf(torch.autograd.Function):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot import _torch
+from subclass_aot import _torch, descriptors
 from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.call import (
     Arguments,
@@ -27,6 +27,14 @@ from subclass_aot.call import (
     read_outcome,
     reads_are_refused,
 )
+from subclass_aot.descriptors import (
+    IntermediateBase,
+    LookedAt,
+    Number,
+    OutputDescriptor,
+    PlainOutput,
+    SyntheticBase,
+)
 from subclass_aot.errors import MutationError, SubclassAotError, TraceError
 from subclass_aot.graph import (
     HIGHER_ORDER,
@@ -34,7 +42,6 @@ from subclass_aot.graph import (
     Draws,
     FusedLstm,
     GradientsAreRead,
-    Look,
     Looks,
     LooksAreNeeded,
     Recorder,
@@ -65,7 +72,7 @@ from subclass_aot.trace.mutations import (
     writes,
 )
 from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
-from subclass_aot.trace.signature import JointSignature
+from subclass_aot.trace.signature import Assumptions, JointSignature
 from subclass_aot.trace.text import numbers_are_written_out
 
 
@@ -75,8 +82,8 @@ class JointTrace:
 
     Attributes:
         graph_module: The graph. Placeholders are named `primals_1 ...` and `tangents_1 ...`; each node has `val`,
-            `spec`, `stack_trace` and `partitioner_tag` in its `meta`, placeholders also `meaning`; the output node
-            has the `meanings` of all outputs.
+            `spec`, `stack_trace` and `partitioner_tag` in its `meta`. Placeholders have a descriptor in `meta["desc"]`,
+            and the output node has one for each output there: see `subclass_aot.descriptors`.
         signature: What goes in and comes out.
         with_tangents: Goes backward once more, for other tangents: `with_tangents(tangents)` takes, by their positions,
             a tensor of the kind of each, or None for the kind it is traced for; results at other positions take none.
@@ -86,6 +93,12 @@ class JointTrace:
     graph_module: fx.GraphModule
     signature: JointSignature
     with_tangents: Callable[[Mapping[int, torch.Tensor | None]], JointTrace] | None = None
+
+    @property
+    def num_forward_outputs(self) -> int:
+        """How many outputs of the graph forward computes; those of backward come after them."""
+        descs = self.graph_module.graph.output_node().meta["desc"]
+        return sum(not desc.is_backward for desc in descs)
 
 
 def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
@@ -245,7 +258,7 @@ class _Trace:
         given = self.inputs
         of_inputs = [given.leaves, given.autograd_leaves, given.traced, given.views.views, given.views.leaves]
         of_recorder = [*self.recorder.collections(), self.forward_part.written]
-        return [self.computed, self.differentiable, *ends, *of_inputs, *of_recorder]
+        return [self.computed.values(), self.differentiable.values(), *ends, *of_inputs, *of_recorder]
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
@@ -292,9 +305,9 @@ class _Trace:
     def again(self, kinds: Mapping[int, torch.Tensor | None]) -> JointTrace:
         """See `JointTrace.with_tangents`."""
         with one_at_a_time, torch.inference_mode(False), torch.enable_grad():
+            ends = list(self.differentiable.values())
             fakes = {
-                i: None if kind is None else fake_with_sizes(kind.detach(), self.differentiable[i].shape)
-                for i, kind in kinds.items()
+                i: None if kind is None else fake_with_sizes(kind.detach(), ends[i].shape) for i, kind in kinds.items()
             }
             self.recorder.rewind(self.forward_part)
             with self.tracing(), _torch.force_view_tracking(True):
@@ -325,17 +338,26 @@ class _Trace:
         self.outputs = reader.read(results)
         refuse_views_of_mutated_metadata(inputs, recorder, self.writes, self.outputs)
         self.computed = reader.computed
-        recorder.check_not_stale(self.computed)
+        recorder.check_not_stale(list(self.computed.values()))
         recorder.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
         own = set(map(id, seen))
         tensors = [x for x in results if isinstance(x, torch.Tensor) and id(x) not in own]
         self.returns_new_leaf = any(map(is_autograd_leaf, tensors))
         self.intermediate_bases = tuple(value for _, value in reader.intermediate_bases)
-        self.differentiable = [inputs.traced[i] for i, value in self.writes.autograd_mutations if value.requires_grad]
-        self.differentiable += [
-            t for t, o in zip(results, self.outputs, strict=True) if isinstance(o, Value) and o.requires_grad
-        ]
-        self.differentiable += [t for t, value in reader.intermediate_bases if value.requires_grad]
+        self.differentiable: dict[OutputDescriptor, Any] = {
+            descriptors.AutogradMutation(inputs.descs[i]): inputs.traced[i]
+            for i, value in self.writes.autograd_mutations
+            if value.requires_grad
+        }
+        for i, (tensor, output) in enumerate(zip(results, self.outputs, strict=True)):
+            if isinstance(output, Value) and output.requires_grad:
+                self.differentiable[PlainOutput(i)] = tensor
+        first_of = {
+            o.intermediate_base: i for i, o in reversed([*enumerate(self.outputs)]) if isinstance(o, ViewOfBase)
+        }
+        for i, (tensor, value) in enumerate(reader.intermediate_bases):
+            if value.requires_grad:
+                self.differentiable[IntermediateBase(i, PlainOutput(first_of[i]))] = tensor
 
     def plan_tangents(self, kinds: Mapping[int, Any]) -> None:
         """What gradients will come in.
@@ -343,43 +365,37 @@ class _Trace:
         Args:
             kinds: For each result that has one, by its position, what that looks like; None for the expected.
         """
-        ends = [self.differentiable[i] for i in kinds]
+        every = list(self.differentiable.items())
+        ends = dict(every[i] for i in kinds)
         self.tangents = Tangents(ends, list(kinds.values())) if ends and self.inputs.requires_grad_inputs else None
 
     def read_symints(self) -> None:
         """Symbolic numbers that the call needs beside those of the results: the graph returns them, too."""
-        self.numbers: dict[Any, int] = {}
         specs = [] if self.tangents is None else self.tangents.specs()
         needed = [n for spec in specs for n in (*spec.size, *spec.stride)]
         values = [v for v in (*self.outputs, *self.intermediate_bases) if isinstance(v, Value)]
         for alias in [x for v in values for x in v.leaves if isinstance(x, AliasOfLeaf)]:
             needed += [*alias.spec.size, *alias.spec.stride, alias.offset]
         needed += [n for o in self.outputs if isinstance(o, ViewOfInput | ViewOfBase) for n in o.numbers]
+        numbers: dict[Any, Any] = {}
         for number in filter(is_symbolic, needed):
-            if lasting_key_of(number) not in self.numbers:
-                self.numbers[lasting_key_of(number)] = len(self.computed)
-                self.computed.append(number)
-        runtime_asserts = [] if self.symbols is None else self.symbols.runtime_asserts()
-        checked = {
-            symbol: number for runtime_assert in runtime_asserts for symbol, number in runtime_assert.numbers.items()
-        }
+            numbers.setdefault(lasting_key_of(number), number)
+        for runtime_assert in [] if self.symbols is None else self.symbols.runtime_asserts():
+            numbers = {**runtime_assert.numbers, **numbers}
         if self.values is not None:  # of any of them, something may be assumed yet: see `runtime_asserts`
-            checked |= {lasting_key_of(number): number for number in self.recorder.numbers.unbacked()}
-        for symbol, number in checked.items():
-            if symbol not in self.numbers:
-                self.numbers[symbol] = len(self.computed)
-                self.computed.append(number)
-        self.looks: list[Look] = []
-        for look in [] if self.values is None else self.values.found:
-            self.looks.append(dataclasses.replace(look, leaf=len(self.computed)))
-            self.computed.append(look.leaf)
-        self.computed_nodes = [self.recorder.node_of(leaf) for leaf in self.computed]
+            for number in self.recorder.numbers.unbacked():
+                numbers.setdefault(lasting_key_of(number), number)
+        self.computed |= {Number(key, i): number for i, (key, number) in enumerate(numbers.items())}
+        looks = [] if self.values is None else self.values.found
+        self.looks = tuple(dataclasses.replace(look, leaf=None) for look in looks)
+        self.computed |= {LookedAt(i): look.leaf for i, look in enumerate(looks)}
+        self.computed_nodes = {desc: self.recorder.node_of(leaf) for desc, leaf in self.computed.items()}
 
     def backward(self) -> None:
         """Goes backward, if something wants a gradient."""
         if self.recorder.constants or self.returns_new_leaf:
             self.refuse_lost_gradients()
-        self.gradients = Gradients((None,) * len(self.inputs.autograd_leaves), ((),) * len(self.inputs.autograd_leaves))
+        self.gradients = Gradients()
         self.backward_writes: list[int] = []
         if self.tangents is not None:
             try:
@@ -404,7 +420,7 @@ class _Trace:
 
         If no result is a leaf that the function made, nobody could read its gradient.
         """
-        for lost in foreign_leaves(self.differentiable, self.inputs.autograd_leaves):
+        for lost in foreign_leaves(self.differentiable.values(), self.inputs.autograd_leaves):
             made_in_it = isinstance(lost, MetaTensor)
             if made_in_it and not self.returns_new_leaf:
                 continue
@@ -414,78 +430,50 @@ class _Trace:
     def finish(self) -> JointTrace:
         """The graph without writes, and its signature."""
         recorder, found = self.recorder, self.writes
-        results = [recorder.moved(node) for node in (*self.computed_nodes, *self.gradients.nodes)]
-        new_values: list[Any] = []
+        outputs = {**self.computed_nodes, **self.gradients.nodes}
+        outputs = {desc: recorder.moved(node) for desc, node in outputs.items()}
         if recorder.mutates:
             written, live = map(self.nodes, (found.mutated_leaves, self.backward_writes))
-            based = [slot for base in found.bases for slot in base.slots]
-            slots = dict(zip(based, self.nodes(based), strict=True))
+            bases = {SyntheticBase(tuple(map(self.inputs.desc_of, base.slots))): base for base in found.bases}
             with self.with_symbols():
-                functional = remove_mutations(recorder, results, written, found.bases, slots, live)
-            recorder, new_values = functional.recorder, functional.new_values
-            results = functional.results + functional.live_values
-        nodes = new_values + results
-        output = recorder.graph.output(tuple(nodes))
+                functional = remove_mutations(recorder, outputs, written, bases, live)
+            recorder, outputs = functional.recorder, functional.outputs
+        output = recorder.graph.output(tuple(outputs.values()))
+        output.meta["desc"] = tuple(outputs)
         drop_identities(recorder.graph)
         drop_dead(recorder.graph)
-        num_forward = len(new_values) + len(self.computed)
-        output.meta["meanings"] = self.meanings()
-        output.meta["gradients"] = set(output.args[0][num_forward:])
         holder = torch.nn.Module()
         for name, tensor in recorder.constants.items():
             holder.register_buffer(name, tensor, persistent=False)
-        return JointTrace(_torch.make_graph_module(holder, recorder.graph, "Joint"), self.signature(num_forward))
+        return JointTrace(_torch.make_graph_module(holder, recorder.graph, "Joint"), self.signature())
 
     def nodes(self, slots: Sequence[int]) -> list[fx.Node]:
         """The graph inputs of some flat slots."""
         return [self.recorder.node_of(self.inputs.leaves[slot]) for slot in slots]
 
-    def meanings(self) -> tuple[str, ...]:
-        """What each output of the graph is."""
-        name = self.inputs.meaning
-        return (
-            *(f"new value of {name(s)}" for s in self.writes.mutated_leaves),
-            *("new value of the storage of " + " and ".join(map(name, b.slots)) for b in self.writes.bases),
-            *(f"output leaf {i}" for i in range(len(self.computed))),
-            *self.gradients.meanings,
-            *(f"new value of {name(s)} after backward" for s in self.backward_writes),
-        )
-
     def runtime_asserts(self) -> tuple[RuntimeAssert, ...]:
         """What must hold of numbers that depend on data; backward and the removal of writes may have added to it."""
         found = [] if self.symbols is None else self.symbols.runtime_asserts()
-        return tuple(
-            [runtime_assert for runtime_assert in found if runtime_assert.numbers.keys() <= self.numbers.keys()]
-        )
+        return tuple(x for x in found if all(Number(symbol) in self.computed for symbol in x.numbers))
 
-    def signature(self, num_forward: int) -> JointSignature:
-        """The signature of a graph of which so many outputs belong to forward."""
-        found = self.writes
+    def signature(self) -> JointSignature:
+        """What the inputs and outputs of the graph mean."""
+        assumptions = Assumptions(self.symbols, self.runtime_asserts(), self.looks, self.read_values)
+        looks = bool(assumptions.looks or assumptions.runtime_asserts)
+        mutations = dataclasses.replace(
+            self.writes,
+            requires_grad_mutations=requires_grad_mutations(self.inputs, looks),
+            backward_writes=tuple(self.backward_writes),
+        )
         return JointSignature(
-            inputs=self.inputs.described(),
+            inputs=self.inputs.described(self.gradients.of_inputs),
             index_map=self.inputs.plan.index_map,
             views=self.paths_of_views,
-            graph_slots=self.inputs.graph_slots,
+            mutations=mutations,
             outputs=self.outputs,
             intermediate_bases=self.intermediate_bases,
             outcome=self.outcome,
-            mutated_leaves=found.mutated_leaves,
-            bases=found.bases,
-            version_bumps=found.version_bumps,
-            autograd_mutations=found.autograd_mutations,
-            untouched=found.untouched,
-            metadata_mutations=found.metadata_mutations,
-            requires_grad_mutations=requires_grad_mutations(self.inputs, bool(self.looks or self.runtime_asserts())),
-            num_forward_outputs=num_forward,
-            num_computed=len(self.computed),
-            numbers=self.numbers,
-            looks=tuple(self.looks),
-            read=self.read_values,
-            symbols=self.symbols,
-            runtime_asserts=self.runtime_asserts(),
             tangents=() if self.tangents is None else self.tangents.described,
-            gradients=self.gradients.values,
-            reach=self.gradients.reach,
-            backward_writes=tuple(self.backward_writes),
+            assumptions=assumptions,
             grad_modes=self.grad_modes,
         )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot import _torch, descriptors
 from subclass_aot.call import Base, bases_of, has_internal_overlap, versions
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import GradientsAreRead, Recorder, messages
@@ -17,24 +15,10 @@ from subclass_aot.trace.autograd_graph import is_autograd_leaf
 from subclass_aot.trace.input_views import check_histories
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.outputs import AliasOfLeaf, InputLeaf, Output, OutputReader, Value, ViewOfInput
-
-Reshape = tuple[int, Any, tuple[Any, ...], dict[str, Any], bool]
-"""See `JointSignature.metadata_mutations`."""
+from subclass_aot.trace.signature import AutogradMutation, MetadataMutation, Mutations, VersionBump
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Mutations:
-    """The writes of the forward part. The attributes are those of `JointSignature`."""
-
-    mutated_leaves: tuple[int, ...]
-    autograd_mutations: tuple[tuple[int, Value], ...]
-    untouched: tuple[int, ...]
-    version_bumps: tuple[tuple[int, str], ...]
-    bases: tuple[Base, ...]
-    metadata_mutations: tuple[Reshape, ...]
-
-
-def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[Reshape, ...]:
+def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[MetadataMutation, ...]:
     """The operators that changed what an input looks like from outside.
 
     Raises:
@@ -52,15 +36,15 @@ def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[
         if not inputs.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
             raise GradientsAreRead
     found = tuple(
-        (i, *how)
+        MetadataMutation(i, *how)
         for tensor, *how in recorder.metadata_mutations
         for i, traced in enumerate([*inputs.traced, *inputs.views.views])
         if tensor is traced
     )
     count = len(inputs.traced)
-    turned = {i for i, *_ in found if i < count}
+    turned = {mutation.input for mutation in found if mutation.input < count}
     inputs.need_known_sizes(turned)
-    inputs.views.check({i - count for i, *_ in found if i >= count})
+    inputs.views.check({mutation.input - count for mutation in found if mutation.input >= count})
     _refuse_mutated_together(inputs, turned)
     _refuse_other_leaves(inputs, turned)
     return found
@@ -84,7 +68,7 @@ def requires_grad_mutations(inputs: TracedInputs, looks: bool) -> tuple[int, ...
 
 
 def writes(
-    inputs: TracedInputs, recorder: Recorder, reader: OutputReader, metadata_mutations: tuple[Reshape, ...]
+    inputs: TracedInputs, recorder: Recorder, reader: OutputReader, metadata_mutations: tuple[MetadataMutation, ...]
 ) -> Mutations:
     """What is written how: in the graph, or by the caller since autograd must see it.
 
@@ -102,7 +86,7 @@ def writes(
     flat_of = inputs.plan.index_map.flat_of
     written = {leaf for leaf, phases in recorder.written.items() if "forward" in phases}
     mutated_leaves: list[int] = []
-    autograd_mutations: list[tuple[int, Value]] = []
+    autograd_mutations: list[AutogradMutation] = []
     untouched: list[int] = []
     for i, traced in enumerate(inputs.traced):
         slots = [s for s in flat_of(i) if inputs.is_among(s, written)] if written else []
@@ -111,7 +95,8 @@ def writes(
         if traced.grad_fn is inputs.before[i].grad_fn:
             mutated_leaves += slots
         else:
-            autograd_mutations.append((i, reader.computed_value(traced, inputs.paths[i])))
+            desc = descriptors.AutogradMutation(inputs.descs[i])
+            autograd_mutations.append(AutogradMutation(i, reader.computed_value(traced, desc)))
             leaves = (s for s in flat_of(i) if isinstance(inputs.leaves[s], MetaTensor))
             untouched += [s for s in leaves if s not in slots]
     seen = [i for i, _ in autograd_mutations]
@@ -121,11 +106,11 @@ def writes(
     mutated_leaves = [s for s in mutated_leaves if s not in based]
     return Mutations(
         tuple(mutated_leaves),
+        tuple(bases),
+        tuple(version_bumps),
         tuple(autograd_mutations),
         tuple(untouched),
-        tuple(version_bumps),
-        tuple(bases),
-        tuple(metadata_mutations),
+        metadata_mutations,
     )
 
 
@@ -139,7 +124,7 @@ def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Ba
     found = [s for s in inputs.graph_slots if inputs.is_among(s, written)] if written else []
     for slot in found:
         if any(slot in base.slots for base in bases):
-            raise MutationError(messages.BACKWARD_WRITES.format(path=inputs.meaning(slot)))
+            raise MutationError(messages.BACKWARD_WRITES.format(path=inputs.desc_of(slot)))
     return found
 
 
@@ -147,7 +132,7 @@ def refuse_views_of_mutated_metadata(
     inputs: TracedInputs, recorder: Recorder, found: Mutations, outputs: Sequence[Output]
 ) -> None:
     """Views of a wrapper are made again from it as it looks after the call; made before, one would be another."""
-    turned = {i for i, *_ in found.metadata_mutations}
+    turned = {mutation.input for mutation in found.metadata_mutations}
     slots = inputs.plan.index_map.slots
     for i in turned.intersection(i for i, _ in found.autograd_mutations):
         if inputs.arguments.values[i]._base is not None and not isinstance(inputs.traced[i], MetaTensor):
@@ -173,13 +158,13 @@ def _refuse_other_leaves(inputs: TracedInputs, turned: set[int]) -> None:
         if not isinstance(leaf, MetaTensor):
             continue
         if leaf.grad_fn is not None and not inputs.is_dense(slot):
-            raise MutationError(messages.INNER_GRADIENT.format(path=inputs.meaning(slot)))
+            raise MutationError(messages.INNER_GRADIENT.format(path=inputs.desc_of(slot)))
         if inputs.plan.index_map.slots[slot].outer in turned and root(after[slot]) is leaf:
             continue
         if after[slot] is not leaf and not inputs.is_dense(slot):
-            raise MutationError(messages.REPLACED_LEAF.format(path=inputs.meaning(slot)))
+            raise MutationError(messages.REPLACED_LEAF.format(path=inputs.desc_of(slot)))
         if not after[slot].spec.equals(inputs.specs[slot]):
-            path, before, now = inputs.meaning(slot), inputs.specs[slot], after[slot].spec
+            path, before, now = inputs.desc_of(slot), inputs.specs[slot], after[slot].spec
             raise MutationError(messages.METADATA_MUTATED.format(path=path, before=before, after=now))
 
 
@@ -191,20 +176,20 @@ def _refuse_mutated_together(inputs: TracedInputs, turned: set[int]) -> None:
         for other in inputs.graph_slots:
             same = isinstance(real, torch.Tensor) and inputs.real_leaves[other] is real
             if same and slots[other].outer != slots[slot].outer:
-                paths = f"{inputs.meaning(slot)} and {inputs.meaning(other)}"
+                paths = f"{inputs.desc_of(slot)} and {inputs.desc_of(other)}"
                 raise MutationError(messages.MUTATED_TOGETHER.format(paths=paths))
 
 
 def _version_bumps(
     inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: list[int], turned: bool
-) -> list[tuple[int, str]]:
-    """See `JointSignature.version_bumps`."""
+) -> list[VersionBump]:
+    """See `Mutations.version_bumps`."""
     slots = inputs.plan.index_map.slots
     moved = {slots[s].outer: None for s in mutated_leaves}
     if turned:  # what was turned may be a view of any input, and counts on it
         moved |= dict.fromkeys(range(len(inputs.traced)))
     return [
-        (i, path)
+        VersionBump(i, path)
         for i in dict.fromkeys([*moved, *autograd_mutations])
         for path, version in versions(inputs.traced[i], inputs.plan.metas[i]).items()
         if version != inputs.before[i].versions[path] and (path or i in moved)  # else `copy_` counts on the outside
@@ -216,7 +201,7 @@ def _bases(inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: 
     slots = inputs.plan.index_map.slots
     through_autograd = {s for i in autograd_mutations for s in inputs.plan.index_map.flat_of(i)}
     written = {*mutated_leaves, *through_autograd}
-    bases = bases_of(inputs.real_leaves, written, inputs.meaning) if written else []
+    bases = bases_of(inputs.real_leaves, written, lambda slot: str(inputs.desc_of(slot))) if written else []
     based = {s for base in bases for s in base.slots}
     inputs.need_known_sizes(slots[s].outer for s in based)
     together = [{slots[s].outer for s in base.slots} for base in bases]

@@ -12,8 +12,9 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.call import refuse_without_memory, structure_slots
+from subclass_aot.descriptors import Inner, InnerSize, InnerStride, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.errors import MutationError, TraceError
-from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
+from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot, ValueMeta
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, is_symbolic, lasting_key_of, new_leaf, root
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated
 
@@ -22,13 +23,6 @@ Return a copy instead, as in result.clone()."""
 
 _RAGGED_SIZE = """A result is the size of a ragged dimension. It stands for the offsets of one call, and for no number.
 Return the jagged tensor, or its offsets(), and ask for the size outside the compiled function."""
-
-
-@dataclass(frozen=True, slots=True)
-class Computed:
-    """A leaf that the graph returns, at `position` among its output leaves."""
-
-    position: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +48,8 @@ class Value:
 
     Attributes:
         meta: How to wrap it.
-        leaves: Where each of its flat slots comes from; a value that is no tensor stands for itself.
+        leaves: Where each of its flat slots comes from: the descriptor of a graph output, `InputLeaf` or `AliasOfLeaf`;
+            a value that is no tensor stands for itself.
         requires_grad: Whether autograd goes through it.
         starts_grad: Whether it requires grad and has no history: a leaf of autograd's that the function made.
     """
@@ -114,13 +109,22 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class ComputedSymints:
-    """A symbolic number, or a size with such numbers in it: what the graph returned, put into `make`."""
+    """A symbolic number, or a size with such numbers in it: graph outputs and known numbers, put into `make`."""
 
     make: Callable[..., Any]
     parts: tuple[Any, ...]
 
 
 Output = Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant | ComputedSymints
+
+
+def part_of(whole: Any, slot: Slot) -> Any:
+    """What a flat slot is, if `whole` is what the value is that the slot belongs to."""
+    for step in slot.path:
+        whole = Inner(whole, step.removeprefix("."))
+    if slot.dim is None:
+        return whole
+    return (InnerSize if slot.kind == "size" else InnerStride)(whole, slot.dim)
 
 
 class OutputReader:
@@ -153,7 +157,7 @@ class OutputReader:
         self.blank_inputs = inputs
         self.slot_of = {leaf: i for i, leaf in enumerate(leaves) if isinstance(leaf, MetaTensor)}
         self.lift = lift
-        self.computed: list[Any] = []
+        self.computed: dict[OutputDescriptor, Any] = {}
         self.intermediate_bases: list[tuple[torch.Tensor, Value]] = []
 
     def read(self, results: Sequence[Any]) -> tuple[Output, ...]:
@@ -167,7 +171,7 @@ class OutputReader:
         outputs: list[Output] = []
         for i, result in enumerate(results):
             if not isinstance(result, torch.Tensor):
-                outputs.append(self._python(result))
+                outputs.append(self._python(result, PlainOutput(i)))
             elif id(result) in self.inputs:
                 outputs.append(SameAsInput(self.inputs[id(result)]))
             elif id(result) in seen:
@@ -175,17 +179,19 @@ class OutputReader:
             else:
                 seen[id(result)] = i
                 base = shared.get(id(result._base)) if result._base is not None else None
-                outputs.append(self._tensor(result, f"output {i}") if base is None else self._view_of(result, base))
+                desc = PlainOutput(i)
+                outputs.append(self._tensor(result, desc) if base is None else self._view_of(result, base, desc))
         return tuple(outputs)
 
-    def _python(self, result: Any) -> Output:
+    def _python(self, result: Any, desc: OutputDescriptor) -> Output:
         """A result that is no tensor."""
         if any(map(_torch.is_nested_int, result if isinstance(result, tuple) else (result,))):
             raise TraceError(_RAGGED_SIZE)
         if is_symbolic(result):
-            return ComputedSymints(_itself, (self._computed(result),))
+            return ComputedSymints(_itself, (self._computed(result, desc),))
         if isinstance(result, torch.Size) and any(map(is_symbolic, result)):
-            return ComputedSymints(_size_of, tuple(map(self._computed, result)))
+            parts = (self._computed(n, Inner(desc, f"[{dim}]")) for dim, n in enumerate(result))
+            return ComputedSymints(_size_of, tuple(parts))
         return Constant(result)
 
     def _shared_bases(self, results: Sequence[Any]) -> dict[int, tuple[int | None, torch.Tensor]]:
@@ -204,32 +210,37 @@ class OutputReader:
             if len(bases) > 1 or key in unique
         }
 
-    def _view_of(self, result: torch.Tensor, base: tuple[int | None, torch.Tensor]) -> ViewOfBase:
+    def _view_of(
+        self, result: torch.Tensor, base: tuple[int | None, torch.Tensor], desc: OutputDescriptor
+    ) -> ViewOfBase:
         output, tensor = base
         position = -1
         if output is None:
             known = [i for i, (t, _) in enumerate(self.intermediate_bases) if t is tensor]
             position = known[0] if known else len(self.intermediate_bases)
             if not known:
-                self.intermediate_bases.append((tensor, self._value(tensor, "what several outputs are views of")))
+                self.intermediate_bases.append((tensor, self._value(tensor, IntermediateBase(position, desc))))
         return ViewOfBase(output, position, *self._replay(result, tensor), has_history(result))
 
-    def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
+    def computed_value(self, tensor: torch.Tensor, desc: OutputDescriptor) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
-        plan = FlattenPlan.of([tensor], where=where)
+        plan = FlattenPlan.of([tensor], where=str(desc))
         structure = structure_slots(plan.metas, plan.index_map)  # the input's, as its shape is
+        pairs = zip(plan.index_map.slots, plan.unwrap([tensor]), strict=True)
         sources = [
-            self._leaf(x, new_object=False) if i in structure else self._computed(x)
-            for i, x in enumerate(plan.unwrap([tensor]))
+            self._leaf(x, part_of(desc, slot), new_object=False)
+            if slot.flat in structure
+            else self._computed(x, part_of(desc, slot))
+            for slot, x in pairs
         ]
         return Value(plan.metas[0], tuple(sources), tensor.requires_grad)
 
-    def _tensor(self, result: torch.Tensor, where: str) -> Output:
+    def _tensor(self, result: torch.Tensor, desc: OutputDescriptor) -> Output:
         base = result._base
         if base is not None and self.autograd_views and id(base) in self.inputs and self._shares(result, base):
             return self._view(result, self.inputs[id(base)])
         if _is_traced(result):
-            return self._value(result, where)
+            return self._value(result, desc)
         refuse_without_memory(result)
         return Constant(result)
 
@@ -241,16 +252,17 @@ class OutputReader:
         roots = [root(x) for x in FlattenPlan.of([view]).unwrap([view]) if isinstance(x, MetaTensor)]
         return not roots or any(x in own or self.stands_for_lazy(x) for x in roots)
 
-    def _value(self, result: torch.Tensor, where: str) -> Value:
-        plan = FlattenPlan.of([result], where=where)
+    def _value(self, result: torch.Tensor, desc: OutputDescriptor) -> Value:
+        plan = FlattenPlan.of([result], where=str(desc))
         leaves = plan.unwrap([result])
         through = has_history(result)
         starts_grad = result.requires_grad and not through and result._base is None
         new_object = through and isinstance(plan.metas[0], PlainTensorMeta)  # with a history that is not the input's
-        sources = tuple(self._leaf(leaf, new_object) for leaf in leaves)
+        pairs = zip(plan.index_map.slots, leaves, strict=True)
+        sources = tuple(self._leaf(leaf, part_of(desc, slot), new_object) for slot, leaf in pairs)
         return Value(plan.metas[0], sources, through, starts_grad)
 
-    def _leaf(self, leaf: Any, new_object: bool) -> Any:
+    def _leaf(self, leaf: Any, desc: OutputDescriptor, new_object: bool) -> Any:
         if isinstance(leaf, MetaTensor):
             slot = self.slot_of.get(leaf)
             if slot is not None and not new_object:
@@ -260,13 +272,13 @@ class OutputReader:
                 start = root(leaf).spec
                 shift = start.offset * start.dtype.itemsize // leaf.spec.dtype.itemsize
                 return AliasOfLeaf(slot, leaf.spec, leaf.spec.offset - shift)
-        return self._computed(leaf)
+        return self._computed(leaf, desc)
 
-    def _computed(self, leaf: Any) -> Any:
+    def _computed(self, leaf: Any, desc: OutputDescriptor) -> Any:
         if not isinstance(leaf, torch.Tensor) and not is_symbolic(leaf):
             return leaf
-        self.computed.append(leaf)
-        return Computed(len(self.computed) - 1)
+        self.computed[desc] = leaf
+        return desc
 
     def _view(self, result: torch.Tensor, value: int) -> ViewOfInput:
         return ViewOfInput(value, *self._replay(result, self.blank_inputs[value]), has_history(result))

@@ -18,7 +18,7 @@ def two() -> Any:
 
 def static_names(trace: Any) -> list[str]:
     inputs = [n for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
-    return [inputs[i].meta["meaning"] for i in trace.signature.static_input_indices]
+    return [str(inputs[i].meta["desc"]) for i in trace.signature.static_input_indices]
 
 
 class Layer(nn.Module):

@@ -141,7 +141,7 @@ def test_explain_says_what_was_compiled_for_whom_and_why() -> None:
     ]
     outputs = section[section.index("outputs") + 1 :]
     assert outputs[:7] == [
-        "0: TwoTensor requires_grad", "1: the same object as output 0", "2: the same object as args[0]",
+        "0: TwoTensor requires_grad", "1: the same object as output[0]", "2: the same object as args[0]",
         "3: a view of args[0]", "4: a size", "5: the same object as args[1]", "written in the graph: args[2]",
     ]  # fmt: skip
     assert re.fullmatch(r"forward graph: \d+ operators, saves \d+ tensors for backward", outputs[7])

@@ -61,11 +61,11 @@ def test_graph_without_writes_computes_what_eager_leaves_behind(name: str) -> No
     outputs = trace.graph_module(*given)
     assert all(torch.equal(x, y) for x, y in zip(given, before, strict=True)), "the graph itself writes nowhere"
     signature = trace.signature
-    for slot, value in zip(signature.mutated_leaves, outputs, strict=False):
+    for slot, value in zip(signature.mutations.mutated_leaves, outputs, strict=False):
         assert torch.equal(value, eager[slot])
-    assert set(signature.mutated_leaves) >= {i for i in (0, 1) if not torch.equal(before[i], eager[i])}
-    if isinstance(result, torch.Tensor) and len(outputs) > len(signature.mutated_leaves):
-        assert not difference(result, outputs[len(signature.mutated_leaves)], strides=False)
+    assert set(signature.mutations.mutated_leaves) >= {i for i in (0, 1) if not torch.equal(before[i], eager[i])}
+    if isinstance(result, torch.Tensor) and len(outputs) > len(signature.mutations.mutated_leaves):
+        assert not difference(result, outputs[len(signature.mutations.mutated_leaves)], strides=False)
 
 
 def test_leaves_of_wrappers_are_written_one_by_one() -> None:
@@ -75,10 +75,10 @@ def test_leaves_of_wrappers_are_written_one_by_one() -> None:
 
     x = TwoTensor(torch.ones(2, 2), torch.ones(2, 2))
     trace = trace_joint(program, x)
-    assert not writes(trace) and trace.signature.mutated_leaves == (1,)
+    assert not writes(trace) and trace.signature.mutations.mutated_leaves == (1,)
     new_b, total = trace.graph_module(x.a, x.b)
     assert new_b.tolist() == [[3, 3], [1, 1]] and total.tolist() == [[4, 4], [2, 2]]
-    assert trace.graph_module.graph.output_node().meta["meanings"][0] == "new value of args[0].b"
+    assert str(trace.graph_module.graph.output_node().meta["desc"][0]) == "new value of args[0].b"
 
 
 def test_gradients_through_writes() -> None:
@@ -105,7 +105,7 @@ def test_buffers_of_modules() -> None:
     outputs = trace.graph_module(*leaves, *[torch.ones(5, 3)] * trace.signature.needs_backward)
     assert norm.num_batches_tracked == 0
     norm(x)
-    meanings = trace.graph_module.graph.output_node().meta["meanings"]
+    meanings = [str(desc) for desc in trace.graph_module.graph.output_node().meta["desc"]]
     new = {m.removeprefix("new value of self."): o for m, o in zip(meanings, outputs, strict=True)}
     for name, buffer in norm.named_buffers():
         torch.testing.assert_close(new[name], buffer)

@@ -78,7 +78,7 @@ def test_values_and_gradients(name: str, partition: str) -> None:
 def saved(name: str, partition: Any) -> int:
     fn, args = models()[name]
     trace = trace_joint(fn, *args)
-    return len(split_trace(trace, partition).saved_inputs)
+    return len(split_trace(trace, partition).saved)
 
 
 @pytest.mark.parametrize("name", models())
@@ -88,7 +88,7 @@ def test_no_more_is_saved_than_by_torch(name: str) -> None:
 
 def split(fn: Any, *args: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
     trace = trace_joint(fn, *args)
-    return default_partition(trace.graph_module, [], num_fwd_outputs=trace.signature.num_forward_outputs)
+    return default_partition(trace.graph_module, [], num_fwd_outputs=trace.num_forward_outputs)
 
 
 def operators(graph: fx.GraphModule) -> list[Any]:
@@ -137,7 +137,7 @@ def test_a_partition_that_drops_an_input() -> None:
 def test_backward_from_what_another_partition_saved() -> None:
     """It computes again what is not saved, and says what does not follow from it."""
     trace = trace_joint(lambda x: x.sin().exp(), torch.rand(3, requires_grad=True))
-    joint, count = trace.graph_module, trace.signature.num_forward_outputs
+    joint, count = trace.graph_module, trace.num_forward_outputs
     backward = backward_from(joint, ["primals_1"], num_fwd_outputs=count)
     x, tangent = torch.rand(3, requires_grad=True), torch.rand(3)
     (expected,) = torch.autograd.grad(x.sin().exp(), x, tangent)

@@ -35,18 +35,18 @@ def loss(x: Any, w: Any) -> Any:
 
 def test_names_and_meanings() -> None:
     trace = trace_joint(loss, two(2, 3).requires_grad_(), torch.rand(3, 4, requires_grad=True))
-    found = {n.name: n.meta["meaning"] for n in placeholders(trace)}
+    found = {n.name: str(n.meta["desc"]) for n in placeholders(trace)}
     assert list(found) == ["primals_1", "primals_2", "primals_3", *(f"tangents_{i}" for i in range(1, 5))]
     assert [found[f"primals_{i}"] for i in (1, 2, 3)] == ["args[0].a", "args[0].b", "args[1]"]
-    assert found["tangents_1"] == "tangent of outputs[0].a"
+    assert found["tangents_1"] == "tangent of output[0].a"
     output = trace.graph_module.graph.output_node()
-    assert len(output.meta["meanings"]) == len(output.args[0])
-    assert output.meta["meanings"][-1].startswith("gradient of args[1]")
+    assert len(output.meta["desc"]) == len(output.args[0])
+    assert str(output.meta["desc"][-1]).startswith("gradient of args[1]")
 
 
 def test_module_meanings() -> None:
     trace = trace_joint(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)), torch.rand(4, 3))
-    meanings = [n.meta["meaning"] for n in placeholders(trace)]
+    meanings = [str(n.meta["desc"]) for n in placeholders(trace)]
     assert {"args[0]", "self.0.weight", "self.0.bias", "self.1.running_mean"} <= set(meanings)
 
 
@@ -129,7 +129,7 @@ def test_mutation_is_gone_from_the_graph() -> None:
         return x + 1
 
     trace = trace_joint(program, two(2, 3))
-    assert trace.signature.mutated_leaves == (0, 1)
+    assert trace.signature.mutations.mutated_leaves == (0, 1)
     assert not any(op._schema.is_mutable for op in operators(trace) if hasattr(op, "_schema"))
     a, b = torch.rand(2, 3), torch.rand(2, 3)
     new_a, new_b, out_a, _ = trace.graph_module(a, b)
@@ -144,7 +144,7 @@ def test_only_the_written_leaf_is_written() -> None:
         x.a.mul_(2)
         return x + 1
 
-    assert trace_joint(program, two(2, 3)).signature.mutated_leaves == (0,)
+    assert trace_joint(program, two(2, 3)).signature.mutations.mutated_leaves == (0,)
 
 
 def test_no_functionalization_without_mutation() -> None:
@@ -289,5 +289,5 @@ def test_backward_once_more_for_other_tangents() -> None:
     assert forward(trace) == forward(dense) == forward(again)
     assert inputs(trace) == inputs(again) == ["primals_1", "primals_2", "primals_3", "tangents_1", "tangents_2"]
     assert inputs(dense) == ["primals_1", "primals_2", "primals_3", "tangents_1"]
-    assert again.signature.gradients == trace.signature.gradients
+    assert [x.gradient for x in again.signature.inputs] == [x.gradient for x in trace.signature.inputs]
     assert trace_joint(lambda x: x, torch.ones(3)).with_tangents is None

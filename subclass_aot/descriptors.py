@@ -1,0 +1,368 @@
+"""What each input and each output of a graph is.
+
+Every placeholder of a joint, forward or backward graph has a descriptor in `node.meta["desc"]`, and the output node has
+one for each output there, in order. Descriptors are equal if they describe the same thing, and print as an expression.
+The words are those of AOTAutograd's own descriptors; `to_torch` gives these.
+
+>>> weight = ParamInput("self.linear.weight", "linear.weight")
+>>> print(Gradient(Inner(weight, "codes")))
+gradient of self.linear.weight.codes
+>>> Tangent(PlainOutput(0)) == Tangent(PlainOutput(0))
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+from subclass_aot import _torch
+
+
+class Descriptor:
+    """What an input or an output of a graph is."""
+
+    __slots__ = ()
+
+    def to_torch(self) -> Any:
+        """AOTAutograd's descriptor of the same; what it has no word for is a `DummyAOTInput` or `DummyAOTOutput`."""
+        raise NotImplementedError
+
+
+class InputDescriptor(Descriptor):
+    """What an input of a graph is."""
+
+    __slots__ = ()
+
+
+class OutputDescriptor(Descriptor):
+    """What an output of a graph is.
+
+    Attributes:
+        is_backward: Whether backward computes it.
+    """
+
+    __slots__ = ()
+    is_backward = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlainInput(InputDescriptor):
+    """A tensor that a call brings, and that no module holds.
+
+    Attributes:
+        path: Where the user finds it: `args[0]`, `args[1].hidden`.
+        index: Its position among the flat arguments; -1 if an object holds it.
+    """
+
+    path: str
+    index: int = -1
+
+    def __str__(self) -> str:
+        return self.path
+
+    def to_torch(self) -> Any:
+        torchs = _torch.descriptors()
+        return torchs.DummyAOTInput(0) if self.index < 0 else torchs.PlainAOTInput(self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class ParamInput(InputDescriptor):
+    """A parameter of a module.
+
+    Attributes:
+        path: Where the user finds it: `self.head.weight`, `args[0].head.weight`.
+        target: Its name in the module that was compiled, or in the argument: `head.weight`.
+    """
+
+    path: str
+    target: str
+
+    def __str__(self) -> str:
+        return self.path
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().ParamAOTInput(self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class BufferInput(InputDescriptor):
+    """A buffer of a module. The attributes are those of `ParamInput`."""
+
+    path: str
+    target: str
+
+    def __str__(self) -> str:
+        return self.path
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().BufferAOTInput(self.target)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewBase(InputDescriptor):
+    """The tensor of which an input is a view, and that is no input itself."""
+
+    base_of: InputDescriptor
+
+    def __str__(self) -> str:
+        return f"{self.base_of}._base"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().ViewBaseAOTInput(self.base_of.to_torch())
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticBase(InputDescriptor):
+    """A flat storage that several inputs share, and that the graph writes."""
+
+    base_of: tuple[InputDescriptor, ...]
+
+    def __str__(self) -> str:
+        return f"the storage of {' and '.join(map(str, self.base_of))}"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().SyntheticBaseAOTInput(self.base_of[0].to_torch())
+
+
+@dataclass(frozen=True, slots=True)
+class Tangent(InputDescriptor):
+    """The gradient of an output, which comes into backward."""
+
+    output: OutputDescriptor
+
+    def __str__(self) -> str:
+        return f"tangent of {self.output}"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().TangentAOTInput(self.output.to_torch())
+
+
+@dataclass(frozen=True, slots=True)
+class LiveInput(InputDescriptor):
+    """An input that backward writes, as it is when backward runs."""
+
+    input: InputDescriptor
+
+    def __str__(self) -> str:
+        return f"{self.input} when backward runs"
+
+    def to_torch(self) -> Any:
+        return self.input.to_torch()
+
+
+@dataclass(frozen=True, slots=True)
+class Inner(InputDescriptor, OutputDescriptor):
+    """An inner tensor of a wrapper.
+
+    Attributes:
+        base: What the wrapper is.
+        attr: The name of the attribute, `codes`; of an element of a container, `[0]`.
+    """
+
+    base: Descriptor
+    attr: str
+
+    @property
+    def is_backward(self) -> bool:  # type: ignore[override]
+        """Whether backward computes it."""
+        return getattr(self.base, "is_backward", False)
+
+    def __str__(self) -> str:
+        return f"{self.base}{self.attr}" if self.attr.startswith("[") else f"{self.base}.{self.attr}"
+
+    def to_torch(self) -> Any:
+        return _torch_of_part("GetAttr", self.base, self.attr)
+
+
+@dataclass(frozen=True, slots=True)
+class InnerSize(InputDescriptor, OutputDescriptor):
+    """A symbolic size of a wrapper."""
+
+    base: Descriptor
+    dim: int
+
+    @property
+    def is_backward(self) -> bool:  # type: ignore[override]
+        """Whether backward computes it."""
+        return getattr(self.base, "is_backward", False)
+
+    def __str__(self) -> str:
+        return f"{self.base}.size({self.dim})"
+
+    def to_torch(self) -> Any:
+        return _torch_of_part("Size", self.base, self.dim)
+
+
+@dataclass(frozen=True, slots=True)
+class InnerStride(InputDescriptor, OutputDescriptor):
+    """A symbolic stride of a wrapper."""
+
+    base: Descriptor
+    dim: int
+
+    @property
+    def is_backward(self) -> bool:  # type: ignore[override]
+        """Whether backward computes it."""
+        return getattr(self.base, "is_backward", False)
+
+    def __str__(self) -> str:
+        return f"{self.base}.stride({self.dim})"
+
+    def to_torch(self) -> Any:
+        return _torch_of_part("Stride", self.base, self.dim)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainOutput(OutputDescriptor):
+    """A flat result, by its position."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"output[{self.index}]"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().PlainAOTOutput(self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class MutatedInput(OutputDescriptor):
+    """The new value of an input: of a dense leaf or a base that the graph writes at its end."""
+
+    input: InputDescriptor
+
+    def __str__(self) -> str:
+        return f"new value of {self.input}"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().InputMutationAOTOutput(self.input.to_torch())
+
+
+@dataclass(frozen=True, slots=True)
+class AutogradMutation(OutputDescriptor):
+    """The new value of an input of which autograd must see the write, which is done outside of the graph."""
+
+    input: InputDescriptor
+
+    def __str__(self) -> str:
+        return f"new value of {self.input}, seen by autograd"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().InputMutationAOTOutput(self.input.to_torch())
+
+
+@dataclass(frozen=True, slots=True)
+class BackwardMutation(OutputDescriptor):
+    """The new value of an input that backward writes."""
+
+    input: InputDescriptor
+    is_backward = True
+
+    def __str__(self) -> str:
+        return f"new value of {self.input} after backward"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().InputMutationAOTOutput(self.input.to_torch())
+
+
+@dataclass(frozen=True, slots=True)
+class IntermediateBase(OutputDescriptor):
+    """A tensor that is no result, and of which several results are views.
+
+    Attributes:
+        index: Its position among those.
+        base_of: The first of the results.
+    """
+
+    index: int
+    base_of: OutputDescriptor
+
+    def __str__(self) -> str:
+        return f"the tensor that {self.base_of} and others are views of"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().IntermediateBaseAOTOutput(self.base_of.to_torch())
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient(OutputDescriptor):
+    """The gradient of an input."""
+
+    grad_of: InputDescriptor
+    is_backward = True
+
+    def __str__(self) -> str:
+        return f"gradient of {self.grad_of}"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().GradAOTOutput(self.grad_of.to_torch())
+
+
+@dataclass(frozen=True, slots=True)
+class SavedForBackward(InputDescriptor, OutputDescriptor):
+    """What forward gives to backward.
+
+    Attributes:
+        index: Its position among what is saved: tensors, then symbolic numbers.
+        what: The input or output of forward that it is, too, or None.
+    """
+
+    index: int
+    what: Descriptor | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"saved for backward {self.index}" if self.what is None else f"{self.what}, saved for backward"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().SavedForBackwardsAOTOutput(self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Number(OutputDescriptor):
+    """A symbolic number that the call needs, for a runtime assert or for a size outside of the graph."""
+
+    number: Hashable
+    index: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        return f"number {self.number}"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().DummyAOTOutput(self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt(OutputDescriptor):
+    """A value that the program looked at, by its position among these; the call checks it."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"value looked at {self.index}"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().DummyAOTOutput(self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Intermediate(InputDescriptor, OutputDescriptor):
+    """What one part of a forward graph gives to another, where the graph is compiled in parts.
+
+    Attributes:
+        name: The name of its node.
+    """
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().DummyAOTOutput(0)
+
+
+def _torch_of_part(what: str, base: Descriptor, part: str | int) -> Any:
+    kind = "Input" if isinstance(base.to_torch(), _torch.descriptors().AOTInput) else "Output"
+    return getattr(_torch.descriptors(), f"Subclass{what}AOT{kind}")(base.to_torch(), part)
