@@ -147,8 +147,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], set
     "write": (writes_a_view, lambda: (torch.rand(2, 2, requires_grad=True) * 1,), {AutogradMutation}),
     "base": (writes_two_views_of_one, shares_memory, {SyntheticBase}),
     "look": (
-        lambda x: (x / 2).long() * x if x.sum() > 0 else x,
-        lambda: (torch.ones(2, requires_grad=True),),
+        lambda x: x.long() // 3 if x.sum() > 0 else x,  # which may fail, and waits for the check: two parts
+        lambda: (torch.ones(2),),
         {LookedAt, Intermediate},
     ),
 }
@@ -176,7 +176,7 @@ def test_every_graph_has_them(name: str, torchs_partitioner: bool) -> None:
         assert all(isinstance(desc, OutputDescriptor) for desc in outputs_of(graph))
         assert len(set(inputs_of(graph))) == len(inputs_of(graph)), "each input is another thing"
         found |= {type(desc) for desc in (*inputs_of(graph), *outputs_of(graph))}
-    if len(graphs) == 2:
+    if any(isinstance(desc, Tangent) for desc in inputs_of(graphs[-1])):
         forward, backward = graphs
         saved = {desc for desc in outputs_of(forward) if isinstance(desc, SavedForBackward)}
         assert saved == {desc for desc in inputs_of(backward) if isinstance(desc, SavedForBackward)} != set()
