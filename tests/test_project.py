@@ -68,6 +68,18 @@ def test_import_warns_once_of_a_newer_torch_and_runs() -> None:
     assert "<string>:2: UserWarning: subclass_aot is tested with torch" in done.stderr
 
 
+def test_only_the_fuzzer_needs_hypothesis() -> None:
+    program = (
+        "import sys; sys.modules['hypothesis'] = None\n"
+        "import torch\n"
+        "from subclass_aot.testing import check_compiled\n"
+        "check_compiled(torch.sin, [torch.ones(2)])\n"
+        "import subclass_aot.testing.fuzz\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert re.search(r"line 5, in <module>\n(.*\n)+.*import of hypothesis halted", done.stderr), done.stderr
+
+
 def test_torch_range_is_stated_once() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     major, minor = _version_check.LOWEST

@@ -1,6 +1,6 @@
 """Help for tests of tensor subclasses: does a compiled function do what the function does, and how do tensors differ?
 
-`trees` and `programs`, which are random ones for hypothesis, are imported by name, since they need hypothesis.
+`subclass_aot.testing.fuzz` looks for programs that are compiled wrong. It needs hypothesis; nothing else does.
 """
 
 from subclass_aot.testing.check import check_compiled as check_compiled
