@@ -9,4 +9,4 @@ from subclass_aot.testing.compare import dense_leaves as dense_leaves
 from subclass_aot.testing.compare import difference as difference
 from subclass_aot.testing.compare import rebuilt as rebuilt
 from subclass_aot.testing.compare import sharing as sharing
-from subclass_aot.testing.inputs import non_leaf as non_leaf
+from subclass_aot.testing.printer import non_leaf as non_leaf
