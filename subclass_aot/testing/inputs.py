@@ -115,7 +115,7 @@ class Capture:
     def all(self, tensors: Sequence[Any]) -> list[Given]:
         """Recipes for `x0`, `x1`, ..."""
         for i, tensor in enumerate(tensors):
-            if tensor._base is None:  # before the views of it, so that they find it
+            if _torch.base_of(tensor) is None:  # before the views of it, so that they find it
                 self.given(tensor, f"x{i}")
         return [self.given(tensor, f"x{i}") for i, tensor in enumerate(tensors)]
 
@@ -133,7 +133,7 @@ class Capture:
 
     def _base(self, tensor: Any, name: str) -> Given | None:
         """The tensor of which this is a view, if it can be made again: by `as_strided`, or as the whole."""
-        base = tensor._base
+        base = _torch.base_of(tensor)
         if base is None or tensor.is_leaf or not base.requires_grad:
             return None
         if _torch.is_traceable_wrapper_subclass(tensor) and (

@@ -153,8 +153,8 @@ def _with_bases(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         results = function(*args)
-        bases = [x._base for x in optree.tree_leaves(results) if isinstance(x, torch.Tensor) and x._base is not None]
-        return results, bases
+        bases = [_torch.base_of(x) for x in optree.tree_leaves(results) if isinstance(x, torch.Tensor)]
+        return results, [base for base in bases if base is not None]
 
     return call
 
