@@ -147,7 +147,7 @@ class OutputReader:
         stands_for_lazy: Callable[[MetaTensor], bool] = lambda leaf: False,
     ) -> None:
         self.stands_for_lazy = stands_for_lazy
-        self.turned = {id(x) for t in metadata_mutations for x in (t, t._base) if x is not None}
+        self.turned = {id(x) for t in metadata_mutations for x in (t, _torch.base_of(t)) if x is not None}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
@@ -174,8 +174,9 @@ class OutputReader:
                 outputs.append(SameAsOutput(seen[id(result)]))
             else:
                 seen[id(result)] = i
-                base = shared.get(id(result._base)) if result._base is not None else None
-                outputs.append(self._tensor(result, f"output {i}") if base is None else self._view_of(result, base))
+                base = _torch.base_of(result)
+                known = None if base is None else shared.get(id(base))
+                outputs.append(self._tensor(result, f"output {i}") if known is None else self._view_of(result, known))
         return tuple(outputs)
 
     def _python(self, result: Any) -> Output:
@@ -193,7 +194,7 @@ class OutputReader:
         unique = {id(r): (i, r) for i, r in reversed(list(enumerate(results))) if isinstance(r, torch.Tensor)}
         views: dict[int, list[torch.Tensor]] = {}
         for key, (_, result) in unique.items():
-            base = result._base
+            base = _torch.base_of(result)
             if not self.autograd_views or key in self.inputs or base is None or id(base) in self.inputs:
                 continue
             if _is_traced(base):
@@ -225,7 +226,7 @@ class OutputReader:
         return Value(plan.metas[0], tuple(sources), tensor.requires_grad)
 
     def _tensor(self, result: torch.Tensor, where: str) -> Output:
-        base = result._base
+        base = _torch.base_of(result)
         if base is not None and self.autograd_views and id(base) in self.inputs and self._shares(result, base):
             return self._view(result, self.inputs[id(base)])
         if _is_traced(result):
@@ -245,7 +246,7 @@ class OutputReader:
         plan = FlattenPlan.of([result], where=where)
         leaves = plan.unwrap([result])
         through = has_history(result)
-        starts_grad = result.requires_grad and not through and result._base is None
+        starts_grad = result.requires_grad and not through and _torch.base_of(result) is None
         new_object = through and isinstance(plan.metas[0], PlainTensorMeta)  # with a history that is not the input's
         sources = tuple(self._leaf(leaf, new_object) for leaf in leaves)
         return Value(plan.metas[0], sources, through, starts_grad)
