@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.call import flat_base
 from subclass_aot.codegen import Source
@@ -84,7 +85,7 @@ def _detach(source: Source, convention: Convention, computed: list[str]) -> None
         elif training and (i in dense or graphs.is_view[i]):
             # A view of something unseen could not be written in place later; one of a result that autograd is given
             # would have the history of that.
-            source.line(f"if {computed[i]}._is_view(): {computed[i]} = {computed[i]}.detach()")
+            source.line(f"if {computed[i]}.{_torch.IS_VIEW}(): {computed[i]} = {computed[i]}.detach()")
 
 
 def _wrap(source: Source, value: Value, computed: list[str], numbers: SymintNames) -> str:
