@@ -1026,6 +1026,9 @@ def known_lengths_of(jagged: Any) -> tuple[int | None, int | None]:
     return jagged._maybe_min_seqlen, jagged._maybe_max_seqlen
 
 
+BOXED = "_boxed_call"
+"""The attribute by which a function says whether it takes its arguments as one list, which AOTAutograd made a rule."""
+
 PARAMETERS, BUFFERS, SUBMODULES = "_parameters", "_buffers", "_modules"
 MODULE_TABLES = (PARAMETERS, BUFFERS, SUBMODULES)
 """The tables of every module that hold tensors and modules. The public methods make new ones, and leave out None."""

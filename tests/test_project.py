@@ -22,6 +22,16 @@ from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 PACKAGE_FILES = sorted((ROOT / "subclass_aot").rglob("*.py"))
+BESIDE_TORCH = [path for path in PACKAGE_FILES if "_torch" not in (path.stem, path.parent.name)]
+
+_OF_TORCH = (
+    torch.Tensor, torch.nn.Parameter, torch.nested.nested_tensor([torch.ones(1)], layout=torch.jagged),
+    torch.ones(1).requires_grad_().exp().grad_fn, torch.nn.Module(), torch.ops.aten.add, torch.ops.aten.add.Tensor,
+    torch.fx.Graph(), torch.fx.Node, torch.fx.GraphModule({}, torch.fx.Graph()), torch.UntypedStorage, torch.Generator,
+)  # fmt: skip
+PRIVATE = {name for thing in _OF_TORCH for name in dir(thing) if name.startswith("_") and not name.startswith("__")}
+PRIVATE |= {"_boxed_call"}
+"""The names with an underscore that objects of torch have."""
 
 
 @pytest.mark.parametrize("version", ["2.11.0", "2.12.1", "2.13.0", "2.13.0+cpu", "2.14.0a0+git123", "2.15.0+cu132"])
@@ -96,12 +106,23 @@ def test_public_names_exist_and_say_what_they_are() -> None:
         assert thing.__doc__, f"subclass_aot.{name} has no docstring"
 
 
-@pytest.mark.parametrize("path", PACKAGE_FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_private_names_of_torch_stand_in_one_file(path: Path) -> None:
-    if path.name == "_torch.py":
-        return
-    private = [name for name in _names_of_torch(ast.parse(path.read_text())) if re.search(r"\._[a-zA-Z]", name)]
+@pytest.mark.parametrize("path", BESIDE_TORCH, ids=lambda path: str(path.relative_to(ROOT)))
+def test_private_names_of_torch_stand_in_one_place(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    private = [name for name in _names_of_torch(tree) if re.search(r"\._[a-zA-Z]", name)]
+    private += [name for name in _private_attributes(tree) if name in PRIVATE]
     assert not private, "private names of torch belong in subclass_aot/_torch.py, each with its reason"
+
+
+def test_private_names_of_torch_are_found() -> None:
+    program = '''
+def f(self, x, module, aten):
+    """Says `x._base`."""
+    self._base(x._version, aten._conj)
+    line = f"{x}._is_view() {x}_grad"
+    return getattr(module, "_buffers")
+'''
+    assert set(_private_attributes(ast.parse(program))) & PRIVATE == {"_version", "_is_view", "_buffers"}
 
 
 @pytest.mark.parametrize("path", PACKAGE_FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -113,6 +134,21 @@ def test_retired_words_stay_away(path: Path) -> None:
     names = {token.string for token in tokens if token.type == tokenize.NAME}
     parts = {part.lower() for name in names for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
     assert len(retired) > 5 and not retired & (parts | names)
+
+
+def _private_attributes(tree: ast.Module) -> Iterator[str]:
+    """Every name with an underscore that is read of something else than `self`, in text of generated code, too."""
+    own = re.compile(r"(self|cls|super\(\)|_?aten)\b")
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    read = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    foreign = {node.attr for node in read if not own.fullmatch(ast.unparse(node.value))}
+    slots = {node.attr for node in read} - foreign
+    yield from foreign
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield from [] if id(node) in parts or node.value in slots else [node.value]
+            yield from re.findall(r"\.(_\w+)", node.value)
 
 
 def _names_of_torch(tree: ast.Module) -> Iterator[str]:

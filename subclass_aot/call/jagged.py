@@ -51,7 +51,8 @@ def with_structure_of(like: Any, gradient: Any) -> torch.Tensor:
     """A gradient of `like` that has its structure, as the same tensors."""
     names, _ = like.__tensor_flatten__()
     _, context = gradient.__tensor_flatten__()
-    inner = {name: getattr(like, name) for name in names} | {_torch.JAGGED_VALUES: gradient._values.detach()}
+    values, _ = _torch.parts_of_jagged(gradient)
+    inner = {name: getattr(like, name) for name in names} | {_torch.JAGGED_VALUES: values.detach()}
     context = _torch.context_of_new(type(like), context)
     made: torch.Tensor = type(like).__tensor_unflatten__(inner, context, None, None)
     return made
