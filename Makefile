@@ -12,7 +12,7 @@ TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 
-.PHONY: FORCE help test test-models test-torches fuzz demo bench docs lint clean
+.PHONY: FORCE help test test-models test-torches fuzz demo bench docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,10 @@ lint: $(VENV)/.lint  ## Check style, format and types
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 
+dist: $(VENV)/.dist  ## Build the wheel and the source distribution into dist/
+	rm -rf dist
+	$(BIN)/python -m build
+
 clean:  ## Remove the virtual environments and everything generated
 	rm -rf $(VENV) .venv-* build dist docs/_build demo_out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f subclass_aot/_native/*.so
@@ -64,7 +68,7 @@ $(VENV)/.package: $(VENV)/.torch pyproject.toml setup.py subclass_aot/_native/ex
 	$(PIP) install --editable ".[demo]"
 	@touch $@
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.docs: $(VENV)/.%: $(VENV)/.package
+$(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.dist: $(VENV)/.%: $(VENV)/.package
 	$(PIP) install --group $*
 	@touch $@
 

@@ -20,7 +20,7 @@ from subclass_aot.wrapper import Outer, WrapperTensor
 if TYPE_CHECKING:  # else it is the room of that name, which can be called: see there
     from subclass_aot.meta import meta as meta
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "FlattenPlan",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import operator
 import os
 import sys
 import threading
@@ -983,3 +984,77 @@ def descriptors() -> Any:
     from torch._functorch._aot_autograd import descriptors as torchs
 
     return torchs
+
+
+BASE = "_base"
+base_of: Callable[[Any], Any] = operator.attrgetter(BASE)
+"""The tensor that autograd knows a tensor to be a view of, or None. The manual of autograd has no other name for it."""
+
+IS_VIEW = "_is_view"
+is_view: Callable[[Any], bool] = operator.methodcaller(IS_VIEW)
+"""Whether autograd knows a tensor to be a view, which may be so where it does not say of what. No public question."""
+
+version_of: Callable[[Any], int] = operator.attrgetter("_version")
+"""How often a tensor was written, which is what autograd compares. The manual of autograd has no other name for it."""
+
+
+def is_held_in_cpp(tensor: torch.Tensor) -> bool:
+    """Whether C++ refers to a tensor, too, beside its Python object. No public way counts what C++ has."""
+    return bool(tensor._use_count() > 1)  # type: ignore[attr-defined]
+
+
+def mark_as_parameter(tensor: torch.Tensor) -> None:
+    """Makes `isinstance(tensor, nn.Parameter)` true, as torch does for parameters of other classes than `Tensor`."""
+    tensor._is_param = True
+
+
+def is_mark(attribute: str) -> bool:
+    """Whether torch itself keeps a note on a tensor in this attribute: that it is a parameter, or one of Dynamo's."""
+    return attribute.startswith(("_dynamo_", "_is_param"))
+
+
+def overload_name_of(func: Any) -> str:
+    """The name of an overload among those of its operator, "" for the first; `str(func)` has another for that."""
+    return str(func._overloadname)
+
+
+def ragged_dim_of(jagged: Any) -> int:
+    """Which dimension of a jagged tensor is ragged. Only its size is public, which is a nested int there."""
+    return int(jagged._ragged_idx)
+
+
+def parts_of_jagged(jagged: Any) -> tuple[Any, Any]:
+    """The elements of a jagged tensor, and the offsets of its rows; the public methods make views, which are traced."""
+    return getattr(jagged, JAGGED_VALUES), jagged._offsets
+
+
+def known_lengths_of(jagged: Any) -> tuple[int | None, int | None]:
+    """The shortest and the longest row of a jagged tensor, where it knows them. The public way would count."""
+    return jagged._maybe_min_seqlen, jagged._maybe_max_seqlen
+
+
+BOXED = "_boxed_call"
+"""The attribute by which a function says whether it takes its arguments as one list, which AOTAutograd made a rule."""
+
+PARAMETERS, BUFFERS, SUBMODULES = "_parameters", "_buffers", "_modules"
+MODULE_TABLES = (PARAMETERS, BUFFERS, SUBMODULES)
+"""The tables of every module that hold tensors and modules. The public methods make new ones, and leave out None."""
+
+parameters_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(PARAMETERS)
+buffers_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(BUFFERS)
+submodules_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(SUBMODULES)
+
+MODULE_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""The tables of every module that hold functions which run when it is called. Public are only those that register."""
+
+HOW_HOOKS_RUN = (
+    "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs",
+    "_is_full_backward_hook",
+)  # fmt: skip
+"""What every module notes of its hooks: of the same kind."""
+
+NOT_READ_BY_FORWARD = (
+    "_non_persistent_buffers_set", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks", "_compiled_call_impl",
+)  # fmt: skip
+"""What every module notes, and no forward reads. When a name goes, so does it here; a new one is an attribute."""

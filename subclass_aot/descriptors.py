@@ -107,7 +107,7 @@ class ViewBase(InputDescriptor):
     base_of: InputDescriptor
 
     def __str__(self) -> str:
-        return f"{self.base_of}._base"
+        return f"{self.base_of}.{_torch.BASE}"
 
     def to_torch(self) -> Any:
         return _torch.descriptors().ViewBaseAOTInput(self.base_of.to_torch())

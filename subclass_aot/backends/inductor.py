@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from subclass_aot import _torch
 from subclass_aot.meta import effects_of
 
 aten: Any = torch.ops.aten
@@ -63,7 +64,7 @@ def then_write(run: Callable[[list[Any]], Any], positions: list[int]) -> Callabl
 
 def _origin(node: Any) -> Any:
     """The node whose values, moved and copied, a node has."""
-    while isinstance(node, fx.Node) and node.op == "call_function" and hasattr(node.target, "_schema"):
+    while isinstance(node, fx.Node) and node.op == "call_function" and _torch.is_overload(node.target):
         viewed = next((v[0] for v in effects_of(node.target).returns_view_of if v is not None), None)
         position = _COPIES.get(node.target, viewed)
         if position is None:

@@ -83,7 +83,7 @@ def boxed(compiled: Callable[..., Any]) -> BoxedFunction:
     A module, a module's `forward`, and what says `_boxed_call = False` take their inputs one by one.
     """
     owner = compiled.__self__ if isinstance(compiled, MethodType) else compiled
-    flag = getattr(compiled, "_boxed_call", None)
+    flag = getattr(compiled, _torch.BOXED, None)
     if flag or (flag is None and not isinstance(owner, torch.nn.Module)):
         return compiled
     return lambda inputs: compiled(*inputs)

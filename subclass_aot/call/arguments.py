@@ -195,7 +195,7 @@ class Arguments:
     def path_of(self, value: int) -> str:
         """Where the caller finds `values[value]`, as `args[0]` or `self.head.weight`; also for positions of `views`."""
         if value not in self.value_at:  # only views of it are passed
-            return self.path_of(len(self.values) + self.view_of.index(value)) + "._base"
+            return self.path_of(len(self.values) + self.view_of.index(value)) + f".{_torch.BASE}"
         return self.places[self.value_at.index(value)].path
 
     @property
@@ -283,7 +283,8 @@ class Arguments:
 
 def autograd_base(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor whose history a write into `tensor` changes: what it is a view of, or itself."""
-    return tensor if tensor._base is None else tensor._base
+    base: torch.Tensor | None = _torch.base_of(tensor)
+    return tensor if base is None else base
 
 
 def flatten(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
@@ -354,7 +355,8 @@ def _new_modules(objects: Objects, known: list[tuple[str, torch.nn.Module]]) -> 
             refuse_parallel(module, _torch.is_parallel_wrapper(module))
         if isinstance(module, torch.jit.ScriptModule):
             raise PlanError(_SCRIPTED.format(path=path, kind=kind))
-        if any(torch.nn.parameter.is_lazy(p) for p in (*module._parameters.values(), *module._buffers.values())):
+        tensors = (*_torch.parameters_of(module).values(), *_torch.buffers_of(module).values())
+        if any(map(torch.nn.parameter.is_lazy, tensors)):
             raise PlanError(_LAZY.format(path=path, kind=kind))
         objects.root(module, path, True)
     known += fresh
@@ -363,7 +365,7 @@ def _new_modules(objects: Objects, known: list[tuple[str, torch.nn.Module]]) -> 
 
 def _places_of(modules: list[tuple[str, torch.nn.Module]]) -> Iterator[tuple[ModulePlace, torch.Tensor]]:
     for path, module in modules:
-        for table in ("_parameters", "_buffers"):
+        for table in (_torch.PARAMETERS, _torch.BUFFERS):
             for name, tensor in getattr(module, table).items():
                 if tensor is not None:
                     yield ModulePlace(module, table, name, f"{path}.{name}"), tensor

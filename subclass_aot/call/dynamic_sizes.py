@@ -195,7 +195,7 @@ class _FakeMaker:
 
     def values_of_jagged(self, value: Any, path: str) -> MetaTensor:
         """Of the elements, only their number may be a symbol: torch multiplies nested ints by known strides."""
-        values, dim = value._values, value._ragged_idx - 1
+        (values, _), dim = _torch.parts_of_jagged(value), _torch.ragged_dim_of(value) - 1
         dims = self.dynamic.sizes.get(path, set()) & {dim} if values.stride(dim) == values[0].numel() else set()
         known = _FakeMaker(DynamicSizes({path: dims}, {}, self.dynamic.marked), self.symbols)
         return known.leaf(values, path, {})

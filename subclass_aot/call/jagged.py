@@ -51,7 +51,8 @@ def with_structure_of(like: Any, gradient: Any) -> torch.Tensor:
     """A gradient of `like` that has its structure, as the same tensors."""
     names, _ = like.__tensor_flatten__()
     _, context = gradient.__tensor_flatten__()
-    inner = {name: getattr(like, name) for name in names} | {_torch.JAGGED_VALUES: gradient._values.detach()}
+    values, _ = _torch.parts_of_jagged(gradient)
+    inner = {name: getattr(like, name) for name in names} | {_torch.JAGGED_VALUES: values.detach()}
     context = _torch.context_of_new(type(like), context)
     made: torch.Tensor = type(like).__tensor_unflatten__(inner, context, None, None)
     return made
@@ -83,7 +84,7 @@ def _attention(
     enable_gqa: bool = False,
 ) -> Any:
     given = query, key, value
-    jagged = all(_torch.is_jagged(type(x)) and x.dim() == 4 and x._ragged_idx == 2 for x in given)
+    jagged = all(_torch.is_jagged(type(x)) and x.dim() == 4 and _torch.ragged_dim_of(x) == 2 for x in given)
     if not jagged or query.device.type != "cpu" or attn_mask is not None or is_causal or enable_gqa:
         return NotImplemented
     if dropout_p or any(x.lengths() is not None for x in given):
@@ -98,7 +99,7 @@ def _attention(
     place = torch.arange(rows[0].values().shape[0], device=ends.device)
     row = torch.searchsorted(ends, place, right=True).clamp(max=ends.shape[0] - 1)
     values = out.transpose(1, 2)[row, (place - query.offsets()[row]).clamp(max=out.shape[2] - 1)]
-    lowest, highest = query._maybe_min_seqlen, query._maybe_max_seqlen
+    lowest, highest = _torch.known_lengths_of(query)
     made = torch.nested.nested_tensor_from_jagged(values, query.offsets(), min_seqlen=lowest, max_seqlen=highest)
     return made.transpose(1, 2)
 

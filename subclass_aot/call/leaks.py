@@ -21,6 +21,7 @@ from typing import Any, TypeGuard
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.errors import TraceError
 from subclass_aot.meta import MetaTensor
 
@@ -76,7 +77,7 @@ def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
 
 def _references(tensor: torch.Tensor) -> int:
     """How many references Python has to a tensor, beside those here; one belongs to autograd, if it has some."""
-    return sys.getrefcount(tensor) - 2 - (tensor._use_count() > 1)  # type: ignore[attr-defined,no-any-return]
+    return sys.getrefcount(tensor) - 2 - _torch.is_held_in_cpp(tensor)
 
 
 def _follow(held: list[torch.Tensor], own: list[Any], kept: Sequence[Any]) -> None:

@@ -367,7 +367,7 @@ class _Reader:
         recipes = []
         for key, value in assigned:
             path = holder.path + table.step(key)
-            if table.kind == "_parameters" and value is not None:
+            if table.kind == _torch.PARAMETERS and value is not None:
                 raise MutationError(_NEW_PARAMETER.format(path=path))
             recipes.append((self._key(key, holder.path), self.recipe(value, path)))
         return Change(self._object(position), holder.path, table, removed, tuple(recipes), appended)

@@ -166,7 +166,7 @@ def extras_of(tensor: torch.Tensor) -> list[Table]:
     names = getattr(tensor, "__dict__", None)
     if not names:
         return []
-    own = {name for name in names if name.startswith(("_dynamo_", "_is_param"))}
+    own = {name for name in names if _torch.is_mark(name)}
     if _torch.is_traceable_wrapper_subclass(tensor) and len(names) > len(own):
         inner, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
         parts = {name: getattr(tensor, name) for name in inner}
@@ -339,10 +339,10 @@ _MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "col
     "numpy", "optree", "sympy", "pytest", "_pytest", "hypothesis", "tqdm", "PIL", "pandas", "subclass_aot",
 }  # fmt: skip
 _TORCH_DATA = ("torch.optim", "torch.nn", "torch.distributions", "torch.amp", "torch.testing")
-MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+MODULE_TABLES = _torch.MODULE_TABLES
 """The tables of every module that hold tensors and modules."""
 
-HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+HOOKS = _torch.MODULE_HOOKS
 """The tables of every module that hold functions which run when it is called."""
 
 BOOKKEEPING = frozenset(vars(torch.nn.Module())) - {"training"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from subclass_aot import _torch
 from subclass_aot.flatten import ContainerMeta, PlainTensorMeta, SubclassCreationMeta, attribute, element
 
 
@@ -24,11 +25,11 @@ def versions(tensor: Any, meta: Any) -> dict[str, int]:
 
 def _versions(value: Any, meta: Any, path: str) -> Iterator[tuple[str, int]]:
     if isinstance(meta, SubclassCreationMeta):
-        yield path, value._version
+        yield path, _torch.version_of(value)
         for name, inner in meta.attrs.items():
             yield from _versions(getattr(value, name), inner, path + attribute(name))
     elif isinstance(meta, ContainerMeta):
         for key, inner in meta.items.items():
             yield from _versions(value[key], inner, path + element(key))
     elif isinstance(meta, PlainTensorMeta) and meta.is_tensor:
-        yield path, value._version
+        yield path, _torch.version_of(value)

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.meta import MetaTensor, argument_at, call_on_meta, effects_of, register_meta, root
@@ -33,7 +34,7 @@ def has_no_functional_variant(func: Any) -> bool:
     """Whether an operator writes, and torch has no functional variant of it, or none for tensors without data."""
     if not effects_of(func).writes:
         return False
-    fused = func._schema.name.startswith("aten::_fused_")
+    fused = _torch.schema_of(func).name.startswith("aten::_fused_")
     return fused or func in _READ_SCALARS or func.namespace not in _OF_TORCH
 
 
@@ -54,7 +55,7 @@ def refuse_overlap(
         MutationError: What it writes shares memory with another argument.
     """
     writes = effects_of(func).writes
-    places = [(i, a.name) for i, a in enumerate(func._schema.arguments)]
+    places = [(i, a.name) for i, a in enumerate(_torch.schema_of(func).arguments)]
     given = [(p, x) for p in places for x in _listed(argument_at(p, args, kwargs)) if isinstance(x, MetaTensor)]
     for i, (place, target) in enumerate(given):
         if place not in writes:
@@ -75,7 +76,7 @@ def auto_functionalized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """
     written = tuple(place for place in effects_of(func).writes if argument_at(place, args, kwargs) is not None)
     targets = [argument_at(place, args, kwargs) for place in written]
-    places = [(i, a.name) for i, a in enumerate(func._schema.arguments)]
+    places = [(i, a.name) for i, a in enumerate(_torch.schema_of(func).arguments)]
     same = tuple(  # the same tensor, given a second time to be read
         (place, written[i])
         for place in places
@@ -102,7 +103,7 @@ def _functional_variant(func: Any, written: tuple[Place, ...], same: tuple[tuple
     variant = _variants.get((func, written, same))
     if variant is not None:
         return variant
-    parts = [func.namespace, func._schema.name.split("::")[1], func._overloadname or "default"]
+    parts = [func.namespace, _torch.schema_of(func).name.split("::")[1], _torch.overload_name_of(func) or "default"]
     parts += [name for _, name in written] + [f"{one[1]}_is_{other[1]}" for one, other in same]
     name = "__".join(parts)
 
@@ -144,14 +145,15 @@ def _on_copies(
 
 
 def _schema_without_writes(func: Any, written: tuple[Place, ...]) -> str:
-    arguments, returns = re.sub(r"\(\w+!?\)", "", str(func._schema)).split("(", 1)[1].rsplit(") -> ", 1)
-    kinds = [str(func._schema.arguments[position].type) for position, _ in written]
+    schema = _torch.schema_of(func)
+    arguments, returns = re.sub(r"\(\w+!?\)", "", str(schema)).split("(", 1)[1].rsplit(") -> ", 1)
+    kinds = [str(schema.arguments[position].type) for position, _ in written]
     values = ["Tensor[]" if "List" in kind else "Tensor" for kind in kinds]
     return f"({arguments}) -> ({', '.join([*filter(None, [returns.strip('()')]), *values])})"
 
 
 def _is_whole(func: Any, place: Place) -> bool:
-    return "List" not in str(func._schema.arguments[place[0]].type)
+    return "List" not in str(_torch.schema_of(func).arguments[place[0]].type)
 
 
 def _listed(value: Any) -> Sequence[Any]:

@@ -7,6 +7,7 @@ import operator
 import torch
 from torch import fx
 
+from subclass_aot import _torch
 from subclass_aot.meta import effects_of
 
 _IDENTITIES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
@@ -29,7 +30,7 @@ def drop_dead(graph: fx.Graph) -> None:
 
 def has_effect(node: fx.Node) -> bool:
     """True if a node does more than compute its result."""
-    if node.op != "call_function" or node.target is operator.getitem or not hasattr(node.target, "_schema"):
+    if node.op != "call_function" or node.target is operator.getitem or not _torch.is_overload(node.target):
         return False
     effects = effects_of(node.target)
     return effects.mutates or effects.random

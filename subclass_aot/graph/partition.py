@@ -125,7 +125,7 @@ def _base(node: fx.Node) -> fx.Node | None:
 
 
 def _viewed(node: fx.Node) -> fx.Node | None:
-    if node.op != "call_function" or not hasattr(node.target, "_schema"):
+    if node.op != "call_function" or not _torch.is_overload(node.target):
         return None
     viewed = effects_of(node.target).returns_view_of
     if not viewed or viewed[0] is None:
@@ -177,4 +177,4 @@ def _backward(
 
 def draws(node: fx.Node) -> bool:
     """True if a node draws random numbers."""
-    return node.op == "call_function" and hasattr(node.target, "_schema") and effects_of(node.target).random
+    return node.op == "call_function" and _torch.is_overload(node.target) and effects_of(node.target).random

@@ -303,10 +303,11 @@ class Recorder(Stream):
             return
         if effects_of(func).reshapes:
             self.metadata_mutations.append((args[0], func, args[1:], kwargs, torch.is_grad_enabled()))
-            self.turned_at[id(args[0])] = args[0]._version
+            self.turned_at[id(args[0])] = _torch.version_of(args[0])
             if args[0].requires_grad:
-                views = [ref for ref in self.made if (x := ref()) is not None and x._is_view() and x._base is args[0]]
-                self._outdated.update((id(ref()), ref) for ref in views)
+                made = [(ref, x) for ref in self.made if (x := ref()) is not None]
+                views = [(id(x), ref) for ref, x in made if _torch.is_view(x) and _torch.base_of(x) is args[0]]
+                self._outdated.update(views)
         elif self._outdated:
             self.refuse_outdated([*args, *kwargs.values()])
 
@@ -549,7 +550,7 @@ def _name_of(func: Any) -> str:
     """A node name for an operator, `add` for `aten.add.Tensor`, as it stands in printed graphs."""
     name = _names.get(func)
     if name is None:
-        name = _names[func] = identifier(func._schema.name.split("::")[-1])
+        name = _names[func] = identifier(_torch.schema_of(func).name.split("::")[-1])
     return name
 
 

@@ -272,7 +272,9 @@ class _GuardWriter:
         self.source.line(f"return {', '.join('(' + ''.join(n + ', ' for n in names) + ')' for names in parts)}")
         read, self.source, self.miss, self.read_from = self.source, guard, miss, read_from
 
-        tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*_CONTENTS, *HOOKS)]
+        tables = [
+            getattr(module, name) for _, module in self.arguments.modules for name in (*_torch.MODULE_TABLES, *HOOKS)
+        ]
         kept = guard.const(StaticInputCache(read.build(), tables, self.together), "kept")
         self.helpers.append(str(read))
         items, found = guard.fresh("items"), guard.fresh("found")
@@ -323,21 +325,21 @@ class _GuardWriter:
         """The tree of modules, the names of what they hold, and their hooks."""
         for path, module in self.arguments.modules:
             conditions = []
-            for table in _CONTENTS[:2]:
+            for table in (_torch.PARAMETERS, _torch.BUFFERS):
                 content = getattr(module, table)
                 t = self.source.const(content, f"{path}_{table}".replace(".", "_"))
                 if content:
                     conditions.append(f"len({t}) != {len(content)}")
                 conditions += [f"{t}.get({name!r}) is not None" for name, tensor in content.items() if tensor is None]
-            children = module._modules
+            children = _torch.submodules_of(module)
             if children:
-                t = self.source.const(children, f"{path}_modules".replace(".", "_"))
+                t = self.source.const(children, f"{path}{_torch.SUBMODULES}".replace(".", "_"))
                 conditions.append(f"len({t}) != {len(children)}")
                 for name, child in children.items():
                     conditions.append(f"{t}.get({name!r}) is not {self.source.const(child, f'{path}_{name}')}")
             if conditions:
                 self.refuse_if(" or ".join(conditions))
-        tables = [t for _, m in self.arguments.modules for t in (m._parameters, m._buffers, m._modules)]
+        tables = [getattr(m, name) for _, m in self.arguments.modules for name in _torch.MODULE_TABLES]
         if not all(tables):
             empty = self.source.const(tuple(t for t in tables if not t), "empty_tables")
             self.refuse_if(f"any({empty})")
@@ -380,10 +382,10 @@ class _GuardWriter:
             if i not in positions:
                 continue
             if base in by_value:
-                self.refuse_if(f"{by_value[i]}._base is not {by_value[base]}")
+                self.refuse_if(f"{by_value[i]}.{_torch.BASE} is not {by_value[base]}")
             else:  # only views of it are passed
                 by_value[base] = self.source.fresh(self.arguments.path_of(base))
-                self.source.line(f"{by_value[base]} = {by_value[i]}._base")
+                self.source.line(f"{by_value[base]} = {by_value[i]}.{_torch.BASE}")
         for i in sorted(positions):
             self.inner = self.leaves_of[i] = []
             self.wrapper(by_value[i], *self.pattern(i))
@@ -576,4 +578,3 @@ def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
 
 
 _FEW = 3  # up to here, one comparison for each argument is as fast, and easier to read
-_CONTENTS = ("_parameters", "_buffers", "_modules")

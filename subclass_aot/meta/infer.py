@@ -200,7 +200,7 @@ def call_on_meta(func: Any, args: Any, kwargs: Any) -> Any:
             raise asks_for_values(func) from None
         if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise
-        if not func._schema.returns:  # it writes its arguments, whose shapes stay
+        if not _torch.schema_of(func).returns:  # it writes its arguments, whose shapes stay
             return None
         reason = str(error).strip().splitlines()[0]
     decomposition = _torch.decomposition_of(func)
@@ -214,8 +214,8 @@ def _refuse_cast(func: Any, args: Any, kwargs: Any) -> None:
     target = args[0].dtype
     if target.is_complex or target.is_floating_point and not any(s.dtype.is_complex for s in _specs_in(args)):
         return
-    packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").removesuffix("_"), None)
-    overload = getattr(packet, func._overloadname, None)
+    packet = getattr(torch.ops.aten, _torch.schema_of(func).name.removeprefix("aten::").removesuffix("_"), None)
+    overload = getattr(packet, _torch.overload_name_of(func), None)
     result = infer(overload, args, kwargs) if overload is not None else None
     if type(result) is Spec and not torch.can_cast(result.dtype, target):
         raise TraceError(_WRONG_CAST.format(operator=func, result=result.dtype, target=target, line=user_line()))
@@ -258,11 +258,12 @@ def asks_for_values(func: Any) -> DataDependentError:
 
 
 def _no_shape_rule(func: Any, reason: str) -> ShapeRuleError:
-    names = [a.name for a in func._schema.arguments]
+    schema = _torch.schema_of(func)
+    names = [a.name for a in schema.arguments]
     return ShapeRuleError(
         _NO_SHAPE_RULE.format(
             operator=func,
-            schema=func._schema,
+            schema=schema,
             line=user_line(),
             reason=reason,
             path=str(func),

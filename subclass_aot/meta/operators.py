@@ -84,7 +84,7 @@ def without_out(func: Any) -> Any:
 def _read_schema(func: Any) -> Effects:
     if func in _ASK_FOR_SIZES:
         raise SizesMustBeKnown
-    schema = func._schema
+    schema = _torch.schema_of(func)
     written: dict[str, tuple[int, str]] = {}
     read: dict[str, tuple[int, str]] = {}
     writes = []

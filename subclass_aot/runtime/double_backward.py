@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.call import RecordedCall
 from subclass_aot.graph import drawing_from, generators
 from subclass_aot.runtime.graphs import Graphs
@@ -115,7 +116,7 @@ def _through_autograd(signature: JointSignature, values: list[Any], results: lis
                 for r, o in zip(results, signature.outputs, strict=True)
                 if isinstance(o, ViewOfBase) and o.output is None and o.intermediate_base == position
             )
-            found.append(view._base)
+            found.append(_torch.base_of(view))
     return found
 
 

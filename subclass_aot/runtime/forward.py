@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.call import flat_base
 from subclass_aot.codegen import Source
@@ -141,7 +142,7 @@ def _detach(source: Source, convention: Convention, computed: Mapping[OutputDesc
         elif training and (desc in dense or how.is_view):
             # A view of something unseen could not be written in place later; one of a result that autograd is given
             # would have the history of that.
-            source.line(f"if {name}._is_view(): {name} = {name}.detach()")
+            source.line(f"if {name}.{_torch.IS_VIEW}(): {name} = {name}.detach()")
 
 
 def _wrap(

@@ -20,17 +20,11 @@ import torch
 from subclass_aot import _native, _torch
 from subclass_aot.runtime.reads import can_be_watched
 
-_TABLES = ("_parameters", "_buffers")
-_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_AROUND = (
-    *_HOOKS, "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs",
-    "_is_full_backward_hook",
-)  # fmt: skip
+_TABLES = (_torch.PARAMETERS, _torch.BUFFERS)
+_HOOKS = _torch.MODULE_HOOKS
+_AROUND = (*_HOOKS, *_torch.HOW_HOOKS_RUN)
 """Hooks run around `forward`: those of the module itself are no part of what is compiled."""
-_ELSEWHERE = (
-    *_TABLES, "_modules", "_non_persistent_buffers_set", "_state_dict_hooks", "_state_dict_pre_hooks",
-    "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks", "_compiled_call_impl",
-)  # fmt: skip
+_ELSEWHERE = (*_torch.MODULE_TABLES, *_torch.NOT_READ_BY_FORWARD)
 """Attributes that are read in another way, or that have no part in a forward."""
 _CONTAINERS = (list, dict, OrderedDict, set, frozenset)
 _SCALARS = (bool, int, complex, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
@@ -87,14 +81,15 @@ class Structure:
 
     def _of_module(self, path: str, module: torch.nn.Module, skip: tuple[str, ...]) -> Any:
         self._watch(vars(module))
-        self._watch(module._modules)
+        self._watch(_torch.submodules_of(module))
         for table in _TABLES:
             content = getattr(module, table)
             self._tables.append(content)
             self.places += [(f"{path}.{name}" if path else name, content, name) for name in content]
         tensors = [item for name in _TABLES for item in getattr(module, name).items()]
         shapes = tuple((name, None if tensor is None else tuple(tensor.shape)) for name, tensor in tensors)
-        children = tuple((n, None if m is None else self._path_of[id(m)]) for n, m in module._modules.items())
+        submodules = _torch.submodules_of(module).items()
+        children = tuple((n, None if m is None else self._path_of[id(m)]) for n, m in submodules)
         skip = (*skip, *_ELSEWHERE, *(_AROUND if not path else ()))
         attributes = {n: v for n, v in vars(module).items() if n not in skip and not _torch.is_bookkeeping(n)}
         for name in [name for name in attributes if can_be_watched(module, name)]:

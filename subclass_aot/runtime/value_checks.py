@@ -249,7 +249,7 @@ def may_run_on_a_guess(node: fx.Node) -> bool:
 
     What writes, draws, communicates, reads at places that another tensor names, or is a custom operator, may not.
     """
-    if node.op == "get_attr" or node.target is operator.getitem or not hasattr(node.target, "_schema"):
+    if node.op == "get_attr" or node.target is operator.getitem or not _torch.is_overload(node.target):
         return True  # arithmetic of sizes
     operation: Any = node.target
     effects = effects_of(operation)
@@ -257,7 +257,7 @@ def may_run_on_a_guess(node: fx.Node) -> bool:
         return False
     if any(viewed is not None for viewed in effects.returns_view_of):
         return True
-    name = operation._schema.name.removeprefix("aten::")
+    name = _torch.schema_of(operation).name.removeprefix("aten::")
     spec = node.meta.get("spec")
     if torch.Tag.pointwise in operation.tags and name not in _FAIL_ON_VALUES:
         return spec is not None and (spec.dtype.is_floating_point or name not in _FAIL_ON_INTEGERS)

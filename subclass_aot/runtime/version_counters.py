@@ -24,12 +24,12 @@ def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) ->
         counted: Tensors whose version eager moves, once for each time that they are in the list. They come last: some
             may share a counter with silent ones.
     """
-    versions = [(x, x._version) for x in silent if not x.is_inference()]
+    versions = [(x, _torch.version_of(x)) for x in silent if not x.is_inference()]
     moves: dict[int, int] = {}
     for x in counted:
         if not x.is_inference():
             moves[id(x)] = moves.get(id(x), 0) + 1
-            versions.append((x, x._version + moves[id(x)]))
+            versions.append((x, _torch.version_of(x) + moves[id(x)]))
     return tuple([x for x, _ in versions]), tuple([version for _, version in versions])
 
 
@@ -45,7 +45,7 @@ def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor) -> None:
     counter goes back for them, and not afterwards: a view that autograd follows notes the version that it is left at.
     """
     if not tensor.is_inference():
-        _torch.set_versions((tensor,), (max(0, tensor._version - len(changes)),))
+        _torch.set_versions((tensor,), (max(0, _torch.version_of(tensor) - len(changes)),))
     for _, operator, rest, kwargs, tracked in changes:
         with torch.set_grad_enabled(tracked):
             operator(tensor, *rest, **kwargs)

@@ -1,6 +1,6 @@
 """Help for tests of tensor subclasses: does a compiled function do what the function does, and how do tensors differ?
 
-`trees` and `programs`, which are random ones for hypothesis, are imported by name, since they need hypothesis.
+`subclass_aot.testing.fuzz` looks for programs that are compiled wrong. It needs hypothesis; nothing else does.
 """
 
 from subclass_aot.testing.check import check_compiled as check_compiled
@@ -9,4 +9,4 @@ from subclass_aot.testing.compare import dense_leaves as dense_leaves
 from subclass_aot.testing.compare import difference as difference
 from subclass_aot.testing.compare import rebuilt as rebuilt
 from subclass_aot.testing.compare import sharing as sharing
-from subclass_aot.testing.inputs import non_leaf as non_leaf
+from subclass_aot.testing.printer import non_leaf as non_leaf

@@ -13,8 +13,9 @@ import torch
 from subclass_aot.call import Arguments
 from subclass_aot.compile import aot_compile
 from subclass_aot.errors import DifferenceError, NondeterministicError, SubclassAotError
-from subclass_aot.testing.inputs import Capture, Maker, maker
+from subclass_aot.testing.inputs import Capture
 from subclass_aot.testing.literals import Names
+from subclass_aot.testing.printer import Maker, maker
 from subclass_aot.testing.record import record
 from subclass_aot.testing.reduce import reduced
 from subclass_aot.testing.runs import Difference, Later, Run, differences, observe

@@ -92,7 +92,7 @@ def difference(expected: Any, got: Any, strides: bool = True, rtol: float = 1e-5
 
 def cut_off(tensor: torch.Tensor) -> bool:
     """True for what says that it requires grad, and leads to no leaf: it was made of a view made under `no_grad`."""
-    if not tensor.requires_grad or tensor.is_leaf and tensor._base is None:
+    if not tensor.requires_grad or tensor.is_leaf and _torch.base_of(tensor) is None:
         return False
     nodes, seen = [tensor.grad_fn], set()
     while nodes:

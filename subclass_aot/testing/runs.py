@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.call import flatten
 from subclass_aot.testing.compare import cut_off, dense_leaves, difference, rebuilt, sharing
 from subclass_aot.wrapper import plain_tangent
@@ -103,7 +104,7 @@ def observe(
     """
     run = Run(*made)
     tensors = [t for x in run.arguments for t in _tree(x)]
-    versions = [t._version for t in tensors]
+    versions = [_torch.version_of(t) for t in tensors]
     try:
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(seed)
@@ -111,7 +112,7 @@ def observe(
             with mode():
                 results, run.structure = flatten(function(*run.arguments))
                 run.results = [_readable(x) for x in results]
-            run.counted = [t._version != v for t, v in zip(tensors, versions, strict=True)]
+            run.counted = [_torch.version_of(t) != v for t, v in zip(tensors, versions, strict=True)]
             run.failed = "after"
             for result in run.results:
                 _write_after(result, later.after)

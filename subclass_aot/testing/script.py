@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from subclass_aot.codegen import Source
-from subclass_aot.testing.inputs import Given, Maker, Printer, maker
+from subclass_aot.testing.inputs import Given
 from subclass_aot.testing.literals import Names
+from subclass_aot.testing.printer import Maker, Printer, maker
 
 NAME = re.compile(r"\b[xvc]\d+(?:_base)?\b")
 """A tensor in the text of a statement: an input, a constant or a value."""

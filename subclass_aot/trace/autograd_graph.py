@@ -38,7 +38,7 @@ def has_history(result: torch.Tensor) -> bool:
         node = result.grad_fn
     except RuntimeError:
         return False
-    while result._base is not None and node is not None and len(node.next_functions) == 1:
+    while _torch.base_of(result) is not None and node is not None and len(node.next_functions) == 1:
         node = node.next_functions[0][0]
     return node is not None
 

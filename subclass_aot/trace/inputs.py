@@ -130,12 +130,13 @@ class TracedInputs:
         self.autograd_leaves = list(self.plan.wrap(self.leaves))
         for outer in {self.plan.index_map.slots[slot].outer for slot in self.structure}:
             jagged = self.autograd_leaves[outer]
-            jagged._offsets.total = jagged._values.shape[jagged._ragged_idx - 1]
+            values, offsets = _torch.parts_of_jagged(jagged)
+            offsets.total = values.shape[_torch.ragged_dim_of(jagged) - 1]
         self.traced = list(self.autograd_leaves)
         fresh: Sequence[Any] = ()
         for i, real in enumerate(self.arguments.values):
             if isinstance(real, torch.nn.Parameter):
-                self.autograd_leaves[i]._is_param = True
+                _torch.mark_as_parameter(self.autograd_leaves[i])
             if self._inference or not real.requires_grad:
                 continue
             self.autograd_leaves[i].requires_grad_()
@@ -223,7 +224,7 @@ def _describe_place(place: Place) -> InputDescriptor:
     if isinstance(place, HeldPlace):
         return PlainInput(place.path)
     target = place.path.partition(".")[2]
-    return ParamInput(place.path, target) if place.table == "_parameters" else BufferInput(place.path, target)
+    return ParamInput(place.path, target) if place.table == _torch.PARAMETERS else BufferInput(place.path, target)
 
 
 class _NonLeaf(torch.autograd.Function):

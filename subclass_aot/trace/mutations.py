@@ -135,11 +135,11 @@ def refuse_views_of_mutated_metadata(
     turned = {mutation.input for mutation in found.metadata_mutations}
     slots = inputs.plan.index_map.slots
     for i in turned.intersection(i for i, _ in found.autograd_mutations):
-        if inputs.arguments.values[i]._base is not None and not isinstance(inputs.traced[i], MetaTensor):
+        if _torch.base_of(inputs.arguments.values[i]) is not None and not isinstance(inputs.traced[i], MetaTensor):
             raise MutationError(messages.MUTATED_VIEW.format(path=inputs.paths[i]))
     for path, view in zip(inputs.views.paths, inputs.views.views, strict=True):
-        turned_at = recorder.turned_at.get(id(view), view._version)
-        if view._version > turned_at + 1 and not isinstance(view, MetaTensor):
+        turned_at = recorder.turned_at.get(id(view), _torch.version_of(view))
+        if _torch.version_of(view) > turned_at + 1 and not isinstance(view, MetaTensor):
             raise MutationError(messages.MUTATED_VIEW.format(path=path))
     for output in outputs:
         sources = {output.value} if isinstance(output, ViewOfInput) else set()

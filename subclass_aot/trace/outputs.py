@@ -151,7 +151,7 @@ class OutputReader:
         stands_for_lazy: Callable[[MetaTensor], bool] = lambda leaf: False,
     ) -> None:
         self.stands_for_lazy = stands_for_lazy
-        self.turned = {id(x) for t in metadata_mutations for x in (t, t._base) if x is not None}
+        self.turned = {id(x) for t in metadata_mutations for x in (t, _torch.base_of(t)) if x is not None}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
@@ -178,9 +178,9 @@ class OutputReader:
                 outputs.append(SameAsOutput(seen[id(result)]))
             else:
                 seen[id(result)] = i
-                base = shared.get(id(result._base)) if result._base is not None else None
-                desc = PlainOutput(i)
-                outputs.append(self._tensor(result, desc) if base is None else self._view_of(result, base, desc))
+                base, desc = _torch.base_of(result), PlainOutput(i)
+                known = None if base is None else shared.get(id(base))
+                outputs.append(self._tensor(result, desc) if known is None else self._view_of(result, known, desc))
         return tuple(outputs)
 
     def _python(self, result: Any, desc: OutputDescriptor) -> Output:
@@ -199,7 +199,7 @@ class OutputReader:
         unique = {id(r): (i, r) for i, r in reversed(list(enumerate(results))) if isinstance(r, torch.Tensor)}
         views: dict[int, list[torch.Tensor]] = {}
         for key, (_, result) in unique.items():
-            base = result._base
+            base = _torch.base_of(result)
             if not self.autograd_views or key in self.inputs or base is None or id(base) in self.inputs:
                 continue
             if _is_traced(base):
@@ -236,7 +236,7 @@ class OutputReader:
         return Value(plan.metas[0], tuple(sources), tensor.requires_grad)
 
     def _tensor(self, result: torch.Tensor, desc: OutputDescriptor) -> Output:
-        base = result._base
+        base = _torch.base_of(result)
         if base is not None and self.autograd_views and id(base) in self.inputs and self._shares(result, base):
             return self._view(result, self.inputs[id(base)])
         if _is_traced(result):
@@ -256,7 +256,7 @@ class OutputReader:
         plan = FlattenPlan.of([result], where=str(desc))
         leaves = plan.unwrap([result])
         through = has_history(result)
-        starts_grad = result.requires_grad and not through and result._base is None
+        starts_grad = result.requires_grad and not through and _torch.base_of(result) is None
         new_object = through and isinstance(plan.metas[0], PlainTensorMeta)  # with a history that is not the input's
         pairs = zip(plan.index_map.slots, leaves, strict=True)
         sources = tuple(self._leaf(leaf, part_of(desc, slot), new_object) for slot, leaf in pairs)

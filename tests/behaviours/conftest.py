@@ -1,7 +1,7 @@
 """What the tests of "What compiles, and how" share: kinds of wrappers, compilers, and the comparison with eager.
 
-A test that takes `kind` runs for each of KINDS. `@pytest.mark.unfit(two="why")` leaves one out, where what the row is
-about cannot be said of that class. A test that takes `agree` runs with the compiler "eager", with symbolic sizes too
+A test that takes `kind` runs for each of KINDS. `@pytest.mark.unfit(two="why")` leaves one out, where what the test
+shows cannot be said of that class. A test that takes `agree` runs with the compiler "eager", with symbolic sizes too
 ("symbolic"), and with "inductor" for the kinds that `@pytest.mark.inductor("two")` names.
 """
 
@@ -133,7 +133,7 @@ KINDS = {
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "unfit(**reasons): kinds of which the row cannot be said, and why")
+    config.addinivalue_line("markers", "unfit(**reasons): kinds of which it cannot be said, and why")
     config.addinivalue_line("markers", "inductor(*kinds): kinds for which the compiler 'inductor' is tested too")
 
 

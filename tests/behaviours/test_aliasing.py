@@ -1,4 +1,4 @@
-"""Rows 1 to 4, 14 and 15: inputs that share memory, whatever wraps them."""
+"""Inputs that share memory, whatever wraps them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 @pytest.mark.inductor("two", "affine")
-def test_row_01_dense_shares_storage_with_inner_and_is_written(agree: Any, kind: Any) -> None:
+def test_dense_shares_storage_with_inner_and_is_written(agree: Any, kind: Any) -> None:
     def program(x: Any, s: Any) -> Any:
         x.mul_(2)
         return s + 1
@@ -22,7 +22,7 @@ def test_row_01_dense_shares_storage_with_inner_and_is_written(agree: Any, kind:
 
 
 @pytest.mark.parametrize("part", [slice(None), slice(1, None)])
-def test_row_01_wrapper_is_written_and_dense_is_read(agree: Any, kind: Any, part: slice) -> None:
+def test_wrapper_is_written_and_dense_is_read(agree: Any, kind: Any, part: slice) -> None:
     def program(x: Any, s: Any) -> Any:
         s.mul_(2)
         return x + 1, s * 3
@@ -34,7 +34,7 @@ def test_row_01_wrapper_is_written_and_dense_is_read(agree: Any, kind: Any, part
     agree(program, make)
 
 
-def test_row_01_with_gradients(agree: Any, kind: Any) -> None:
+def test_gradients_where_dense_shares_storage_with_inner(agree: Any, kind: Any) -> None:
     def program(x: Any, s: Any, w: Any) -> Any:
         before = s * w
         x.mul_(2)
@@ -48,7 +48,7 @@ def test_row_01_with_gradients(agree: Any, kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_02_two_wrappers_share_an_inner_tensor(agree: Any, kind: Any) -> None:
+def test_two_wrappers_share_an_inner_tensor(agree: Any, kind: Any) -> None:
     def program(s: Any, t: Any) -> Any:
         early = t * 1
         s.mul_(2)
@@ -61,7 +61,7 @@ def test_row_02_two_wrappers_share_an_inner_tensor(agree: Any, kind: Any) -> Non
     agree(program, make)
 
 
-def test_row_02_through_views(agree: Any, kind: Any) -> None:
+def test_two_wrappers_share_storage_through_views(agree: Any, kind: Any) -> None:
     def program(s: Any, t: Any) -> Any:
         s[0].mul_(2)
         t[1:].mul_(3)
@@ -75,7 +75,7 @@ def test_row_02_through_views(agree: Any, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("grad_mode", [True, False])
-def test_row_02_with_gradients(agree: Any, kind: Any, grad_mode: bool) -> None:
+def test_gradients_where_two_wrappers_share_an_inner_tensor(agree: Any, kind: Any, grad_mode: bool) -> None:
     """Autograd knows nothing of what the two share, in eager as compiled."""
 
     def program(s: Any, t: Any) -> Any:
@@ -91,7 +91,7 @@ def test_row_02_with_gradients(agree: Any, kind: Any, grad_mode: bool) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_03_one_tensor_twice_in_a_wrapper(agree: Any, kind: Any) -> None:
+def test_one_tensor_twice_in_a_wrapper(agree: Any, kind: Any) -> None:
     def program(s: Any) -> Any:
         s.mul_(2)
         return s + 1
@@ -99,7 +99,7 @@ def test_row_03_one_tensor_twice_in_a_wrapper(agree: Any, kind: Any) -> None:
     agree(program, lambda: (holds_twice(kind),))
 
 
-def test_row_03_with_gradients(agree: Any, kind: Any) -> None:
+def test_gradients_of_a_wrapper_that_holds_one_tensor_twice(agree: Any, kind: Any) -> None:
     def program(s: Any) -> Any:
         s.mul_(2)
         return s.sin()
@@ -113,7 +113,7 @@ def test_row_03_with_gradients(agree: Any, kind: Any) -> None:
     agree(program, make, lambda args, out: torch.autograd.grad((args[0] * out).sum(), args[0].root))
 
 
-def test_row_03_inner_views_that_overlap(agree: Any, kind: Any) -> None:
+def test_inner_views_that_overlap(agree: Any, kind: Any) -> None:
     def program(s: Any) -> Any:
         s[:1].mul_(2)
         return s * 3
@@ -150,9 +150,7 @@ def _again(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("writes", [True, False])
 @pytest.mark.parametrize("shared_first", [True, False])
-def test_row_04_inner_tensors_that_alias_in_one_call_only(
-    kind: Any, writes: bool, shared_first: bool, build: Any
-) -> None:
+def test_inner_tensors_that_alias_in_one_call_only(kind: Any, writes: bool, shared_first: bool, build: Any) -> None:
     def program(s: Any) -> Any:
         if writes:
             s.mul_(2)
@@ -172,7 +170,7 @@ def test_row_04_inner_tensors_that_alias_in_one_call_only(
 
 
 @pytest.mark.inductor("two")
-def test_row_14_written_argument_passed_twice(agree: Any, kind: Any) -> None:
+def test_written_argument_passed_twice(agree: Any, kind: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         x.mul_(2)
         return x * 1 + y
@@ -185,7 +183,7 @@ def test_row_14_written_argument_passed_twice(agree: Any, kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_14_with_gradients(agree: Any, kind: Any) -> None:
+def test_gradients_of_a_written_argument_passed_twice(agree: Any, kind: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         early = y * 3
         x.mul_(2)
@@ -199,7 +197,7 @@ def test_row_14_with_gradients(agree: Any, kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_15_written_inputs_overlap(agree: Any, kind: Any) -> None:
+def test_written_inputs_overlap(agree: Any, kind: Any) -> None:
     def program(x: Any, y: Any, z: Any) -> Any:
         x.mul_(2)
         z.mul_(3)
@@ -212,7 +210,7 @@ def test_row_15_written_inputs_overlap(agree: Any, kind: Any) -> None:
     agree(program, make)
 
 
-def test_row_15_parts_of_one_storage_that_lie_apart(agree: Any, kind: Any) -> None:
+def test_parts_of_one_storage_that_lie_apart(agree: Any, kind: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         x.mul_(2)
         y.mul_(3)
@@ -225,7 +223,7 @@ def test_row_15_parts_of_one_storage_that_lie_apart(agree: Any, kind: Any) -> No
     agree(program, make)
 
 
-def test_row_15_overlap_written_without_autograd(agree: Any, kind: Any) -> None:
+def test_overlap_written_without_autograd(agree: Any, kind: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         with torch.no_grad():
             x.mul_(2)
@@ -238,7 +236,7 @@ def test_row_15_overlap_written_without_autograd(agree: Any, kind: Any) -> None:
     agree(program, make, lambda args, out: torch.autograd.grad(out.sum(), args[1]))
 
 
-def test_row_15_overlap_written_with_autograd(agree: Any, kind: Any) -> None:
+def test_overlap_written_with_autograd(agree: Any, kind: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         x.mul_(2)
         return (x + y).sum()

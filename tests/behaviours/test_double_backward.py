@@ -1,4 +1,4 @@
-"""Row 29: gradients that are differentiated again."""
+"""Gradients that are differentiated again."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def second(args: Any, out: Any) -> Any:
     return [*(g.detach() for g in first), *torch.autograd.grad(sum((g * g).sum() for g in first), wanted)]
 
 
-def test_row_29_double_backward_says_how_to_get_it(kind: Any) -> None:
+def test_double_backward_says_how_to_get_it(kind: Any) -> None:
     x = kind(3, 4, grad=True)
     compiled = aot_compile(lambda x: (x * x).sin())
     (gradient,) = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
@@ -41,7 +41,7 @@ def test_row_29_double_backward_says_how_to_get_it(kind: Any) -> None:
         gradient.sum().backward()
 
 
-def test_row_29_second_derivative_inside(agree: Any, kind: Any) -> None:
+def test_second_derivative_inside(agree: Any, kind: Any) -> None:
     def program(x: Any) -> Any:
         (gradient,) = torch.autograd.grad((x * x * x).sum(), x, create_graph=True)
         return gradient * 2
@@ -50,13 +50,13 @@ def test_row_29_second_derivative_inside(agree: Any, kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_29_second_derivatives(agree: Any, kind: Any) -> None:
+def test_second_derivatives(agree: Any, kind: Any) -> None:
     make = lambda: (kind(3, 4, grad=True), kind(3, 4, grad=True, seed=1))  # noqa: E731
     agree(wave, make, second, double_backward=True)
 
 
 @pytest.mark.inductor()
-def test_row_29_second_derivatives_of_dense_tensors(agree: Any) -> None:
+def test_second_derivatives_of_dense_tensors(agree: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         return torch.nn.functional.softplus(x @ y), (x.unbind(0)[0] ** 3).unbind(0)
 
@@ -70,7 +70,7 @@ def test_row_29_second_derivatives_of_dense_tensors(agree: Any) -> None:
     agree(program, make, later, double_backward=True)
 
 
-def test_row_29_third_derivatives(agree: Any, kind: Any) -> None:
+def test_third_derivatives(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         first = gradients(out, args)
         again = gradients(first, args, power=2)
@@ -79,7 +79,7 @@ def test_row_29_third_derivatives(agree: Any, kind: Any) -> None:
     agree(wave, lambda: (kind(3, 4, grad=True), kind(3, 4, grad=True, seed=1)), later, double_backward=True)
 
 
-def test_row_29_inputs_on_the_way(agree: Any, kind: Any) -> None:
+def test_gradients_of_inputs_on_the_way_to_a_second_derivative(agree: Any, kind: Any) -> None:
     """Second derivatives go on through what made the input, and through what made the gradient."""
     made: dict[int, Any] = {}
 
@@ -98,7 +98,7 @@ def test_row_29_inputs_on_the_way(agree: Any, kind: Any) -> None:
     agree(lambda x: (x * x).sin(), make, later, double_backward=True)
 
 
-def test_row_29_only_one_of_several_results(agree: Any, kind: Any) -> None:
+def test_second_derivatives_of_only_one_of_several_results(agree: Any, kind: Any) -> None:
     for used in range(3):
         agree(
             lambda x: (x.sin(), x * 3, (x * x).exp()),
@@ -109,7 +109,7 @@ def test_row_29_only_one_of_several_results(agree: Any, kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_29_hessian_vector_product(agree: Any, kind: Any) -> None:
+def test_hessian_vector_product(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         (gradient,) = gradients(out, args)
         vector = torch.linspace(0, 1, gradient.numel(), dtype=gradient.dtype).view(gradient.shape)
@@ -134,7 +134,7 @@ class Critic(torch.nn.Module):
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_row_29_gradient_penalty(training: bool) -> None:
+def test_gradient_penalty(training: bool) -> None:
     """Some steps of a critic whose gradient is to have length one; the mode changes between forward and backward."""
     models = [Critic().train(training) for _ in range(2)]
     calls = [models[0], aot_compile(models[1], double_backward=True)]
@@ -159,7 +159,7 @@ def test_row_29_gradient_penalty(training: bool) -> None:
         assert not difference(expected, found), name
 
 
-def test_row_29_random_numbers_are_not_drawn_again(agree: Any, kind: Any) -> None:
+def test_second_derivatives_do_not_draw_random_numbers_again(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         torch.rand(5)
         found = second(args, out)
@@ -172,7 +172,7 @@ def test_row_29_random_numbers_are_not_drawn_again(agree: Any, kind: Any) -> Non
     agree(lambda x: torch.nn.functional.dropout(x * x * x, 0.5), make, later, double_backward=True)
 
 
-def test_row_29_an_input_that_is_written(agree: Any, kind: Any) -> None:
+def test_second_derivatives_with_an_input_that_is_written(agree: Any, kind: Any) -> None:
     """Without autograd, with it, and in its look: second derivatives see the input as it was."""
 
     def unseen(x: Any, y: Any) -> Any:
@@ -210,7 +210,7 @@ def test_row_29_an_input_that_is_written(agree: Any, kind: Any) -> None:
     agree(turned, lambda: (kind(3, 4, grad=True), kind(3, 4, seed=1)), second, double_backward=True)
 
 
-def test_row_29_an_input_that_is_written_later(agree: Any, kind: Any) -> None:
+def test_second_derivatives_with_an_input_that_is_written_later(agree: Any, kind: Any) -> None:
     """The first derivative is not concerned, the second is refused as in eager."""
 
     def later(args: Any, out: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Row 28, sizes that change between calls, and the half of row 33 with sizes that depend on data."""
+"""Sizes that change between calls, and sizes that depend on data."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def agree_on(
 @pytest.mark.parametrize("fw_compiler", ["eager", "inductor"])
 @pytest.mark.parametrize(("dynamic", "traces"), [(None, 2), (True, 1), (False, 4)])
 @pytest.mark.filterwarnings("ignore")
-def test_row_28_sizes_change(kind: Any, fw_compiler: str, dynamic: bool | None, traces: int) -> None:
+def test_sizes_change(kind: Any, fw_compiler: str, dynamic: bool | None, traces: int) -> None:
     if fw_compiler == "inductor" and (kind.name != "two" or dynamic is False):
         fw_compiler = "eager"  # a compilation takes long
 
@@ -75,7 +75,7 @@ def test_row_28_sizes_change(kind: Any, fw_compiler: str, dynamic: bool | None, 
     agree_on(program, make, later, traces=traces, dynamic=dynamic, fw_compiler=fw_compiler)
 
 
-def test_row_28_writes(kind: Any) -> None:
+def test_writes_with_sizes_that_change(kind: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         with torch.no_grad():
             x[1:].mul_(y.shape[0])
@@ -85,14 +85,14 @@ def test_row_28_writes(kind: Any) -> None:
     agree_on(program, lambda n: (kind(n, 4), kind(n, 4, seed=1)))
 
 
-def test_row_28_views_of_inputs(kind: Any) -> None:
+def test_views_of_inputs_with_sizes_that_change(kind: Any) -> None:
     def program(x: Any) -> Any:
         return x[1:], x.transpose(0, 1)[:, : x.shape[0] // 2], x.unsqueeze(0)
 
     agree_on(program, lambda n: (kind(n, 4, grad=True),))
 
 
-def test_row_28_inner_sizes_differ() -> None:
+def test_inner_sizes_that_differ_from_the_outer() -> None:
     def program(x: Any, w: Any) -> Any:
         return x * w, w.shape
 
@@ -104,7 +104,7 @@ def test_row_28_inner_sizes_differ() -> None:
     assert symbolic == ["args[1].bytes_.size(1) is s2", "guard: s2 >= 2"], "the sizes of both follow from one"
 
 
-def test_row_28_outer_sizes_of_a_class_without_rule() -> None:
+def test_outer_sizes_of_a_class_without_rule() -> None:
     agree_on(
         lambda x: (x * 2, x.detach().sum()),
         lambda n: (Flat(torch.arange(float(6 * n)), (n, 6)).requires_grad_(),),
@@ -112,7 +112,7 @@ def test_row_28_outer_sizes_of_a_class_without_rule() -> None:
     )
 
 
-def test_row_28_undefined_gradients_have_the_size_of_the_call() -> None:
+def test_undefined_gradients_have_the_size_of_the_call() -> None:
     def program(x: Any) -> Any:
         return x * 2, x.sin().sum(1)
 
@@ -129,7 +129,7 @@ def test_row_28_undefined_gradients_have_the_size_of_the_call() -> None:
     agree_on(program, seeded, later)
 
 
-def test_row_28_a_branch_on_a_size_is_a_guard() -> None:
+def test_a_branch_on_a_size_is_a_guard() -> None:
     compiled = agree_on(
         lambda x: x * 2 if x.shape[0] % 2 == 0 else x * 3,
         lambda n: (torch.ones(n, 3),),
@@ -139,7 +139,7 @@ def test_row_28_a_branch_on_a_size_is_a_guard() -> None:
     assert compiled.recompiles == ["(s0 % 2) == 0 before, not so now, where s0 = 5, s1 = 3"]
 
 
-def test_row_28_sizes_that_must_be_equal_are_a_guard() -> None:
+def test_sizes_that_must_be_equal_are_a_guard() -> None:
     def make(n: int) -> Any:
         return torch.ones(n, 3), torch.ones(n, 3)
 
@@ -149,11 +149,11 @@ def test_row_28_sizes_that_must_be_equal_are_a_guard() -> None:
     assert len(compiled.recompiles) == 1
 
 
-def test_row_28_sizes_of_zero_and_one() -> None:
+def test_sizes_of_zero_and_one() -> None:
     agree_on(lambda x: x.sum(0) + x, lambda n: (torch.rand(n, 3) * 0 + n,), sizes=(4, 5, 1, 0, 6, 1, 0), traces=4)
 
 
-def test_row_28_flat_order() -> None:
+def test_sizes_in_the_order_of_flat_tensors() -> None:
     """Leaves, then the symbolic sizes and strides of their wrapper."""
     seen: list[Any] = []
 
@@ -170,7 +170,7 @@ def test_row_28_flat_order() -> None:
     assert all(isinstance(n, torch.SymInt) for n in backward[:2]), "saved numbers come first"
 
 
-def test_row_28_marked() -> None:
+def test_sizes_that_are_marked() -> None:
     def make(n: int) -> Any:
         x = TwoTensor(torch.rand(n, 3), torch.rand(n, 3))
         mark_dynamic(x, 0, min=2, max=8)
@@ -201,14 +201,14 @@ def test_row_28_marked() -> None:
     ],
     ids=["nonzero", "mask", "masked_select", "unique", "item", "int_item", "after_a_write"],
 )
-def test_row_33_sizes_that_depend_on_data(program: Any, fw_compiler: str) -> None:
+def test_sizes_that_depend_on_data(program: Any, fw_compiler: str) -> None:
     def make(n: int) -> Any:
         return (torch.randn(n, 4, generator=torch.Generator().manual_seed(n)),)
 
     agree_on(program, make, dynamic=True, traces=1, fw_compiler=fw_compiler)
 
 
-def test_row_33_inside_wrappers() -> None:
+def test_sizes_that_depend_on_data_inside_wrappers() -> None:
     def program(x: Any) -> Any:
         return x.a[x.a > 0] * 2, x * x.b.sum().item()
 
@@ -219,7 +219,7 @@ def test_row_33_inside_wrappers() -> None:
     agree_on(program, make, dynamic=True, traces=1)
 
 
-def test_row_33_gradients() -> None:
+def test_gradients_with_sizes_that_depend_on_data() -> None:
     agree_on(
         lambda x: (x[x > 0] ** 2).sum(),
         lambda n: (torch.randn(n, 4, generator=torch.Generator().manual_seed(n)).requires_grad_(),),
@@ -229,7 +229,7 @@ def test_row_33_gradients() -> None:
     )
 
 
-def test_row_33_a_branch_on_data_is_refused() -> None:
+def test_a_branch_on_data_is_refused() -> None:
     def program(x: Any) -> Any:
         return x if x.sum().item() > 0 else -x
 
@@ -258,7 +258,7 @@ def test_vision_transformer_with_quantized_weights_is_traced_twice() -> None:
     assert len(compiled.recompiles) == 1
 
 
-def test_row_28_what_does_not_go_with_symbols_is_compiled_for_each_size() -> None:
+def test_what_does_not_go_with_symbols_is_compiled_for_each_size() -> None:
     def compiler(graph: Any, inputs: Any) -> Any:
         if any(isinstance(n, torch.SymInt) for x in inputs for n in x.shape):
             raise ValueError("this compiler knows numbers only")
@@ -268,7 +268,7 @@ def test_row_28_what_does_not_go_with_symbols_is_compiled_for_each_size() -> Non
     assert "its sizes stay numbers, since with symbols it fails: ValueError: this compiler" in compiled.explain()
 
 
-def test_row_28_an_error_of_the_program_is_its_own() -> None:
+def test_an_error_of_the_program_is_its_own() -> None:
     def program(x: Any) -> Any:
         if x.shape[0] > 4:
             raise KeyError("too many rows")
@@ -282,7 +282,7 @@ def test_row_28_an_error_of_the_program_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
-def test_row_33_what_the_program_says_of_a_number_is_checked(dtype: torch.dtype) -> None:
+def test_what_the_program_says_of_a_number_is_checked(dtype: torch.dtype) -> None:
     def program(x: Any) -> Any:
         n = x.sum().item()
         torch._check(n == 3)

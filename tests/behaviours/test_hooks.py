@@ -1,4 +1,4 @@
-"""Row 31: hooks on tensors, modules and saved tensors, and activation checkpointing, which is made of them."""
+"""Hooks on tensors, modules and saved tensors, and activation checkpointing, which is made of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def with_gradient(function: Any, x: Any) -> Any:
     return out, x.grad
 
 
-def test_row_31_hooks(agree: Any, kind: Any) -> None:
+def test_hooks_on_arguments_and_results(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         seen = []
         args[0].register_hook(lambda gradient: seen.append(gradient * 1) or gradient * 2)
@@ -35,7 +35,7 @@ def test_row_31_hooks(agree: Any, kind: Any) -> None:
     agree(program, lambda: (kind(3, 4, grad=True),), later)
 
 
-def test_row_31_hooks_that_see_accumulated_gradients(follow: Any, kind: Any) -> None:
+def test_hooks_that_see_accumulated_gradients(follow: Any, kind: Any) -> None:
     def use(function: Any, i: int) -> Any:
         x, seen = kind(3, 4, grad=True), []
         x.register_post_accumulate_grad_hook(lambda x: seen.append(x.grad * 1))
@@ -48,7 +48,7 @@ def test_row_31_hooks_that_see_accumulated_gradients(follow: Any, kind: Any) -> 
     follow(program, use)
 
 
-def test_row_31_hook_that_calls_the_function_again(follow: Any, kind: Any) -> None:
+def test_hook_that_calls_the_function_again(follow: Any, kind: Any) -> None:
     def use(function: Any, i: int) -> Any:
         x, seen = kind(3, 4, grad=True), []
         out = function(x)
@@ -59,7 +59,7 @@ def test_row_31_hook_that_calls_the_function_again(follow: Any, kind: Any) -> No
 
 
 @pytest.mark.parametrize("on_result", [True, False])
-def test_row_31_hook_registered_inside(follow: Any, kind: Any, on_result: bool) -> None:
+def test_hook_registered_inside(follow: Any, kind: Any, on_result: bool) -> None:
     def inside(x: Any) -> Any:
         y = x * 2
         y.register_hook(lambda gradient: gradient * 5)
@@ -69,7 +69,7 @@ def test_row_31_hook_registered_inside(follow: Any, kind: Any, on_result: bool) 
 
 
 @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
-def test_row_31_hook_on_an_input_inside_is_refused(kind: Any, register: str) -> None:
+def test_hook_on_an_input_inside_is_refused(kind: Any, register: str) -> None:
     """It would stay on the tensor of the trace, and the caller's would not have it."""
 
     def inside(x: Any) -> Any:
@@ -80,7 +80,7 @@ def test_row_31_hook_on_an_input_inside_is_refused(kind: Any, register: str) -> 
         aot_compile(inside)(kind(3, 4, grad=True))
 
 
-def test_row_31_hooks_of_modules(follow: Any) -> None:
+def test_hooks_of_modules(follow: Any) -> None:
     def network() -> Any:
         torch.manual_seed(0)
         module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
@@ -117,7 +117,7 @@ def refused() -> Any:
 
 
 @pytest.mark.parametrize("hooks", [graph.save_on_cpu, refused], ids=["save_on_cpu", "disabled"])
-def test_row_31_saved_tensor_hooks_around(follow: Any, kind: Any, hooks: Any) -> None:
+def test_saved_tensor_hooks_around(follow: Any, kind: Any, hooks: Any) -> None:
     def use(function: Any, i: int) -> Any:
         x = kind(3, 4, grad=True)
         with hooks():
@@ -127,7 +127,7 @@ def test_row_31_saved_tensor_hooks_around(follow: Any, kind: Any, hooks: Any) ->
     follow(program, use)
 
 
-def test_row_31_saved_tensor_hooks_around_change_what_is_saved(follow: Any) -> None:
+def test_saved_tensor_hooks_around_change_what_is_saved(follow: Any) -> None:
     def use(function: Any, i: int) -> Any:
         x = torch.ones(3, 4, requires_grad=True)
         with doubled():
@@ -139,7 +139,7 @@ def test_row_31_saved_tensor_hooks_around_change_what_is_saved(follow: Any) -> N
 
 @pytest.mark.parametrize("around", [graph.save_on_cpu, refused], ids=["save_on_cpu", "disabled"])
 @pytest.mark.parametrize("hooks", [graph.save_on_cpu, doubled])
-def test_row_31_saved_tensor_hooks_inside(follow: Any, kind: Any, hooks: Any, around: Any) -> None:
+def test_saved_tensor_hooks_inside(follow: Any, kind: Any, hooks: Any, around: Any) -> None:
     """Where they are disabled around, eager refuses them inside."""
 
     def inside(x: Any) -> Any:
@@ -171,7 +171,7 @@ def dropped(x: Any) -> Any:
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("what", [program, dropped])
-def test_row_31_checkpoint_around(follow: Any, kind: Any, what: Any, reentrant: bool) -> None:
+def test_checkpoint_around(follow: Any, kind: Any, what: Any, reentrant: bool) -> None:
     def use(function: Any, i: int) -> Any:
         x = kind(3, 4, grad=True)
         results = with_gradient(lambda x: checkpoint(function, x, use_reentrant=reentrant), x)
@@ -182,7 +182,7 @@ def test_row_31_checkpoint_around(follow: Any, kind: Any, what: Any, reentrant: 
 
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_row_31_checkpoint_inside(follow: Any, kind: Any, reentrant: bool) -> None:
+def test_checkpoint_inside(follow: Any, kind: Any, reentrant: bool) -> None:
     def inside(x: Any) -> Any:
         return checkpoint(program, x, use_reentrant=reentrant) * 2
 
@@ -190,7 +190,7 @@ def test_row_31_checkpoint_inside(follow: Any, kind: Any, reentrant: bool) -> No
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_row_31_checkpoint_inside_draws_the_same_numbers_again(follow: Any, kind: Any, reentrant: bool) -> None:
+def test_checkpoint_inside_draws_the_same_numbers_again(follow: Any, kind: Any, reentrant: bool) -> None:
     def inside(x: Any) -> Any:
         first = checkpoint(dropped, x, use_reentrant=reentrant)
         return torch.nn.functional.dropout(checkpoint(dropped, first, use_reentrant=reentrant))
@@ -201,7 +201,7 @@ def test_row_31_checkpoint_inside_draws_the_same_numbers_again(follow: Any, kind
     follow(inside, use, 3)
 
 
-def test_row_31_checkpoint_inside_without_the_state_draws_new_numbers(follow: Any) -> None:
+def test_checkpoint_inside_without_the_state_draws_new_numbers(follow: Any) -> None:
     def inside(x: Any) -> Any:
         return checkpoint(dropped, x, use_reentrant=False, preserve_rng_state=False)
 
@@ -211,7 +211,7 @@ def test_row_31_checkpoint_inside_without_the_state_draws_new_numbers(follow: An
     follow(inside, use)
 
 
-def test_row_31_checkpoint_inside_that_keeps_some_results(follow: Any) -> None:
+def test_checkpoint_inside_that_keeps_some_results(follow: Any) -> None:
     contexts = functools.partial(create_selective_checkpoint_contexts, [torch.ops.aten.mm.default])
 
     def part(x: Any, w: Any) -> Any:
@@ -227,7 +227,7 @@ def test_row_31_checkpoint_inside_that_keeps_some_results(follow: Any) -> None:
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("around", [True, False])
-def test_row_31_checkpoint_of_a_module(follow: Any, reentrant: bool, around: bool) -> None:
+def test_checkpoint_of_a_module(follow: Any, reentrant: bool, around: bool) -> None:
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
 

@@ -1,4 +1,4 @@
-"""Rows 15 and 20, of expanded tensors: writes that eager allows give each place in memory its value once."""
+"""Writes into expanded tensors, where eager allows them, give each place in memory its value once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row 31: modes that are on in one call and off in the next, or change inside the program."""
+"""Modes that are on in one call and off in the next, or change inside the program."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _modes_as_before() -> Iterator[None]:
 # -- grad mode ---------------------------------------------------------------------------------------------------------
 
 
-def test_row_31_grad_mode_changes_inside(agree: Any, kind: Any) -> None:
+def test_grad_mode_changes_inside(agree: Any, kind: Any) -> None:
     def inside(x: Any) -> Any:
         with torch.no_grad():
             factor = x * 2
@@ -47,7 +47,7 @@ def test_row_31_grad_mode_changes_inside(agree: Any, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("leaf", [True, False])
-def test_row_31_gradients_are_switched_on_inside(follow: Any, kind: Any, leaf: bool) -> None:
+def test_gradients_are_switched_on_inside(follow: Any, kind: Any, leaf: bool) -> None:
     def inside(x: Any) -> Any:
         assert x.requires_grad
         with torch.enable_grad():
@@ -67,7 +67,7 @@ def test_row_31_gradients_are_switched_on_inside(follow: Any, kind: Any, leaf: b
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_row_31_grad_mode_is_left_changed(follow: Any, kind: Any, before: bool) -> None:
+def test_grad_mode_is_left_changed(follow: Any, kind: Any, before: bool) -> None:
     def inside(x: Any) -> Any:
         y = x * 2
         torch.set_grad_enabled(not before)
@@ -83,7 +83,7 @@ def test_row_31_grad_mode_is_left_changed(follow: Any, kind: Any, before: bool) 
 
 
 @pytest.mark.parametrize("decorate", [torch.no_grad(), torch.enable_grad()])
-def test_row_31_decorated_functions(follow: Any, kind: Any, decorate: Any) -> None:
+def test_decorated_functions(follow: Any, kind: Any, decorate: Any) -> None:
     follow(decorate(program), lambda function, i: function(kind(3, 4, grad=True)))
 
 
@@ -104,7 +104,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("what", "made", "called"), CASES)
-def test_row_31_inference_mode(follow: Any, kind: Any, what: Any, made: bool, called: bool) -> None:
+def test_inference_mode(follow: Any, kind: Any, what: Any, made: bool, called: bool) -> None:
     """The argument is made in inference mode or not, and so is the call."""
 
     def use(function: Any, i: int) -> Any:
@@ -117,7 +117,7 @@ def test_row_31_inference_mode(follow: Any, kind: Any, what: Any, made: bool, ca
     follow(what, use)
 
 
-def test_row_31_view_of_a_normal_tensor_in_inference_mode(kind: Any) -> None:
+def test_view_of_a_normal_tensor_in_inference_mode(kind: Any) -> None:
     """Eager cannot make one of torch's `TwoTensor`."""
     x = kind(3, 4)
     compiled = aot_compile(view)
@@ -128,7 +128,7 @@ def test_row_31_view_of_a_normal_tensor_in_inference_mode(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("mix", [torch.mul, torch.add])
-def test_row_31_inference_tensor_beside_one_with_gradients(follow: Any, kind: Any, mix: Any) -> None:
+def test_inference_tensor_beside_one_with_gradients(follow: Any, kind: Any, mix: Any) -> None:
     """Eager refuses it where the tensor would be kept for backward."""
 
     def use(function: Any, i: int) -> Any:
@@ -147,7 +147,7 @@ NO_MATMUL = "its matrix products are of dense tensors"
 
 @pytest.mark.unfit(affine=NO_MATMUL, pair=NO_MATMUL)
 @pytest.mark.parametrize("inside", [True, False])
-def test_row_31_autocast_with_gradients(follow: Any, kind: Any, inside: bool) -> None:
+def test_autocast_with_gradients(follow: Any, kind: Any, inside: bool) -> None:
     """On and off between calls, in two dtypes; and switched inside the program, whatever it is outside."""
 
     def products(x: Any, w: Any) -> Any:
@@ -168,7 +168,7 @@ def test_row_31_autocast_with_gradients(follow: Any, kind: Any, inside: bool) ->
 
 
 @pytest.mark.unfit(affine=NO_MATMUL, pair=NO_MATMUL)
-def test_row_31_backward_runs_as_it_was_traced(kind: Any) -> None:
+def test_backward_under_autocast_runs_as_it_was_traced(kind: Any) -> None:
     """Torch's advice is to go backward without autocast; a compiled function does so, even if it is on then."""
     x = kind(3, 4, grad=True)
     (expected,) = torch.autograd.grad((x @ x.t()).sum(), x)
@@ -178,7 +178,7 @@ def test_row_31_backward_runs_as_it_was_traced(kind: Any) -> None:
     assert not difference(expected, got, strides=False)
 
 
-def test_row_31_autocast_keeps_casts_of_parameters(follow: Any) -> None:
+def test_autocast_keeps_casts_of_parameters(follow: Any) -> None:
     """Autocast remembers the casts of parameters until its end. Those of a trace are nobody else's."""
     module = torch.nn.Linear(4, 5)
 
@@ -196,7 +196,7 @@ def test_row_31_autocast_keeps_casts_of_parameters(follow: Any) -> None:
 # -- determinism -------------------------------------------------------------------------------------------------------
 
 
-def test_row_31_deterministic_mode_fills_new_memory(follow: Any, kind: Any) -> None:
+def test_deterministic_mode_fills_new_memory(follow: Any, kind: Any) -> None:
     def inside(x: Any) -> Any:
         return torch.empty(3), x * 2
 
@@ -212,7 +212,7 @@ def test_row_31_deterministic_mode_fills_new_memory(follow: Any, kind: Any) -> N
 
 @pytest.mark.filterwarnings("ignore:put_ does not have")
 @pytest.mark.parametrize("warn_only", [True, False])
-def test_row_31_operators_that_are_not_deterministic(follow: Any, warn_only: bool) -> None:
+def test_operators_that_are_not_deterministic(follow: Any, warn_only: bool) -> None:
     """Refused in that mode, as in eager, which may be switched on after the first call."""
 
     def use(function: Any, i: int) -> Any:
@@ -225,7 +225,7 @@ def test_row_31_operators_that_are_not_deterministic(follow: Any, warn_only: boo
 # -- defaults ----------------------------------------------------------------------------------------------------------
 
 
-def test_row_31_default_dtype_changes(follow: Any, kind: Any) -> None:
+def test_default_dtype_changes(follow: Any, kind: Any) -> None:
     def inside(x: Any) -> Any:
         return x * 2, torch.tensor(2.5), torch.arange(4) / torch.arange(1, 5)
 
@@ -238,7 +238,7 @@ def test_row_31_default_dtype_changes(follow: Any, kind: Any) -> None:
 
 
 @pytest.mark.parametrize("scoped", [True, False])
-def test_row_31_default_device_changes(follow: Any, kind: Any, scoped: bool) -> None:
+def test_default_device_changes(follow: Any, kind: Any, scoped: bool) -> None:
     def inside(x: Any) -> Any:
         return x * x, torch.ones(4)
 
@@ -261,7 +261,7 @@ class CosineForSine(TorchFunctionMode):
         return (torch.cos if func is torch.sin else func)(*args, **(kwargs or {}))
 
 
-def test_row_31_function_modes_change(follow: Any) -> None:
+def test_function_modes_change(follow: Any) -> None:
     mode = CosineForSine()
 
     def use(function: Any, i: int) -> Any:
@@ -272,7 +272,7 @@ def test_row_31_function_modes_change(follow: Any) -> None:
     assert len(compiled.recompiles) == 1
 
 
-def test_row_31_precision_of_matrix_products(follow: Any) -> None:
+def test_precision_of_matrix_products(follow: Any) -> None:
     """Read by the kernels when they run."""
 
     def use(function: Any, i: int) -> Any:
@@ -288,7 +288,7 @@ def test_row_31_precision_of_matrix_products(follow: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection")
 @pytest.mark.parametrize("check_nan", [True, False])
-def test_row_31_anomaly_mode(follow: Any, kind: Any, check_nan: bool) -> None:
+def test_anomaly_mode(follow: Any, kind: Any, check_nan: bool) -> None:
     def use(function: Any, i: int) -> Any:
         with torch.autograd.detect_anomaly(check_nan=check_nan):
             return with_gradient(function, kind(3, 4, grad=True))
@@ -297,7 +297,7 @@ def test_row_31_anomaly_mode(follow: Any, kind: Any, check_nan: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Anomaly Detection", "ignore:Error detected")
-def test_row_31_anomaly_mode_finds_nan(follow: Any) -> None:
+def test_anomaly_mode_finds_nan(follow: Any) -> None:
     def use(function: Any, i: int) -> Any:
         with torch.autograd.detect_anomaly():
             x = torch.zeros(3, requires_grad=True)

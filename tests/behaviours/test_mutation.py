@@ -1,4 +1,4 @@
-"""Rows 9, 16, 20, 22 and 25: programs that write into their inputs."""
+"""Programs that write into their inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from subclass_aot.errors import MutationError
 
 
 @pytest.mark.inductor("two")
-def test_row_09_assigned_attribute(kind: Any, build: Any) -> None:
+def test_assigned_attribute(kind: Any, build: Any) -> None:
     *holder, name = kind.paths[kind.main].split(".")
 
     def program(x: Any) -> Any:
@@ -31,7 +31,7 @@ def test_row_09_assigned_attribute(kind: Any, build: Any) -> None:
 
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("exchange", [lambda x, y: x.set_(y), lambda x, y: setattr(x, "data", y)], ids=["set_", "data"])
-def test_row_09_exchanged_memory(kind: Any, exchange: Any, build: Any) -> None:
+def test_exchanged_memory(kind: Any, exchange: Any, build: Any) -> None:
     def program(x: Any) -> Any:
         inner = kind.inner(x)
         exchange(inner, torch.zeros_like(inner))
@@ -46,7 +46,7 @@ def test_row_09_exchanged_memory(kind: Any, exchange: Any, build: Any) -> None:
 
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("reads_input", [False, True])
-def test_row_16_non_leaf_that_requires_grad_is_written(agree: Any, kind: Any, reads_input: bool) -> None:
+def test_non_leaf_that_requires_grad_is_written(agree: Any, kind: Any, reads_input: bool) -> None:
     def program(x: Any) -> Any:
         x.mul_(2)
         return x.sin()
@@ -58,7 +58,7 @@ def test_row_16_non_leaf_that_requires_grad_is_written(agree: Any, kind: Any, re
     agree(program, lambda: (kind.non_leaf(3, 4),), later)
 
 
-def test_row_16_written_with_what_requires_grad(agree: Any, kind: Any) -> None:
+def test_written_with_what_requires_grad(agree: Any, kind: Any) -> None:
     def program(x: Any, w: Any) -> Any:
         x.mul_(w)
         return x * 2
@@ -69,7 +69,7 @@ def test_row_16_written_with_what_requires_grad(agree: Any, kind: Any) -> None:
     agree(program, lambda: (kind(3, 4), kind(3, 4, grad=True, seed=1)), later)
 
 
-def test_row_16_leaf_written_under_no_grad(agree: Any, kind: Any) -> None:
+def test_leaf_written_under_no_grad(agree: Any, kind: Any) -> None:
     def program(x: Any) -> Any:
         with torch.no_grad():
             x.mul_(2)
@@ -78,7 +78,7 @@ def test_row_16_leaf_written_under_no_grad(agree: Any, kind: Any) -> None:
     agree(program, lambda: (kind(3, 4, grad=True),), lambda args, out: torch.autograd.grad(out.sum(), args[0]))
 
 
-def test_row_16_leaf_that_requires_grad_is_refused_as_in_eager(kind: Any) -> None:
+def test_leaf_that_requires_grad_is_refused_as_in_eager(kind: Any) -> None:
     def program(x: Any) -> Any:
         return x.mul_(2)
 
@@ -91,7 +91,7 @@ def test_row_16_leaf_that_requires_grad_is_refused_as_in_eager(kind: Any) -> Non
 
 
 @pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.unsqueeze_(0), lambda x: x.t_().unsqueeze_(1)])
-def test_row_20_metadata_is_written(agree: Any, kind: Any, change: Any) -> None:
+def test_metadata_is_written(agree: Any, kind: Any, change: Any) -> None:
     def program(x: Any) -> Any:
         change(x)
         return x * 2
@@ -99,14 +99,14 @@ def test_row_20_metadata_is_written(agree: Any, kind: Any, change: Any) -> None:
     agree(program, lambda: (kind(3, 4),))
 
 
-def test_row_20_sizes_that_no_operator_on_views_makes(kind: Any) -> None:
+def test_sizes_that_no_operator_on_views_makes(kind: Any) -> None:
     x = kind(3, 4)
     with pytest.raises(MutationError, match="another size"):
         aot_compile(lambda x: kind.inner(x).resize_(2, 1))(x)
 
 
 @pytest.mark.inductor("two")
-def test_row_20_data_and_metadata_are_written(agree: Any, kind: Any) -> None:
+def test_data_and_metadata_are_written(agree: Any, kind: Any) -> None:
     def program(x: Any) -> Any:
         x.t_()
         x.mul_(2)
@@ -120,7 +120,7 @@ def test_row_20_data_and_metadata_are_written(agree: Any, kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_22_one_inner_tensor_is_written(agree: Any, kind: Any) -> None:
+def test_one_inner_tensor_is_written(agree: Any, kind: Any) -> None:
     path = kind.paths[kind.main]
 
     def program(x: Any) -> Any:
@@ -142,13 +142,13 @@ def copies_in(program: Any, *args: Any) -> int:
     return len(copies)
 
 
-def test_row_22_the_graph_writes_that_leaf_only(kind: Any) -> None:
+def test_the_graph_writes_that_leaf_only(kind: Any) -> None:
     path = kind.paths[kind.main]
     assert copies_in(lambda x: operator.attrgetter(path)(x).mul_(2), kind(3, 4)) == 1
 
 
 @pytest.mark.unfit(two="mul_ writes both of its leaves", nested="mul_ writes all of its leaves")
-def test_row_22_a_rule_that_writes_some_leaves(agree: Any, kind: Any) -> None:
+def test_a_rule_that_writes_some_leaves(agree: Any, kind: Any) -> None:
     agree(lambda x: x.mul_(2), lambda: (kind(3, 4),))
     scales_and_shifts = kind.dtypes.count(torch.float64)  # and not the codes
     assert copies_in(lambda x: x.mul_(2), kind(3, 4)) == scales_and_shifts
@@ -170,7 +170,7 @@ class WritesInBackward(torch.autograd.Function):
 
 
 @pytest.mark.inductor("two")
-def test_row_25_buffer_is_written_forward_and_backward(agree: Any, kind: Any) -> None:
+def test_buffer_is_written_forward_and_backward(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         between = args[1].clone()
         return between, torch.autograd.grad(out.sum(), args[0]), args[1].clone()
@@ -178,7 +178,7 @@ def test_row_25_buffer_is_written_forward_and_backward(agree: Any, kind: Any) ->
     agree(lambda x, b: WritesInBackward.apply(x, b), lambda: (kind(3, 4, grad=True), torch.arange(3.0)), later)
 
 
-def test_row_25_buffer_is_a_wrapper(agree: Any, kind: Any) -> None:
+def test_buffer_is_a_wrapper(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         between = args[1].clone()
         return between, torch.autograd.grad(out.sum(), args[0]), args[1].clone()

@@ -1,4 +1,4 @@
-"""Rows 11 to 13, 21, 26 and 27: what a program returns."""
+"""What a program returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCALE_PER_ROW = "one scale for each row cannot follow a view of 12 elements: see
 
 
 @pytest.mark.inductor("two")
-def test_row_11_written_input_and_its_inner_tensor_is_returned(agree: Any, kind: Any) -> None:
+def test_written_input_and_its_inner_tensor_is_returned(agree: Any, kind: Any) -> None:
     def program(x: Any) -> Any:
         x.mul_(2)
         return kind.inner(x)
@@ -28,7 +28,7 @@ def test_row_11_written_input_and_its_inner_tensor_is_returned(agree: Any, kind:
     agree(program, lambda: (kind(3, 4),), later)
 
 
-def test_row_11_wrapper_around_an_inner_tensor_of_an_input(agree: Any, kind: Any) -> None:
+def test_wrapper_around_an_inner_tensor_of_an_input(agree: Any, kind: Any) -> None:
     def program(x: Any) -> Any:
         x.mul_(2)
         return kind.around(kind.inner(x), like=x), kind.inner(x)[1:]
@@ -38,12 +38,12 @@ def test_row_11_wrapper_around_an_inner_tensor_of_an_input(agree: Any, kind: Any
 
 @pytest.mark.inductor("two")
 @pytest.mark.unfit(affine=SCALE_PER_ROW, pair=SCALE_PER_ROW)
-def test_row_12_view_is_of_the_class(agree: Any, kind: Any) -> None:
+def test_view_is_of_the_class(agree: Any, kind: Any) -> None:
     agree(lambda w: w.view(12), lambda: (kind(3, 4, grad=True),), lambda args, out: out * 2)
 
 
 @pytest.mark.parametrize("wrap", [lambda w: w, lambda w: TwoTensor(w, w.clone())])
-def test_row_12_view_of_a_quantized_weight_through_its_own_rule(wrap: Any) -> None:
+def test_view_of_a_quantized_weight_through_its_own_rule(wrap: Any) -> None:
     weight = wrap(Int8Weight.from_float(torch.rand(3, 4)))
     out = aot_compile(lambda w: w.view(12))(weight)
     assert not difference(weight.view(12), out)
@@ -51,21 +51,21 @@ def test_row_12_view_of_a_quantized_weight_through_its_own_rule(wrap: Any) -> No
 
 
 @pytest.mark.inductor("two")
-def test_row_13_outputs_alias_an_intermediate(agree: Any, kind: Any) -> None:
+def test_outputs_alias_an_intermediate(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         return torch.autograd.grad(out[0].sum() + out[1].sin().sum(), args[0])
 
     agree(lambda x: (x * 2).unbind(), lambda: (kind(3, 4, grad=True),), later)
 
 
-def test_row_13_one_of_many_views_is_written_afterwards(agree: Any, kind: Any) -> None:
+def test_one_of_many_views_is_written_afterwards(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         out[0].mul_(2)
 
     agree(lambda x: (x * 2).unbind(), lambda: (kind(3, 4, grad=True),), later)  # eager refuses, and so must this
 
 
-def test_row_13_written_afterwards_without_gradients(agree: Any, kind: Any) -> None:
+def test_one_of_many_views_is_written_afterwards_without_gradients(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         out[0].mul_(2)
         return out[1].clone(), out[0].clone()
@@ -78,7 +78,7 @@ def base_and_view(x: Any) -> Any:
     return y, y[1:]
 
 
-def test_row_13_view_beside_its_base_written_afterwards(agree: Any, kind: Any) -> None:
+def test_view_beside_its_base_written_afterwards(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         out[1].mul_(2)
         return torch.autograd.grad((out[0] * out[0]).sum(), args[0])
@@ -91,7 +91,7 @@ def view_of_input(x: Any) -> Any:
 
 
 @pytest.mark.inductor("two")
-def test_row_21_view_of_an_input(agree: Any, kind: Any) -> None:
+def test_view_of_an_input(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         return out._base is args[0], torch.autograd.grad((out * out).sum(), args[0])
 
@@ -99,7 +99,7 @@ def test_row_21_view_of_an_input(agree: Any, kind: Any) -> None:
     agree(view_of_input, lambda: (kind(3, 4),))
 
 
-def test_row_21_write_through_a_returned_view(agree: Any, kind: Any) -> None:
+def test_write_through_a_returned_view(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         out.mul_(2)
         return args[0] * 1, torch.autograd.grad((args[0] * args[0]).sum(), args[0].root)
@@ -107,7 +107,7 @@ def test_row_21_write_through_a_returned_view(agree: Any, kind: Any) -> None:
     agree(view_of_input, lambda: (kind.non_leaf(3, 4),), later)
 
 
-def test_row_21_view_of_a_written_input(agree: Any, kind: Any) -> None:
+def test_view_of_a_written_input(agree: Any, kind: Any) -> None:
     def program(x: Any) -> Any:
         x.mul_(2)
         return x[1:], x.t()
@@ -132,7 +132,7 @@ def _(*args: Any, **kwargs: Any) -> Any:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_row_21_class_without_as_strided(agree: Any, nested: bool) -> None:
+def test_class_without_as_strided(agree: Any, nested: bool) -> None:
     def make() -> Any:
         x = NoStrides(torch.ones(3, 4), torch.arange(12.0).view(3, 4))
         return ((TwoTensor(x, x.clone()) if nested else x).requires_grad_(),)
@@ -145,7 +145,7 @@ def test_row_21_class_without_as_strided(agree: Any, nested: bool) -> None:
 
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("writes", [False, True])
-def test_row_26_same_objects(agree: Any, kind: Any, writes: bool) -> None:
+def test_results_that_are_inputs_or_twice_the_same_are_the_same_objects(agree: Any, kind: Any, writes: bool) -> None:
     def program(x: Any) -> Any:
         y = x * 2
         if writes:
@@ -160,7 +160,7 @@ def test_row_26_same_objects(agree: Any, kind: Any, writes: bool) -> None:
 
 
 @pytest.mark.inductor("two", "affine")
-def test_row_27_wrappers_beside_dense_tensors(agree: Any, kind: Any) -> None:
+def test_wrappers_beside_dense_tensors(agree: Any, kind: Any) -> None:
     """Integer and boolean results, several classes, inner tensors of other shapes and dtypes."""
 
     def program(x: Any, s: Any, i: Any) -> Any:
@@ -177,7 +177,7 @@ def test_row_27_wrappers_beside_dense_tensors(agree: Any, kind: Any) -> None:
     agree(program, make, later)
 
 
-def test_row_27_two_classes_and_two_depths(agree: Any, kind: Any) -> None:
+def test_two_classes_and_two_depths(agree: Any, kind: Any) -> None:
     def program(s: Any, t: Any) -> Any:
         return s * t, t.sum(0)
 

@@ -1,4 +1,4 @@
-"""Rows 33 and 35: what cannot be traced is refused with the operator, the user's line and the way out."""
+"""What cannot be traced is refused with the operator, the user's line and the way out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from subclass_aot.testing import difference
     ],
     ids=["item", "if", "nonzero", "masked_select", "unique"],
 )
-def test_row_33_data_dependent_operator(kind: Any, program: Any, operator: str, build: Any) -> None:
+def test_data_dependent_operator(kind: Any, program: Any, operator: str, build: Any) -> None:
     x = kind(3, 4)
     leaves = [leaf.clone() for leaf in kind.leaves(x)]
     with pytest.raises(DataDependentError) as info:
@@ -45,7 +45,7 @@ def custom() -> Iterator[Any]:
 
 
 @pytest.mark.inductor("two")
-def test_row_35_custom_operator_without_a_shape_rule(kind: Any, custom: Any, compiler: str, build: Any) -> None:
+def test_custom_operator_without_a_shape_rule(kind: Any, custom: Any, compiler: str, build: Any) -> None:
     def program(x: Any) -> Any:
         return custom(x) + 1
 

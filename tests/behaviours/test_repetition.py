@@ -1,4 +1,4 @@
-"""Rows 31 and 34: calls and backwards that are repeated, modes that change, random numbers."""
+"""Calls and backwards that are repeated, modes that change, random numbers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def program(x: Any) -> Any:
 
 
 @pytest.mark.inductor("two")
-def test_row_31_two_backwards(agree: Any, kind: Any) -> None:
+def test_two_backwards(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         first = torch.autograd.grad(out.sum(), args[0], retain_graph=True)
         second = torch.autograd.grad((out * 2).sum(), args[0])
@@ -30,7 +30,7 @@ def test_row_31_two_backwards(agree: Any, kind: Any) -> None:
     agree(program, lambda: (kind(3, 4, grad=True),), later)
 
 
-def test_row_31_second_backward_without_retain_graph(agree: Any, kind: Any) -> None:
+def test_second_backward_without_retain_graph(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         torch.autograd.grad(out.sum(), args[0])
         torch.autograd.grad(out.sum(), args[0])
@@ -38,7 +38,7 @@ def test_row_31_second_backward_without_retain_graph(agree: Any, kind: Any) -> N
     agree(program, lambda: (kind(3, 4, grad=True),), later)  # eager refuses, and so must this
 
 
-def test_row_31_one_function_after_another(follow: Any, kind: Any) -> None:
+def test_one_function_after_another(follow: Any, kind: Any) -> None:
     """Results go in again; gradients accumulate; backward is asked for some inputs only."""
 
     def use(function: Any, i: int) -> Any:
@@ -52,7 +52,7 @@ def test_row_31_one_function_after_another(follow: Any, kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_31_interleaved_calls(kind: Any, build: Any) -> None:
+def test_interleaved_calls(kind: Any, build: Any) -> None:
     x, y = (kind(3, 4, grad=True, seed=seed) for seed in (1, 2))
     found = []
     for function in (program, build(program)):
@@ -66,7 +66,7 @@ def test_row_31_interleaved_calls(kind: Any, build: Any) -> None:
 
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_row_31_with_and_without_gradients(kind: Any, mode: Any, build: Any) -> None:
+def test_calls_with_and_without_gradients(kind: Any, mode: Any, build: Any) -> None:
     compiled = build(program)
     for _ in range(2):
         x = kind(3, 4, grad=True)
@@ -79,7 +79,7 @@ def test_row_31_with_and_without_gradients(kind: Any, mode: Any, build: Any) -> 
     assert len(compiled.recompiles) == 1
 
 
-def test_row_31_inference_tensors(kind: Any) -> None:
+def test_inference_tensors(kind: Any) -> None:
     compiled = aot_compile(lambda x: x.mul_(2))
     with torch.inference_mode():
         x, y = kind(3, 4), kind(3, 4)
@@ -88,7 +88,7 @@ def test_row_31_inference_tensors(kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_31_autocast_on_and_off(kind: Any, build: Any) -> None:
+def test_autocast_on_and_off(kind: Any, build: Any) -> None:
     compiled = build(lambda x, y: x @ y.t())
     x, y = kind(3, 4), kind(5, 4)
     for enabled in (True, False, True):
@@ -98,14 +98,14 @@ def test_row_31_autocast_on_and_off(kind: Any, build: Any) -> None:
     assert len(compiled.recompiles) == 1
 
 
-def test_row_31_activation_checkpointing_inside(agree: Any, kind: Any) -> None:
+def test_activation_checkpointing_inside(agree: Any, kind: Any) -> None:
     def inside(x: Any) -> Any:
         return torch.utils.checkpoint.checkpoint(lambda y: (y.sin() * y).exp(), x, use_reentrant=False)
 
     agree(inside, lambda: (kind(3, 4, grad=True),), lambda args, out: torch.autograd.grad(out.sum(), args[0]))
 
 
-def test_row_31_threads(kind: Any) -> None:
+def test_calls_from_threads(kind: Any) -> None:
     compiled = aot_compile(program)
     inputs = [kind(3 + i % 2, 4, grad=True, seed=i) for i in range(8)]
 
@@ -119,7 +119,7 @@ def test_row_31_threads(kind: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_31_threads_that_meet_at_the_first_call(kind: Any, build: Any) -> None:
+def test_threads_that_meet_at_the_first_call(kind: Any, build: Any) -> None:
     """One compiles, the others wait for it; then all go backward."""
     compiled = build(program)
     together = threading.Barrier(6)
@@ -136,7 +136,7 @@ def test_row_31_threads_that_meet_at_the_first_call(kind: Any, build: Any) -> No
     assert not compiled.recompiles
 
 
-def test_row_31_thread_that_calls_a_module_while_another_traces_it() -> None:
+def test_thread_that_calls_a_module_while_another_traces_it() -> None:
     """While it is traced, the module has other parameters; a call in that time waits."""
     tracing, proceed = threading.Event(), threading.Event()
 
@@ -170,7 +170,7 @@ def test_row_31_thread_that_calls_a_module_while_another_traces_it() -> None:
         lambda: (state := torch.get_rng_state(), torch.rand(2), torch.set_rng_state(state), torch.rand(2)),
     ],
 )
-def test_row_34_seeds_inside_are_refused(kind: Any, seeds: Any) -> None:
+def test_seeds_inside_are_refused(kind: Any, seeds: Any) -> None:
     def random(x: Any) -> Any:
         seeds()
         return x * 2
@@ -179,19 +179,19 @@ def test_row_34_seeds_inside_are_refused(kind: Any, seeds: Any) -> None:
         aot_compile(random)(kind(3, 4))
 
 
-def test_row_34_generators_are_refused() -> None:
+def test_generators_are_refused() -> None:
     with pytest.raises(TraceError, match=r"(?s)gives a generator to an operator.*aten.rand.generator.*test_repetition"):
         aot_compile(lambda x, g: x + torch.rand(3, generator=g))(torch.ones(3), torch.Generator())
 
 
-def test_row_34_a_trace_draws_nothing(kind: Any) -> None:
+def test_a_trace_draws_nothing(kind: Any) -> None:
     state = torch.get_rng_state()
     trace_joint(lambda x: torch.nn.functional.dropout(x) + torch.rand(3, 4), kind(3, 4, grad=True))
     assert torch.get_rng_state().equal(state)
 
 
 @pytest.mark.inductor("two")
-def test_row_34_random_operators_draw_as_eager_does(kind: Any, build: Any) -> None:
+def test_random_operators_draw_as_eager_does(kind: Any, build: Any) -> None:
     """Inductor has a generator of its own, and an option to use that of eager."""
 
     def random(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rows 6 to 8, 23, 24 and 32: what a compiled program is specialized to."""
+"""What a compiled program is specialized to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def follows_eager(program: Any, *calls: Any, reason: str, build: Any) -> Any:
 @pytest.mark.inductor("affine")
 @pytest.mark.parametrize("wrap", [alone, inside_another])
 @pytest.mark.unfit(two=NO_CONTEXT, nested=NO_CONTEXT, pair=INSIDE)
-def test_row_06_context_value_changed(kind: Any, wrap: Any, build: Any) -> None:
+def test_context_value_changed(kind: Any, wrap: Any, build: Any) -> None:
     def program(x: Any) -> Any:
         return x + 1
 
@@ -53,7 +53,7 @@ def test_row_06_context_value_changed(kind: Any, wrap: Any, build: Any) -> None:
 @pytest.mark.inductor("affine")
 @pytest.mark.parametrize("wrap", [alone, inside_another])
 @pytest.mark.unfit(two=ALWAYS_THERE, nested=ALWAYS_THERE, pair=INSIDE)
-def test_row_07_optional_inner_tensor_appears(kind: Any, wrap: Any, build: Any) -> None:
+def test_optional_inner_tensor_appears(kind: Any, wrap: Any, build: Any) -> None:
     full = kind(3, 4)
     bare = type(full)(full.codes, full.scale)
     for calls in ([wrap(bare)], [wrap(full)]), ([wrap(full)], [wrap(bare)]):
@@ -61,7 +61,7 @@ def test_row_07_optional_inner_tensor_appears(kind: Any, wrap: Any, build: Any) 
 
 
 @pytest.mark.inductor("two")
-def test_row_08_outer_size_changed(kind: Any, build: Any) -> None:
+def test_outer_size_changed(kind: Any, build: Any) -> None:
     follows_eager(lambda x: x * 2, (kind(3, 4),), (kind(5, 4),), reason="[5, 4]", build=build)
 
 
@@ -95,7 +95,7 @@ class WithNone(torch.Tensor):
 
 @pytest.mark.inductor
 @pytest.mark.parametrize("wrap", [alone, inside_another])
-def test_row_23_inner_attribute_is_none(wrap: Any, build: Any) -> None:
+def test_inner_attribute_is_none(wrap: Any, build: Any) -> None:
     x, extra = torch.rand(3), torch.rand(3)
     calls = ((wrap(WithNone(x, None)),), (wrap(WithNone(x, extra)),))
     follows_eager(lambda s: s * 2, *calls, reason="extra", build=build)
@@ -103,7 +103,7 @@ def test_row_23_inner_attribute_is_none(wrap: Any, build: Any) -> None:
 
 @pytest.mark.parametrize("wrap", [alone, inside_another])
 @pytest.mark.unfit(two=ALWAYS_THERE, nested=ALWAYS_THERE, pair=INSIDE)
-def test_row_23_absent_field_with_gradients(agree: Any, kind: Any, wrap: Any) -> None:
+def test_absent_field_with_gradients(agree: Any, kind: Any, wrap: Any) -> None:
     def program(x: Any, y: Any) -> Any:
         x.mul_(2)
         return x * y
@@ -170,7 +170,7 @@ def _inner(x: Any) -> list[torch.Tensor]:
 
 @pytest.mark.inductor
 @pytest.mark.parametrize("make", [bag, hand_bag, lambda grad: TwoTensor(bag(False), bag(False)).requires_grad_(grad)])
-def test_row_24_inner_attribute_is_a_list_or_dict(make: Any, build: Any) -> None:
+def test_inner_attribute_is_a_list_or_dict(make: Any, build: Any) -> None:
     def program(x: Any, w: Any) -> Any:
         w.mul_(2)
         return x * w
@@ -197,7 +197,7 @@ class Options:
     times: int = 3
 
 
-def test_row_32_python_values_are_constants_of_the_signature(agree: Any, kind: Any) -> None:
+def test_python_values_are_constants_of_the_signature(agree: Any, kind: Any) -> None:
     def program(x: Any, factor: float, nothing: None, color: Color, nested: Any, options: Options, act: Any) -> Any:
         assert nothing is None
         return act(x * factor * options.times) * color.value, nested["a"][0], color
@@ -214,6 +214,6 @@ def test_row_32_python_values_are_constants_of_the_signature(agree: Any, kind: A
 
 @pytest.mark.inductor("two")
 @pytest.mark.unfit(affine=NO_CONVERSION, pair=NO_CONVERSION)
-def test_row_32_dtype_argument(agree: Any, kind: Any) -> None:
+def test_dtype_argument(agree: Any, kind: Any) -> None:
     compiled = agree(lambda x, dtype: x.to(dtype) * 2, lambda: (kind(3, 4), torch.float64))
     assert kind.inner(compiled(kind(3, 4), torch.bfloat16)).dtype is torch.bfloat16

@@ -1,4 +1,4 @@
-"""Rows 5, 10, 17 to 19 and 30: gradients that come in, and what is kept for them."""
+"""Gradients that come in, and what is kept for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gradient_for(tensor: Any) -> Any:
 
 
 @pytest.mark.inductor("two")
-def test_row_05_input_written_between_forward_and_backward(agree: Any, kind: Any) -> None:
+def test_input_written_between_forward_and_backward(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         with torch.no_grad():
             args[0].mul_(2)
@@ -31,7 +31,7 @@ def test_row_05_input_written_between_forward_and_backward(agree: Any, kind: Any
     agree(lambda p, q: p * q, lambda: (kind(3, 4), kind(3, 4, grad=True, seed=1)), later)
 
 
-def test_row_05_output_written_between_forward_and_backward(agree: Any, kind: Any) -> None:
+def test_output_written_between_forward_and_backward(agree: Any, kind: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         with torch.no_grad():
             out.mul_(2)
@@ -41,7 +41,7 @@ def test_row_05_output_written_between_forward_and_backward(agree: Any, kind: An
 
 
 @pytest.mark.inductor("two")
-def test_row_10_gradient_object_is_never_touched(kind: Any, build: Any) -> None:
+def test_gradient_object_is_never_touched(kind: Any, build: Any) -> None:
     """Each leaf of the gradient is transposed in memory; the gradient itself says that it is contiguous."""
     x = kind(3, 4, grad=True)
     compiled = build(lambda x: x * 2)
@@ -61,7 +61,7 @@ def test_row_10_gradient_object_is_never_touched(kind: Any, build: Any) -> None:
 
 
 @pytest.mark.inductor("two")
-def test_row_17_backward_through_one_of_several_outputs(agree: Any, kind: Any) -> None:
+def test_backward_through_one_of_several_outputs(agree: Any, kind: Any) -> None:
     def program(x: Any) -> Any:
         return x.sin(), x * 3, x.exp()
 
@@ -75,7 +75,7 @@ def test_row_17_backward_through_one_of_several_outputs(agree: Any, kind: Any) -
 
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
-def test_row_17_an_input_that_nothing_reaches_has_no_gradient(agree: Any, kind: Any, used: tuple[int, ...]) -> None:
+def test_an_input_that_nothing_reaches_has_no_gradient(agree: Any, kind: Any, used: tuple[int, ...]) -> None:
     def program(x: Any, y: Any, z: Any) -> Any:
         return x * 2 + z, y * 3 + z
 
@@ -84,7 +84,7 @@ def test_row_17_an_input_that_nothing_reaches_has_no_gradient(agree: Any, kind: 
 
 
 @pytest.mark.parametrize("used", [(0,), (1,)])
-def test_row_17_a_written_input_is_a_result_like_others(agree: Any, kind: Any, used: tuple[int, ...]) -> None:
+def test_a_written_input_is_a_result_like_others(agree: Any, kind: Any, used: tuple[int, ...]) -> None:
     """Through what is written into `w`, and through another result."""
 
     def program(w: Any, x: Any, y: Any) -> Any:
@@ -106,7 +106,7 @@ def test_row_17_a_written_input_is_a_result_like_others(agree: Any, kind: Any, u
 
 
 @pytest.mark.parametrize("used", [0, 1, 2])
-def test_row_17_views_of_something_computed(agree: Any, kind: Any, used: int) -> None:
+def test_backward_through_some_views_of_something_computed(agree: Any, kind: Any, used: int) -> None:
     """Two results are views of one tensor that is no result."""
 
     def program(x: Any, y: Any, z: Any) -> Any:
@@ -116,7 +116,7 @@ def test_row_17_views_of_something_computed(agree: Any, kind: Any, used: int) ->
     agree(program, lambda: three(kind), gradients_through(used))
 
 
-def test_row_17_a_function_that_gives_no_gradient(agree: Any, kind: Any) -> None:
+def test_a_function_that_gives_no_gradient(agree: Any, kind: Any) -> None:
     class First(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Any, y: Any) -> Any:
@@ -135,7 +135,9 @@ def test_row_17_a_function_that_gives_no_gradient(agree: Any, kind: Any) -> None
 
 @pytest.mark.parametrize("use_reentrant", [True, False])
 @pytest.mark.parametrize("used", [0, 1])
-def test_row_17_a_checkpoint_inside(agree: Any, kind: Any, used: int, use_reentrant: bool) -> None:
+def test_backward_through_some_results_with_a_checkpoint_inside(
+    agree: Any, kind: Any, used: int, use_reentrant: bool
+) -> None:
     def program(x: Any, y: Any, z: Any) -> Any:
         inner = lambda v: v * y  # noqa: E731
         return torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=use_reentrant), z * y
@@ -150,14 +152,18 @@ def test_row_17_a_checkpoint_inside(agree: Any, kind: Any, used: int, use_reentr
 
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize("create_graph", [False, True])
-def test_row_17_with_second_derivatives(agree: Any, kind: Any, used: tuple[int, ...], create_graph: bool) -> None:
+def test_backward_through_some_results_and_second_derivatives(
+    agree: Any, kind: Any, used: tuple[int, ...], create_graph: bool
+) -> None:
     def program(x: Any, y: Any, z: Any) -> Any:
         return x.sin() * z, y.sin() * z
 
     agree(program, lambda: three(kind), gradients_through(*used, create_graph=create_graph), double_backward=True)
 
 
-def test_row_17_one_compiled_function_after_another(agree: Any, kind: Any, build: Any) -> None:
+def test_backward_through_some_results_of_one_compiled_function_after_another(
+    agree: Any, kind: Any, build: Any
+) -> None:
     """The first one is on autograd's way, and nothing arrives there."""
     first = build(lambda y: (y * 3, y.sin()))
 
@@ -205,7 +211,7 @@ def with_gradient(make: Any) -> Any:
 
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("strided", [lambda x: x, lambda x: x.t().contiguous().t()])
-def test_row_18_dense_gradient_for_a_wrapper(agree: Any, kind: Any, strided: Any) -> None:
+def test_dense_gradient_for_a_wrapper(agree: Any, kind: Any, strided: Any) -> None:
     def make() -> tuple[Any, ...]:
         return kind(3, 4, grad=True), kind(3, 4, grad=True, seed=1)
 
@@ -215,7 +221,7 @@ def test_row_18_dense_gradient_for_a_wrapper(agree: Any, kind: Any, strided: Any
 @pytest.mark.inductor("affine")
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.unfit(two=NO_CONVERSION, nested=NO_CONVERSION, pair=NO_CONVERSION)
-def test_row_18_declared_conversion(kind: Any, dense: bool, build: Any) -> None:
+def test_gradient_with_a_declared_conversion(kind: Any, dense: bool, build: Any) -> None:
     """A wrapper that says `to_plain` is a gradient for what has dense gradients."""
     x, y = kind(3, 4, grad=True), kind(3, 4, grad=True)
     gradient = kind(3, 4, seed=1)
@@ -225,14 +231,14 @@ def test_row_18_declared_conversion(kind: Any, dense: bool, build: Any) -> None:
 
 
 @pytest.mark.unfit(affine="it is converted: see the test above")
-def test_row_18_wrapper_for_a_dense_tensor(agree: Any, kind: Any) -> None:
+def test_wrapper_gradient_for_a_dense_tensor(agree: Any, kind: Any) -> None:
     def make() -> tuple[Any, ...]:
         return torch.linspace(0, 1, 12, dtype=kind(3, 4).dtype).view(3, 4).requires_grad_(), kind(3, 4)
 
     agree(lambda x, _: (x * x).sin(), make, lambda args, out: torch.autograd.grad(out, args[0], args[1]))
 
 
-def test_row_18_nested_for_flat_and_flat_for_nested(agree: Any) -> None:
+def test_nested_gradient_for_a_flat_wrapper_and_flat_for_nested(agree: Any) -> None:
     def flat() -> Any:
         return TwoTensor(torch.arange(3.0), torch.arange(3.0) + 1)
 
@@ -247,7 +253,7 @@ def test_row_18_nested_for_flat_and_flat_for_nested(agree: Any) -> None:
         )
 
 
-def test_row_18_several_results(agree: Any, kind: Any) -> None:
+def test_gradients_of_another_class_for_several_results(agree: Any, kind: Any) -> None:
     """One gradient of another kind, one that is undefined, and one as expected."""
 
     def later(args: Any, out: Any) -> Any:
@@ -257,7 +263,7 @@ def test_row_18_several_results(agree: Any, kind: Any) -> None:
     agree(lambda x: (x * x, x.exp(), x.sin()), lambda: (kind(3, 4, grad=True),), later)
 
 
-def test_row_18_after_a_write(agree: Any, kind: Any) -> None:
+def test_gradient_of_another_class_after_a_write(agree: Any, kind: Any) -> None:
     """The graph is made without writes once more, and the forward that ran is the same."""
 
     def program(x: Any, y: Any) -> Any:
@@ -269,7 +275,7 @@ def test_row_18_after_a_write(agree: Any, kind: Any) -> None:
     agree(program, lambda: (kind(3, 4, grad=True), kind(3, 4, seed=1)), with_gradient(numbers))
 
 
-def test_row_18_gradient_that_nothing_can_take(kind: Any) -> None:
+def test_gradient_that_nothing_can_take(kind: Any) -> None:
     x = kind(3, 4, grad=True)
     out = aot_compile(lambda x: (x * x).sin())(x)
     with pytest.raises(TangentError) as info:
@@ -288,7 +294,7 @@ class Alone(WrapperTensor, fallback="error"):
     value: torch.Tensor
 
 
-def test_row_18_dense_gradient_for_a_class_without_operators() -> None:
+def test_dense_gradient_for_a_class_without_operators() -> None:
     class Closed(WrapperTensor, fallback="error"):
         value: torch.Tensor
 
@@ -304,7 +310,7 @@ def test_row_18_dense_gradient_for_a_class_without_operators() -> None:
 
 
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: TwoTensor(x, x.clone())])
-def test_row_18_declared_by_the_expected_class(wrap: Any) -> None:
+def test_conversion_that_the_expected_class_declares(wrap: Any) -> None:
     """`from_tangent` says how a dense gradient becomes one of the class, inside another wrapper, too."""
 
     class Halved(WrapperTensor, fallback="each"):
@@ -338,14 +344,14 @@ class Marked(WrapperTensor, fallback="each"):
 
 @pytest.mark.inductor
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: TwoTensor(x, x.clone())])
-def test_row_19_gradient_with_another_context(wrap: Any, build: Any) -> None:
+def test_gradient_with_another_context(wrap: Any, build: Any) -> None:
     x = wrap(Marked(torch.ones(3, 4), 1)).requires_grad_()
     gradient = wrap(Marked(torch.arange(12.0).view(3, 4), 2))
     build(lambda x: x * 3)(x).backward(gradient)
     assert not difference(wrap(Marked(torch.arange(12.0).view(3, 4) * 3, 1)), x.grad)
 
 
-def test_row_19_gradient_of_another_class_through_the_hook() -> None:
+def test_gradient_of_another_class_through_the_hook() -> None:
     x = torch.ones(3, requires_grad=True)
     aot_compile(lambda x: x * 3)(x).backward(Marked(torch.arange(3.0), 2))
     torch.testing.assert_close(x.grad, torch.arange(3.0) * 3)
@@ -358,7 +364,7 @@ class Labelled(WrapperTensor, fallback="each"):
     label: int = 0
 
 
-def test_row_19_gradient_with_another_context_and_no_hook(agree: Any) -> None:
+def test_gradient_with_another_context_and_no_hook(agree: Any) -> None:
     agree(
         lambda x: x * 2,
         lambda: (Labelled(torch.arange(4.0), 1).requires_grad_(),),
@@ -366,7 +372,7 @@ def test_row_19_gradient_with_another_context_and_no_hook(agree: Any) -> None:
     )
 
 
-def test_row_19_form_of_gradients_that_the_class_says() -> None:
+def test_form_of_gradients_that_the_class_says() -> None:
     """`__coerce_tangent_metadata__` says what is expected; such a gradient needs no conversion."""
 
     class Canonical(Labelled):
@@ -384,7 +390,7 @@ def test_row_19_form_of_gradients_that_the_class_says() -> None:
 
 @pytest.mark.inductor("two")
 @pytest.mark.parametrize("strided", [lambda x: x.t().contiguous().t(), lambda x: x[:1, :1].clone().expand(3, 4)])
-def test_row_19_gradient_with_other_strides(agree: Any, kind: Any, strided: Any) -> None:
+def test_gradient_with_other_strides(agree: Any, kind: Any, strided: Any) -> None:
     def later(args: Any, out: Any) -> Any:
         return torch.autograd.grad(out, args[0], rebuilt(gradient_for(out), strided))
 
@@ -392,7 +398,7 @@ def test_row_19_gradient_with_other_strides(agree: Any, kind: Any, strided: Any)
 
 
 @pytest.mark.inductor("two")
-def test_row_30_what_is_saved_is_dense(kind: Any, build: Any) -> None:
+def test_what_is_saved_is_dense(kind: Any, build: Any) -> None:
     """The backward graph is given dense tensors."""
     given: list[type] = []
 
@@ -420,7 +426,7 @@ class BranchesInBackward(torch.autograd.Function):
         return gradient * 2 if type(gradient) is TwoTensor or gradient.shape[0] % 2 == 0 else gradient * 3
 
 
-def test_row_18_a_backward_that_assumes_more_of_symbolic_sizes_than_the_call_has_checked() -> None:
+def test_a_backward_that_assumes_more_of_symbolic_sizes_than_the_call_has_checked() -> None:
     compiled = aot_compile(BranchesInBackward.apply, dynamic=True)
     x = TwoTensor(torch.ones(4, 3), torch.ones(4, 3)).requires_grad_()
     with pytest.raises(TangentError, match="assume more of symbolic sizes"):

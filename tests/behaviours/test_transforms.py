@@ -1,4 +1,4 @@
-"""Row 31: transforms around and inside a compiled program, and copies of it."""
+"""Transforms around and inside a compiled program, and copies of it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ AROUND = {
 
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("transform", AROUND.values(), ids=AROUND)
-def test_row_31_transform_around_runs_the_function_itself(transform: Any, warm: bool) -> None:
+def test_transform_around_runs_the_function_itself(transform: Any, warm: bool) -> None:
     compiled = aot_compile(program)
     x = torch.rand(3, 4)
     if warm:
@@ -67,7 +67,7 @@ def test_row_31_transform_around_runs_the_function_itself(transform: Any, warm: 
     assert "calls inside a transform" in compiled.explain() and "1 signature," in compiled.explain()
 
 
-def test_row_31_nothing_is_said_of_transforms_that_were_not_there() -> None:
+def test_nothing_is_said_of_transforms_that_were_not_there() -> None:
     compiled = aot_compile(program)
     assert "transform" not in compiled.explain()
     compiled(torch.rand(3))
@@ -75,7 +75,7 @@ def test_row_31_nothing_is_said_of_transforms_that_were_not_there() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:program was compiled")
-def test_row_31_forward_mode_around_wrappers(kind: Any) -> None:
+def test_forward_mode_around_wrappers(kind: Any) -> None:
     compiled = aot_compile(program)
     x = kind(3, 4)
     compiled(x)
@@ -91,7 +91,7 @@ def test_row_31_forward_mode_around_wrappers(kind: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:program was compiled")
 @pytest.mark.parametrize("grad", [True, False])
-def test_row_31_call_beside_what_is_transformed(grad: bool) -> None:
+def test_call_beside_what_is_transformed(grad: bool) -> None:
     compiled = aot_compile(program)
     y = torch.rand(3, requires_grad=grad)
     for _ in range(2):
@@ -101,7 +101,7 @@ def test_row_31_call_beside_what_is_transformed(grad: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sequential was compiled")
-def test_row_31_functional_call_and_a_transform_around() -> None:
+def test_functional_call_and_a_transform_around() -> None:
     holder, x = Holder(), torch.ones(3, 4)
     parameters = {name: p.detach() for name, p in holder.named_parameters()}
 
@@ -115,13 +115,13 @@ def test_row_31_functional_call_and_a_transform_around() -> None:
         assert not difference(gradient, got["inner." + name])
 
 
-def test_row_31_a_joint_graph_is_not_traced_inside_a_transform() -> None:
+def test_a_joint_graph_is_not_traced_inside_a_transform() -> None:
     with pytest.raises(TraceError, match=r"trace_joint\(torch.func.grad\(fn\), x\)"):
         torch.func.grad(lambda x: trace_joint(program, x))(torch.ones(3))
 
 
 @pytest.mark.parametrize("name", [name for name in TRANSFORMS if name != "forward_ad"])
-def test_row_31_transform_inside(follow: Any, name: str) -> None:
+def test_transform_inside(follow: Any, name: str) -> None:
     def inside(x: Any) -> Any:
         return TRANSFORMS[name](program, x)
 
@@ -134,11 +134,11 @@ def test_row_31_transform_inside(follow: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["grad", "vmap"])
-def test_row_31_transform_inside_on_wrappers(follow: Any, kind: Any, name: str) -> None:
+def test_transform_inside_on_wrappers(follow: Any, kind: Any, name: str) -> None:
     follow(lambda x: TRANSFORMS[name](program, x), lambda function, i: function(kind(3, 4)))
 
 
-def test_row_31_functional_call_inside(follow: Any) -> None:
+def test_functional_call_inside(follow: Any) -> None:
     module = network()
 
     def use(function: Any, i: int) -> Any:
@@ -161,7 +161,7 @@ class Holder(torch.nn.Module):
         return self.compiled(x)
 
 
-def test_row_31_functional_call_around() -> None:
+def test_functional_call_around() -> None:
     holder, x = Holder(), torch.ones(3, 4)
     holder(x)
     twice = {name: 2 * p.detach() for name, p in holder.named_parameters()}
@@ -169,7 +169,7 @@ def test_row_31_functional_call_around() -> None:
     assert not difference(expected, torch.func.functional_call(holder, twice, x))
 
 
-def test_row_31_compiled_function_inside_another(follow: Any, kind: Any) -> None:
+def test_compiled_function_inside_another(follow: Any, kind: Any) -> None:
     inner = aot_compile(program)
 
     def use(function: Any, i: int) -> Any:
@@ -186,7 +186,7 @@ def test_row_31_compiled_function_inside_another(follow: Any, kind: Any) -> None
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["deepcopy", "pickle"])
-def test_row_31_copy_has_parameters_of_its_own(copied: Any) -> None:
+def test_copy_has_parameters_of_its_own(copied: Any) -> None:
     compiled, x = aot_compile(network(), cache_limit=3), torch.ones(3, 4)
     before = compiled(x).detach()
     twin = copied(compiled)
@@ -198,7 +198,7 @@ def test_row_31_copy_has_parameters_of_its_own(copied: Any) -> None:
     assert gradient.equal(torch.full((2,), 3.0)) and not twin.recompiles
 
 
-def test_row_31_copy_of_a_module_that_holds_it() -> None:
+def test_copy_of_a_module_that_holds_it() -> None:
     holder, x = Holder(), torch.ones(3, 4)
     before = holder(x)
     twin = copy.deepcopy(holder)
@@ -228,7 +228,7 @@ def reads(x: Any) -> Any:
 
 @pytest.mark.parametrize("present", [True, False])
 @pytest.mark.parametrize("inside", [backward_inside, assigns, reads])
-def test_row_31_gradient_attribute_inside(kind: Any, inside: Any, present: bool) -> None:
+def test_gradient_attribute_inside(kind: Any, inside: Any, present: bool) -> None:
     x, y = kind(3, 4, grad=True), kind(3, 4, grad=True)
     if present:
         x.sum().backward()

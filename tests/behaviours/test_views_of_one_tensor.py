@@ -1,4 +1,4 @@
-"""Row 15, of inputs that are views of one tensor and have its history: a write to one changes that of the others."""
+"""Inputs that are views of one tensor and have its history: a write to one changes that of the others."""
 
 from __future__ import annotations
 

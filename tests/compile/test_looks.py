@@ -16,8 +16,8 @@ from torch import nn
 
 from subclass_aot import Int8Weight, TwoTensor, aot_compile, trace_joint
 from subclass_aot.errors import DataDependentError, SubclassAotError
-from subclass_aot.testing import custom
 from subclass_aot.testing import difference as difference_of_tensors
+from subclass_aot.testing.fuzz import custom_operators
 
 Call = tuple[Any, ...]
 
@@ -191,7 +191,7 @@ def turns_a_selection(x: Any) -> Any:
 
 
 def writes_a_slice_by_a_custom_operator(x: Any) -> Any:
-    custom.scale_(x[(x > 1).sum().item() % 2 :], 2.0)
+    custom_operators.scale_(x[(x > 1).sum().item() % 2 :], 2.0)
     return x
 
 

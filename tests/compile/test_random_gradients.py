@@ -18,7 +18,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from subclass_aot import aot_compile
 from subclass_aot.errors import DoubleBackwardError, MutationError, TraceError
 from subclass_aot.testing import cut_off, dense_leaves, difference, rebuilt
-from subclass_aot.testing.programs import Program, programs
+from subclass_aot.testing.fuzz.programs import Program, programs
 from subclass_aot.wrapper import plain_tangent
 
 REFUSED = ("changes the size or strides", "the view cannot be made again")  # of inputs that change their look

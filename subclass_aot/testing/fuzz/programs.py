@@ -21,14 +21,20 @@ from hypothesis import strategies as st
 from subclass_aot.codegen import Source
 from subclass_aot.meta import Spec
 from subclass_aot.tensors import TwoTensor
-from subclass_aot.testing import custom
 from subclass_aot.testing.compare import dense_leaves
+from subclass_aot.testing.fuzz import custom_operators
+from subclass_aot.testing.fuzz.templates import EVERY_KIND, GIVEN_WHOLE, INNER, KINDS, PAIRS, RESHAPES, UNIFORM, WRITTEN
+from subclass_aot.testing.fuzz.trees import Tagged, Tree, trees
 from subclass_aot.testing.runs import Later
-from subclass_aot.testing.trees import Tagged, Tree, trees
-from subclass_aot.testing.vocabulary import EVERY_KIND, GIVEN_WHOLE, INNER, KINDS, PAIRS, RESHAPES, UNIFORM, WRITTEN
 
 _TARGETS = re.compile(r"(v\d+(?:, v\d+)*) = ")
-_GLOBALS = {"torch": torch, "nn": torch.nn.functional, "TwoTensor": TwoTensor, "Tagged": Tagged, "custom": custom}
+_GLOBALS = {
+    "torch": torch,
+    "nn": torch.nn.functional,
+    "TwoTensor": TwoTensor,
+    "Tagged": Tagged,
+    "custom": custom_operators,
+}
 
 ALIASES = ("same", "leaf", "inner", "around", "twice", "base", "apart", "view")
 """What an argument may be of an earlier one."""

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, Phase
 
 from subclass_aot import aot_compile
 from subclass_aot.testing import difference, sharing
-from subclass_aot.testing.agreement import check_program
-from subclass_aot.testing.programs import ALIASES, Argument, Program, mode_of, programs
+from subclass_aot.testing.fuzz.oracle import check_program
+from subclass_aot.testing.fuzz.programs import ALIASES, Argument, Program, mode_of, programs
+from subclass_aot.testing.fuzz.trees import KINDS, Tree
 from subclass_aot.testing.runs import Later, differences, observe
-from subclass_aot.testing.trees import KINDS, Tree
 
 
 @pytest.fixture(scope="module")

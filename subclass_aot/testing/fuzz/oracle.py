@@ -13,9 +13,9 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.testing.compare import difference
-from subclass_aot.testing.programs import Program, mode_of, torch_does_not_warn
+from subclass_aot.testing.fuzz.programs import Program, mode_of, torch_does_not_warn
+from subclass_aot.testing.fuzz.templates import LOOKING, RESHAPES
 from subclass_aot.testing.runs import INVALIDATED, Difference, Later, Run, differences, observe
-from subclass_aot.testing.vocabulary import LOOKING, RESHAPES
 
 EAGER_ONLY = (
     "not implemented for",  # where the result is not used, no kernel is asked
@@ -153,8 +153,8 @@ def _with_bases(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any) -> Any:
         results = function(*args)
-        bases = [x._base for x in optree.tree_leaves(results) if isinstance(x, torch.Tensor) and x._base is not None]
-        return results, bases
+        bases = [_torch.base_of(x) for x in optree.tree_leaves(results) if isinstance(x, torch.Tensor)]
+        return results, [base for base in bases if base is not None]
 
     return call
 

@@ -1,0 +1,79 @@
+"""Draws programs until the time is over, or one is wrong."""
+
+from __future__ import annotations
+
+import random
+import time
+import traceback
+from collections.abc import Callable
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+
+from subclass_aot.errors import DifferenceError
+from subclass_aot.testing.check import check_compiled
+from subclass_aot.testing.fuzz.oracle import check_program
+from subclass_aot.testing.fuzz.programs import Program, mode_of, programs
+
+_PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
+
+
+def fuzz(minutes: float, seed: int, check: Callable[[Program], object] = check_program) -> int:
+    """Draws and checks programs until the time is over, or one is wrong; that one is made small and printed.
+
+    Args:
+        minutes: How long.
+        seed: The same programs come in the same order for the same seed.
+        check: Raises for a program that is wrong.
+
+    Returns:
+        0, or 1 if a program was wrong.
+    """
+    begin, said, count = time.monotonic(), 0, 0
+    latest: list[Program] = []
+    rounds = random.Random(seed)
+
+    def body(program: Program) -> None:
+        nonlocal count
+        latest[:] = [program]
+        count += 1
+        check(program)
+
+    strategy = hypothesis.given(programs(everything=True))
+    options = hypothesis.settings(
+        max_examples=_PROGRAMS_PER_ROUND,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    passed = 0.0
+    while not count or passed < minutes:
+        try:
+            hypothesis.seed(rounds.getrandbits(32))(options(strategy(body)))()
+        except Exception as error:
+            print(f"A wrong program, after {count} (seed {seed}):\n\n{latest[0]}\n")
+            traceback.print_exception(error)
+            print(_as_script(latest[0]), flush=True)
+            return 1
+        passed = (time.monotonic() - begin) / 60
+        if passed >= said + 1:
+            said = int(passed)
+            print(f"{said} minutes: {count} programs", flush=True)
+    print(f"{count} programs, none wrong (seed {seed})", flush=True)
+    return 0
+
+
+def _as_script(program: Program) -> str:
+    """The program as one that can be pasted somewhere else, as small as it can be."""
+    for seed in (1, 2):
+        try:
+            with mode_of(program):
+                check_compiled(program.function, program.make_arguments(seed)[0])
+        except DifferenceError as error:
+            return str(error)
+        except Exception as error:
+            return f"check_compiled cannot show it: {error}"
+    return "check_compiled sees no difference: it depends on what is done with the results."
