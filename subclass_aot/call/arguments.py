@@ -12,6 +12,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.aliasing import autograd_base
 from subclass_aot.call.objects import Holder, Node, Objects, Pinned, ValueAt, parts_of, refuse_key
 from subclass_aot.call.parallel import refuse_parallel
 from subclass_aot.call.tables import Table, extras_of, extras_with_grad, is_object
@@ -267,11 +268,6 @@ class Arguments:
         for name, generator in generators():
             seen.watch(name, generator)
         return seen
-
-
-def autograd_base(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor whose history a write into `tensor` changes: what it is a view of, or itself."""
-    return tensor if tensor._base is None else tensor._base
 
 
 def flatten(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:

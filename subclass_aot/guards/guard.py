@@ -15,18 +15,8 @@ import optree
 import torch
 
 from subclass_aot import _native, _torch
-from subclass_aot.call import (
-    AUTOCAST_DEVICES,
-    HOOKS,
-    ArgumentPlace,
-    Arguments,
-    HeldPlace,
-    ModulePlace,
-    autograd_base,
-    has_storage,
-    storage_groups,
-    vars_of_number,
-)
+from subclass_aot.aliasing import autograd_base, has_storage, storage_groups
+from subclass_aot.call import AUTOCAST_DEVICES, HOOKS, ArgumentPlace, Arguments, HeldPlace, ModulePlace, vars_of_number
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import (
     SYMBOLIC,

@@ -11,23 +11,12 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import (
-    HOOKS,
-    Arguments,
-    Holder,
-    Literal,
-    Outcome,
-    TensorAt,
-    TupleAt,
-    ValueAt,
-    autograd_base,
-    storage_groups,
-    tensors_of,
-    vars_of_number,
-)
+from subclass_aot.aliasing import autograd_base, storage_groups
+from subclass_aot.call import HOOKS, Arguments, Holder, Literal, Outcome, TensorAt, TupleAt, ValueAt, vars_of_number
 from subclass_aot.codegen import Source
 from subclass_aot.guards.guard import MODES
 from subclass_aot.meta import Spec, is_symbolic, plain
+from subclass_aot.sizes import tensors_of
 from subclass_aot.trace import JointSignature
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot.aliasing import flat_base
 from subclass_aot.backends import BoxedFunction
-from subclass_aot.call import flat_base
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import PlainTensorMeta, emit_wrap
 from subclass_aot.runtime import version_counters

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import structure_of, with_structure_of
 from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.graph import Recorder
+from subclass_aot.jagged import structure_of, with_structure_of
 from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.trace.autograd_graph import gradients_of
 from subclass_aot.trace.inputs import TracedInputs, is_graph_value

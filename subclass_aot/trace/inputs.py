@@ -9,20 +9,14 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import (
-    Arguments,
-    DynamicSizes,
-    overlapping_slots,
-    plan_of_fakes,
-    static_values,
-    structure_slots,
-    symbolic_fakes,
-    versions,
-)
+from subclass_aot.aliasing import overlapping_slots, versions
+from subclass_aot.call import Arguments, static_values
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
+from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, is_over, is_symbolic, new_leaf
+from subclass_aot.sizes import DynamicSizes, plan_of_fakes, symbolic_fakes
 from subclass_aot.trace.input_views import TracedViews
 from subclass_aot.trace.signature import Input
 

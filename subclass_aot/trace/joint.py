@@ -16,13 +16,9 @@ from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.call import (
     Arguments,
-    DynamicSizes,
     Existed,
-    JaggedAttention,
     Objects,
     check_leaks,
-    fake_with_sizes,
-    marked_sizes,
     parallel_modules_are_refused,
     read_outcome,
     reads_are_refused,
@@ -44,6 +40,7 @@ from subclass_aot.graph import (
     messages,
     remove_mutations,
 )
+from subclass_aot.jagged import JaggedAttention
 from subclass_aot.meta import (
     MetaTensor,
     Replaced,
@@ -53,6 +50,7 @@ from subclass_aot.meta import (
     lasting_key_of,
     unbacked_sizes,
 )
+from subclass_aot.sizes import DynamicSizes, fake_with_sizes, marked_sizes
 from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf, without_saved_tensor_hooks
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.input_views import SharedHistory

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from subclass_aot.call import Base, Outcome
+from subclass_aot.aliasing import Base
+from subclass_aot.call import Outcome
 from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.graph import Look
 from subclass_aot.meta import RuntimeAssert, Symbols

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from subclass_aot.call.arguments import Arguments
-from subclass_aot.call.dynamic_sizes import DynamicSizes, marked_sizes, tensors_of
+from subclass_aot.call import Arguments
+from subclass_aot.sizes.dynamic_sizes import DynamicSizes, marked_sizes, tensors_of
 
 
 class DynamicPolicy:
