@@ -30,10 +30,10 @@ from subclass_aot.guards import (
     symbolic_places,
     unmet,
 )
+from subclass_aot.outcome import Finish, write_finish
 from subclass_aot.runtime import (
     DoubleBackward,
     Entry,
-    Finish,
     Graphs,
     LazyFunction,
     OtherValue,
@@ -45,7 +45,6 @@ from subclass_aot.runtime import (
     make_entry,
     other_value,
     split,
-    write_finish,
 )
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.trace import JointSignature, is_tracing, one_at_a_time, trace_arguments
@@ -365,7 +364,7 @@ class CompiledFunction:
 
     def _specialize_for(self, arguments: Arguments, dynamic: DynamicSizes | None, tried: _Tried) -> Specialization:
         state = global_state()
-        leaves = arguments.plan().unwrap(arguments.values)
+        leaves = arguments.plan.unwrap(arguments.values)
         describe = functools.partial(facts, arguments, leaves, state)
         looks = self._values.looks()
         try:

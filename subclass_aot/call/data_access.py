@@ -24,9 +24,6 @@ _NO_MEMORY = """A tensor was made of the memory of a traced tensor, which has no
   Your line:  {line}
   Instead: make it outside the traced function, or put what needs the memory into a custom operator."""
 
-_CAPSULE = """A result is a capsule, which points to the memory of a tensor, and a traced tensor has none.
-Return the tensor, and make the capsule outside."""
-
 _UNKNOWN = """The program branches on a number that depends on data, and a traced tensor has none.
   Your line:  {line}
   The number: {number}
@@ -52,16 +49,6 @@ def refuse_without_memory(tensor: torch.Tensor) -> None:
     real = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     if real and tensor.device.type in ("cpu", "cuda") and tensor.numel() and not tensor.data_ptr():
         raise DataDependentError(_NO_MEMORY.format(line=user_line()))
-
-
-def refuse_capsule(result: object) -> None:
-    """Refuses a result that points to memory, as `to_dlpack(x)` does.
-
-    Raises:
-        DataDependentError: It is one.
-    """
-    if type(result).__name__ == "PyCapsule":
-        raise DataDependentError(_CAPSULE)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.call.arguments import flatten
+from subclass_aot.call.pytree import flatten
 
 
 class PytreeCache:

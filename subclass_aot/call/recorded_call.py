@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot.call.arguments import Arguments
-from subclass_aot.call.outcome import Existed, read_outcome
+from subclass_aot.outcome import Existed, read_outcome
 
 AUTOCAST_DEVICES = ("cpu",) + (
     (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]

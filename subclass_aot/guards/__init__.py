@@ -1,6 +1,5 @@
 """Whether what was compiled fits a call."""
 
-from subclass_aot.guards.constants import same_constant as same_constant
 from subclass_aot.guards.guard import Guard as Guard
 from subclass_aot.guards.guard import global_state as global_state
 from subclass_aot.guards.guard import make_guard as make_guard

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import linecache
 import math
@@ -16,7 +15,7 @@ import torch
 
 from subclass_aot import _native, _torch
 from subclass_aot.aliasing import autograd_base, has_storage, storage_groups
-from subclass_aot.call import AUTOCAST_DEVICES, HOOKS, ArgumentPlace, Arguments, HeldPlace, ModulePlace, vars_of_number
+from subclass_aot.call import AUTOCAST_DEVICES, ArgumentPlace, Arguments, HeldPlace, ModulePlace
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import (
     SYMBOLIC,
@@ -26,11 +25,11 @@ from subclass_aot.flatten import (
     PlainTensorMeta,
     SubclassCreationMeta,
 )
-from subclass_aot.guards.constants import same_constant
-from subclass_aot.guards.object_guards import ObjectGuards
 from subclass_aot.guards.size_guards import SizeGuards
 from subclass_aot.guards.static_input_cache import StaticInputCache, positions_to_keep
 from subclass_aot.meta import Spec, is_symbolic
+from subclass_aot.objects import ObjectGuards, same_constant
+from subclass_aot.tables import HOOKS
 from subclass_aot.trace import JointSignature
 
 Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
@@ -130,9 +129,9 @@ class _GuardWriter:
         else:
             self.modules()
         rest = everything - kept
-        places = zip(self.arguments.places, self.arguments.value_at, strict=True)
+        places = self.arguments.placed
         if not _native.ONE_CALL_PAYS or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
-            objects.pinned()
+            objects.pinned(self.pinned())
         self.tensors(rest)
         objects.told_apart()
         self.outer = [self.by_value[i] for i in sorted(everything)]
@@ -147,7 +146,6 @@ class _GuardWriter:
             self.histories()
         inputs = len(self.signature.index_map.slots)  # the leaves of views are read to be checked only
         self.source.line(f"return [{self.listing(self.outer)}], [{self.listing(self.inner[:inputs])}]")
-        del self.objects  # it has a method of this writer
         guard = self.source.build()
         guard.__source__ = "\n\n".join([guard.__source__, *self.helpers])  # type: ignore[attr-defined]
         return guard
@@ -158,30 +156,12 @@ class _GuardWriter:
     def object_guards(self) -> ObjectGuards:
         """What compares objects, in the function that is written now."""
         written = frozenset(change.path for change in self.signature.outcome.changes)
-        return ObjectGuards(self.arguments, self.source, written, self.constant)
+        return ObjectGuards(self.arguments.objects, self.source, written)
 
-    def constant(self, name: str, value: Any) -> None:
-        """A Python value must be equal and of one type; what has no useful equality must be the same object.
-
-        A value without a hash may change, and so may attributes of one, so a copy of it is kept, if that is equal.
-        """
-        if value is None or isinstance(value, bool):
-            self.refuse_if(f"{name} is not {value!r}")
-            return
-        try:
-            changes = type(value).__hash__ is None or vars_of_number(value)
-            kept = copy.deepcopy(value) if changes else value
-        except Exception:  # it cannot be copied
-            kept = value
-        if not same_constant(value, kept):
-            kept = value
-        hint = name if name.isidentifier() else "constant_" + name
-        local = self.source.const(kept, hint)
-        if isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType):
-            self.refuse_if(f"{name} is not {local}")
-        else:
-            same = self.source.const(same_constant, "same_constant")
-            self.refuse_if(f"{name} is not {local} and not {same}({name}, {local})")
+    def pinned(self) -> Iterator[tuple[str, object]]:
+        """What is the same object at each call: what the function itself holds, and modules."""
+        yield from (("fn", part) for _, part in self.arguments.held)
+        yield from ((path.replace(".", "_"), module) for path, module in self.arguments.modules)
 
     def positions_to_keep(self) -> set[int]:
         """The values that are read once. Symbolic sizes are read at each call, and their tensors with them."""
@@ -195,7 +175,7 @@ class _GuardWriter:
         self.source = Source("read", "leaves", "What is read once and not at each call, or None if it does not fit.")
         outer, self.objects = self.objects, self.object_guards()
         self.modules()
-        self.objects.pinned()
+        self.objects.pinned(self.pinned())
         self.tensors(positions)
         self.objects.told_apart()
         of_objects, self.objects, inside = self.objects.tables, outer, self.objects
@@ -212,7 +192,7 @@ class _GuardWriter:
         self.helpers.append(str(read))
         items, found = guard.fresh("items"), guard.fresh("found")
         same = [f"{guard.const(_native.same_items, 'same_items')}({items})"]
-        for place, position in zip(self.arguments.places, self.arguments.value_at, strict=True):
+        for place, position in self.arguments.placed:
             if position in positions and isinstance(place, ArgumentPlace):
                 same.append(f"leaves[{place.leaf}] is {found}[0][{order.index(position)}]")
         guard.line(f"{items}, {found} = {kept}.state")
@@ -289,7 +269,7 @@ class _GuardWriter:
     def tensors(self, positions: set[int]) -> None:
         """Reads the values at `positions`, down to the leaves; places that held one tensor must do so again."""
         by_value, extras = self.by_value, self.arguments.extras
-        for number, (place, position) in enumerate(zip(self.arguments.places, self.arguments.value_at, strict=True)):
+        for number, (place, position) in enumerate(self.arguments.placed):
             if position not in positions:
                 continue
             if isinstance(place, ArgumentPlace):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -12,10 +12,12 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.aliasing import autograd_base, storage_groups
-from subclass_aot.call import HOOKS, Arguments, Holder, Literal, Outcome, TensorAt, TupleAt, ValueAt, vars_of_number
+from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
 from subclass_aot.guards.guard import MODES
 from subclass_aot.meta import Spec, is_symbolic, plain
+from subclass_aot.objects import facts_of, integers_in, text_of
+from subclass_aot.outcome import Outcome
 from subclass_aot.sizes import tensors_of
 from subclass_aot.trace import JointSignature
 
@@ -35,12 +37,8 @@ def facts(
     found["structure of the arguments"] = str(arguments.treespec).replace(", namespace='torch'", "")
     for name, value in zip(MODES, state, strict=True):
         found[name] = str(value)
-    for i, node in arguments.roots:
-        if isinstance(node, ValueAt) and i is not None:
-            found[f"Python value {i}"] = f"{type(node.value).__name__} {_short(node.value)}"
-    for holder in arguments.objects.holders:
-        found.update(_contents(holder))
-    for place, position in zip(arguments.places, arguments.value_at, strict=True):
+    found |= facts_of(arguments.objects)
+    for place, position in arguments.placed:
         path = place.path
         first = arguments.path_of(position)
         if path in arguments.changing:
@@ -66,16 +64,8 @@ def changing_numbers(arguments: Arguments, outcome: Outcome, before: Mapping[str
         outcome: What the function left behind in another call.
         before: The facts of that one.
     """
-    changed = {c.path + c.table.step(k.value) for c in outcome.changes for k, _ in c.assigned if isinstance(k, Literal)}
-    found = set()
-    for holder in arguments.objects.holders:
-        for table, entries in holder.tables:
-            for key, node in entries:
-                path = holder.path + table.step(key)
-                if path in changed and isinstance(node, ValueAt) and type(node.value) is int:
-                    if before.get(path) != str(node.value):
-                        found.add(path)
-    return found
+    changed = outcome.assigned_paths
+    return {path for path, n in integers_in(arguments.objects) if path in changed and before.get(path) != str(n)}
 
 
 def difference(before: dict[str, str], now: dict[str, str]) -> list[str]:
@@ -154,7 +144,7 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
 
 
 def _read_otherwise(signature: JointSignature, arguments: Arguments) -> list[str]:
-    plan = arguments.plan()
+    plan = arguments.plan
     paths = [arguments.path_of(s.outer) + "".join(s.path) for s in plan.index_map.slots]
     now = dict(zip(paths, plan.unwrap(arguments.values), strict=True))
     wrong = []
@@ -181,24 +171,7 @@ def _number(size: Any) -> str:
 
 
 def _inner(value: Any, path: str, places: Mapping[str, str]) -> str:
-    return describe_tensor(value, path, places) if isinstance(value, torch.Tensor) else _short(value)
-
-
-def _contents(holder: Holder) -> Iterator[tuple[str, str]]:
-    """What an object holds: Python values by themselves, the rest by class or number."""
-    for table, entries in holder.tables:
-        if holder.only_grows or table.kind in HOOKS:
-            continue
-        for key, node in entries:
-            if table.kind == "elements" and isinstance(key, int) and key == len(entries) - 1:
-                yield f"len({holder.path})", str(len(entries))
-            path = str(key) if table.kind in ("cells", "globals") else holder.path + table.step(key)
-            if isinstance(node, ValueAt):
-                yield path, _short(node.value)
-            elif isinstance(node, TensorAt):
-                yield f"class of {path}", "a tensor"
-            elif isinstance(node, TupleAt):
-                yield f"class of {path}", node.cls.__name__
+    return describe_tensor(value, path, places) if isinstance(value, torch.Tensor) else text_of(value)
 
 
 def _views_of_one_base(arguments: Arguments) -> str:
@@ -207,14 +180,3 @@ def _views_of_one_base(arguments: Arguments) -> str:
     for i, value in enumerate(arguments.values):
         by_base.setdefault(id(autograd_base(value)), []).append(arguments.path_of(i))
     return ", ".join(" and ".join(views) for views in by_base.values() if len(views) > 1) or "none"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, torch.nn.Module):
-        return type(value).__name__
-    if hasattr(type(value), "__next__"):  # how it looks changes, and nobody asks that
-        return f"{type(value).__name__} at {id(value):#x}"
-    text = repr(value)
-    if vars_of_number(value):
-        text += f" with {vars(value)}"
-    return text if len(text) < 80 else text[:77] + "..."

@@ -87,7 +87,7 @@ def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
     in_arguments: set[int] = set()
     in_objects: set[int] = set()  # of arguments: those are read at each call, and their tensors with them
     in_modules: set[int] = set()
-    for place, position in zip(arguments.places, arguments.value_at, strict=True):
+    for place, position in arguments.placed:
         if isinstance(place, ArgumentPlace):
             in_arguments.add(position)
         elif isinstance(place, HeldPlace) and not place.pinned:

@@ -3,8 +3,6 @@
 from subclass_aot.runtime.double_backward import DoubleBackward as DoubleBackward
 from subclass_aot.runtime.entry import Entry as Entry
 from subclass_aot.runtime.entry import make_entry as make_entry
-from subclass_aot.runtime.finish import Finish as Finish
-from subclass_aot.runtime.finish import write_finish as write_finish
 from subclass_aot.runtime.graphs import Graphs as Graphs
 from subclass_aot.runtime.graphs import PartitionFn as PartitionFn
 from subclass_aot.runtime.graphs import backward_inputs as backward_inputs

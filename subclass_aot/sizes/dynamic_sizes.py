@@ -107,10 +107,10 @@ def tensors_of(arguments: Arguments) -> Iterator[tuple[str, torch.Tensor, bool]]
     """
     owned = {
         position
-        for place, position in zip(arguments.places, arguments.value_at, strict=True)
+        for place, position in arguments.placed
         if isinstance(place, ModulePlace) or isinstance(place, HeldPlace) and place.pinned
     }
-    for i, (value, meta) in enumerate(zip(arguments.values, arguments.plan().metas, strict=True)):
+    for i, (value, meta) in enumerate(zip(arguments.values, arguments.plan.metas, strict=True)):
         is_state = i in owned or isinstance(value, torch.nn.Parameter)
         for path, tensor in _parts(value, meta, arguments.path_of(i)):
             yield path, tensor, is_state

@@ -26,7 +26,7 @@ from subclass_aot.sizes.dynamic_sizes import DynamicSizes
 def symbolic_fakes(arguments: Arguments, dynamic: DynamicSizes, symbols: Symbols) -> list[Any]:
     """For each tensor of a call, one of its class without data, with symbols for sizes as asked for."""
     maker = _FakeMaker(dynamic, symbols)
-    metas = arguments.plan().metas
+    metas = arguments.plan.metas
     return [
         maker.make(value, meta, arguments.path_of(i), {})
         for i, (value, meta) in enumerate(zip(arguments.values, metas, strict=True))

@@ -67,7 +67,7 @@ class TracedInputs:
         self.paths = [arguments.path_of(i) for i in range(len(arguments.values))]
         self.symbols = None if dynamic is None else Symbols()
         if self.symbols is None or dynamic is None:
-            self.plan = arguments.plan()
+            self.plan = arguments.plan
             self._patterns = self.plan.unwrap(arguments.values)
         else:
             fakes = symbolic_fakes(arguments, dynamic, self.symbols)

@@ -14,15 +14,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
-from subclass_aot.call import (
-    Arguments,
-    Existed,
-    Objects,
-    check_leaks,
-    parallel_modules_are_refused,
-    read_outcome,
-    reads_are_refused,
-)
+from subclass_aot.call import Arguments, parallel_modules_are_refused, reads_are_refused
 from subclass_aot.errors import MutationError, SubclassAotError, TraceError
 from subclass_aot.graph import (
     HIGHER_ORDER,
@@ -50,6 +42,8 @@ from subclass_aot.meta import (
     lasting_key_of,
     unbacked_sizes,
 )
+from subclass_aot.objects import Objects
+from subclass_aot.outcome import Existed, check_leaks, read_outcome
 from subclass_aot.sizes import DynamicSizes, fake_with_sizes, marked_sizes
 from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf, without_saved_tensor_hooks
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients

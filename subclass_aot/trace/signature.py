@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from subclass_aot.aliasing import Base
-from subclass_aot.call import Outcome
 from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.graph import Look
 from subclass_aot.meta import RuntimeAssert, Symbols
+from subclass_aot.outcome import Outcome
 from subclass_aot.trace.outputs import Output, Value
 
 

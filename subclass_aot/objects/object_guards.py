@@ -2,52 +2,42 @@
 
 from __future__ import annotations
 
+import copy
 import types
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from subclass_aot.call import (
-    HOOKS,
-    Arguments,
-    Holder,
-    Node,
-    NumberAt,
-    ObjectAt,
-    Table,
-    TensorAt,
-    TupleAt,
-    ValueAt,
-    limit_of,
-    sized,
-)
 from subclass_aot.codegen import Source
-from subclass_aot.guards.constants import same_constant
+from subclass_aot.objects.comparisons import elements_of, items_of, same_constant, same_contents, same_keys
+from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, sized
+from subclass_aot.objects.walk import Entries, Holder, Objects
+from subclass_aot.tables import Table, limit_of, vars_of_number
+
+_ABSENT = object()
+_MANY = 16
+"""From how many Python values on a list or dict is compared at once."""
 
 
 class ObjectGuards:
     """Writes comparisons into one generated function, and finds the tensors on the way.
 
     Args:
-        arguments: The call that was traced.
+        objects: The objects of the call that was traced.
         source: The function.
         written: The paths of objects into which the program puts something.
-        constant: Writes the comparison of an expression with a constant.
 
     Attributes:
         tensors: The locals of the tensors that objects hold, by their numbers.
         tables: Expressions of what `same_items` can compare, so that an unchanged table need not be read again.
     """
 
-    def __init__(
-        self, arguments: Arguments, source: Source, written: frozenset[str], constant: Callable[[str, Any], None]
-    ) -> None:
-        self.arguments = arguments
+    def __init__(self, objects: Objects, source: Source, written: frozenset[str]) -> None:
+        self.objects = objects
         self.written = written
         self.source = source
-        self.constant = constant
         self.tensors: dict[int, str] = {}
         self.tables: list[str] = []
         self._locals: dict[int, str] = {}
@@ -56,29 +46,49 @@ class ObjectGuards:
         self.source.line(f"if {condition}: return None")
 
     def leaves(self) -> None:
-        """The arguments that are no tensors."""
-        for where, node in self.arguments.roots:
-            if where is not None:
-                self.node(f"leaves[{where}]", node)
+        """Compares the arguments that are no tensors."""
+        for position, node in self.objects.leaves.items():
+            self.node(f"leaves[{position}]", node)
 
-    def pinned(self) -> None:
-        """What the function itself holds, and the attributes of modules."""
-        objects = self.arguments.objects
-        for _, part in self.arguments.held:
-            position = objects.position_of(part)
+    def pinned(self, parts: Iterable[tuple[str, object]]) -> None:
+        """Compares what is the same object at each call: what the function itself holds, and modules.
+
+        Args:
+            parts: Names for these, and themselves.
+        """
+        for hint, part in parts:
+            position = self.objects.position_of(part)
             if position is not None and position not in self._locals:
-                self.holder(self.source.const(part, "fn"), position)
-        for path, module in self.arguments.modules:
-            position = objects.position_of(module)
-            assert position is not None
-            if position not in self._locals:
-                self.holder(self.source.const(module, path.replace(".", "_")), position)
+                self.holder(self.source.const(part, hint), position)
+
+    def constant(self, name: str, value: Any) -> None:
+        """Compares with a Python value: equal, and of one type. What has no useful equality must be the same object.
+
+        A value without a hash may change, and so may attributes of one, so a copy of it is kept, if that is equal.
+        """
+        if value is None or isinstance(value, bool):
+            self.refuse_if(f"{name} is not {value!r}")
+            return
+        try:
+            changes = type(value).__hash__ is None or vars_of_number(value)
+            kept = copy.deepcopy(value) if changes else value
+        except Exception:  # it cannot be copied
+            kept = value
+        if not same_constant(value, kept):
+            kept = value
+        hint = name if name.isidentifier() else "constant_" + name
+        local = self.source.const(kept, hint)
+        if isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType):
+            self.refuse_if(f"{name} is not {local}")
+        else:
+            same = self.source.const(same_constant, "same_constant")
+            self.refuse_if(f"{name} is not {local} and not {same}({name}, {local})")
 
     def told_apart(self) -> None:
         """Objects that were two are two: what is put into one is not seen in the other."""
         groups: dict[type, list[str]] = {}
         for position, name in self._plain().items():
-            groups.setdefault(type(self.arguments.objects.holders[position].value), []).append(name)
+            groups.setdefault(type(self.objects.holders[position].value), []).append(name)
         for names in groups.values():
             different = dict.fromkeys(names)
             if len(different) > 1:
@@ -86,7 +96,7 @@ class ObjectGuards:
 
     def alike(self, others: ObjectGuards) -> dict[int, str]:
         """Those of `others` whose class an object here has, too, by their positions: one may be passed for another."""
-        holders = self.arguments.objects.holders
+        holders = self.objects.holders
         classes = {type(holders[position].value) for position in self._plain()}
         return {p: name for p, name in others._plain().items() if type(holders[p].value) in classes}
 
@@ -104,48 +114,48 @@ class ObjectGuards:
 
     def _plain(self) -> dict[int, str]:
         """The locals of objects that are compared by what they hold, by their positions."""
-        holders = self.arguments.objects.holders
+        holders = self.objects.holders
         kinds = torch.Tensor | torch.nn.Module | types.FunctionType
         return {p: name for p, name in self._locals.items() if not isinstance(holders[p].value, kinds)}
 
     def attributes(self, name: str, holder: Holder) -> None:
         """What a program put on the tensor in a local."""
-        position = self.arguments.objects.position_of(holder.value)
+        position = self.objects.position_of(holder.value)
         assert position is not None
         self.refuse_if(f"{name} is None")  # a parameter that is gone; how a tensor looks is compared later
         self.holder(name, position)
 
     def node(self, name: str, node: Node) -> None:
         """Compares what an expression gives."""
-        if isinstance(node, ValueAt):
-            self.constant(name, node.value)
-        elif isinstance(node, TensorAt):
-            self.tensors[node.number] = name
-        elif isinstance(node, NumberAt):
-            self.refuse_if(f"type({name}) is not int or {name} < 2")
-            local = self.tensors[node.number] = self.source.fresh("sized")
-            self.source.line(f"{local} = {self.source.const(sized, 'tensor_of_size')}({name})")
-        elif isinstance(node, TupleAt):
-            self.refuse_if(f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}")
-            if node.cls is types.MethodType:
-                self.node(f"{name}.__self__", node.parts[0])
-                self.node(f"{name}.__func__", node.parts[1])
-            else:
-                self.unpacked(name, list(node.parts))
-        else:
-            self.object(name, node)
+        match node:
+            case ValueAt():
+                self.constant(name, node.value)
+            case TensorAt():
+                self.tensors[node.number] = name
+            case NumberAt():  # zero and one are compiled on their own, as sizes are
+                self.refuse_if(f"type({name}) is not int or {name} < 2")
+                local = self.tensors[node.number] = self.source.fresh("sized")
+                self.source.line(f"{local} = {self.source.const(sized, 'tensor_of_size')}({name})")
+            case TupleAt():
+                self.refuse_if(f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}")
+                if node.cls is types.MethodType:
+                    self.node(f"{name}.__self__", node.parts[0])
+                    self.node(f"{name}.__func__", node.parts[1])
+                else:
+                    self.unpacked(name, list(node.parts))
+            case ObjectAt():
+                self.object(name, node)
 
     def object(self, name: str, node: ObjectAt) -> None:
-        holder = self.arguments.objects.holders[node.position]
+        """Compares an object: by identity if it is known by that, otherwise by what it holds."""
+        holder = self.objects.holders[node.position]
         if node.weakly:
             name = f"{name}()"
-        if isinstance(holder.value, torch.nn.Module) or _is_function(holder.value):
+        is_module = isinstance(holder.value, torch.nn.Module)
+        is_function = isinstance(holder.value, types.FunctionType)
+        if is_module or is_function or holder.is_bare and holder.path not in self.written:
             self.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
-            if _is_function(holder.value) and node.position not in self._locals:
-                self.holder(self.source.const(holder.value, holder.path), node.position)
-        elif holder.is_bare and holder.path not in self.written:
-            self.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
-            if node.position not in self._locals:
+            if not is_module and node.position not in self._locals:  # `pinned` looks into modules
                 self.holder(self.source.const(holder.value, holder.path), node.position)
         elif node.position in self._locals:
             self.refuse_if(f"{name} is not {self._locals[node.position]}")
@@ -162,20 +172,48 @@ class ObjectGuards:
     def holder(self, name: str, position: int) -> None:
         """Compares what an object in a local holds, table by table."""
         self._locals[position] = name
-        holder = self.arguments.objects.holders[position]
-        for table, entries in () if holder.only_grows or not self.matters(holder) else holder.tables:
-            if table.kind in HOOKS:
-                self._by_name(f"{name}.{table.kind}", entries)
-            else:
-                getattr(self, f"_{table.kind}")(name, holder, table, entries)
+        holder = self.objects.holders[position]
+        if holder.only_grows or not self.matters(holder):
+            return
+        for table, entries in holder.tables:
+            self.table(name, holder, table, entries)
 
-    def all_at_once(self, name: str, entries: list[tuple[Any, Node]]) -> bool:
+    def table(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
+        """Compares one table of an object."""
+        match table.kind:
+            case "elements":
+                self._elements(name, holder, entries)
+            case "members":
+                self._members(name, holder, entries)
+            case "items":
+                self._items(name, holder, entries)
+            case "keys":
+                self._keys(name, entries)
+            case "attributes":
+                self._attributes(name, holder, table, entries)
+            case "slots":
+                self._slots(name, table, entries)
+            case "cells":
+                self._cells(holder.value, entries)
+            case "globals":
+                self._globals(holder.value, entries)
+            case "partial":
+                self._partial(name, entries)
+            case "grad":
+                self._grad(name, entries)
+            case "_parameters" | "_buffers" | "_modules":  # of these, a walk with `whole_modules` alone has tables
+                raise AssertionError(f"{table.kind} is compared with the modules themselves")
+            case "_forward_pre_hooks" | "_forward_hooks" | "_backward_pre_hooks" | "_backward_hooks":
+                self._by_name(f"{name}.{table.kind}", entries)
+
+    def all_at_once(self, name: str, entries: Entries) -> bool:
         """Writes one comparison for a long list or dict of Python values; tells whether it is one."""
-        if len(entries) <= _MANY or not all(isinstance(part, ValueAt) for _, part in entries):
+        found = tuple(node.value for key, node in entries if isinstance(node, ValueAt))
+        if len(entries) <= _MANY or len(found) < len(entries):
             return False
-        values = self.source.const(tuple(part.value for _, part in entries), "values")  # type: ignore[union-attr]
+        values = self.source.const(found, "values")
         keys = self.source.const(tuple(key for key, _ in entries), "keys")
-        self.refuse_if(f"not {self.source.const(_same_contents, 'same_contents')}({name}, {keys}, {values})")
+        self.refuse_if(f"not {self.source.const(same_contents, 'same_contents')}({name}, {keys}, {values})")
         return True
 
     def _limit(self, name: str, holder: Holder) -> None:
@@ -199,7 +237,7 @@ class ObjectGuards:
         for part, node in zip(names, nodes, strict=True):
             self.node(part, node)
 
-    def _elements(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+    def _elements(self, name: str, holder: Holder, entries: Entries) -> None:
         self.tables.append(name)
         if isinstance(holder.value, deque):
             self._limit(f"{name}.maxlen", holder)
@@ -209,9 +247,9 @@ class ObjectGuards:
         if self.all_at_once(name, entries):
             return
         nodes = [node for _, node in entries]
-        self.unpacked(name if plain else f"{self.source.const(_elements_of, 'elements_of')}({name})", nodes, name)
+        self.unpacked(name if plain else f"{self.source.const(elements_of, 'elements_of')}({name})", nodes, name)
 
-    def _members(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+    def _members(self, name: str, holder: Holder, entries: Entries) -> None:
         self.tables.append(name)
         self.constant(name, holder.value)
         objects = [node for _, node in entries if isinstance(node, ObjectAt)]
@@ -219,11 +257,11 @@ class ObjectGuards:
             ids = frozenset(map(id, set.__iter__(holder.value)))
             self.refuse_if(f"frozenset(map(id, {name})) != {self.source.const(ids, 'ids')}")
             for node in objects:
-                value = self.arguments.objects.holders[node.position].value
+                value = self.objects.holders[node.position].value
                 if node.position not in self._locals:
                     self.holder(self.source.const(value, "member"), node.position)
 
-    def _attributes(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+    def _attributes(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
         local = self.source.fresh(f"{name}_attributes")
         self.source.line(f"{local} = {name}.__dict__")
         self.tables.append(local)
@@ -231,13 +269,13 @@ class ObjectGuards:
             self.refuse_if(f"len({local}) != {len(holder.value.__dict__)}")
         self._by_name(local, entries)
 
-    def _grad(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+    def _grad(self, name: str, entries: Entries) -> None:
         local = self.source.fresh(f"{name}_grad")
         self.source.line(f"{local} = {name}.grad")
         self.tables.append("frozenset()")  # there is no dict that tells: what cannot be compared is read at each call
         self.node(local, entries[0][1])
 
-    def _by_name(self, local: str, entries: list[tuple[Any, Node]]) -> None:
+    def _by_name(self, local: str, entries: Entries) -> None:
         for key, node in entries:
             part = self.source.fresh(f"{local}_{key}")
             absent = self.source.const(_ABSENT, "absent")
@@ -248,15 +286,15 @@ class ObjectGuards:
             self.source.line(f"{part} = {local}.get({k}, {absent})")
             self.node(part, node)
 
-    def _items(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+    def _items(self, name: str, holder: Holder, entries: Entries) -> None:
         self.tables.append(name)
         if isinstance(holder.value, defaultdict):
             self._limit(f"{name}.default_factory", holder)
         if self.all_at_once(name, entries):
             return
         keys = [key for key, _ in entries]
-        if not any(isinstance(key, TensorAt | TupleAt) for key in keys):
-            same = self.source.const(_same_keys, "same_keys")
+        if not any(isinstance(key, TensorAt) for key in keys):
+            same = self.source.const(same_keys, "same_keys")
             self.refuse_if(f"not {same}({name}, {self.source.const(tuple(keys), 'keys')})")
             plain = name
             if type(holder.value).get is not dict.get:  # what a class makes of `get` is not asked
@@ -265,10 +303,10 @@ class ObjectGuards:
             self._by_name(plain, entries)
             return
         parts = self.source.fresh(f"{name}_items")
-        self.source.line(f"{parts} = {self.source.const(_items_of, 'items_of')}({name})")
-        self.unpacked(parts, [part for key, node in entries for part in (_node(key), node)])
+        self.source.line(f"{parts} = {self.source.const(items_of, 'items_of')}({name})")
+        self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
 
-    def _keys(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+    def _keys(self, name: str, entries: Entries) -> None:
         """What keys that are objects hold; that they are the same keys is known by now."""
         keys = self.source.fresh(f"{name}_keys")
         self.source.line(f"{keys} = list({self.source.const(dict.keys, 'keys_of')}({name}))")
@@ -278,7 +316,7 @@ class ObjectGuards:
                 self.source.line(f"{key} = {keys}[{position}]")
                 self.node(key, node)
 
-    def _slots(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+    def _slots(self, name: str, table: Table, entries: Entries) -> None:
         self.tables.append(name)
         present = dict(entries)
         for key in table.only or ():
@@ -289,61 +327,27 @@ class ObjectGuards:
             self.source.line(f"{part} = getattr({name}, {key!r}, {self.source.const(_ABSENT, 'absent')})")
             self.node(part, present[key])
 
-    def _cells(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
-        cells = dict(zip(holder.value.__code__.co_freevars, holder.value.__closure__, strict=True))
+    def _cells(self, function: types.FunctionType, entries: Entries) -> None:
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         for key, node in entries:
-            cell = self.source.const(cells[key], f"cell_{key}")
+            cell = self.source.const(cells[str(key)], f"cell_{key}")
             self.tables.append(cell)
-            part = self.source.fresh(key)
+            part = self.source.fresh(str(key))
             self.source.line(f"{part} = {cell}.cell_contents")
             self.node(part, node)
 
-    def _globals(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
-        local = self.source.const(holder.value.__globals__, "module_globals")
+    def _globals(self, function: types.FunctionType, entries: Entries) -> None:
+        local = self.source.const(function.__globals__, "module_globals")
         for key, _ in entries:
             self.tables.append(f"({local}, {key!r})")
         self._by_name(local, entries)
 
-    def _partial(self, name: str, holder: Holder, table: Table, entries: list[tuple[Any, Node]]) -> None:
+    def _partial(self, name: str, entries: Entries) -> None:
         for key, node in entries:
             part = self.source.fresh(f"{name}_{key}")
             self.source.line(f"{part} = {name}.{key}")
             self.node(part, node)
 
 
-def _node(key: Any) -> Node:
-    return key if isinstance(key, TensorAt | NumberAt | ObjectAt | TupleAt | ValueAt) else ValueAt(key)
-
-
-def _is_function(value: Any) -> bool:
-    return isinstance(value, types.FunctionType)
-
-
-def _same_contents(container: Any, keys: tuple[Any, ...], values: tuple[Any, ...]) -> bool:
-    """Whether a list or dict holds these Python values, at these keys, in this order."""
-    if len(container) != len(values):
-        return False
-    if not isinstance(container, dict):
-        return all(map(same_constant, _elements_of(container), values))
-    return _same_keys(container, keys) and all(map(same_constant, dict.values(container), values))
-
-
-def _same_keys(mapping: Any, keys: tuple[Any, ...]) -> bool:
-    """Whether a dict has these keys, in this order."""
-    found = tuple(dict.keys(mapping))
-    return found == keys and all(type(a) is type(b) for a, b in zip(found, keys, strict=True))
-
-
-def _elements_of(holder: Any) -> list[Any]:
-    """The elements themselves, below what a subclass makes of it."""
-    return list((deque if isinstance(holder, deque) else list).__iter__(holder))
-
-
-def _items_of(mapping: Any) -> list[Any]:
-    """Keys and values in turn."""
-    return [part for item in dict.items(mapping) for part in item]
-
-
-_ABSENT = object()
-_MANY = 16
-"""From how many Python values on a list or dict is compared at once."""
+def _key(key: object) -> Node:
+    return key if isinstance(key, TensorAt) else ValueAt(key)

@@ -53,7 +53,7 @@ def generators() -> Iterator[tuple[str, Any]]:
         yield "numpy.random", numpy_random.random.__self__
 
 
-def refuse_changed(watched: Iterable[tuple[str, Any, bytes]]) -> None:
+def refuse_changed(watched: Iterable[tuple[str, object, bytes]]) -> None:
     """Compares with what `state_of` told before.
 
     Args:
@@ -71,7 +71,7 @@ def refuse_changed(watched: Iterable[tuple[str, Any, bytes]]) -> None:
         raise MutationError(_ARRAY_WRITTEN.format(path=path, kind=type(value).__name__))
 
 
-def is_stepped(value: Any) -> bool:
+def is_stepped(value: object) -> bool:
     """Whether a value is an iterator. Files are iterators over their lines, too, but mostly written."""
     return hasattr(type(value), "__next__") and not isinstance(value, io.IOBase | NotStepped)
 
@@ -96,7 +96,7 @@ class NotStepped:
         raise TraceError(_STEPPED.format(path=self._path, kind=kind, line=user_line()))
 
 
-def _is_generator_of_numpy(value: Any) -> bool:
+def _is_generator_of_numpy(value: object) -> bool:
     return (type(value).__module__ or "").startswith("numpy.random")
 
 

@@ -1,12 +1,12 @@
-"""When is a Python value the one that was traced."""
+"""Whether Python values are what they were when a call was traced: what generated guards ask."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from typing import Any
 
-from subclass_aot.call import vars_of_number
+from subclass_aot.tables import vars_of_number
 
 
 def same_constant(a: Any, b: Any) -> bool:
@@ -33,6 +33,34 @@ def same_constant(a: Any, b: Any) -> bool:
         return bool(equal.all()) if hasattr(equal, "all") and a.shape == b.shape else bool(equal)
     except Exception:
         return False
+
+
+def same_contents(
+    container: list[Any] | deque[Any] | dict[Any, Any], keys: tuple[Any, ...], values: tuple[Any, ...]
+) -> bool:
+    """Tells whether a list or dict holds these Python values, at these keys, in this order."""
+    if len(container) != len(values):
+        return False
+    if not isinstance(container, dict):
+        return all(map(same_constant, elements_of(container), values))
+    return same_keys(container, keys) and all(map(same_constant, dict.values(container), values))
+
+
+def same_keys(mapping: dict[Any, Any], keys: tuple[Any, ...]) -> bool:
+    """Tells whether a dict has these keys, in this order."""
+    found = tuple(dict.keys(mapping))
+    return found == keys and all(type(a) is type(b) for a, b in zip(found, keys, strict=True))
+
+
+def elements_of(holder: list[Any] | deque[Any]) -> list[Any]:
+    """Returns the elements themselves, below what a subclass makes of it."""
+    methods: Any = deque if isinstance(holder, deque) else list
+    return list(methods.__iter__(holder))
+
+
+def items_of(mapping: dict[Any, Any]) -> list[Any]:
+    """Returns keys and values in turn."""
+    return [part for item in dict.items(mapping) for part in item]
 
 
 def _same_vars(a: dict[str, Any], b: dict[str, Any]) -> bool:
