@@ -208,7 +208,9 @@ class ObjectGuards:
 
     def all_at_once(self, name: str, entries: Entries) -> bool:
         """Writes one comparison for a long list or dict of Python values; tells whether it is one."""
-        found = tuple(node.value for key, node in entries if isinstance(node, ValueAt))
+        found = tuple(
+            node.value for key, node in entries if isinstance(node, ValueAt) and not isinstance(key, TensorAt)
+        )
         if len(entries) <= _MANY or len(found) < len(entries):
             return False
         values = self.source.const(found, "values")
