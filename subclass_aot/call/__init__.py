@@ -8,10 +8,10 @@ from subclass_aot.call.parallel import parallel_modules_are_refused as parallel_
 from subclass_aot.call.places import ArgumentPlace as ArgumentPlace
 from subclass_aot.call.places import HeldPlace as HeldPlace
 from subclass_aot.call.places import ModulePlace as ModulePlace
+from subclass_aot.call.places import Place as Place
 from subclass_aot.call.pytree import flatten as flatten
 from subclass_aot.call.pytree_cache import PytreeCache as PytreeCache
 from subclass_aot.call.recorded_call import AUTOCAST_DEVICES as AUTOCAST_DEVICES
 from subclass_aot.call.recorded_call import RecordedCall as RecordedCall
-from subclass_aot.call.static_inputs import is_marked as is_marked
 from subclass_aot.call.static_inputs import mark_static_address as mark_static_address
 from subclass_aot.call.static_inputs import static_values as static_values

@@ -1,9 +1,9 @@
 """Whether what was compiled fits a call."""
 
 from subclass_aot.guards.guard import Guard as Guard
-from subclass_aot.guards.guard import global_state as global_state
 from subclass_aot.guards.guard import make_guard as make_guard
 from subclass_aot.guards.guard import refusing_line as refusing_line
+from subclass_aot.guards.modes import global_state as global_state
 from subclass_aot.guards.recompile_reasons import changing_numbers as changing_numbers
 from subclass_aot.guards.recompile_reasons import difference as difference
 from subclass_aot.guards.recompile_reasons import facts as facts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import linecache
 import math
 import sys
@@ -13,65 +12,33 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot import _native, _torch
-from subclass_aot.aliasing import autograd_base, has_storage, storage_groups
-from subclass_aot.call import AUTOCAST_DEVICES, ArgumentPlace, Arguments, HeldPlace, ModulePlace
+from subclass_aot import _native
+from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace
 from subclass_aot.codegen import Source
-from subclass_aot.flatten import (
-    SYMBOLIC,
-    AbsentMeta,
-    ContainerMeta,
-    FlattenPlan,
-    PlainTensorMeta,
-    SubclassCreationMeta,
+from subclass_aot.guards.aliasing_guards import (
+    leaves_of,
+    refuse_other_autograd_leaves,
+    refuse_other_histories,
+    refuse_other_storages,
 )
-from subclass_aot.guards.size_guards import SizeGuards
-from subclass_aot.guards.static_input_cache import StaticInputCache, positions_to_keep
+from subclass_aot.guards.lines import Elements, refuse_if
+from subclass_aot.guards.modes import Modes, global_state
+from subclass_aot.guards.module_guards import refuse_other_modules
+from subclass_aot.guards.static_input_cache import Found, StaticInputCache, positions_to_keep
+from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
 from subclass_aot.meta import Spec, is_symbolic
-from subclass_aot.objects import ObjectGuards, same_constant
-from subclass_aot.tables import HOOKS
+from subclass_aot.objects import ObjectGuards
+from subclass_aot.tables import HOOKS, MODULE_TABLES
 from subclass_aot.trace import JointSignature
 
-Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]
+Guard = Callable[[list[Any], optree.PyTreeSpec], tuple[list[Any], list[Any]] | None]
 """`guard(argument_leaves, treespec)` gives the tensors of a call and their flat slots, or None if it does not fit."""
-
-
-def global_state() -> tuple[Any, ...]:
-    """The modes that change what a program does, in the order of `MODES`; what is mostly off comes cheap."""
-    deterministic = torch.get_deterministic_debug_mode()
-    fills = bool(deterministic) and torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    autocast: tuple[Any, ...] = ()
-    if _torch.is_any_autocast_enabled():
-        autocast = tuple(torch.get_autocast_dtype(d) for d in AUTOCAST_DEVICES if torch.is_autocast_enabled(d))
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.get_default_dtype(),
-        deterministic,
-        fills,
-        autocast,
-        _torch.function_modes() if _torch.number_of_function_modes() else (),
-        _torch.inside_transform(),
-    )
-
-
-MODES = (
-    "grad mode",
-    "inference mode",
-    "default dtype",
-    "deterministic debug mode",
-    "deterministic fill of uninitialized memory",
-    "autocast",
-    "default device and function modes",
-    "transforms of torch.func and forward-mode gradients",
-)
-"""The names of what `global_state` gives."""
 
 
 def make_guard(
     arguments: Arguments,
     signature: JointSignature,
-    state: tuple[Any, ...],
+    state: Modes,
     together: MutableSet[StaticInputCache] | None = None,
 ) -> Guard:
     """Generates the guard of one entry.
@@ -82,81 +49,72 @@ def make_guard(
         state: `global_state()` of that call.
         together: What the guards of one function keep from call to call; they forget together.
     """
-    return _GuardWriter(arguments, signature, state, set() if together is None else together).write()
+    return _GuardWriter(arguments, signature).write(state, set() if together is None else together)
 
 
 class _GuardWriter:
-    def __init__(
-        self,
-        arguments: Arguments,
-        signature: JointSignature,
-        state: tuple[Any, ...],
-        together: MutableSet[StaticInputCache],
-    ) -> None:
+    """Puts the parts of a guard one after the other: what is cheap and often differs comes first."""
+
+    def __init__(self, arguments: Arguments, signature: JointSignature) -> None:
         self.arguments = arguments
         self.signature = signature
-        plan = FlattenPlan(tuple(given.meta for given in signature.inputs), "inputs")
-        self.views = FlattenPlan.of(arguments.views, where="views")
-        self.leaves = [*plan.unwrap(arguments.values), *self.views.unwrap(arguments.views)]
-        self.state = state
-        self.together = together
+        self.patterns = patterns_of(arguments, signature)
+        self.elements = Elements()
         doc = "The tensors of a call and their leaves, or None if it does not fit."
         self.source = Source("guard", "leaves, treespec", doc)
-        self.outer: list[str] = []
-        self.inner: list[str] = []
-        self.by_value: dict[int, str] = {}
-        self.leaves_of: dict[int, list[str]] = {}
-        self.helpers: list[str] = []
-        self.kept_at: dict[str, tuple[str, int, int]] = {}
-        self.checked: list[tuple[str, Any]] = []
-        self.sizes = SizeGuards()
+        self.tensors = self.reading(self.source)
 
-    def write(self) -> Guard:
-        const = self.source.const
-        treespec = self.arguments.treespec
-        self.refuse_if(f"treespec != {const(treespec, 'treespec')}")
-        if any(isinstance(e, optree.MappingEntry) and _is_number(e.entry) for a in treespec.accessors() for e in a):
-            types = const(_types_of_entries(treespec), "types_of_keys")  # 1, 1.0 and True are equal keys
-            self.refuse_if(f"{const(_types_of_entries, 'types_of_entries')}(treespec) != {types}")
-        self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
-        objects = self.objects = self.object_guards()
-        objects.leaves()
-        everything = set(range(len(self.arguments.values) + len(self.arguments.views)))
+    def reading(self, source: Source) -> TensorGuards:
+        """What reads tensors and compares objects in one generated function."""
+        written = frozenset(change.path for change in self.signature.outcome.changes)
+        objects = ObjectGuards(self.arguments.objects, source, written)
+        return TensorGuards(source, self.arguments, self.patterns, objects)
+
+    def write(self, state: Modes, together: MutableSet[StaticInputCache]) -> Guard:
+        """Generates the function."""
+        source, tensors = self.source, self.tensors
+        _refuse_other_structure(source, self.arguments.treespec)
+        refuse_if(source, f"{source.const(global_state, 'global_state')}() != {source.const(state, 'state')}")
+        tensors.objects.leaves()
+        everything = range(len(self.patterns))
         kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
-        held = any(h.pinned and objects.matters(h) for h in self.arguments.objects.holders)
+        holders = self.arguments.objects.holders
+        held = any(holder.pinned and tensors.objects.matters(holder) for holder in holders)
+        read = ""
         if kept or (_native.ONE_CALL_PAYS and held):
-            self.keep(kept)
+            read = self.keep(kept, together)
         else:
-            self.modules()
-        rest = everything - kept
+            refuse_other_modules(source, self.arguments.modules)
+        rest = set(everything) - kept
         places = self.arguments.placed
         if not _native.ONE_CALL_PAYS or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
-            objects.pinned(self.pinned())
-        self.tensors(rest)
-        objects.told_apart()
-        self.outer = [self.by_value[i] for i in sorted(everything)]
-        self.inner = [leaf for i in sorted(everything) for leaf in self.leaves_of[i]]
-        self.specs()
-        self.symbols()
-        for slot, values in self.signature.read:
-            self.refuse_if(f"{self.inner[slot]}.tolist() != {self.source.const(values, 'values')}")
-        self.autograd_leaves()
+            tensors.objects.pinned(self.pinned())
+        tensors.read(rest)
+        tensors.objects.told_apart()
+        values = [tensors.locals[i] for i in everything]
+        leaves = [leaf for i in everything for leaf in tensors.leaves_of[i]]
+        refuse_other_specs(tensors, self.elements)
+        self.refuse_other_numbers(leaves)
+        refuse_other_autograd_leaves(source, self.arguments, self.signature, values)
         if self.signature.writes:
-            self.storages()
-            self.histories()
-        inputs = len(self.signature.index_map.slots)  # the leaves of views are read to be checked only
-        self.source.line(f"return [{self.listing(self.outer)}], [{self.listing(self.inner[:inputs])}]")
-        guard = self.source.build()
-        guard.__source__ = "\n\n".join([guard.__source__, *self.helpers])  # type: ignore[attr-defined]
+            real = leaves_of(self.arguments, self.signature)
+            refuse_other_storages(source, self.signature, real, leaves)
+            refuse_other_histories(source, self.arguments, self.signature, real, values)
+        inputs = leaves[: len(self.signature.index_map.slots)]  # the leaves of views are read to be checked only
+        source.line(f"return [{self.elements.listing(values)}], [{self.elements.listing(inputs)}]")
+        guard = source.build()
+        if read:
+            guard.__source__ += f"\n\n{read}"  # type: ignore[attr-defined]
         return guard
 
-    def refuse_if(self, condition: str) -> None:
-        self.source.line(f"if {condition}: return None")
-
-    def object_guards(self) -> ObjectGuards:
-        """What compares objects, in the function that is written now."""
-        written = frozenset(change.path for change in self.signature.outcome.changes)
-        return ObjectGuards(self.arguments.objects, self.source, written)
+    def refuse_other_numbers(self, leaves: list[str]) -> None:
+        """Compares symbolic sizes with what the trace assumed of them, and values that it read."""
+        if self.signature.symbols is not None:
+            self.source.globals |= {"math": math, "torch": torch}
+            for line in self.tensors.sizes.lines(self.signature.symbols):
+                self.source.line(line)
+        for slot, values in self.signature.read:
+            refuse_if(self.source, f"{leaves[slot]}.tolist() != {self.source.const(values, 'values')}")
 
     def pinned(self) -> Iterator[tuple[str, object]]:
         """What is the same object at each call: what the function itself holds, and modules."""
@@ -169,280 +127,86 @@ class _GuardWriter:
         positions = positions_to_keep(self.arguments, [given.meta for given in inputs])
         return {i for i in positions if not any(map(_is_symbolic, inputs[i].specs))}
 
-    def keep(self, positions: set[int]) -> None:
-        """Reads modules and what they hold in a function of its own, once. See Note [What is kept]."""
-        guard = self.source
-        self.source = Source("read", "leaves", "What is read once and not at each call, or None if it does not fit.")
-        outer, self.objects = self.objects, self.object_guards()
-        self.modules()
-        self.objects.pinned(self.pinned())
-        self.tensors(positions)
-        self.objects.told_apart()
-        of_objects, self.objects, inside = self.objects.tables, outer, self.objects
-        order, value_of = sorted(positions), dict(self.checked)
-        leaves = [leaf for i in order for leaf in self.leaves_of[i]]
-        wrappers = [name for name in value_of if name not in set(leaves)]
-        alike = outer.alike(inside)
-        parts = [self.by_value[i] for i in order], leaves, wrappers, list(dict.fromkeys(of_objects)), [*alike.values()]
-        self.source.line(f"return {', '.join('(' + ''.join(n + ', ' for n in names) + ')' for names in parts)}")
-        read, self.source = self.source, guard
+    def keep(self, positions: set[int], together: MutableSet[StaticInputCache]) -> str:
+        """Reads modules and what they hold in a function of its own, once. See Note [What is kept].
 
-        tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*_CONTENTS, *HOOKS)]
-        kept = guard.const(StaticInputCache(read.build(), tables, self.together), "kept")
-        self.helpers.append(str(read))
-        items, found = guard.fresh("items"), guard.fresh("found")
-        same = [f"{guard.const(_native.same_items, 'same_items')}({items})"]
-        for place, position in self.arguments.placed:
-            if position in positions and isinstance(place, ArgumentPlace):
-                same.append(f"leaves[{place.leaf}] is {found}[0][{order.index(position)}]")
-        guard.line(f"{items}, {found} = {kept}.state")
-        guard.line(f"if not ({' and '.join(same)}): {found} = {kept}.read(leaves)")
-        self.refuse_if(f"{found} is None")
-        names = [guard.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
-        guard.line(f"{', '.join(names)}, _, _ = {found}")
-        outer.told_apart_from(f"{found}[4]", list(alike))
-        now = [self.elements(name, len(part)) for name, part in zip(names, parts, strict=False)]
+        Returns:
+            The text of that function.
+        """
+        doc = "What is read once and not at each call, or None if it does not fit."
+        once = self.reading(Source("read", "leaves", doc))
+        refuse_other_modules(once.source, self.arguments.modules)
+        once.objects.pinned(self.pinned())
+        once.read(positions)
+        once.objects.told_apart()
+        order = sorted(positions)
+        leaves = [leaf for i in order for leaf in once.leaves_of[i]]
+        are_leaves = set(leaves)
+        wrappers = [name for name, _ in once.checked if name not in are_leaves]
+        alike = self.tensors.objects.alike(once.objects)
+        parts = Found(
+            values=tuple(once.locals[i] for i in order),
+            leaves=tuple(leaves),
+            wrappers=tuple(wrappers),
+            tables=tuple(dict.fromkeys(once.objects.tables)),
+            alike=tuple(alike.values()),
+        )
+        listed = ", ".join("(" + "".join(f"{name}, " for name in names) + ")" for names in parts)
+        once.source.line(f"return {once.source.const(Found, 'Found')}({listed})")
+        tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*MODULE_TABLES, *HOOKS)]
+        self.use(once, order, parts, list(alike), StaticInputCache(once.source.build(), tables, together))
+        return str(once.source)
 
-        self.by_value.update(zip(order, now[0], strict=True))
-        rest = iter(now[1])
-        self.leaves_of.update({i: list(itertools.islice(rest, len(self.leaves_of[i]))) for i in order})
-        self.checked = [(new, value_of[old]) for k in (1, 2) for new, old in zip(now[k], parts[k], strict=True)]
-
-    def elements(self, name: str, count: int) -> list[str]:
-        """The elements of a kept tuple, as expressions that `listing` knows."""
-        found = {f"{name}[{i}]": (name, i, count) for i in range(count)}
-        self.kept_at |= found
-        return list(found)
-
-    def listing(self, names: list[str]) -> str:
-        """Expressions with commas between; elements of a kept tuple that follow one another are taken at once."""
-
-        def run(at: tuple[int, str]) -> tuple[str, int]:
-            position, name = at
-            kept, index, _ = self.kept_at.get(name, (name, 0, 1))
-            return kept, index - position
-
-        listed = []
-        for _, group in itertools.groupby(enumerate(names), run):
-            members = [name for _, name in group]
-            kept, index, count = self.kept_at.get(members[0], ("", 0, 0))
-            if len(members) == 1:
-                listed += members
-            else:
-                listed.append(f"*{kept}" if len(members) == count else f"*{kept}[{index}:{index + len(members)}]")
-        return ", ".join(listed)
-
-    def modules(self) -> None:
-        """The tree of modules, the names of what they hold, and their hooks."""
-        for path, module in self.arguments.modules:
-            conditions = []
-            for table in _CONTENTS[:2]:
-                content = getattr(module, table)
-                t = self.source.const(content, f"{path}_{table}".replace(".", "_"))
-                if content:
-                    conditions.append(f"len({t}) != {len(content)}")
-                conditions += [f"{t}.get({name!r}) is not None" for name, tensor in content.items() if tensor is None]
-            children = module._modules
-            if children:
-                t = self.source.const(children, f"{path}_modules".replace(".", "_"))
-                conditions.append(f"len({t}) != {len(children)}")
-                for name, child in children.items():
-                    conditions.append(f"{t}.get({name!r}) is not {self.source.const(child, f'{path}_{name}')}")
-            if conditions:
-                self.refuse_if(" or ".join(conditions))
-        tables = [t for _, m in self.arguments.modules for t in (m._parameters, m._buffers, m._modules)]
-        if not all(tables):
-            empty = self.source.const(tuple(t for t in tables if not t), "empty_tables")
-            self.refuse_if(f"any({empty})")
-        self.hooks()
-
-    def hooks(self) -> None:
-        """Hooks run while tracing; each has a number that no other hook of the process has."""
-        tables = [getattr(module, name) for _, module in self.arguments.modules for name in HOOKS]
-        empty = tuple(t for t in tables if not t)
-        if empty:
-            self.refuse_if(f"any({self.source.const(empty, 'hooks')})")
-        for table in tables:
-            if table:
-                self.refuse_if(f"tuple({self.source.const(table, 'hooks')}) != {tuple(table)}")
-
-    def tensors(self, positions: set[int]) -> None:
-        """Reads the values at `positions`, down to the leaves; places that held one tensor must do so again."""
-        by_value, extras = self.by_value, self.arguments.extras
-        for number, (place, position) in enumerate(self.arguments.placed):
-            if position not in positions:
-                continue
-            if isinstance(place, ArgumentPlace):
-                read = f"leaves[{place.leaf}]"
-            elif isinstance(place, HeldPlace):
-                read = self.objects.tensors[place.number]
-            else:
-                assert isinstance(place, ModulePlace)
-                table = getattr(place.module, place.table)
-                read = f"{self.source.const(table, place.table)}.get({place.name!r})"
-            if position in by_value:
-                self.refuse_if(f"{read} is not {by_value[position]}")
-            else:
-                name = by_value[position] = self.source.fresh(place.path)
-                self.source.line(f"{name} = {read}")
-            if number in extras:
-                self.objects.attributes(by_value[position], extras[number])
-        for i, base in enumerate(self.arguments.view_of, len(self.arguments.values)):
-            if i not in positions:
-                continue
-            if base in by_value:
-                self.refuse_if(f"{by_value[i]}._base is not {by_value[base]}")
-            else:  # only views of it are passed
-                by_value[base] = self.source.fresh(self.arguments.path_of(base))
-                self.source.line(f"{by_value[base]} = {by_value[i]}._base")
-        for i in sorted(positions):
-            self.inner = self.leaves_of[i] = []
-            self.wrapper(by_value[i], *self.pattern(i))
-
-    def pattern(self, i: int) -> tuple[Any, Any, Iterator[Any]]:
-        """A value, or a view after these: itself, how it is made of leaves, and what those look like."""
-        values, inputs = self.arguments.values, self.signature.inputs
-        if i < len(values):
-            return values[i], inputs[i].meta, iter(inputs[i].specs)
-        view, meta = self.arguments.views[i - len(values)], self.views.metas[i - len(values)]
-        leaves = FlattenPlan.of([view]).unwrap([view])
-        return view, meta, iter([Spec.of(x) if isinstance(x, torch.Tensor) else x for x in leaves])
-
-    def wrapper(self, name: str, value: Any, meta: Any, patterns: Iterator[Any]) -> None:
-        """Checks classes and contexts down to the leaves, and reads those.
+    def use(
+        self, once: TensorGuards, order: list[int], parts: Found, alike: list[int], cache: StaticInputCache
+    ) -> None:
+        """Writes what takes values from the cache, or reads them anew where something is another object.
 
         Args:
-            name: The local that holds the tensor.
-            value: The tensor of the call that the entry was made for.
-            meta: How it is made of leaves.
-            patterns: The spec of each leaf, and symbolic sizes, in flat order.
+            once: What reads them.
+            order: Their positions.
+            parts: What that function calls what it gives.
+            alike: The positions of its objects that arguments must be told apart from.
+            cache: The cache.
         """
-        if isinstance(meta, SubclassCreationMeta):
-            cls = self.source.const(meta.cls, meta.cls.__name__)
-            self.refuse_if(f"type({name}) is not {cls}")
-            self.context(name, value, meta)
-            self.checked.append((name, value))
-            if meta.storage_offset:  # results that are made like it have it, too
-                self.refuse_if(f"{name}.storage_offset() != {meta.storage_offset}")
-            for attribute, inner in meta.attrs.items():
-                part = getattr(value, attribute)
-                local = self.source.fresh(f"{name}_{attribute}")
-                self.source.line(f"{local} = {name}.{attribute}")
-                self.wrapper(local, part, inner, patterns)
-            for kind, numbers in ("size", meta.outer_size), ("stride", meta.outer_stride):
-                for dim in [d for d, n in enumerate(numbers) if n is SYMBOLIC]:
-                    self.inner.append(self.sizes.read(self.source, name, kind, dim, next(patterns)))
-        elif isinstance(meta, ContainerMeta):
-            kind = self.source.const(meta.cls, meta.cls.__name__)
-            self.refuse_if(f"type({name}) is not {kind} or len({name}) != {len(meta.items)}")
-            for key, inner in meta.items.items():
-                local = self.source.fresh(f"{name}_{key}")
-                k = self.source.const(key, "key")
-                self.source.line(f"{local} = {name}.get({k})" if meta.cls is dict else f"{local} = {name}[{k}]")
-                self.wrapper(local, value[key], inner, patterns)
-        elif isinstance(meta, AbsentMeta):
-            self.refuse_if(f"{name} is not None")
-        elif isinstance(meta, PlainTensorMeta):
-            spec = next(patterns)
-            for kind, numbers in ("size", spec.size), ("stride", spec.stride):
-                for dim in [d for d, n in enumerate(numbers) if is_symbolic(n)]:
-                    self.sizes.read(self.source, name, kind, dim, numbers[dim])
-            self.inner.append(name)
-            self.checked.append((name, value))
-        else:
-            same = self.source.const(same_constant, "same_constant")
-            self.refuse_if(f"not {same}({name}, {self.source.const(next(patterns), 'opaque')})")
-            self.inner.append(name)
-
-    def context(self, name: str, value: Any, meta: SubclassCreationMeta) -> None:
-        """What `__tensor_flatten__` says beside the tensors."""
-        attributes = getattr(meta.cls, "__wrapper_attributes__", None)
-        if attributes is not None:
-            found = attributes(tuple(meta.attrs), meta.context)
-            for attribute, constant in found.items():
-                c = self.source.const(constant, attribute)
-                same = self.source.const(same_constant, "same_constant")
-                other = f"{name}.{attribute} is not {c}"
-                self.refuse_if(other if constant is None else f"{other} and not {same}({name}.{attribute}, {c})")
-            for field in meta.cls._fields.values():  # type: ignore[attr-defined]
-                if field.kind == "optional" and field.name not in meta.attrs:
-                    self.refuse_if(f"{name}.{field.name} is not None")
-        else:
-            layout = self.source.const(_same_layout, "same_layout")
-            names = self.source.const(tuple(meta.attrs), "names")
-            self.refuse_if(f"not {layout}({name}, {names}, {self.source.const(meta.context, 'context')})")
-
-    def specs(self) -> None:
-        """Class, dtype, device, size, stride, requires_grad and dispatch keys of every tensor, in one call."""
-        first: dict[int, str] = {}
-        once = []
-        for name, value in self.checked:  # the check refuses to be given a tensor twice
-            if id(value) in first:
-                self.refuse_if(f"{name} is not {first[id(value)]}")
-            else:
-                first[id(value)] = name
-                once.append((name, value))
-        if once:
-            sizes = [self.sizes.known(name, "size", list(value.size())) for name, value in once]
-            strides = [self.sizes.known(name, "stride", list(value.stride())) for name, value in once]
-            check = _torch.tensor_check([value for _, value in once], sizes, strides)
-            self.refuse_if(f"not {self.source.const(check, 'same_specs')}({self.listing([n for n, _ in once])})")
-
-    def symbols(self) -> None:
-        """Sizes that are symbols: each has one value in the whole call, and the trace's assumptions hold of it."""
-        if self.signature.symbols is None:
-            return
-        self.source.globals |= {"math": math, "torch": torch}
-        for line in self.sizes.lines(self.signature.symbols):
-            self.source.line(line)
-
-    def autograd_leaves(self) -> None:
-        """In-place writes mean another thing on a leaf than on a non-leaf."""
-        for name, given in zip(self.outer, self.signature.inputs, strict=False):
-            if given.requires_grad and (self.signature.grad_modes[0] or self.signature.needs_backward):
-                self.refuse_if(f"{name}.is_leaf is not {given.is_leaf}")
-        for name, view in zip(self.outer[len(self.signature.inputs) :], self.arguments.views, strict=True):
-            rules = self.source.const(_torch.view_rules, "view_rules")
-            self.refuse_if(f"{rules}({name}) != {self.source.const(_torch.view_rules(view), 'rules')}")
-
-    def storages(self) -> None:
-        """A graph that writes was made for one pattern of sharing."""
-        slots = [i for i, leaf in enumerate(self.leaves) if has_storage(leaf)]
-        groups = storage_groups(self.leaves)
-        together = {i for group in groups for i in group}
-        groups += [base.slots for base in self.signature.bases if together.isdisjoint(base.slots)]
-        together.update(i for group in groups for i in group)
-        for group in groups:
-            first = f"{self.inner[group[0]]}.untyped_storage().data_ptr()"
-            for other in group[1:]:
-                self.refuse_if(f"{self.inner[other]}.untyped_storage().data_ptr() != {first}")
-            for slot in group:  # how they overlap is part of the graph
-                leaf = self.leaves[slot]
-                self.refuse_if(f"{self.inner[slot]}.storage_offset() != {leaf.storage_offset()}")
-            nbytes = self.leaves[group[0]].untyped_storage().nbytes()
-            self.refuse_if(f"{first.removesuffix('data_ptr()')}nbytes() != {nbytes}")
-        alone = [i for i in slots if i not in together] + [group[0] for group in groups]
-        if len(alone) > 1:
-            pointers = ", ".join(f"{self.inner[i]}.untyped_storage().data_ptr()" for i in alone)
-            self.refuse_if(f"len({{{pointers}}}) != {len(alone)}")
-
-    def histories(self) -> None:
-        """A write that autograd sees reaches the views of one tensor, but not others that share its storage."""
-        slots = self.signature.index_map.slots
-        owner = self.source.const(autograd_base, "autograd_base")
-        values = self.arguments.values
-        groups = [{slots[s].outer for s in group if s < len(slots)} for group in storage_groups(self.leaves)]
-        pairs = {(i, j) for i, _ in self.signature.autograd_mutations for g in groups if i in g for j in g if j != i}
-        for i, j in sorted(pairs):
-            same = autograd_base(values[i]) is autograd_base(values[j])
-            self.refuse_if(f"({owner}({self.outer[i]}) is {owner}({self.outer[j]})) is not {same}")
+        source, tensors = self.source, self.tensors
+        items, found = source.fresh("items"), source.fresh("found")
+        same = [f"{source.const(_native.same_items, 'same_items')}({items})"]
+        for place, position in self.arguments.placed:
+            if isinstance(place, ArgumentPlace) and position in order:  # it is marked as static
+                same.append(f"leaves[{place.leaf}] is {found}[0][{order.index(position)}]")
+        kept = source.const(cache, "kept")
+        source.line(f"{items}, {found} = {kept}.state")  # read once: another thread may exchange it
+        source.line(f"if not ({' and '.join(same)}): {found} = {kept}.read(leaves)")
+        refuse_if(source, f"{found} is None")
+        names = [source.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
+        source.line(f"{', '.join(names)}, _, _ = {found}")
+        tensors.objects.told_apart_from(f"{found}[4]", alike)
+        values, leaves, wrappers = [
+            self.elements.of(name, len(part)) for name, part in zip(names, parts[:3], strict=True)
+        ]
+        tensors.locals.update(zip(order, values, strict=True))
+        rest = iter(leaves)
+        tensors.leaves_of.update({i: [next(rest) for _ in once.leaves_of[i]] for i in order})
+        value_of = dict(once.checked)
+        now = zip((*leaves, *wrappers), (*parts.leaves, *parts.wrappers), strict=True)
+        tensors.checked = [(new, value_of[old]) for new, old in now]
 
 
-def refusing_line(guard: Guard, leaves: list[Any], treespec: Any) -> str:
-    """The line of generated code that refuses a call, for errors."""
+def _refuse_other_structure(source: Source, treespec: optree.PyTreeSpec) -> None:
+    """Compares the structure of the arguments."""
+    refuse_if(source, f"treespec != {source.const(treespec, 'treespec')}")
+    entries = [entry for accessor in treespec.accessors() for entry in accessor]
+    if any(isinstance(e, optree.MappingEntry) and isinstance(e.entry, int | float | complex) for e in entries):
+        types_of_keys = source.const(_types_of_entries(treespec), "types_of_keys")  # 1, 1.0 and True are equal keys
+        refuse_if(source, f"{source.const(_types_of_entries, 'types_of_entries')}(treespec) != {types_of_keys}")
+
+
+def refusing_line(guard: Guard, leaves: list[Any], treespec: optree.PyTreeSpec) -> str:
+    """Runs a guard that refuses a call, and returns the line of generated code that does, for errors."""
     lines: list[str] = []
 
-    def note(frame: types.FrameType, event: str, argument: Any) -> Any:
+    def note(frame: types.FrameType, event: str, argument: object) -> Any:
         if frame.f_globals.get("__name__") != guard.__globals__["__name__"]:
             return None
         if event == "return" and argument is None:
@@ -458,25 +222,10 @@ def refusing_line(guard: Guard, leaves: list[Any], treespec: Any) -> str:
     return lines[0] if lines else "none, when it was asked again"
 
 
-def _is_symbolic(pattern: Any) -> bool:
+def _is_symbolic(pattern: object) -> bool:
     return is_symbolic(pattern) or isinstance(pattern, Spec) and pattern.solver is not None
 
 
-def _is_number(key: Any) -> bool:
-    return isinstance(key, int | float | complex)
-
-
 def _types_of_entries(treespec: optree.PyTreeSpec) -> list[tuple[type, ...]]:
-    """The classes of keys and positions on the way to each leaf."""
+    """Returns the classes of keys and positions on the way to each leaf."""
     return [tuple(map(type, path)) for path in treespec.paths()]
-
-
-def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
-    found_names, found_context = tensor.__tensor_flatten__()
-    if tuple(found_names) != names:
-        return False
-    guard = getattr(type(tensor), "__metadata_guard__", None)
-    return bool(guard(context, found_context)) if guard is not None else same_constant(found_context, context)
-
-
-_CONTENTS = ("_parameters", "_buffers", "_modules")

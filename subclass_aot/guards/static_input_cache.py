@@ -18,23 +18,38 @@ import enum
 import types
 from collections import deque
 from collections.abc import Callable, MutableSet
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from subclass_aot import _native
-from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, is_marked
+from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, static_values
 from subclass_aot.flatten import AbsentMeta, PlainTensorMeta, SubclassCreationMeta
 from subclass_aot.wrapper import WrapperTensor
 
-Found = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
-"""The tensors that were read, their leaves, the wrappers among them and inside them, tables of other objects, and
-objects that arguments are told apart from."""
+
+class Found(NamedTuple):
+    """What was read.
+
+    Attributes:
+        values: The tensors.
+        leaves: Their leaves.
+        wrappers: The wrappers among them and inside them.
+        tables: Tables of other objects, as `same_items` compares them.
+        alike: Objects that arguments are told apart from.
+    """
+
+    values: tuple[Any, ...]
+    leaves: tuple[Any, ...]
+    wrappers: tuple[Any, ...]
+    tables: tuple[Any, ...]
+    alike: tuple[Any, ...]
+
 
 Read = Callable[[list[Any]], Found | None]
 """From the flattened arguments to what is kept; None if it does not fit."""
 
-_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), ((), (), (), (), ()))
+_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), Found((), (), (), (), ()))
 """What is never found again."""
 
 
@@ -67,7 +82,7 @@ class StaticInputCache:
         found = self._read(leaves)
         if found is None:
             return None
-        holders = {id(holder): holder for holder in (*self._tables, *found[2], *found[3])}.values()
+        holders = {id(holder): holder for holder in (*self._tables, *found.wrappers, *found.tables)}.values()
         if all(map(_is_comparable, holders)):
             self.state = tuple([x for holder in holders for x in (holder, _native.items_of(holder))]), found
         return found
@@ -94,7 +109,7 @@ def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
             in_objects.add(position)
         else:
             in_modules.add(position)
-    marked = {i for i in in_arguments if i < len(metas) and is_marked(arguments.values[i])}
+    marked = in_arguments & static_values(arguments)
     mixed = in_arguments & in_modules | in_objects
     return {i for i in (in_modules | marked) - mixed if i < len(metas) and can_be_kept(arguments.values[i], metas[i])}
 
