@@ -23,7 +23,7 @@ class PytreeCache:
         self._last: tuple[tuple[type, ...], Any] = (), None  # one tuple, since threads may share it
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
-        """The leaves of `(args, kwargs)` and their structure."""
+        """Returns the leaves of `(args, kwargs)` and their structure."""
         known, treespec = self._last
         classes = tuple(map(type, args))
         if classes == known and not kwargs and classes:
@@ -34,6 +34,6 @@ class PytreeCache:
         return leaves, treespec
 
 
-def _is_leaf(argument: Any, leaf: Any) -> bool:
-    """Whether an argument is a tensor, and not one that is registered as a container."""
+def _is_leaf(argument: object, leaf: object) -> bool:
+    """Tells whether an argument is a tensor, and not one that is registered as a container."""
     return argument is leaf and isinstance(leaf, torch.Tensor)

@@ -14,7 +14,7 @@ from subclass_aot import _torch
 from subclass_aot.aliasing import autograd_base, storage_groups
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
-from subclass_aot.guards.modes import MODES
+from subclass_aot.guards.modes import MODES, Modes
 from subclass_aot.meta import Spec, is_symbolic, plain
 from subclass_aot.objects import facts_of, integers_in, text_of
 from subclass_aot.outcome import Outcome
@@ -23,9 +23,9 @@ from subclass_aot.trace import JointSignature
 
 
 def facts(
-    arguments: Arguments, leaves: list[Any], state: tuple[Any, ...], places: Mapping[str, str] = MappingProxyType({})
+    arguments: Arguments, leaves: list[Any], state: Modes, places: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Everything that a signature depends on, by name.
+    """Describes everything that a signature depends on, by name.
 
     Args:
         arguments: The call.
@@ -57,7 +57,7 @@ def facts(
 
 
 def changing_numbers(arguments: Arguments, outcome: Outcome, before: Mapping[str, str]) -> set[str]:
-    """The paths of numbers that a function changes itself and that are others now than when it was compiled.
+    """Finds the paths of numbers that a function changes itself and that are others now than when it was compiled.
 
     Args:
         arguments: A call.
@@ -69,7 +69,7 @@ def changing_numbers(arguments: Arguments, outcome: Outcome, before: Mapping[str
 
 
 def difference(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """The facts that differ, each as one line.
+    """Lists the facts that differ, each as one line.
 
     >>> difference({"x": "float32[3]"}, {"x": "float32[5]"})
     ['x: float32[3] before, float32[5] now']
@@ -82,8 +82,14 @@ def difference(before: dict[str, str], now: dict[str, str]) -> list[str]:
     ]
 
 
-def describe_tensor(tensor: Any, path: str = "", places: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A tensor in one line, inner tensors and context included. `places` is as for `facts`, `path` where it stands."""
+def describe_tensor(tensor: torch.Tensor, path: str = "", places: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Describes a tensor in one line, inner tensors and context included.
+
+    Args:
+        tensor: The tensor.
+        path: Where it stands.
+        places: As for `facts`.
+    """
     size = ", ".join(places.get(f"{path}.size({dim})", _number(n)) for dim, n in enumerate(tensor.shape))
     kind = type(tensor)
     name = kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__qualname__}"
@@ -101,7 +107,7 @@ def describe_tensor(tensor: Any, path: str = "", places: Mapping[str, str] = Map
 
 
 def symbolic_places(signature: JointSignature) -> dict[str, str]:
-    """Every size and stride of the inputs that is a symbol or made of symbols, with its text."""
+    """Names every size and stride of the inputs that is a symbol or made of symbols, with its text."""
     if signature.symbols is None:
         return {}
     found: dict[str, Any] = {}
@@ -117,7 +123,7 @@ def symbolic_places(signature: JointSignature) -> dict[str, str]:
 
 
 def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
-    """Which values that the trace read, and which assumptions about symbolic sizes, do not hold of a call.
+    """Lists which values that the trace read, and which assumptions about symbolic sizes, do not hold of a call.
 
     The call fits otherwise. Each is one line.
     """
@@ -144,6 +150,9 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
 
 
 def _read_otherwise(signature: JointSignature, arguments: Arguments) -> list[str]:
+    """Names the inputs whose values were read while tracing and are others now."""
+    if not signature.read:
+        return []
     plan = arguments.plan
     paths = [arguments.path_of(s.outer) + "".join(s.path) for s in plan.index_map.slots]
     now = dict(zip(paths, plan.unwrap(arguments.values), strict=True))
@@ -157,7 +166,7 @@ def _read_otherwise(signature: JointSignature, arguments: Arguments) -> list[str
 
 
 def _evaluated(text: str, values: Mapping[str, int]) -> Any:
-    """The value of an expression over symbols, or None where one of them is not known."""
+    """Computes the value of an expression over symbols, or None where one of them is not known."""
     if not values.keys() >= set(re.findall(r"\bs\d+\b", text)):
         return None
     source = Source("evaluated", ", ".join(values))
@@ -166,16 +175,16 @@ def _evaluated(text: str, values: Mapping[str, int]) -> Any:
     return source.build()(**values)
 
 
-def _number(size: Any) -> str:
+def _number(size: object) -> str:
     return "ragged" if _torch.is_nested_int(size) else str(size)
 
 
-def _inner(value: Any, path: str, places: Mapping[str, str]) -> str:
+def _inner(value: object, path: str, places: Mapping[str, str]) -> str:
     return describe_tensor(value, path, places) if isinstance(value, torch.Tensor) else text_of(value)
 
 
 def _views_of_one_base(arguments: Arguments) -> str:
-    """Which tensors are views of one, and so have one history."""
+    """Says which tensors are views of one, and so have one history."""
     by_base: dict[int, list[str]] = {}
     for i, value in enumerate(arguments.values):
         by_base.setdefault(id(autograd_base(value)), []).append(arguments.path_of(i))

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from subclass_aot.codegen import Source
-from subclass_aot.meta import Symbols, is_symbolic, plain
+from subclass_aot.meta import Number, Symbols, is_symbolic, plain
+
+Kind = Literal["size", "stride"]
+
+
+class Read(NamedTuple):
+    """Where a symbolic number is read.
+
+    Attributes:
+        tensor: The local of the tensor.
+        kind: What is asked of it.
+        dim: The dimension.
+        number: The number that it is.
+        local: The local that will hold it.
+    """
+
+    tensor: str
+    kind: Kind
+    dim: int
+    number: Number
+    local: str
 
 
 @dataclass(slots=True)
@@ -15,26 +35,25 @@ class SizeGuards:
     """Collects where symbolic sizes are read, and says what must hold of them.
 
     Attributes:
-        reads: For each place: the tensor's local, `"size"` or `"stride"`, the dimension, the number that it is, and
-            the local that holds it, if it is needed for more than the check.
+        reads: These places.
     """
 
-    reads: list[tuple[str, str, int, Any, str]] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
 
-    def read(self, source: Source, tensor: str, kind: str, dim: int, number: Any) -> str:
+    def read(self, source: Source, tensor: str, kind: Kind, dim: int, number: Number) -> str:
         """Notes a place; returns the local that will hold the number."""
         local = source.fresh(f"{tensor}_{kind}_{dim}")
-        self.reads.append((tensor, kind, dim, number, local))
+        self.reads.append(Read(tensor, kind, dim, number, local))
         return local
 
-    def known(self, tensor: str, kind: str, numbers: list[Any]) -> list[int | None]:
-        """The sizes or strides of a tensor, with None for symbolic ones and for nested ints, which are no numbers."""
-        symbolic = {dim for name, what, dim, number, _ in self.reads
-                    if (name, what) == (tensor, kind) and is_symbolic(plain(number))}  # fmt: skip
+    def known(self, tensor: str, kind: Kind, numbers: list[Any]) -> list[int | None]:
+        """Returns sizes or strides with None for symbolic ones, and for nested ints, which are no numbers."""
+        of_tensor = [read for read in self.reads if (read.tensor, read.kind) == (tensor, kind)]
+        symbolic = {read.dim for read in of_tensor if is_symbolic(plain(read.number))}
         return [None if dim in symbolic or type(number) is not int else number for dim, number in enumerate(numbers)]
 
     def lines(self, symbols: Symbols) -> Iterator[str]:
-        """The lines of a guard, from reading the sizes to the assumptions about them. They may use `math`."""
+        """Yields the lines of a guard, from reading the sizes to the assumptions about them. They may use `math`."""
         bound: set[str] = set()
         late: list[str] = []
         for tensor, kind, dim, number, local in self.reads:

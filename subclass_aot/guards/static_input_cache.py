@@ -17,14 +17,14 @@ import dataclasses
 import enum
 import types
 from collections import deque
-from collections.abc import Callable, MutableSet
+from collections.abc import Callable, MutableSet, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from subclass_aot import _native
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, static_values
-from subclass_aot.flatten import AbsentMeta, PlainTensorMeta, SubclassCreationMeta
+from subclass_aot.flatten import AbsentMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.wrapper import WrapperTensor
 
 
@@ -88,8 +88,8 @@ class StaticInputCache:
         return found
 
 
-def _is_comparable(holder: Any) -> bool:
-    """Whether what an object holds can be compared without running code of its class."""
+def _is_comparable(holder: object) -> bool:
+    """Tells whether what an object holds can be compared without running code of its class."""
     return (
         type(holder) is set
         or isinstance(holder, (dict, list, tuple, types.CellType))
@@ -97,8 +97,8 @@ def _is_comparable(holder: Any) -> bool:
     )
 
 
-def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
-    """The values of a call that are read once: those that only modules hold, or that are marked."""
+def positions_to_keep(arguments: Arguments, metas: Sequence[ValueMeta]) -> set[int]:
+    """Finds the values of a call that are read once: those that only modules hold, or that are marked."""
     in_arguments: set[int] = set()
     in_objects: set[int] = set()  # of arguments: those are read at each call, and their tensors with them
     in_modules: set[int] = set()
@@ -114,8 +114,8 @@ def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
     return {i for i in (in_modules | marked) - mixed if i < len(metas) and can_be_kept(arguments.values[i], metas[i])}
 
 
-def can_be_kept(value: Any, meta: Any) -> bool:
-    """Whether identity of what stands in the `__dict__` of a tensor, and below, tells that it has the same leaves."""
+def can_be_kept(value: object, meta: InnerMeta) -> bool:
+    """Tells whether a tensor has the same leaves as long as the same objects stand in its `__dict__`, and below."""
     if isinstance(meta, PlainTensorMeta | AbsentMeta):
         return True
     if not isinstance(meta, SubclassCreationMeta) or not all(
@@ -128,8 +128,8 @@ def can_be_kept(value: Any, meta: Any) -> bool:
     return not has_slots and all(isinstance(x, torch.Tensor) or _is_constant(x) for x in vars(value).values())
 
 
-def _is_constant(value: Any) -> bool:
-    """Whether a value can only be replaced and not changed."""
+def _is_constant(value: object) -> bool:
+    """Tells whether a value can only be replaced and not changed."""
     if isinstance(value, tuple | frozenset):
         return all(map(_is_constant, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

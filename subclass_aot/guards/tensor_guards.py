@@ -11,7 +11,6 @@ from subclass_aot import _torch
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import (
-    SYMBOLIC,
     AbsentMeta,
     ContainerMeta,
     FlattenPlan,
@@ -22,7 +21,7 @@ from subclass_aot.flatten import (
     ValueMeta,
 )
 from subclass_aot.guards.lines import Elements, refuse_if
-from subclass_aot.guards.size_guards import SizeGuards
+from subclass_aot.guards.size_guards import Kind, SizeGuards
 from subclass_aot.meta import Spec, is_symbolic
 from subclass_aot.objects import ObjectGuards, same_constant
 from subclass_aot.trace import JointSignature
@@ -175,9 +174,13 @@ class _Reader:
             local = self.source.fresh(f"{name}_{attribute}")
             self.source.line(f"{local} = {name}.{attribute}")
             self.read(local, getattr(value, attribute), inner)
-        for kind, numbers in ("size", meta.outer_size), ("stride", meta.outer_stride):
-            for dim in [d for d, n in enumerate(numbers) if n is SYMBOLIC]:
-                self.leaves.append(self.guards.sizes.read(self.source, name, kind, dim, next(self.specs)))
+        self.outer(name, "size", meta.symbolic_sizes)
+        self.outer(name, "stride", meta.symbolic_strides)
+
+    def outer(self, name: str, kind: Kind, dims: Iterable[int]) -> None:
+        """Reads the symbolic sizes or strides of a wrapper, which are slots of their own."""
+        for dim in dims:
+            self.leaves.append(self.guards.sizes.read(self.source, name, kind, dim, next(self.specs)))
 
     def container(self, name: str, value: Any, meta: ContainerMeta) -> None:
         kind = self.source.const(meta.cls, meta.cls.__name__)
@@ -188,7 +191,7 @@ class _Reader:
             self.source.line(f"{local} = {name}.get({k})" if meta.cls is dict else f"{local} = {name}[{k}]")
             self.read(local, value[key], inner)
 
-    def sizes(self, name: str, kind: str, numbers: Iterable[Any]) -> None:
+    def sizes(self, name: str, kind: Kind, numbers: Iterable[Any]) -> None:
         """Reads those of the sizes or strides of a leaf that are symbols. They are no leaves."""
         for dim, number in enumerate(numbers):
             if is_symbolic(number):

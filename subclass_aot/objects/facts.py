@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
+from subclass_aot.objects.holders import Holder
 from subclass_aot.objects.nodes import NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt
-from subclass_aot.objects.walk import Holder, Objects
+from subclass_aot.objects.walk import Objects
 from subclass_aot.tables import HOOKS, Table, vars_of_number
 
 

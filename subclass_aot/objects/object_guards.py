@@ -12,8 +12,9 @@ import torch
 
 from subclass_aot.codegen import Source
 from subclass_aot.objects.comparisons import elements_of, items_of, same_constant, same_contents, same_keys
+from subclass_aot.objects.holders import Entries, Holder
 from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, sized
-from subclass_aot.objects.walk import Entries, Holder, Objects
+from subclass_aot.objects.walk import Objects
 from subclass_aot.tables import Table, limit_of, vars_of_number
 
 _ABSENT = object()

@@ -128,7 +128,7 @@ class _Reader:
         tables = object_tables(value)
         return self._object_with(value, tables, path) if tables else Literal(value)
 
-    def _leaf(self, value: Any, path: str) -> Leaf:
+    def _leaf(self, value: object, path: str) -> Leaf:
         self.leaves.append(value)
         self.paths.append(path)
         return Leaf(len(self.leaves) - 1)
@@ -138,7 +138,7 @@ class _Reader:
         return Literal(value) if all(isinstance(p, Literal) for p in parts) else Tuple(type(value), parts)
 
     def _registered(self, value: Any, path: str) -> Recipe:
-        """An object that torch's pytree takes apart."""
+        """Returns how an object is made that torch's pytree takes apart."""
         self._made[id(value)] = value, None
         children, metadata, entries, unflatten = optree.tree_flatten_one_level(
             value, none_is_leaf=True, namespace=_torch.PYTREE_NAMESPACE
@@ -147,8 +147,8 @@ class _Reader:
         self.new.append(NewObject(type(value), functools.partial(unflatten, metadata), parts))
         return self._note(value)
 
-    def _object_with(self, value: Any, tables: list[Table], path: str) -> Recipe:
-        """A container, or an object by its attributes. An older one without tensors stays the same object."""
+    def _object_with(self, value: object, tables: list[Table], path: str) -> Recipe:
+        """Returns how an object is made by what it holds. An older one without tensors stays the same object."""
         made = NewObject(type(value), like=limit_of(value))
         leaves, objects, count = len(self.leaves), len(self.objects), len(self.new)
         self.new.append(made)
@@ -167,21 +167,21 @@ class _Reader:
         self._made[id(value)] = value, Literal(value)
         return Literal(value)
 
-    def _stays(self, value: Any) -> bool:
-        """Whether an object that holds no tensors is the same at each call."""
+    def _stays(self, value: object) -> bool:
+        """Tells whether an object that holds no tensors is the same at each call."""
         return type(value) not in _BUILTIN and (not can_be_made(type(value)) or value in self.existed)
 
-    def _note(self, value: Any, position: int | None = None) -> New:
+    def _note(self, value: object, position: int | None = None) -> New:
         recipe = New(len(self.new) - 1 if position is None else position)
         self._made[id(value)] = value, recipe
         return recipe
 
-    def _key(self, key: Any, path: str) -> Recipe:
+    def _key(self, key: object, path: str) -> Recipe:
         made = isinstance(key, torch.Tensor) or is_object(key)
         return self.recipe(key, f"a key of {path}") if made else Literal(key)
 
     def _object(self, position: int) -> int:
-        """An object of the call, and how it is reached."""
+        """Returns the position of an object of the call among those that generated code gets to."""
         known = self._given.get(position)
         if known is None:
             holder = self.seen.holders[position]
@@ -195,7 +195,7 @@ class _Reader:
         return known
 
     def changes(self) -> Iterator[tuple[Holder, Change]]:
-        """What stands elsewhere in the objects of the call, or is another than before."""
+        """Yields what stands elsewhere in the objects of the call, or is another than before."""
         for position, holder in enumerate(self.seen.holders):
             for table, entries in holder.tables:
                 if table.kind in HOOKS or table.kind == "keys":
@@ -228,12 +228,13 @@ class _Reader:
         return Change(self._object(position), holder.path, table, removed, tuple(recipes), appended)
 
 
-def _id(key: Any) -> Any:
+def _id(key: object) -> object:
+    """Returns what stands for a key in comparisons: 1 and True are two keys, and tensors are compared by identity."""
     return id(key) if isinstance(key, torch.Tensor) else (type(key), key)
 
 
 def _same_values(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
-    """Whether what differs are equal numbers or strings: other objects, but nobody can tell."""
+    """Tells whether what differs are equal numbers or strings: other objects, but nobody can tell."""
     return len(before) == len(now) and all(
         _id(k) == _id(j) and (v is w or type(v) is type(w) and type(v) in (int, str, bytes, bool) and v == w)
         for (k, v), (j, w) in zip(before, now, strict=True)
@@ -241,5 +242,6 @@ def _same_values(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> b
 
 
 def _is_registered(value: Any) -> bool:
+    """Tells whether torch's pytree takes an object apart."""
     namespace = _torch.PYTREE_NAMESPACE
     return not optree.tree_is_leaf(value, none_is_leaf=True, namespace=namespace)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from subclass_aot.call import Arguments, HeldPlace, ModulePlace
 from subclass_aot.errors import DynamicSizeError, TraceError
-from subclass_aot.flatten import ContainerMeta, SubclassCreationMeta, attribute, element
+from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta, attribute, element
 from subclass_aot.meta import STRIDED_NESTED, Bounds
 
 _NO_SUCH_DIM = """mark_dynamic: the tensor has {rank} dimensions, so dim {dim} is none of them.
@@ -73,7 +73,7 @@ class DynamicSizes:
         return any(self.sizes.values()) or any(self.strides.values())
 
     def without(self, paths: Collection[str]) -> DynamicSizes:
-        """The same, with every number of some tensors, and of those inside them, known; of all if none is named."""
+        """Makes every number of some tensors, and of those inside them, known; of all if none is named."""
         if not paths:
             return DynamicSizes()
 
@@ -88,7 +88,7 @@ class DynamicSizes:
 
 
 def marked_sizes(arguments: Arguments) -> DynamicSizes:
-    """The sizes of a call that the user marked."""
+    """Returns the sizes of a call that the user marked."""
     found = DynamicSizes()
     for path, tensor, _ in tensors_of(arguments):
         marks = _marks.get(tensor)
@@ -99,7 +99,7 @@ def marked_sizes(arguments: Arguments) -> DynamicSizes:
 
 
 def tensors_of(arguments: Arguments) -> Iterator[tuple[str, torch.Tensor, bool]]:
-    """Every tensor of a call, outer ones and inner ones: its path, itself, and whether it is state.
+    """Yields every tensor of a call, outer ones and inner ones: its path, itself, and whether it is state.
 
     State are parameters and buffers, and what the function itself holds: their sizes seldom change.
 
@@ -116,7 +116,8 @@ def tensors_of(arguments: Arguments) -> Iterator[tuple[str, torch.Tensor, bool]]
             yield path, tensor, is_state
 
 
-def _parts(value: Any, meta: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+def _parts(value: Any, meta: InnerMeta, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields a value and all inside it that are tensors, each with its path."""
     if isinstance(value, torch.Tensor):
         if value.is_nested and value.layout is torch.strided:  # it has no sizes to speak of
             raise TraceError(f"{path}: {STRIDED_NESTED}")
@@ -129,4 +130,5 @@ def _parts(value: Any, meta: Any, path: str) -> Iterator[tuple[str, torch.Tensor
             yield from _parts(value[key], part, path + element(key))
 
 
-_marks: Any = WeakTensorKeyDictionary()
+_marks: MutableMapping[torch.Tensor, dict[int, Bounds]] = WeakTensorKeyDictionary()
+"""Dimensions that users marked, each with its limits."""

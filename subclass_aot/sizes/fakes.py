@@ -13,6 +13,7 @@ from subclass_aot.flatten import (
     AbsentMeta,
     ContainerMeta,
     FlattenPlan,
+    InnerMeta,
     OpaqueMeta,
     PlainTensorMeta,
     SubclassCreationMeta,
@@ -24,7 +25,7 @@ from subclass_aot.sizes.dynamic_sizes import DynamicSizes
 
 
 def symbolic_fakes(arguments: Arguments, dynamic: DynamicSizes, symbols: Symbols) -> list[Any]:
-    """For each tensor of a call, one of its class without data, with symbols for sizes as asked for."""
+    """Makes for each tensor of a call one of its class without data, with symbols for sizes as asked for."""
     maker = _FakeMaker(dynamic, symbols)
     metas = arguments.plan.metas
     return [
@@ -33,8 +34,8 @@ def symbolic_fakes(arguments: Arguments, dynamic: DynamicSizes, symbols: Symbols
     ]
 
 
-def fake_with_sizes(tensor: Any, shape: Sequence[Number]) -> Any:
-    """A fake of a gradient, with the sizes of the result that it belongs to.
+def fake_with_sizes(tensor: torch.Tensor, shape: Sequence[Number]) -> Any:
+    """Makes a fake of a gradient, with the sizes of the result that it belongs to.
 
     Args:
         tensor: A gradient.
@@ -52,19 +53,24 @@ _Inherited = Mapping[int, tuple[int, Number, bool]]
 
 
 class _FakeMaker:
+    """Makes fakes. A size that a wrapper and its inner tensors have at one dimension is one symbol."""
+
     def __init__(self, dynamic: DynamicSizes, symbols: Symbols) -> None:
         self.dynamic = dynamic
         self.symbols = symbols
 
-    def make(self, value: Any, meta: Any, path: str, inherited: _Inherited) -> Any:
-        if isinstance(meta, PlainTensorMeta):
-            return self.leaf(value, path, inherited) if isinstance(value, torch.Tensor) else value
-        if isinstance(meta, ContainerMeta):
-            parts = {key: self.make(value[key], m, path + element(key), inherited) for key, m in meta.items.items()}
-            return parts if meta.cls is dict else meta.cls(parts.values())
-        if isinstance(meta, AbsentMeta | OpaqueMeta):
-            return value
-        return self.wrapper(value, meta, path, inherited)
+    def make(self, value: Any, meta: InnerMeta, path: str, inherited: _Inherited) -> Any:
+        """Makes a fake of what is described by `meta`; what is no tensor stays as it is."""
+        match meta:
+            case PlainTensorMeta():
+                return self.leaf(value, path, inherited) if isinstance(value, torch.Tensor) else value
+            case ContainerMeta():
+                parts = {key: self.make(value[key], m, path + element(key), inherited) for key, m in meta.items.items()}
+                return parts if meta.cls is dict else meta.cls(parts.values())
+            case AbsentMeta() | OpaqueMeta():
+                return value
+            case SubclassCreationMeta():
+                return self.wrapper(value, meta, path, inherited)
 
     def leaf(self, value: torch.Tensor, path: str, inherited: _Inherited) -> MetaTensor:
         spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
@@ -86,12 +92,12 @@ class _FakeMaker:
             else self.values_of_jagged(value, path + attribute(name))
             for name, part in meta.attrs.items()
         }
-        if _has_outer_rule(value, meta):
+        if _has_outer_rule(value, meta):  # it computes the outer size, and is not told another
             return value.__tensor_unflatten__(inner, meta.context, None, None)
         return value.__tensor_unflatten__(inner, meta.context, size, stride)
 
     def values_of_jagged(self, value: Any, path: str) -> MetaTensor:
-        """Of the elements, only their number may be a symbol: torch multiplies nested ints by known strides."""
+        """Makes the elements. Only their number may be a symbol: torch multiplies nested ints by known strides."""
         values, dim = value._values, value._ragged_idx - 1
         dims = self.dynamic.sizes.get(path, set()) & {dim} if values.stride(dim) == values[0].numel() else set()
         known = _FakeMaker(DynamicSizes({path: dims}, {}, self.dynamic.marked), self.symbols)
@@ -100,22 +106,23 @@ class _FakeMaker:
     def geometry(
         self, value: torch.Tensor, path: str, inherited: _Inherited
     ) -> tuple[tuple[Number, ...], tuple[Number, ...]]:
-        """Size and stride of a fake."""
+        """Returns size and stride of a fake."""
         if not _has_numbers(value):
             return tuple(value.shape), value.stride()
         dims, marked = self.dynamic.sizes.get(path, ()), self.dynamic.marked.get(path, {})
         size: list[Number] = list(value.shape)
         for dim, hint in enumerate(value.shape):
             known_hint, known, follows = inherited.get(dim, (None, hint, False))
-            if known_hint == hint and (follows or dim in dims):
+            if known_hint == hint and (follows or dim in dims):  # the wrapper has this size at this dimension
                 size[dim] = known
             elif dim in dims:
+                # An inner tensor may have a size of the wrapper elsewhere: equal numbers are taken for one symbol.
                 alike = [number for n, number, _ in inherited.values() if n == hint]
                 size[dim] = alike[0] if alike else self.symbols.size(hint, f"{path}.size({dim})", marked.get(dim))
         return tuple(size), self.strides(value, tuple(size), path)
 
     def strides(self, value: torch.Tensor, size: tuple[Number, ...], path: str) -> tuple[Number, ...]:
-        """Strides as products of sizes where the example has them so, from the innermost dimension outwards."""
+        """Returns strides as products of sizes where the example has them so, from the innermost dimension outwards."""
         hints, steps = tuple(value.shape), value.stride()
         stride: list[Number] = list(steps)
         expected_hint, expected = 1, 1
@@ -130,12 +137,12 @@ class _FakeMaker:
 
 
 def _has_numbers(value: torch.Tensor) -> bool:
-    """False for a jagged tensor, whose ragged size is no number."""
+    """Tells if all sizes are numbers: not so of a jagged tensor, whose ragged size is none."""
     return all(type(n) is int for n in value.shape)
 
 
 def _has_outer_rule(value: Any, meta: SubclassCreationMeta) -> bool:
-    """Whether the class tells its outer size from its inner tensors, and this instance has it."""
+    """Tells whether the class knows its outer size from its inner tensors, and this instance has it."""
     if not hasattr(meta.cls, "__wrapper_attributes__"):
         return False
     inner = {name: getattr(value, name) for name in meta.attrs}
@@ -144,6 +151,6 @@ def _has_outer_rule(value: Any, meta: SubclassCreationMeta) -> bool:
 
 
 def plan_of_fakes(fakes: list[Any], arguments: Arguments) -> FlattenPlan:
-    """How tensors of these sizes are made of leaves; symbolic sizes of wrappers are leaves, too."""
+    """Says how tensors of these sizes are made of leaves; symbolic sizes of wrappers are leaves, too."""
     names = [arguments.path_of(i) for i in range(len(fakes))]
     return FlattenPlan.of(fakes, where="inputs", names=names)
