@@ -46,6 +46,7 @@ def refuse_without_memory(tensor: torch.Tensor) -> None:
     Raises:
         DataDependentError: It was made of the memory of a traced tensor, as `from_dlpack(to_dlpack(x))` does.
     """
+    # Tensors of other classes are asked nothing: many have no memory of their own.
     real = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     if real and tensor.device.type in ("cpu", "cuda") and tensor.numel() and not tensor.data_ptr():
         raise DataDependentError(_NO_MEMORY.format(line=user_line()))
@@ -71,10 +72,11 @@ def reads_are_refused() -> Iterator[None]:
 
 
 def _call_of(error: BaseException) -> str:
-    """The expression that raised `error`, as it stands in the source."""
+    """Returns the expression that raised `error`, as it stands in the source."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = next((f for f in reversed(frames) if not f.filename.startswith(_PACKAGE)), frames[-1])
     if frame.lineno != frame.end_lineno or frame.colno is None or frame.end_colno is None:
         return frame.line or frame.name
     indented = linecache.getline(frame.filename, frame.lineno or 0)
+    # Columns count bytes.
     return indented.encode()[frame.colno : frame.end_colno].decode() or frame.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -20,7 +21,7 @@ class ModulePlace:
     """A parameter or buffer of a module."""
 
     module: torch.nn.Module
-    table: str
+    table: Literal["_parameters", "_buffers"]
     name: str
     path: str
 

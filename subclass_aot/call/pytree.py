@@ -37,7 +37,7 @@ def keys_of(treespec: optree.PyTreeSpec) -> Iterator[tuple[str, Any]]:
         PlanError: A key asks tensors for values.
     """
     for accessor in treespec.accessors():
-        for i, entry in enumerate(accessor):
+        for i, entry in enumerate(accessor):  # the same key is on the way to several leaves: it is walked once
             if isinstance(entry, optree.MappingEntry):
                 path = path_of(accessor[:i]) if i > 1 else "kwargs"
                 refuse_key(entry.entry, path)

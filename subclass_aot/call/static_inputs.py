@@ -36,11 +36,11 @@ def mark_static_address(tensor: _Tensor) -> _Tensor:
 
 
 def is_marked(tensor: torch.Tensor) -> bool:
-    """Whether `mark_static_address`, here or in torch, was called on `tensor`."""
+    """Tells whether `mark_static_address`, here or in torch, was called on `tensor`."""
     return _torch.has_static_address(tensor)
 
 
 def static_values(arguments: Arguments) -> frozenset[int]:
-    """The positions of the values of a call whose memory stays in place: what modules hold, and what was marked."""
+    """Returns the positions of values whose memory stays in place: what modules hold, and what was marked."""
     of_modules = {position for place, position in arguments.placed if isinstance(place, ModulePlace)}
     return frozenset(i for i, value in enumerate(arguments.values) if i in of_modules or is_marked(value))

@@ -19,6 +19,7 @@ def leaves_of(arguments: Arguments, signature: JointSignature) -> list[Any]:
     plan = arguments.plan  # its code was generated for the trace
     if signature.symbols is not None:  # symbolic sizes have slots, too
         plan = FlattenPlan(tuple(given.meta for given in signature.inputs), "inputs")
+    # For single use: these plans generate code that runs once. Only signatures that write come here.
     views = FlattenPlan.of(arguments.views).unwrap(arguments.views) if arguments.views else []
     return [*plan.unwrap(arguments.values), *views]
 

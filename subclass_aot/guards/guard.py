@@ -65,7 +65,7 @@ class _GuardWriter:
         self.tensors = self.reading(self.source)
 
     def reading(self, source: Source) -> TensorGuards:
-        """What reads tensors and compares objects in one generated function."""
+        """Makes what reads tensors and compares objects in one generated function."""
         written = frozenset(change.path for change in self.signature.outcome.changes)
         objects = ObjectGuards(self.arguments.objects, source, written)
         return TensorGuards(source, self.arguments, self.patterns, objects)
@@ -117,12 +117,12 @@ class _GuardWriter:
             refuse_if(self.source, f"{leaves[slot]}.tolist() != {self.source.const(values, 'values')}")
 
     def pinned(self) -> Iterator[tuple[str, object]]:
-        """What is the same object at each call: what the function itself holds, and modules."""
+        """Yields what is the same object at each call: what the function itself holds, and modules."""
         yield from (("fn", part) for _, part in self.arguments.held)
         yield from ((path.replace(".", "_"), module) for path, module in self.arguments.modules)
 
     def positions_to_keep(self) -> set[int]:
-        """The values that are read once. Symbolic sizes are read at each call, and their tensors with them."""
+        """Finds the values that are read once. Symbolic sizes are read at each call, and their tensors with them."""
         inputs = self.signature.inputs
         positions = positions_to_keep(self.arguments, [given.meta for given in inputs])
         return {i for i in positions if not any(map(_is_symbolic, inputs[i].specs))}
@@ -143,6 +143,7 @@ class _GuardWriter:
         leaves = [leaf for i in order for leaf in once.leaves_of[i]]
         are_leaves = set(leaves)
         wrappers = [name for name, _ in once.checked if name not in are_leaves]
+        # An argument of a later call may be the very object that is read once: one, where two were traced.
         alike = self.tensors.objects.alike(once.objects)
         parts = Found(
             values=tuple(once.locals[i] for i in order),

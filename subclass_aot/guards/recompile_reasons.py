@@ -34,6 +34,7 @@ def facts(
         places: Sizes that are not told by their number, such as `args[0].size(1)`, and what is said instead.
     """
     found: dict[str, str] = {}
+    # All trees here are of that namespace; users need not hear of it.
     found["structure of the arguments"] = str(arguments.treespec).replace(", namespace='torch'", "")
     for name, value in zip(MODES, state, strict=True):
         found[name] = str(value)

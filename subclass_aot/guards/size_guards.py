@@ -59,7 +59,7 @@ class SizeGuards:
         for tensor, kind, dim, number, local in self.reads:
             yield f"{local} = {tensor}.{kind}({dim})"
             text = symbols.text(plain(number))
-            if text.isidentifier() and text not in bound:
+            if text.isidentifier() and text not in bound:  # the first place of a symbol says what it is
                 bound.add(text)
                 yield f"{text} = {local}"
             else:  # a number that became known, too: another input may be the same tensor, with a symbol there

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 
 from subclass_aot import _native
-from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, static_values
+from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, static_values
 from subclass_aot.flatten import AbsentMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.wrapper import WrapperTensor
 
@@ -50,7 +50,7 @@ Read = Callable[[list[Any]], Found | None]
 """From the flattened arguments to what is kept; None if it does not fit."""
 
 _NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), Found((), (), (), (), ()))
-"""What is never found again."""
+"""Equal to nothing that `same_items` finds, so that everything is read."""
 
 
 class StaticInputCache:
@@ -77,7 +77,7 @@ class StaticInputCache:
     def read(self, leaves: list[Any]) -> Found | None:
         """Reads the tensors anew; None if they do not fit."""
         if self.state is not _NOTHING:
-            for kept in tuple(self._together):
+            for kept in tuple(self._together):  # a copy, since another thread may compile
                 kept.state = _NOTHING
         found = self._read(leaves)
         if found is None:
@@ -103,12 +103,14 @@ def positions_to_keep(arguments: Arguments, metas: Sequence[ValueMeta]) -> set[i
     in_objects: set[int] = set()  # of arguments: those are read at each call, and their tensors with them
     in_modules: set[int] = set()
     for place, position in arguments.placed:
-        if isinstance(place, ArgumentPlace):
-            in_arguments.add(position)
-        elif isinstance(place, HeldPlace) and not place.pinned:
-            in_objects.add(position)
-        else:
-            in_modules.add(position)
+        match place:
+            case ArgumentPlace():
+                in_arguments.add(position)
+            case HeldPlace(pinned=False):
+                in_objects.add(position)
+            case HeldPlace() | ModulePlace():
+                in_modules.add(position)
+    # What an argument brings may be another tensor at each call; a mark says that it mostly is not.
     marked = in_arguments & static_values(arguments)
     mixed = in_arguments & in_modules | in_objects
     return {i for i in (in_modules | marked) - mixed if i < len(metas) and can_be_kept(arguments.values[i], metas[i])}
@@ -124,6 +126,7 @@ def can_be_kept(value: object, meta: InnerMeta) -> bool:
         return False
     if isinstance(value, WrapperTensor):  # its context is immutable by contract
         return True
+    # Slots stand in no dict that could be compared. The context of the class follows from what the `__dict__` holds.
     has_slots = any("__slots__" in vars(cls) for cls in type(value).__mro__[: type(value).__mro__.index(torch.Tensor)])
     return not has_slots and all(isinstance(x, torch.Tensor) or _is_constant(x) for x in vars(value).values())
 

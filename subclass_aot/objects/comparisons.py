@@ -16,13 +16,15 @@ def same_constant(a: Any, b: Any) -> bool:
     """
     if a is b:
         return True
-    if type(a) is not type(b):
+    if type(a) is not type(b):  # `1 == 1.0 == True`, and programs compute other things with them
         return False
+    # The `==` of a number's or a text's class does not see attributes beside it.
     if getattr(a, "__dict__", None) and not _same_vars(vars_of_number(a), vars_of_number(b)):
         return False
     if isinstance(a, tuple | list):
         return len(a) == len(b) and all(map(same_constant, a, b))
     if isinstance(a, set | frozenset):
+        # Elements of sets have no order in which to compare them one by one: equal ones, and as many of each type.
         return a == b and Counter(map(type, a)) == Counter(map(type, b))
     if hasattr(a, "tobytes") and hasattr(a, "dtype"):  # an array of numpy
         return bool(a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes())
@@ -31,7 +33,7 @@ def same_constant(a: Any, b: Any) -> bool:
     try:
         equal = a == b
         return bool(equal.all()) if hasattr(equal, "all") and a.shape == b.shape else bool(equal)
-    except Exception:
+    except Exception:  # of the user's `__eq__`
         return False
 
 

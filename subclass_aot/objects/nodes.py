@@ -74,7 +74,7 @@ def is_replaced(node: Node) -> bool:
 
 def sized(number: int) -> torch.Tensor:
     """Makes a tensor that brings a number into a graph: its first size, which may be a symbol like any other."""
-    return torch.empty(number, 0)
+    return torch.empty(number, 0)  # it takes no memory, however large the number
 
 
 def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
@@ -82,7 +82,7 @@ def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
     if cls is tuple:
         return tuple(parts)
     if cls is types.MethodType:
-        owner, function = parts
+        owner, function = parts  # as a walk notes them; the constructor has them the other way round
         return types.MethodType(function, owner)
     try:
         return tuple.__new__(cls, parts)

@@ -86,23 +86,23 @@ class ObjectGuards:
             self.refuse_if(f"{name} is not {local} and not {same}({name}, {local})")
 
     def told_apart(self) -> None:
-        """Objects that were two are two: what is put into one is not seen in the other."""
+        """Tells objects that were two apart: what is put into one is not seen in the other."""
         groups: dict[type, list[str]] = {}
         for position, name in self._plain().items():
             groups.setdefault(type(self.objects.holders[position].value), []).append(name)
-        for names in groups.values():
+        for names in groups.values():  # objects of two classes are two already
             different = dict.fromkeys(names)
             if len(different) > 1:
                 self.refuse_if(f"len({{{', '.join(f'id({n})' for n in different)}}}) != {len(different)}")
 
     def alike(self, others: ObjectGuards) -> dict[int, str]:
-        """Those of `others` whose class an object here has, too, by their positions: one may be passed for another."""
+        """Returns the objects of `others` that may be passed here, too: those of a class that is here, by position."""
         holders = self.objects.holders
         classes = {type(holders[position].value) for position in self._plain()}
         return {p: name for p, name in others._plain().items() if type(holders[p].value) in classes}
 
     def told_apart_from(self, kept: str, positions: list[int]) -> None:
-        """The objects here are those of a kept tuple, by their positions, that they were, and none of the others."""
+        """Compares with objects in a kept tuple: those that were here, too, still are, and none of the others is."""
         if not positions:
             return
         own = self._plain()
@@ -114,13 +114,13 @@ class ObjectGuards:
             self.refuse_if(f"not {{{', '.join(others)}}}.isdisjoint(map(id, {kept}))")
 
     def _plain(self) -> dict[int, str]:
-        """The locals of objects that are compared by what they hold, by their positions."""
+        """Returns the locals of objects that are compared by what they hold, by their positions."""
         holders = self.objects.holders
         kinds = torch.Tensor | torch.nn.Module | types.FunctionType
         return {p: name for p, name in self._locals.items() if not isinstance(holders[p].value, kinds)}
 
     def attributes(self, name: str, holder: Holder) -> None:
-        """What a program put on the tensor in a local."""
+        """Compares what a program put on the tensor in a local."""
         position = self.objects.position_of(holder.value)
         assert position is not None
         self.refuse_if(f"{name} is None")  # a parameter that is gone; how a tensor looks is compared later
@@ -166,13 +166,13 @@ class ObjectGuards:
             self.holder(name, node.position)
 
     def matters(self, holder: Holder) -> bool:
-        """Whether there is something to compare: most functions hold nothing."""
+        """Tells whether there is something to compare: most functions hold nothing."""
         bare = isinstance(holder.value, types.FunctionType) and not any(entries for _, entries in holder.tables)
         return not bare or holder.path in self.written
 
     def holder(self, name: str, position: int) -> None:
         """Compares what an object in a local holds, table by table."""
-        self._locals[position] = name
+        self._locals[position] = name  # before its parts: an object may hold itself
         holder = self.objects.holders[position]
         if holder.only_grows or not self.matters(holder):
             return
@@ -254,7 +254,8 @@ class ObjectGuards:
 
     def _members(self, name: str, holder: Holder, entries: Entries) -> None:
         self.tables.append(name)
-        self.constant(name, holder.value)
+        self.constant(name, holder.value)  # sets of numbers and strings are compared as values
+        # Objects in a set have no place by which another could be found, so they must be the same ones.
         objects = [node for _, node in entries if isinstance(node, ObjectAt)]
         if objects:
             ids = frozenset(map(id, set.__iter__(holder.value)))
@@ -283,6 +284,7 @@ class ObjectGuards:
             part = self.source.fresh(f"{local}_{key}")
             absent = self.source.const(_ABSENT, "absent")
             k = repr(key) if type(key) in (str, int) else self.source.const(key, "key")
+            # The commonest entries of all, since each module has `training`: one line, and no local.
             if isinstance(node, ValueAt) and (node.value is None or isinstance(node.value, bool)):
                 self.refuse_if(f"{local}.get({k}, {absent}) is not {node.value!r}")
                 continue
@@ -310,7 +312,7 @@ class ObjectGuards:
         self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
 
     def _keys(self, name: str, entries: Entries) -> None:
-        """What keys that are objects hold; that they are the same keys is known by now."""
+        """Compares what keys that are objects hold; that they are the same keys is known by now."""
         keys = self.source.fresh(f"{name}_keys")
         self.source.line(f"{keys} = list({self.source.const(dict.keys, 'keys_of')}({name}))")
         for position, node in entries:
@@ -341,7 +343,7 @@ class ObjectGuards:
 
     def _globals(self, function: types.FunctionType, entries: Entries) -> None:
         local = self.source.const(function.__globals__, "module_globals")
-        for key, _ in entries:
+        for key, _ in entries:  # all other globals may change
             self.tables.append(f"({local}, {key!r})")
         self._by_name(local, entries)
 

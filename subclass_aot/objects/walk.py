@@ -50,7 +50,7 @@ from subclass_aot.tables import (
 )
 
 LIMIT = 20_000
-"""Objects that one call may reach. More are no data, but a program's whole state."""
+"""How many objects one call may reach. More are no data, but a program's whole state."""
 
 _TOO_MANY = """{path}: more than {limit} Python objects are reached from here.
   All of them would be compared at each call.
@@ -174,11 +174,11 @@ class Objects:
         if kind is weakref.ref:
             target = value()
             position = None if target is None else self.position_of(target)
-            return ValueAt(value) if position is None else ObjectAt(position, weakly=True)
-        if isinstance(value, tuple) and kind is not torch.Size:
+            return ValueAt(value) if position is None else ObjectAt(position, weakly=True)  # it keeps nothing alive
+        if isinstance(value, tuple):
             parts = tuple(self._node(x, f"{path}[{i}]", way.then(i), pinned) for i, x in enumerate(value))
             return TupleAt(value, parts) if any(map(_is_more, parts)) else ValueAt(value)
-        if kind is types.MethodType:
+        if kind is types.MethodType:  # Python makes one at each access: it is what its object and its function are
             owner = self._node(value.__self__, f"{path}.__self__", way.then("__self__"), pinned)
             function = self._node(value.__func__, path, way.then("__func__"), pinned)
             both_known = isinstance(owner, ValueAt) and isinstance(function, ValueAt)
@@ -206,7 +206,7 @@ class Objects:
             parent = way.start.holder if isinstance(way.start, Entry) else None
             raise PlanError(_TOO_MANY.format(path=self._way_in(parent, path), limit=LIMIT))
         position = self._position[id(value)] = len(self.holders)
-        pinned = pinned or isinstance(value, torch.nn.Module)
+        pinned = pinned or isinstance(value, torch.nn.Module)  # guards compare modules by identity
         self.holders.append(Holder(path, value, way, pinned, [(t, []) for t in tables], only_grows))
         self._later.append(position)
         return ObjectAt(position)
@@ -231,6 +231,7 @@ class Objects:
     @contextmanager
     def restored(self, modules: Iterable[torch.nn.Module]) -> Iterator[None]:
         """Gives every object, and every module of `modules`, what it held before the block; whatever happens."""
+        # Hooks are not written: they are read only, to find what they hold.
         before = [(t, h.value, t.read(h.value)) for h in self.holders for t, _ in h.tables if t.kind not in HOOKS]
         before += [(t, module, t.read(module)) for module in modules for t in map(Table, MODULE_TABLES)]
         try:

@@ -32,6 +32,6 @@ class Existed:
         self._before, self._new = [], None
 
     def __contains__(self, value: object) -> bool:
-        if self._new is None:
+        if self._new is None:  # asked for the first time, when all that the function made is there
             self._new = set(map(id, gc.get_objects())) - set(map(id, self._before))
         return id(value) not in self._new

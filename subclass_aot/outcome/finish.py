@@ -144,7 +144,7 @@ class _Writer:
         return name
 
     def empty(self, new: NewObject) -> str:
-        """The expression of an object that holds nothing yet."""
+        """Returns the expression of an object that holds nothing yet."""
         if new.cls in (list, dict, set):
             return {list: "[]", dict: "{}", set: "set()"}[new.cls]
         cls = self.source.const(new.cls, new.cls.__name__)
@@ -154,6 +154,7 @@ class _Writer:
             return f"{cls}(maxlen={new.like})"
         if issubclass(new.cls, defaultdict | deque):
             return f"{self.source.const(functools.partial(_empty, new.cls, new.like), 'empty')}()"
+        # The constructor of the class is not run: it would do again what the trace has seen it do.
         base = next(b for b in _BASES if issubclass(new.cls, b))
         return f"{self.source.const(base.__new__, 'new')}({cls})"
 

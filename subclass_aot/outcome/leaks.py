@@ -50,6 +50,7 @@ def check_leaks(made: Iterable[weakref.ref[torch.Tensor]], own: Sequence[Collect
     """
     alive: list[torch.Tensor] = list({id(x): x for x in [ref() for ref in made] if _is_traced(x)}.values())
     known = _known_references([alive, *own])
+    # One reference is that of `alive`. A loop over its elements would be one more.
     held = [alive[i] for i in range(len(alive)) if _references(alive[i]) - 1 > known[id(alive[i])]]
     if held:
         _follow(held, [alive, held, *own], kept)
@@ -76,6 +77,7 @@ def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
 
 def _references(tensor: torch.Tensor) -> int:
     """Counts the references that Python has to a tensor, beside those here; one belongs to autograd, if it has some."""
+    # Two are the parameter of this function and the argument of `getrefcount`.
     return sys.getrefcount(tensor) - 2 - (tensor._use_count() > 1)  # type: ignore[attr-defined,no-any-return]
 
 

@@ -98,7 +98,7 @@ class _Reader:
         self.new: list[NewObject] = []
         self.objects: list[Way] = []
         self._given: dict[int, int] = {}
-        self._made: dict[int, tuple[Any, Recipe | None]] = {}
+        self._made: dict[int, tuple[Any, Recipe | None]] = {}  # with the objects, so that ids stay theirs
 
     def recipe(self, value: Any, path: str) -> Recipe:
         """Returns how `value` is made again."""
@@ -121,7 +121,7 @@ class _Reader:
             if known is None:
                 raise TraceError(_IN_ITSELF.format(path=path, kind=type(value).__name__))
             return known
-        if isinstance(value, torch.nn.Module):
+        if isinstance(value, torch.nn.Module):  # one of the call has a position
             raise MutationError(_NEW_MODULE.format(path=path))
         if type(value) not in _BUILTIN and optree.is_namedtuple(value) is False and _is_registered(value):
             return self._registered(value, path)
@@ -160,6 +160,7 @@ class _Reader:
             if not can_be_made(type(value)):
                 raise TraceError(_NO_PICTURE.format(path=path, kind=type(value).__name__))
             return recipe
+        # It is a literal, so what was noted of the objects inside it is taken back.
         for key, (_, other) in list(self._made.items()):
             if isinstance(other, New) and other.position >= count:
                 del self._made[key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -98,13 +98,22 @@ def marked_sizes(arguments: Arguments) -> DynamicSizes:
     return found
 
 
-def tensors_of(arguments: Arguments) -> Iterator[tuple[str, torch.Tensor, bool]]:
-    """Yields every tensor of a call, outer ones and inner ones: its path, itself, and whether it is state.
+class CallTensor(NamedTuple):
+    """A tensor of a call, outer or inner.
 
-    State are parameters and buffers, and what the function itself holds: their sizes seldom change.
-
-    Opaque values are left out.
+    Attributes:
+        path: Where the user finds it.
+        tensor: It.
+        is_state: Whether it is a parameter or buffer, or the function itself holds it: the sizes of such seldom change.
     """
+
+    path: str
+    tensor: torch.Tensor
+    is_state: bool
+
+
+def tensors_of(arguments: Arguments) -> Iterator[CallTensor]:
+    """Yields every tensor of a call, outer ones and inner ones. Opaque values are left out."""
     owned = {
         position
         for place, position in arguments.placed
@@ -113,10 +122,10 @@ def tensors_of(arguments: Arguments) -> Iterator[tuple[str, torch.Tensor, bool]]
     for i, (value, meta) in enumerate(zip(arguments.values, arguments.plan.metas, strict=True)):
         is_state = i in owned or isinstance(value, torch.nn.Parameter)
         for path, tensor in _parts(value, meta, arguments.path_of(i)):
-            yield path, tensor, is_state
+            yield CallTensor(path, tensor, is_state)
 
 
-def _parts(value: Any, meta: InnerMeta, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+def _parts(value: object, meta: InnerMeta, path: str) -> Iterator[tuple[str, torch.Tensor]]:
     """Yields a value and all inside it that are tensors, each with its path."""
     if isinstance(value, torch.Tensor):
         if value.is_nested and value.layout is torch.strided:  # it has no sizes to speak of
@@ -126,6 +135,7 @@ def _parts(value: Any, meta: InnerMeta, path: str) -> Iterator[tuple[str, torch.
         for name, part in meta.attrs.items():
             yield from _parts(getattr(value, name), part, path + attribute(name))
     elif isinstance(meta, ContainerMeta):
+        assert isinstance(value, list | tuple | dict)
         for key, part in meta.items.items():
             yield from _parts(value[key], part, path + element(key))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,15 +41,29 @@ def fake_with_sizes(tensor: torch.Tensor, shape: Sequence[Number]) -> Any:
         tensor: A gradient.
         shape: The sizes of the result, symbolic ones among them.
     """
-    inherited = {dim: (tensor.shape[dim], n, True) for dim, n in enumerate(shape) if is_symbolic(n)}
+    inherited = {dim: _Outer(tensor.shape[dim], n, True) for dim, n in enumerate(shape) if is_symbolic(n)}
     if not inherited:
         return MetaTensor.like(tensor)
     (meta,) = FlattenPlan.of([tensor]).metas
     return _FakeMaker(DynamicSizes(), Symbols()).make(tensor, meta, "", inherited)
 
 
-_Inherited = Mapping[int, tuple[int, Number, bool]]
-"""For symbolic dimensions of the wrapper around a tensor: the size, the symbol, and whether the user marked it."""
+class _Outer(NamedTuple):
+    """A symbolic dimension of the wrapper around a tensor.
+
+    Attributes:
+        hint: Its size in the call.
+        number: The symbol.
+        marked: Whether the user marked it, so that inner tensors of that size follow.
+    """
+
+    hint: int
+    number: Number
+    marked: bool
+
+
+_Inherited = Mapping[int, _Outer]
+"""The symbolic dimensions of the wrapper around a tensor."""
 
 
 class _FakeMaker:
@@ -83,8 +97,8 @@ class _FakeMaker:
         given = dict(inherited)
         for dim, number in enumerate(size):
             if is_symbolic(number):
-                follows = dim in marked or dim in inherited and inherited[dim][2]
-                given[dim] = value.shape[dim], number, follows
+                follows = dim in marked or dim in inherited and inherited[dim].marked
+                given[dim] = _Outer(value.shape[dim], number, follows)
         jagged = _torch.is_jagged(meta.cls)
         inner = {
             name: self.make(getattr(value, name), part, path + attribute(name), given)
@@ -112,12 +126,12 @@ class _FakeMaker:
         dims, marked = self.dynamic.sizes.get(path, ()), self.dynamic.marked.get(path, {})
         size: list[Number] = list(value.shape)
         for dim, hint in enumerate(value.shape):
-            known_hint, known, follows = inherited.get(dim, (None, hint, False))
+            known_hint, known, follows = inherited.get(dim, _Outer(-1, hint, False))
             if known_hint == hint and (follows or dim in dims):  # the wrapper has this size at this dimension
                 size[dim] = known
             elif dim in dims:
                 # An inner tensor may have a size of the wrapper elsewhere: equal numbers are taken for one symbol.
-                alike = [number for n, number, _ in inherited.values() if n == hint]
+                alike = [outer.number for outer in inherited.values() if outer.hint == hint]
                 size[dim] = alike[0] if alike else self.symbols.size(hint, f"{path}.size({dim})", marked.get(dim))
         return tuple(size), self.strides(value, tuple(size), path)
 

@@ -35,6 +35,7 @@ _MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "col
 _TORCH_DATA = ("torch.optim", "torch.nn", "torch.distributions", "torch.amp", "torch.testing")
 """Modules of torch whose objects are a program's data, such as distributions and optimizers."""
 
+# Classes that a function makes are gone when it is over; and most objects are of few classes.
 _tables_of: weakref.WeakKeyDictionary[type, tuple[Table, ...]] = weakref.WeakKeyDictionary()
 
 
@@ -91,6 +92,7 @@ def is_machinery(module: str) -> bool:
 
 def can_be_made(cls: type) -> bool:
     """Tells whether what Python shows of an object is all there is: another can be made without the constructor."""
+    # A class written in C has state that no attribute shows.
     built_in = [base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE]
     return all(base in (object, *CONTAINERS, types.SimpleNamespace) for base in built_in)
 

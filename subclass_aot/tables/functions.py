@@ -32,6 +32,7 @@ def function_tables(function: types.FunctionType, module_name: str | None) -> li
 
 def only_appends(code: types.CodeType, name: str) -> bool:
     """Tells whether a function, and those inside it, use what a name stands for in `name.append(...)` alone."""
+    # After the load of a name comes that of its attribute. What is left out makes cells, or is no instruction.
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "COPY_FREE_VARS", "MAKE_CELL")]
     for step, after in zip(steps, [*steps[1:], None], strict=True):
         if step.argval == name and step.opname.endswith(("DEREF", "GLOBAL", "GLOBALS", "NAME")):
@@ -43,7 +44,7 @@ def only_appends(code: types.CodeType, name: str) -> bool:
 
 def _names_in(code: types.CodeType) -> Iterable[str]:
     """Returns the names that a function, or one inside it, may look up among its globals."""
-    names = dict.fromkeys(code.co_names)
+    names = dict.fromkeys(code.co_names)  # and of attributes: there is no global by such a name, or it does no harm
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names |= dict.fromkeys(_names_in(constant))

@@ -59,6 +59,7 @@ class Table:
                 assert isinstance(holder, dict)
                 return list(enumerate(dict.keys(holder)))
             case "slots":
+                # A slot that nothing was assigned to is no attribute.
                 return [(name, getattr(holder, name)) for name in self.only or () if hasattr(holder, name)]
             case "cells":
                 return [(name, cell.cell_contents) for name, cell in _cells(holder)]
@@ -92,7 +93,7 @@ class Table:
         """Makes the table hold `contents` and nothing else."""
         match self.kind:
             case "elements":
-                _sequence(holder).clear(holder)
+                _sequence(holder).clear(holder)  # the list itself stays: others may hold it
                 _sequence(holder).extend(holder, [v for _, v in contents])
             case "members":
                 assert isinstance(holder, set)
@@ -103,7 +104,7 @@ class Table:
             case "slots":
                 present = dict(contents)
                 for name in self.only or ():
-                    if name in present:
+                    if name in present:  # below what the class makes of it: a frozen dataclass refuses
                         object.__setattr__(holder, name, present[name])
                     elif hasattr(holder, name):
                         object.__delattr__(holder, name)
