@@ -8,11 +8,12 @@ import subclass_aot._version_check  # noqa: F401
 # isort: split
 from subclass_aot import descriptors
 from subclass_aot.blocks import compile_blocks
-from subclass_aot.call import mark_dynamic, mark_static_address
+from subclass_aot.call import mark_static_address
 from subclass_aot.compile import aot_compile
 from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
+from subclass_aot.sizes import mark_dynamic
 from subclass_aot.tensors import Int8Weight, QuantAwareWeight, TwoTensor
 from subclass_aot.trace import trace_joint
 from subclass_aot.wrapper import Outer, WrapperTensor

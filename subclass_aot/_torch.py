@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import torch
 
@@ -1036,15 +1036,20 @@ def known_lengths_of(jagged: Any) -> tuple[int | None, int | None]:
 BOXED = "_boxed_call"
 """The attribute by which a function says whether it takes its arguments as one list, which AOTAutograd made a rule."""
 
-PARAMETERS, BUFFERS, SUBMODULES = "_parameters", "_buffers", "_modules"
-MODULE_TABLES = (PARAMETERS, BUFFERS, SUBMODULES)
+PARAMETERS: Final = "_parameters"
+BUFFERS: Final = "_buffers"
+SUBMODULES: Final = "_modules"
+TensorTable = Literal["_parameters", "_buffers"]
+ModuleTable = Literal["_parameters", "_buffers", "_modules"]
+HookTable = Literal["_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"]
+MODULE_TABLES: tuple[ModuleTable, ...] = (PARAMETERS, BUFFERS, SUBMODULES)
 """The tables of every module that hold tensors and modules. The public methods make new ones, and leave out None."""
 
 parameters_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(PARAMETERS)
 buffers_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(BUFFERS)
 submodules_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(SUBMODULES)
 
-MODULE_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+MODULE_HOOKS: tuple[HookTable, ...] = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """The tables of every module that hold functions which run when it is called. Public are only those that register."""
 
 HOW_HOOKS_RUN = (

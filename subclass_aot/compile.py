@@ -15,7 +15,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line, user_line_of, warn
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, Compiler, compiled, resolve
-from subclass_aot.call import Arguments, DynamicPolicy, DynamicSizes, RecordedCall, flatten, passed_twice
+from subclass_aot.call import Arguments, RecordedCall, flatten, passed_twice
 from subclass_aot.errors import SubclassAotError, TraceError
 from subclass_aot.graph import GradientsAreRead
 from subclass_aot.guards import (
@@ -45,6 +45,7 @@ from subclass_aot.runtime import (
     other_value,
     split,
 )
+from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.trace import JointSignature, is_tracing, one_at_a_time, trace_arguments
 
 _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
@@ -344,7 +345,7 @@ class CompiledFunction:
 
     def _specialize_for(self, arguments: Arguments, dynamic: DynamicSizes | None, tried: _Tried) -> Specialization:
         state = global_state()
-        leaves = arguments.plan().unwrap(arguments.values)
+        leaves = arguments.plan.unwrap(arguments.values)
         describe = functools.partial(facts, arguments, leaves, state)
         looks = self._values.looks()
         try:

@@ -49,22 +49,40 @@ class OutputDescriptor(Descriptor):
 
 @dataclass(frozen=True, slots=True)
 class PlainInput(InputDescriptor):
-    """A tensor that a call brings, and that no module holds.
+    """A tensor among the arguments of a call.
 
     Attributes:
-        path: Where the user finds it: `args[0]`, `args[1].hidden`.
-        index: Its position among the flat arguments; -1 if an object holds it.
+        path: Where the user finds it: `args[0]`, `args[1]['mask']`.
+        index: Its position among the flat arguments.
     """
 
     path: str
-    index: int = -1
+    index: int
 
     def __str__(self) -> str:
         return self.path
 
     def to_torch(self) -> Any:
-        torchs = _torch.descriptors()
-        return torchs.DummyAOTInput(0) if self.index < 0 else torchs.PlainAOTInput(self.index)
+        return _torch.descriptors().PlainAOTInput(self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldInput(InputDescriptor):
+    """A tensor that an object of the call holds, such as a cache or an optimizer.
+
+    Attributes:
+        path: Where the user finds it: `args[1].hidden`. Several may have one path: those at keys that are tensors.
+        number: What tells it from these.
+    """
+
+    path: str
+    number: int
+
+    def __str__(self) -> str:
+        return self.path
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().DummyAOTInput(self.number)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Protocol, assert_never
+
+from torch import fx
 
 from subclass_aot.descriptors import PlainOutput
-from subclass_aot.meta import Spec
-from subclass_aot.trace import ComputedSymints, SameAsInput, SameAsOutput, Value, ViewOfBase, ViewOfInput
+from subclass_aot.flatten import ValueMeta
+from subclass_aot.meta import Spec, Symbols
+from subclass_aot.runtime import Graphs
+from subclass_aot.trace import (
+    ComputedSymints,
+    Constant,
+    JointSignature,
+    Output,
+    SameAsInput,
+    SameAsOutput,
+    Value,
+    ViewOfBase,
+    ViewOfInput,
+)
 
 _TRANSFORMED = """
 not compiled: calls inside a transform (torch.func.grad, vmap, jvp, ..., forward-mode autograd) run the function itself
   for speed, compile the transformed function, as in aot_compile(torch.func.grad(fn))"""
 
 
-def explain(fn: Any, specializations: list[Any], was_transformed: bool = False) -> str:
-    """Everything worth knowing of what was compiled for `fn`, one section for each signature."""
+class Specialization(Protocol):
+    """What is asked of a specialization. See `compile.Specialization`."""
+
+    @property
+    def signature(self) -> JointSignature: ...
+    @property
+    def graphs(self) -> Graphs: ...
+    @property
+    def places(self) -> dict[str, str]: ...
+    @property
+    def reason(self) -> str: ...
+
+
+def explain(fn: Callable[..., object], specializations: Sequence[Specialization], was_transformed: bool = False) -> str:
+    """Says everything worth knowing of what was compiled for `fn`, one section for each signature."""
     name = getattr(fn, "__name__", type(fn).__name__)
     uncompiled = _TRANSFORMED.splitlines() if was_transformed else []
     if not specializations:
@@ -28,7 +56,8 @@ def explain(fn: Any, specializations: list[Any], was_transformed: bool = False) 
     return "\n".join(lines)
 
 
-def _section(specialization: Any) -> list[str]:
+def _section(specialization: Specialization) -> list[str]:
+    """Describes one signature, line by line."""
     signature, graphs = specialization.signature, specialization.graphs
     lines = ["inputs"]
     for given in signature.inputs:
@@ -63,42 +92,47 @@ def _section(specialization: Any) -> list[str]:
     return lines
 
 
-def _output(output: Any, signature: Any) -> str:
-    if isinstance(output, Value):
-        return _class(output.meta) + (" requires_grad" if output.requires_grad else "")
-    if isinstance(output, SameAsInput):
-        paths = [*(given.path for given in signature.inputs), *signature.views]
-        return f"the same object as {paths[output.value]}"
-    if isinstance(output, SameAsOutput):
-        return f"the same object as {PlainOutput(output.output)}"
-    if isinstance(output, ViewOfInput):
-        return f"a view of {signature.inputs[output.value].path}"
-    if isinstance(output, ViewOfBase):
-        return "a view of " + (
-            "what several outputs share" if output.output is None else str(PlainOutput(output.output))
-        )
-    if isinstance(output, ComputedSymints):
-        return "a size"
-    return f"the constant {output.value!r}"
+def _output(output: Output, signature: JointSignature) -> str:
+    match output:
+        case Value():
+            return _class(output.meta) + (" requires_grad" if output.requires_grad else "")
+        case SameAsInput():
+            paths = [*(given.path for given in signature.inputs), *signature.views]
+            return f"the same object as {paths[output.value]}"
+        case SameAsOutput():
+            return f"the same object as {PlainOutput(output.output)}"
+        case ViewOfInput():
+            return f"a view of {signature.inputs[output.value].path}"
+        case ViewOfBase():
+            return f"a view of {'what several outputs share' if output.output is None else PlainOutput(output.output)}"
+        case ComputedSymints():
+            return "a size"
+        case Constant():
+            return f"the constant {output.value!r}"
+    assert_never(output)
 
 
-def _spec(spec: Any, symbols: Any) -> str:
-    """A spec, or a number, with the names of symbols."""
-    if symbols is None or not isinstance(spec, Spec) or spec.solver is None:
-        return str(spec if symbols is None or isinstance(spec, Spec) else symbols.text(spec))
+def _spec(spec: object, symbols: Symbols | None) -> str:
+    """Describes a spec, a number or an opaque value, with the names of symbols."""
+    if symbols is None:
+        return str(spec)
+    if not isinstance(spec, Spec):
+        return symbols.text(spec)
+    if spec.solver is None:
+        return str(spec)
     size = ", ".join(map(symbols.text, spec.size))
     return f"Spec([{size}], {str(spec.dtype).removeprefix('torch.')}, {spec.device})"
 
 
-def _leaf(signature: Any, slot: int) -> str:
+def _leaf(signature: JointSignature, slot: int) -> str:
     found = signature.index_map.slots[slot]
-    return str(signature.inputs[found.outer].path) + "".join(found.path)
+    return signature.inputs[found.outer].path + "".join(found.path)
 
 
-def _class(meta: Any) -> str:
-    return str(meta.cls.__name__)
+def _class(meta: ValueMeta) -> str:
+    return meta.cls.__name__
 
 
-def _size(graph: Any) -> str:
-    operators = sum(n.op == "call_function" for n in graph.graph.nodes)
+def _size(graph: fx.GraphModule) -> str:
+    operators = sum(node.op == "call_function" for node in graph.graph.nodes)
     return f"{operators} operators"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -31,7 +30,7 @@ _LAYOUT = {
 
 
 def find_class(target: str) -> type[WrapperTensor]:
-    """The class that `MODULE:CLASS` names.
+    """Finds the class that `MODULE:CLASS` names.
 
     Args:
         target: An importable module and, after a colon, a class in it; a nested class with dots.
@@ -69,7 +68,7 @@ def _declares(value: object) -> bool:
 
 
 def describe(cls: type[WrapperTensor]) -> str:
-    """The fields, the flat layout, the operator rules and the generated source of a class.
+    """Describes the fields, the flat layout, the operator rules and the generated source of a class.
 
     Args:
         cls: The class.
@@ -87,21 +86,21 @@ def describe(cls: type[WrapperTensor]) -> str:
     return "\n\n".join("\n".join([title, "=" * len(title), *lines]) for title, lines in sections.items())
 
 
-def _fields(cls: Any) -> Iterator[tuple[str, ...]]:
+def _fields(cls: type[WrapperTensor]) -> Iterator[tuple[str, ...]]:
     for field in cls._fields.values():
         default = "" if field.default is MISSING else f"= {field.default!r}"
         yield field.name, field.kind, inspect.formatannotation(field.annotation), default
 
 
-def _layout(cls: Any) -> Iterator[str]:
-    """The groups of positions in the flat list, in order."""
+def _layout(cls: type[WrapperTensor]) -> Iterator[str]:
+    """Yields the groups of positions in the flat list, in order."""
     yield from (_LAYOUT[field.kind].format(field.name) for field in cls._fields.values() if field.kind in _LAYOUT)
     yield "(the leaves of an inner tensor stand in its place where it is a wrapper itself)"
     yield "(outer sizes, then outer strides, those that are symbolic)"
 
 
-def _rules(cls: Any) -> list[tuple[str, ...]]:
-    """The rules of the class and its bases, nearest first, each with the place where it is written."""
+def _rules(cls: type[WrapperTensor]) -> list[tuple[str, ...]]:
+    """Lists the rules of the class and its bases, nearest first, each with the place where it is written."""
     found: dict[str, tuple[str, ...]] = {}
     for base in cls.__mro__:
         for operator, rule in vars(base).get("_rules", {}).items():
@@ -111,8 +110,8 @@ def _rules(cls: Any) -> list[tuple[str, ...]]:
     return sorted(found.values())
 
 
-def _built_in(cls: Any) -> str:
-    """The operators that have a built-in rule. All were looked up when the rules were made, so `dir` knows them."""
+def _built_in(cls: type[WrapperTensor]) -> str:
+    """Lists the operators that have a built-in rule. The rules looked them all up, so `dir` knows them."""
     if cls._fallback == "each":
         return ""
     packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten) if not name.startswith("__")]
@@ -127,14 +126,15 @@ def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, 110, subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _source(cls: Any, name: str) -> str:
-    """The text of a method, generated or written by the class's author."""
+def _source(cls: type[WrapperTensor], name: str) -> str:
+    """Returns the text of a method, generated or written by the class's author."""
     method = inspect.unwrap(getattr(cls, name))
     text: str = getattr(method, "__source__", "") or inspect.getsource(method)
     return textwrap.dedent(text).strip()
 
 
-def _table(rows: Any) -> list[str]:
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+def _table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Puts rows into columns."""
+    listed = list(rows)
+    widths = [max(map(len, column)) for column in zip(*listed, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in listed]

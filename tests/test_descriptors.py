@@ -17,6 +17,7 @@ from subclass_aot.descriptors import (
     BufferInput,
     Descriptor,
     Gradient,
+    HeldInput,
     Inner,
     InnerSize,
     InnerStride,
@@ -40,7 +41,7 @@ from subclass_aot.tensors import TwoTensor
 
 EVERY: dict[Descriptor, str] = {
     PlainInput("args[0]", 0): "PlainAOTInput(idx=0)",
-    PlainInput("args[0].cache.key"): "DummyAOTInput(idx=0)",
+    HeldInput("args[0].cache.key", 1): "DummyAOTInput(idx=1)",
     ParamInput("self.a", "a"): "ParamAOTInput(target='a')",
     BufferInput("self.b", "b"): "BufferAOTInput(target='b')",
     ViewBase(PlainInput("x", 1)): "ViewBaseAOTInput(base_of=PlainAOTInput(idx=1))",
@@ -184,6 +185,29 @@ def test_every_graph_has_them(name: str, torchs_partitioner: bool) -> None:
         assert kinds <= {SavedForBackward, Tangent, Inner, LiveInput}
         assert all(desc.is_backward for desc in outputs_of(backward))
     assert expected <= found
+
+
+def test_tensors_at_keys_that_are_tensors_are_told_apart() -> None:
+    """An optimizer has one state for each parameter, and all of them are found at the same path."""
+    weights = [torch.rand(2, requires_grad=True) for _ in range(3)]
+    optimizer = torch.optim.SGD(weights, lr=0.1, momentum=0.9)
+    graphs: list[fx.GraphModule] = []
+
+    def note(graph: fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph)
+        return lambda inputs: graph(*inputs)
+
+    @torch.no_grad()
+    def step(gradients: list[torch.Tensor]) -> None:
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.grad = gradient
+        optimizer.step()
+
+    compiled = sa.aot_compile(step, fw_compiler=note)
+    for _ in range(2):
+        compiled([torch.ones(2)] * 3)
+    held = [desc for desc in inputs_of(graphs[-1]) if isinstance(desc, HeldInput)]
+    assert len(set(map(str, held))) < len(set(held)) == len(held)
 
 
 def test_symbolic_sizes() -> None:

@@ -24,9 +24,6 @@ _NO_MEMORY = """A tensor was made of the memory of a traced tensor, which has no
   Your line:  {line}
   Instead: make it outside the traced function, or put what needs the memory into a custom operator."""
 
-_CAPSULE = """A result is a capsule, which points to the memory of a tensor, and a traced tensor has none.
-Return the tensor, and make the capsule outside."""
-
 _UNKNOWN = """The program branches on a number that depends on data, and a traced tensor has none.
   Your line:  {line}
   The number: {number}
@@ -49,19 +46,10 @@ def refuse_without_memory(tensor: torch.Tensor) -> None:
     Raises:
         DataDependentError: It was made of the memory of a traced tensor, as `from_dlpack(to_dlpack(x))` does.
     """
+    # Tensors of other classes are asked nothing: many have no memory of their own.
     real = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     if real and tensor.device.type in ("cpu", "cuda") and tensor.numel() and not tensor.data_ptr():
         raise DataDependentError(_NO_MEMORY.format(line=user_line()))
-
-
-def refuse_capsule(result: object) -> None:
-    """Refuses a result that points to memory, as `to_dlpack(x)` does.
-
-    Raises:
-        DataDependentError: It is one.
-    """
-    if type(result).__name__ == "PyCapsule":
-        raise DataDependentError(_CAPSULE)
 
 
 @contextmanager
@@ -84,10 +72,11 @@ def reads_are_refused() -> Iterator[None]:
 
 
 def _call_of(error: BaseException) -> str:
-    """The expression that raised `error`, as it stands in the source."""
+    """Returns the expression that raised `error`, as it stands in the source."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = next((f for f in reversed(frames) if not f.filename.startswith(_PACKAGE)), frames[-1])
     if frame.lineno != frame.end_lineno or frame.colno is None or frame.end_colno is None:
         return frame.line or frame.name
     indented = linecache.getline(frame.filename, frame.lineno or 0)
+    # Columns count bytes.
     return indented.encode()[frame.colno : frame.end_colno].decode() or frame.name

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 
@@ -41,7 +40,7 @@ def parallel_modules_are_refused() -> Iterator[None]:
     """
     thread = threading.get_ident()
 
-    def refuse(module: torch.nn.Module, args: Any) -> None:
+    def refuse(module: torch.nn.Module, args: tuple[object, ...]) -> None:
         if threading.get_ident() == thread:
             refuse_parallel(module, _torch.is_parallel_wrapper(module))
 

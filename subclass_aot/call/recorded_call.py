@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot.call.arguments import Arguments
-from subclass_aot.call.outcome import Existed, read_outcome
+from subclass_aot.outcome import Existed, read_outcome
 
 AUTOCAST_DEVICES = ("cpu",) + (
     (torch.accelerator.current_accelerator().type,) if torch.accelerator.is_available() else ()  # type: ignore[union-attr]
@@ -37,14 +37,14 @@ class RecordedCall:
 
     @staticmethod
     def of(fn: Callable[..., Any], arguments: Arguments) -> RecordedCall:
-        """The call of `fn` with `arguments` that is made now."""
+        """Records the call of `fn` with `arguments` that is made now."""
         leaves = [None if isinstance(x, torch.Tensor) else x for x in arguments.leaves]
         training = tuple(module.training for _, module in arguments.modules)
         bare = dataclasses.replace(arguments, leaves=leaves, values=())
         return RecordedCall(fn, bare, training, _autocast_now())
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
-        """The flattened results for `values`, one for each tensor of the call."""
+        """Returns the flattened results for `values`, one for each tensor of the call."""
         with self.arguments.replaced(list(values)) as call, self._modes():
             args, kwargs = call
             seen = self.arguments.seen(call, values)
@@ -53,6 +53,7 @@ class RecordedCall:
 
     @contextmanager
     def _modes(self) -> Iterator[None]:
+        """Within the block, modes are those of the recorded call: it is made again when a gradient is asked for."""
         modules = [module for _, module in self.arguments.modules]
         now = [module.training for module in modules]
         with ExitStack() as stack:

@@ -7,7 +7,8 @@ from typing import TypeVar
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call.arguments import Arguments, ModulePlace
+from subclass_aot.call.arguments import Arguments
+from subclass_aot.call.places import ModulePlace
 
 _Tensor = TypeVar("_Tensor", bound=torch.Tensor)
 
@@ -35,15 +36,11 @@ def mark_static_address(tensor: _Tensor) -> _Tensor:
 
 
 def is_marked(tensor: torch.Tensor) -> bool:
-    """Whether `mark_static_address`, here or in torch, was called on `tensor`."""
+    """Tells whether `mark_static_address`, here or in torch, was called on `tensor`."""
     return _torch.has_static_address(tensor)
 
 
 def static_values(arguments: Arguments) -> frozenset[int]:
-    """The positions of the values of a call whose memory stays in place: what modules hold, and what was marked."""
-    of_modules = {
-        position
-        for place, position in zip(arguments.places, arguments.value_at, strict=True)
-        if isinstance(place, ModulePlace)
-    }
+    """Returns the positions of values whose memory stays in place: what modules hold, and what was marked."""
+    of_modules = {position for place, position in arguments.placed if isinstance(place, ModulePlace)}
     return frozenset(i for i, value in enumerate(arguments.values) if i in of_modules or is_marked(value))

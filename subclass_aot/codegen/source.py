@@ -104,6 +104,32 @@ class Source:
         return function
 
 
+class GuardedSource(Source):
+    """The text of a function that begins with conditions under which it returns at once.
+
+    Args:
+        name: As in `Source`.
+        params: As in `Source`.
+        doc: As in `Source`.
+        refusal: What it returns then: a value, and its name.
+
+    >>> source = GuardedSource("root", "x", "The square root.", (None, "None"))
+    >>> source.refuse_if("x < 0")
+    >>> source.line("return x ** 0.5")
+    >>> print(source.build()(-1), source.build()(4))
+    None 2.0
+    """
+
+    def __init__(self, name: str, params: str, doc: str, refusal: tuple[object, str]) -> None:
+        super().__init__(name, params, doc)
+        value, hint = refusal
+        self._refusal = "None" if value is None else self.const(value, hint)
+
+    def refuse_if(self, condition: str, comment: str = "") -> None:
+        """Appends a condition."""
+        self.line(f"if {condition}: return {self._refusal}" + (f"  # {comment}" if comment else ""))
+
+
 def identifier(text: str) -> str:
     """`text` as a Python identifier.
 

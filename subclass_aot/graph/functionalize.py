@@ -12,7 +12,7 @@ import torch
 from torch import fx
 from torch.func import functionalize
 
-from subclass_aot.call import Base
+from subclass_aot.aliasing import Base
 from subclass_aot.descriptors import BackwardMutation, LiveInput, MutatedInput, OutputDescriptor, SyntheticBase
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder

@@ -23,7 +23,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.call import has_storage
+from subclass_aot.aliasing import has_storage
 from subclass_aot.graph.generators import drawing_from, generators
 from subclass_aot.graph.symint_nodes import reads_size
 from subclass_aot.meta import MetaTensor, is_symbolic, unbacked_rule

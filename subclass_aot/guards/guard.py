@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import linecache
 import math
 import sys
@@ -15,33 +13,23 @@ from typing import Any
 import optree
 import torch
 
-from subclass_aot import _native, _torch
-from subclass_aot.call import (
-    AUTOCAST_DEVICES,
-    HOOKS,
-    ArgumentPlace,
-    Arguments,
-    HeldPlace,
-    ModulePlace,
-    autograd_base,
-    has_storage,
-    storage_groups,
-    vars_of_number,
+from subclass_aot import _native
+from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace
+from subclass_aot.codegen import GuardedSource, Source
+from subclass_aot.guards.aliasing_guards import (
+    leaves_of,
+    refuse_other_autograd_leaves,
+    refuse_other_histories,
+    refuse_other_storages,
 )
-from subclass_aot.codegen import Source
-from subclass_aot.flatten import (
-    SYMBOLIC,
-    AbsentMeta,
-    ContainerMeta,
-    FlattenPlan,
-    PlainTensorMeta,
-    SubclassCreationMeta,
-)
-from subclass_aot.guards.constants import same_constant
-from subclass_aot.guards.object_guards import ObjectGuards
-from subclass_aot.guards.size_guards import SizeGuards
-from subclass_aot.guards.static_input_cache import StaticInputCache, positions_to_keep
+from subclass_aot.guards.lines import Elements
+from subclass_aot.guards.modes import Modes, global_state
+from subclass_aot.guards.module_guards import refuse_other_modules
+from subclass_aot.guards.static_input_cache import Found, StaticInputCache, positions_to_keep
+from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
 from subclass_aot.meta import Spec, is_symbolic
+from subclass_aot.objects import ObjectGuards
+from subclass_aot.tables import HOOKS, MODULE_TABLES
 from subclass_aot.trace import JointSignature
 
 Call = Callable[..., Any]
@@ -75,45 +63,17 @@ class Reads:
     listing: Callable[[Sequence[str]], str]
 
 
-def global_state() -> tuple[Any, ...]:
-    """The modes that change what a program does, in the order of `MODES`; what is mostly off comes cheap."""
-    deterministic = torch.get_deterministic_debug_mode()
-    fills = bool(deterministic) and torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-    autocast: tuple[Any, ...] = ()
-    if _torch.is_any_autocast_enabled():
-        autocast = tuple(torch.get_autocast_dtype(d) for d in AUTOCAST_DEVICES if torch.is_autocast_enabled(d))
-    return (
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        torch.get_default_dtype(),
-        deterministic,
-        fills,
-        autocast,
-        _torch.function_modes() if _torch.number_of_function_modes() else (),
-        _torch.inside_transform(),
-    )
-
-
-MODES = (
-    "grad mode",
-    "inference mode",
-    "default dtype",
-    "deterministic debug mode",
-    "deterministic fill of uninitialized memory",
-    "autocast",
-    "default device and function modes",
-    "transforms of torch.func and forward-mode gradients",
-)
-"""The names of what `global_state` gives."""
+ToldApart = Callable[[tuple[Any, ...], dict[str, Any]], bool]
+"""Whether no list or dict among the arguments of a call is reached a second time."""
 
 
 def write_guarded(
     arguments: Arguments,
     signature: JointSignature,
-    state: tuple[Any, ...],
+    state: Modes,
     body: Callable[[Source, Reads], None],
     together: MutableSet[StaticInputCache] | None = None,
-    told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
+    told_apart: ToldApart | None = None,
 ) -> Call:
     """Generates the function of one entry: a guard, and what runs if it lets a call through.
 
@@ -123,424 +83,198 @@ def write_guarded(
         state: `global_state()` of that call.
         body: Appends what runs, and returns.
         together: What the guards of one function keep from call to call; they forget together.
-        told_apart: Whether no list or dict among the arguments is reached a second time; None where that is the same.
+        told_apart: What else is asked of a call; None where it is always so.
     """
-    writer = _GuardWriter(arguments, signature, state, set() if together is None else together)
-    return writer.write(body, told_apart)
+    writer = _GuardWriter(arguments, signature)
+    read = writer.write(state, set() if together is None else together, told_apart)
+    body(writer.source, writer.reads)
+    call = writer.source.build()
+    if read:
+        call.__source__ += f"\n\n{read}"  # type: ignore[attr-defined]
+    return call
 
 
 class _GuardWriter:
-    def __init__(
-        self,
-        arguments: Arguments,
-        signature: JointSignature,
-        state: tuple[Any, ...],
-        together: MutableSet[StaticInputCache],
-    ) -> None:
+    """Puts the parts of a guard one after the other: what is cheap and often differs comes first."""
+
+    def __init__(self, arguments: Arguments, signature: JointSignature) -> None:
         self.arguments = arguments
         self.signature = signature
-        plan = FlattenPlan(tuple(given.meta for given in signature.inputs), "inputs")
-        self.views = FlattenPlan.of(arguments.views, where="views")
-        self.leaves = [*plan.unwrap(arguments.values), *self.views.unwrap(arguments.views)]
-        self.state = state
-        self.together = together
+        self.patterns = patterns_of(arguments, signature)
+        self.elements = Elements()
         doc = "Runs what was compiled, or gives MISS if that does not fit the call."
-        self.source = Source("call", "args, kwargs, leaves, treespec, check_only=False", doc)
-        self.miss = self.source.const(MISS, "MISS")
-        self.read_from: Sequence[str] = [f"leaves[{i}]" for i in range(len(arguments.leaves))]
-        self.outer: list[str] = []
-        self.inner: list[str] = []
-        self.by_value: dict[int, str] = {}
-        self.leaves_of: dict[int, list[str]] = {}
-        self.helpers: list[str] = []
-        self.of_known_class: set[str] = set()
-        self.kept_at: dict[str, tuple[str, int, int]] = {}
-        self.checked: list[tuple[str, Any]] = []
-        self.sizes = SizeGuards()
+        params = "args, kwargs, leaves, treespec, check_only=False"
+        self.source = GuardedSource("call", params, doc, (MISS, "MISS"))
+        self.tensors = self.reading(self.source)
 
-    def write(
-        self,
-        body: Callable[[Source, Reads], None],
-        told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None,
-    ) -> Call:
-        const = self.source.const
-        treespec = self.arguments.treespec
-        if (
-            self.arguments.is_flat
-        ):  # the classes of tensors are compared below, and say that they stand where they stood
-            self.read_from = [self.source.fresh(f"args_{i}") for i in range(len(self.arguments.leaves))]
-            if _native.ONE_CALL_PAYS and len(self.read_from) > _FEW:
-                classes = const(tuple(map(type, self.arguments.leaves)), "classes")
-                self.refuse_if(f"kwargs or not {const(_native.are_exactly, 'are_exactly')}({classes}, *args)")
-                self.of_known_class = set(self.read_from)
-            else:
-                self.refuse_if(f"kwargs or len(args) != {len(self.read_from)}")
-            self.source.line(f"({''.join(name + ', ' for name in self.read_from)}) = args")
-        else:
-            self.refuse_if(f"treespec != {const(treespec, 'treespec')}")
-        if any(isinstance(e, optree.MappingEntry) and _is_number(e.entry) for a in treespec.accessors() for e in a):
-            types = const(_types_of_entries(treespec), "types_of_keys")  # 1, 1.0 and True are equal keys
-            self.refuse_if(f"{const(_types_of_entries, 'types_of_entries')}(treespec) != {types}")
-        self.refuse_if(f"{const(global_state, 'global_state')}() != {const(self.state, 'state')}")
-        objects = self.objects = self.object_guards()
-        objects.leaves()
-        everything = set(range(len(self.arguments.values) + len(self.arguments.views)))
-        kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
-        held = any(h.pinned and objects.matters(h) for h in self.arguments.objects.holders)
-        if kept or (_native.ONE_CALL_PAYS and held):
-            self.keep(kept)
-        else:
-            self.modules()
-        rest = everything - kept
-        places = zip(self.arguments.places, self.arguments.value_at, strict=True)
-        if not _native.ONE_CALL_PAYS or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
-            objects.pinned()
-        self.tensors(rest)
-        objects.told_apart()
-        self.outer = [self.by_value[i] for i in sorted(everything)]
-        self.inner = [leaf for i in sorted(everything) for leaf in self.leaves_of[i]]
-        self.specs()
-        self.symbols()
-        for slot, values in self.signature.assumptions.read:
-            self.refuse_if(f"{self.inner[slot]}.tolist() != {self.source.const(values, 'values')}")
-        self.autograd_leaves()
-        if self.signature.mutations.write_data:
-            self.storages()
-            self.histories()
-        if told_apart is not None:
-            self.refuse_if(f"not {const(told_apart, 'told_apart')}(args, kwargs)")
-        del self.objects  # it has a method of this writer
-        self.source.line("if check_only: return None")
-        body(self.source, Reads(self.outer, self.inner, self.listing))
-        call = self.source.build()
-        call.__source__ = "\n\n".join([call.__source__, *self.helpers])  # type: ignore[attr-defined]
-        return call
-
-    def refuse_if(self, condition: str) -> None:
-        self.source.line(f"if {condition}: return {self.miss}")
-
-    def object_guards(self) -> ObjectGuards:
-        """What compares objects, in the function that is written now."""
+    def reading(self, source: GuardedSource) -> TensorGuards:
+        """Makes what reads tensors and compares objects in one generated function."""
         written = frozenset(change.path for change in self.signature.outcome.changes)
-        return ObjectGuards(self.arguments, self.source, self.refuse_if, written, self.constant)
+        objects = ObjectGuards(self.arguments.objects, source, written)
+        return TensorGuards(source, self.arguments, self.patterns, objects)
 
-    def constant(self, name: str, value: Any) -> None:
-        """A Python value must be equal and of one type; what has no useful equality must be the same object.
+    @property
+    def reads(self) -> Reads:
+        """What was read."""
+        values, leaves = self.tensors.all_values(), self.tensors.all_leaves()
+        return Reads(values, leaves, self.elements.listing)
 
-        A value without a hash may change, and so may attributes of one, so a copy of it is kept, if that is equal.
-        """
-        if value is None or isinstance(value, bool):
-            self.refuse_if(f"{name} is not {value!r}")
-            return
-        try:
-            changes = type(value).__hash__ is None or vars_of_number(value)
-            kept = copy.deepcopy(value) if changes else value
-        except Exception:  # it cannot be copied
-            kept = value
-        if not same_constant(value, kept):
-            kept = value
-        hint = name if name.isidentifier() else "constant_" + name
-        local = self.source.const(kept, hint)
-        if isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType):
-            self.refuse_if(f"{name} is not {local}")
+    def write(self, state: Modes, together: MutableSet[StaticInputCache], told_apart: ToldApart | None) -> str:
+        """Writes all that is checked; returns the text of what is read once, if anything is."""
+        source, tensors = self.source, self.tensors
+        if self.arguments.is_flat:
+            _refuse_other_classes(tensors)
         else:
-            same = self.source.const(same_constant, "same_constant")
-            self.refuse_if(f"{name} is not {local} and not {same}({name}, {local})")
+            _refuse_other_structure(source, self.arguments.treespec)
+        source.refuse_if(f"{source.const(global_state, 'global_state')}() != {source.const(state, 'state')}")
+        tensors.objects.leaves()
+        everything = range(len(self.patterns))
+        kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
+        holders = self.arguments.objects.holders
+        held = any(holder.pinned and tensors.objects.matters(holder) for holder in holders)
+        read = ""
+        if kept or (_native.ONE_CALL_PAYS and held):
+            read = self.keep(kept, together)
+        else:
+            refuse_other_modules(source, self.arguments.modules)
+        rest = set(everything) - kept
+        places = self.arguments.placed
+        if not _native.ONE_CALL_PAYS or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
+            tensors.objects.pinned(self.pinned())
+        tensors.read(rest)
+        tensors.objects.told_apart()
+        values, leaves = tensors.all_values(), tensors.all_leaves()
+        refuse_other_specs(tensors, self.elements)
+        self.refuse_other_numbers(leaves)
+        refuse_other_autograd_leaves(source, self.arguments, self.signature, values)
+        if self.signature.mutations.write_data:
+            real = leaves_of(self.arguments, self.signature)
+            refuse_other_storages(source, self.signature, real, leaves)
+            refuse_other_histories(source, self.arguments, self.signature, real, values)
+        if told_apart is not None:
+            source.refuse_if(f"not {source.const(told_apart, 'told_apart')}(args, kwargs)")
+        source.line("if check_only: return None")
+        return read
+
+    def refuse_other_numbers(self, leaves: list[str]) -> None:
+        """Compares symbolic sizes with what the trace assumed of them, and values that it read."""
+        if self.signature.assumptions.symbols is not None:
+            self.source.globals |= {"math": math, "torch": torch}
+            self.tensors.sizes.write(self.source, self.signature.assumptions.symbols)
+        for slot, values in self.signature.assumptions.read:
+            self.source.refuse_if(f"{leaves[slot]}.tolist() != {self.source.const(values, 'values')}")
+
+    def pinned(self) -> Iterator[tuple[str, object]]:
+        """Yields what is the same object at each call: what the function itself holds, and modules."""
+        yield from (("fn", part) for _, part in self.arguments.held)
+        yield from ((path.replace(".", "_"), module) for path, module in self.arguments.modules)
 
     def positions_to_keep(self) -> set[int]:
-        """The values that are read once. Symbolic sizes are read at each call, and their tensors with them."""
+        """Finds the values that are read once. Symbolic sizes are read at each call, and their tensors with them."""
         inputs = self.signature.inputs
         positions = positions_to_keep(self.arguments, [given.meta for given in inputs])
         return {i for i in positions if not any(map(_is_symbolic, inputs[i].specs))}
 
-    def keep(self, positions: set[int]) -> None:
-        """Reads modules and what they hold in a function of its own, once. See Note [What is kept]."""
-        guard, miss, read_from = self.source, self.miss, self.read_from
-        self.source = Source("read", "leaves", "What is read once and not at each call, or None if it does not fit.")
-        self.miss, self.read_from = "None", [f"leaves[{i}]" for i in range(len(read_from))]
-        outer, self.objects = self.objects, self.object_guards()
-        self.modules()
-        self.objects.pinned()
-        self.tensors(positions)
-        self.objects.told_apart()
-        of_objects, self.objects, inside = self.objects.tables, outer, self.objects
-        order, value_of = sorted(positions), dict(self.checked)
-        leaves = [leaf for i in order for leaf in self.leaves_of[i]]
-        wrappers = [name for name in value_of if name not in set(leaves)]
-        alike = outer.alike(inside)
-        parts = [self.by_value[i] for i in order], leaves, wrappers, list(dict.fromkeys(of_objects)), [*alike.values()]
-        self.source.line(f"return {', '.join('(' + ''.join(n + ', ' for n in names) + ')' for names in parts)}")
-        read, self.source, self.miss, self.read_from = self.source, guard, miss, read_from
+    def keep(self, positions: set[int], together: MutableSet[StaticInputCache]) -> str:
+        """Reads modules and what they hold in a function of its own, once. See Note [What is kept].
 
-        tables = [
-            getattr(module, name) for _, module in self.arguments.modules for name in (*_torch.MODULE_TABLES, *HOOKS)
-        ]
-        kept = guard.const(StaticInputCache(read.build(), tables, self.together), "kept")
-        self.helpers.append(str(read))
-        items, found = guard.fresh("items"), guard.fresh("found")
-        same = [f"{guard.const(_native.same_items, 'same_items')}({items})"]
-        for place, position in zip(self.arguments.places, self.arguments.value_at, strict=True):
-            if position in positions and isinstance(place, ArgumentPlace):
-                same.append(f"{read_from[place.leaf]} is {found}[0][{order.index(position)}]")
-        guard.line(f"{items}, {found} = {kept}.state")
-        guard.line(
-            f"if not ({' and '.join(same)}): {found} = {kept}.read({'args' if self.arguments.is_flat else 'leaves'})"
+        Returns:
+            The text of that function.
+        """
+        doc = "What is read once and not at each call, or None if it does not fit."
+        once = self.reading(GuardedSource("read", "leaves", doc, (None, "None")))
+        refuse_other_modules(once.source, self.arguments.modules)
+        once.objects.pinned(self.pinned())
+        once.read(positions)
+        once.objects.told_apart()
+        order = sorted(positions)
+        leaves = [leaf for i in order for leaf in once.leaves_of[i]]
+        are_leaves = set(leaves)
+        wrappers = [name for name, _ in once.checked if name not in are_leaves]
+        # An argument of a later call may be the very object that is read once: one, where two were traced.
+        alike = self.tensors.objects.alike(once.objects)
+        parts = Found(
+            values=tuple(once.locals[i] for i in order),
+            leaves=tuple(leaves),
+            wrappers=tuple(wrappers),
+            tables=tuple(dict.fromkeys(once.objects.tables)),
+            alike=tuple(alike.values()),
         )
-        self.refuse_if(f"{found} is None")
-        names = [guard.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
-        guard.line(f"{', '.join(names)}, _, _ = {found}")
-        outer.told_apart_from(f"{found}[4]", list(alike))
-        now = [self.elements(name, len(part)) for name, part in zip(names, parts, strict=False)]
+        listed = ", ".join("(" + "".join(f"{name}, " for name in names) + ")" for names in parts)
+        once.source.line(f"return {once.source.const(Found, 'Found')}({listed})")
+        tables = [getattr(module, name) for _, module in self.arguments.modules for name in (*MODULE_TABLES, *HOOKS)]
+        self.use(once, order, parts, list(alike), StaticInputCache(once.source.build(), tables, together))
+        return str(once.source)
 
-        self.by_value.update(zip(order, now[0], strict=True))
-        rest = iter(now[1])
-        self.leaves_of.update({i: list(itertools.islice(rest, len(self.leaves_of[i]))) for i in order})
-        self.checked = [(new, value_of[old]) for k in (1, 2) for new, old in zip(now[k], parts[k], strict=True)]
-
-    def elements(self, name: str, count: int) -> list[str]:
-        """The elements of a kept tuple, as expressions that `listing` knows."""
-        found = {f"{name}[{i}]": (name, i, count) for i in range(count)}
-        self.kept_at |= found
-        return list(found)
-
-    def listing(self, names: Sequence[str]) -> str:
-        """Expressions with commas between; elements of a kept tuple that follow one another are taken at once."""
-
-        def run(at: tuple[int, str]) -> tuple[str, int]:
-            position, name = at
-            kept, index, _ = self.kept_at.get(name, (name, 0, 1))
-            return kept, index - position
-
-        listed = []
-        for _, group in itertools.groupby(enumerate(names), run):
-            members = [name for _, name in group]
-            kept, index, count = self.kept_at.get(members[0], ("", 0, 0))
-            if len(members) == 1:
-                listed += members
-            else:
-                listed.append(f"*{kept}" if len(members) == count else f"*{kept}[{index}:{index + len(members)}]")
-        return ", ".join(listed)
-
-    def modules(self) -> None:
-        """The tree of modules, the names of what they hold, and their hooks."""
-        for path, module in self.arguments.modules:
-            conditions = []
-            for table in (_torch.PARAMETERS, _torch.BUFFERS):
-                content = getattr(module, table)
-                t = self.source.const(content, f"{path}_{table}".replace(".", "_"))
-                if content:
-                    conditions.append(f"len({t}) != {len(content)}")
-                conditions += [f"{t}.get({name!r}) is not None" for name, tensor in content.items() if tensor is None]
-            children = _torch.submodules_of(module)
-            if children:
-                t = self.source.const(children, f"{path}{_torch.SUBMODULES}".replace(".", "_"))
-                conditions.append(f"len({t}) != {len(children)}")
-                for name, child in children.items():
-                    conditions.append(f"{t}.get({name!r}) is not {self.source.const(child, f'{path}_{name}')}")
-            if conditions:
-                self.refuse_if(" or ".join(conditions))
-        tables = [getattr(m, name) for _, m in self.arguments.modules for name in _torch.MODULE_TABLES]
-        if not all(tables):
-            empty = self.source.const(tuple(t for t in tables if not t), "empty_tables")
-            self.refuse_if(f"any({empty})")
-        self.hooks()
-
-    def hooks(self) -> None:
-        """Hooks run while tracing; each has a number that no other hook of the process has."""
-        tables = [getattr(module, name) for _, module in self.arguments.modules for name in HOOKS]
-        empty = tuple(t for t in tables if not t)
-        if empty:
-            self.refuse_if(f"any({self.source.const(empty, 'hooks')})")
-        for table in tables:
-            if table:
-                self.refuse_if(f"tuple({self.source.const(table, 'hooks')}) != {tuple(table)}")
-
-    def tensors(self, positions: set[int]) -> None:
-        """Reads the values at `positions`, down to the leaves; places that held one tensor must do so again."""
-        by_value, extras = self.by_value, self.arguments.extras
-        for number, (place, position) in enumerate(zip(self.arguments.places, self.arguments.value_at, strict=True)):
-            if position not in positions:
-                continue
-            if isinstance(place, ArgumentPlace):
-                read = self.read_from[place.leaf]
-            elif isinstance(place, HeldPlace):
-                read = self.objects.tensors[place.number]
-            else:
-                assert isinstance(place, ModulePlace)
-                table = getattr(place.module, place.table)
-                read = f"{self.source.const(table, place.table)}.get({place.name!r})"
-            if position in by_value:
-                self.refuse_if(f"{read} is not {by_value[position]}")
-            elif read.isidentifier():
-                by_value[position] = read
-            else:
-                name = by_value[position] = self.source.fresh(place.path)
-                self.source.line(f"{name} = {read}")
-            if number in extras:
-                self.objects.attributes(by_value[position], extras[number])
-        for i, base in enumerate(self.arguments.view_of, len(self.arguments.values)):
-            if i not in positions:
-                continue
-            if base in by_value:
-                self.refuse_if(f"{by_value[i]}.{_torch.BASE} is not {by_value[base]}")
-            else:  # only views of it are passed
-                by_value[base] = self.source.fresh(self.arguments.path_of(base))
-                self.source.line(f"{by_value[base]} = {by_value[i]}.{_torch.BASE}")
-        for i in sorted(positions):
-            self.inner = self.leaves_of[i] = []
-            self.wrapper(by_value[i], *self.pattern(i))
-
-    def pattern(self, i: int) -> tuple[Any, Any, Iterator[Any]]:
-        """A value, or a view after these: itself, how it is made of leaves, and what those look like."""
-        values, inputs = self.arguments.values, self.signature.inputs
-        if i < len(values):
-            return values[i], inputs[i].meta, iter(inputs[i].specs)
-        view, meta = self.arguments.views[i - len(values)], self.views.metas[i - len(values)]
-        leaves = FlattenPlan.of([view]).unwrap([view])
-        return view, meta, iter([Spec.of(x) if isinstance(x, torch.Tensor) else x for x in leaves])
-
-    def wrapper(self, name: str, value: Any, meta: Any, patterns: Iterator[Any]) -> None:
-        """Checks classes and contexts down to the leaves, and reads those.
+    def use(
+        self, once: TensorGuards, order: list[int], parts: Found, alike: list[int], cache: StaticInputCache
+    ) -> None:
+        """Writes what takes values from the cache, or reads them anew where something is another object.
 
         Args:
-            name: The local that holds the tensor.
-            value: The tensor of the call that the entry was made for.
-            meta: How it is made of leaves.
-            patterns: The spec of each leaf, and symbolic sizes, in flat order.
+            once: What reads them.
+            order: Their positions.
+            parts: What that function calls what it gives.
+            alike: The positions of its objects that arguments must be told apart from.
+            cache: The cache.
         """
-        if isinstance(meta, SubclassCreationMeta):
-            if name not in self.of_known_class:
-                self.refuse_if(f"type({name}) is not {self.source.const(meta.cls, meta.cls.__name__)}")
-            self.context(name, value, meta)
-            self.checked.append((name, value))
-            if meta.storage_offset:  # results that are made like it have it, too
-                self.refuse_if(f"{name}.storage_offset() != {meta.storage_offset}")
-            for attribute, inner in meta.attrs.items():
-                part = getattr(value, attribute)
-                local = self.source.fresh(f"{name}_{attribute}")
-                self.source.line(f"{local} = {name}.{attribute}")
-                self.wrapper(local, part, inner, patterns)
-            for kind, numbers in ("size", meta.outer_size), ("stride", meta.outer_stride):
-                for dim in [d for d, n in enumerate(numbers) if n is SYMBOLIC]:
-                    self.inner.append(self.sizes.read(self.source, name, kind, dim, next(patterns)))
-        elif isinstance(meta, ContainerMeta):
-            kind = self.source.const(meta.cls, meta.cls.__name__)
-            self.refuse_if(f"type({name}) is not {kind} or len({name}) != {len(meta.items)}")
-            for key, inner in meta.items.items():
-                local = self.source.fresh(f"{name}_{key}")
-                k = self.source.const(key, "key")
-                self.source.line(f"{local} = {name}.get({k})" if meta.cls is dict else f"{local} = {name}[{k}]")
-                self.wrapper(local, value[key], inner, patterns)
-        elif isinstance(meta, AbsentMeta):
-            self.refuse_if(f"{name} is not None")
-        elif isinstance(meta, PlainTensorMeta):
-            spec = next(patterns)
-            for kind, numbers in ("size", spec.size), ("stride", spec.stride):
-                for dim in [d for d, n in enumerate(numbers) if is_symbolic(n)]:
-                    self.sizes.read(self.source, name, kind, dim, numbers[dim])
-            self.inner.append(name)
-            self.checked.append((name, value))
-        else:
-            same = self.source.const(same_constant, "same_constant")
-            self.refuse_if(f"not {same}({name}, {self.source.const(next(patterns), 'opaque')})")
-            self.inner.append(name)
-
-    def context(self, name: str, value: Any, meta: SubclassCreationMeta) -> None:
-        """What `__tensor_flatten__` says beside the tensors."""
-        attributes = getattr(meta.cls, "__wrapper_attributes__", None)
-        if attributes is not None:
-            found = attributes(tuple(meta.attrs), meta.context)
-            for attribute, constant in found.items():
-                c = self.source.const(constant, attribute)
-                same = self.source.const(same_constant, "same_constant")
-                other = f"{name}.{attribute} is not {c}"
-                self.refuse_if(other if constant is None else f"{other} and not {same}({name}.{attribute}, {c})")
-            for field in meta.cls._fields.values():  # type: ignore[attr-defined]
-                if field.kind == "optional" and field.name not in meta.attrs:
-                    self.refuse_if(f"{name}.{field.name} is not None")
-        else:
-            layout = self.source.const(_same_layout, "same_layout")
-            names = self.source.const(tuple(meta.attrs), "names")
-            self.refuse_if(f"not {layout}({name}, {names}, {self.source.const(meta.context, 'context')})")
-
-    def specs(self) -> None:
-        """Class, dtype, device, size, stride, requires_grad and dispatch keys of every tensor, in one call."""
-        first: dict[int, str] = {}
-        once = []
-        for name, value in self.checked:  # the check refuses to be given a tensor twice
-            if id(value) in first:
-                self.refuse_if(f"{name} is not {first[id(value)]}")
-            else:
-                first[id(value)] = name
-                once.append((name, value))
-        if once:
-            sizes = [self.sizes.known(name, "size", list(value.size())) for name, value in once]
-            strides = [self.sizes.known(name, "stride", list(value.stride())) for name, value in once]
-            check = _torch.tensor_check([value for _, value in once], sizes, strides)
-            self.refuse_if(f"not {self.source.const(check, 'same_specs')}({self.listing([n for n, _ in once])})")
-
-    def symbols(self) -> None:
-        """Sizes that are symbols: each has one value in the whole call, and the trace's assumptions hold of it."""
-        if self.signature.assumptions.symbols is None:
-            return
-        self.source.globals |= {"math": math, "torch": torch}
-        for line in self.sizes.lines(self.signature.assumptions.symbols, self.miss):
-            self.source.line(line)
-
-    def autograd_leaves(self) -> None:
-        """In-place writes mean another thing on a leaf than on a non-leaf."""
-        for name, given in zip(self.outer, self.signature.inputs, strict=False):
-            if given.requires_grad and (self.signature.grad_modes[0] or self.signature.needs_backward):
-                self.refuse_if(f"{name}.is_leaf is not {given.is_leaf}")
-        for name, view in zip(self.outer[len(self.signature.inputs) :], self.arguments.views, strict=True):
-            rules = self.source.const(_torch.view_rules, "view_rules")
-            self.refuse_if(f"{rules}({name}) != {self.source.const(_torch.view_rules(view), 'rules')}")
-
-    def storages(self) -> None:
-        """A graph that writes was made for one pattern of sharing."""
-        slots = [i for i, leaf in enumerate(self.leaves) if has_storage(leaf)]
-        groups = storage_groups(self.leaves)
-        together = {i for group in groups for i in group}
-        groups += [base.slots for base in self.signature.mutations.bases if together.isdisjoint(base.slots)]
-        together.update(i for group in groups for i in group)
-        for group in groups:
-            first = f"{self.inner[group[0]]}.untyped_storage().data_ptr()"
-            for other in group[1:]:
-                self.refuse_if(f"{self.inner[other]}.untyped_storage().data_ptr() != {first}")
-            for slot in group:  # how they overlap is part of the graph
-                leaf = self.leaves[slot]
-                self.refuse_if(f"{self.inner[slot]}.storage_offset() != {leaf.storage_offset()}")
-            nbytes = self.leaves[group[0]].untyped_storage().nbytes()
-            self.refuse_if(f"{first.removesuffix('data_ptr()')}nbytes() != {nbytes}")
-        alone = [i for i in slots if i not in together] + [group[0] for group in groups]
-        if len(alone) > 1:
-            pointers = ", ".join(f"{self.inner[i]}.untyped_storage().data_ptr()" for i in alone)
-            self.refuse_if(f"len({{{pointers}}}) != {len(alone)}")
-
-    def histories(self) -> None:
-        """A write that autograd sees reaches the views of one tensor, but not others that share its storage."""
-        slots = self.signature.index_map.slots
-        owner = self.source.const(autograd_base, "autograd_base")
-        values = self.arguments.values
-        groups = [{slots[s].outer for s in group if s < len(slots)} for group in storage_groups(self.leaves)]
-        pairs = {
-            (i, j)
-            for i, _ in self.signature.mutations.autograd_mutations
-            for g in groups
-            if i in g
-            for j in g
-            if j != i
-        }
-        for i, j in sorted(pairs):
-            same = autograd_base(values[i]) is autograd_base(values[j])
-            self.refuse_if(f"({owner}({self.outer[i]}) is {owner}({self.outer[j]})) is not {same}")
+        source, tensors = self.source, self.tensors
+        items, found = source.fresh("items"), source.fresh("found")
+        same = [f"{source.const(_native.same_items, 'same_items')}({items})"]
+        for place, position in self.arguments.placed:
+            if isinstance(place, ArgumentPlace) and position in order:  # it is marked as static
+                same.append(f"{tensors.arguments_at[place.leaf]} is {found}[0][{order.index(position)}]")
+        kept = source.const(cache, "kept")
+        leaves_now = "args" if self.arguments.is_flat else "leaves"
+        source.line(f"{items}, {found} = {kept}.state")  # read once: another thread may exchange it
+        source.line(f"if not ({' and '.join(same)}): {found} = {kept}.read({leaves_now})")
+        source.refuse_if(f"{found} is None")
+        names = [source.fresh(hint) for hint in ("kept_values", "kept_leaves", "kept_wrappers")]
+        source.line(f"{', '.join(names)}, _, _ = {found}")
+        tensors.objects.told_apart_from(f"{found}[4]", alike)
+        values, leaves, wrappers = [
+            self.elements.of(name, len(part)) for name, part in zip(names, parts[:3], strict=True)
+        ]
+        tensors.locals.update(zip(order, values, strict=True))
+        rest = iter(leaves)
+        tensors.leaves_of.update({i: [next(rest) for _ in once.leaves_of[i]] for i in order})
+        value_of = dict(once.checked)
+        now = zip((*leaves, *wrappers), (*parts.leaves, *parts.wrappers), strict=True)
+        tensors.checked = [(new, value_of[old]) for new, old in now]
 
 
-def refusing_line(call: Call, *given: Any) -> str:
-    """The line of generated code that refuses a call, for errors; `given` is what it is given."""
+def _refuse_other_classes(tensors: TensorGuards) -> None:
+    """Takes apart arguments that are tensors one by one: their classes leave no other structure."""
+    source, leaves = tensors.source, tensors.arguments.leaves
+    names = tensors.arguments_at = [source.fresh(f"args_{i}") for i in range(len(leaves))]
+    if _native.ONE_CALL_PAYS and len(names) > _FEW:
+        classes = source.const(tuple(map(type, leaves)), "classes")
+        source.refuse_if(f"kwargs or not {source.const(_native.are_exactly, 'are_exactly')}({classes}, *args)")
+        tensors.of_known_class = frozenset(names)
+    else:
+        source.refuse_if(f"kwargs or len(args) != {len(names)}")
+    source.line(f"({''.join(name + ', ' for name in names)}) = args")
+
+
+def _refuse_other_structure(source: GuardedSource, treespec: optree.PyTreeSpec) -> None:
+    """Compares the structure of the arguments."""
+    source.refuse_if(f"treespec != {source.const(treespec, 'treespec')}")
+    entries = [entry for accessor in treespec.accessors() for entry in accessor]
+    if any(isinstance(e, optree.MappingEntry) and isinstance(e.entry, int | float | complex) for e in entries):
+        types_of_keys = source.const(_types_of_entries(treespec), "types_of_keys")  # 1, 1.0 and True are equal keys
+        source.refuse_if(f"{source.const(_types_of_entries, 'types_of_entries')}(treespec) != {types_of_keys}")
+
+
+def refusing_line(call: Call, *given: object) -> str:
+    """Runs a function that refuses a call, and returns the line of generated code that does, for errors.
+
+    Args:
+        call: The function.
+        *given: What it is given.
+    """
     lines: list[str] = []
 
-    def note(frame: types.FrameType, event: str, argument: Any) -> Any:
+    def note(frame: types.FrameType, event: str, argument: object) -> Any:
         if frame.f_globals.get("__name__") != call.__globals__["__name__"]:
             return None
         if event == "return" and (argument is MISS or argument is None and frame.f_code.co_name == "read"):
@@ -556,25 +290,14 @@ def refusing_line(call: Call, *given: Any) -> str:
     return lines[0] if lines else "none, when it was asked again"
 
 
-def _is_symbolic(pattern: Any) -> bool:
+def _is_symbolic(pattern: object) -> bool:
     return is_symbolic(pattern) or isinstance(pattern, Spec) and pattern.solver is not None
 
 
-def _is_number(key: Any) -> bool:
-    return isinstance(key, int | float | complex)
-
-
 def _types_of_entries(treespec: optree.PyTreeSpec) -> list[tuple[type, ...]]:
-    """The classes of keys and positions on the way to each leaf."""
+    """Returns the classes of keys and positions on the way to each leaf."""
     return [tuple(map(type, path)) for path in treespec.paths()]
 
 
-def _same_layout(tensor: Any, names: tuple[str, ...], context: Any) -> bool:
-    found_names, found_context = tensor.__tensor_flatten__()
-    if tuple(found_names) != names:
-        return False
-    guard = getattr(type(tensor), "__metadata_guard__", None)
-    return bool(guard(context, found_context)) if guard is not None else same_constant(found_context, context)
-
-
-_FEW = 3  # up to here, one comparison for each argument is as fast, and easier to read
+_FEW = 3
+"""Up to how many arguments one comparison for each is as fast as one call, and easier to read."""

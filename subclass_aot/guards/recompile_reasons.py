@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import (
-    HOOKS,
-    Arguments,
-    Holder,
-    Literal,
-    Outcome,
-    TensorAt,
-    TupleAt,
-    ValueAt,
-    autograd_base,
-    storage_groups,
-    tensors_of,
-    vars_of_number,
-)
+from subclass_aot.aliasing import autograd_base, storage_groups
+from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
-from subclass_aot.guards.guard import MODES
+from subclass_aot.guards.modes import MODES, Modes
 from subclass_aot.meta import Spec, is_symbolic, plain
+from subclass_aot.objects import facts_of, integers_in, text_of
+from subclass_aot.outcome import Outcome
+from subclass_aot.sizes import tensors_of
 from subclass_aot.trace import JointSignature
 
 
 def facts(
-    arguments: Arguments, leaves: list[Any], state: tuple[Any, ...], places: Mapping[str, str] = MappingProxyType({})
+    arguments: Arguments, leaves: list[Any], state: Modes, places: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Everything that a signature depends on, by name.
+    """Describes everything that a signature depends on, by name.
 
     Args:
         arguments: The call.
@@ -43,15 +34,12 @@ def facts(
         places: Sizes that are not told by their number, such as `args[0].size(1)`, and what is said instead.
     """
     found: dict[str, str] = {}
+    # All trees here are of that namespace; users need not hear of it.
     found["structure of the arguments"] = str(arguments.treespec).replace(", namespace='torch'", "")
     for name, value in zip(MODES, state, strict=True):
         found[name] = str(value)
-    for i, node in arguments.roots:
-        if isinstance(node, ValueAt) and i is not None:
-            found[f"Python value {i}"] = f"{type(node.value).__name__} {_short(node.value)}"
-    for holder in arguments.objects.holders:
-        found.update(_contents(holder))
-    for place, position in zip(arguments.places, arguments.value_at, strict=True):
+    found |= facts_of(arguments.objects)
+    for place, position in arguments.placed:
         path = place.path
         first = arguments.path_of(position)
         if path in arguments.changing:
@@ -70,27 +58,19 @@ def facts(
 
 
 def changing_numbers(arguments: Arguments, outcome: Outcome, before: Mapping[str, str]) -> set[str]:
-    """The paths of numbers that a function changes itself and that are others now than when it was compiled.
+    """Finds the paths of numbers that a function changes itself and that are others now than when it was compiled.
 
     Args:
         arguments: A call.
         outcome: What the function left behind in another call.
         before: The facts of that one.
     """
-    changed = {c.path + c.table.step(k.value) for c in outcome.changes for k, _ in c.assigned if isinstance(k, Literal)}
-    found = set()
-    for holder in arguments.objects.holders:
-        for table, entries in holder.tables:
-            for key, node in entries:
-                path = holder.path + table.step(key)
-                if path in changed and isinstance(node, ValueAt) and type(node.value) is int:
-                    if before.get(path) != str(node.value):
-                        found.add(path)
-    return found
+    changed = outcome.assigned_paths
+    return {path for path, n in integers_in(arguments.objects) if path in changed and before.get(path) != str(n)}
 
 
 def difference(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    """The facts that differ, each as one line.
+    """Lists the facts that differ, each as one line.
 
     >>> difference({"x": "float32[3]"}, {"x": "float32[5]"})
     ['x: float32[3] before, float32[5] now']
@@ -103,8 +83,14 @@ def difference(before: dict[str, str], now: dict[str, str]) -> list[str]:
     ]
 
 
-def describe_tensor(tensor: Any, path: str = "", places: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A tensor in one line, inner tensors and context included. `places` is as for `facts`, `path` where it stands."""
+def describe_tensor(tensor: torch.Tensor, path: str = "", places: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Describes a tensor in one line, inner tensors and context included.
+
+    Args:
+        tensor: The tensor.
+        path: Where it stands.
+        places: As for `facts`.
+    """
     size = ", ".join(places.get(f"{path}.size({dim})", _number(n)) for dim, n in enumerate(tensor.shape))
     kind = type(tensor)
     name = kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__qualname__}"
@@ -122,7 +108,7 @@ def describe_tensor(tensor: Any, path: str = "", places: Mapping[str, str] = Map
 
 
 def symbolic_places(signature: JointSignature) -> dict[str, str]:
-    """Every size and stride of the inputs that is a symbol or made of symbols, with its text."""
+    """Names every size and stride of the inputs that is a symbol or made of symbols, with its text."""
     if signature.assumptions.symbols is None:
         return {}
     found: dict[str, Any] = {}
@@ -138,7 +124,7 @@ def symbolic_places(signature: JointSignature) -> dict[str, str]:
 
 
 def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
-    """Which values that the trace read, and which assumptions about symbolic sizes, do not hold of a call.
+    """Lists which values that the trace read, and which assumptions about symbolic sizes, do not hold of a call.
 
     The call fits otherwise. Each is one line.
     """
@@ -165,7 +151,10 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
 
 
 def _read_otherwise(signature: JointSignature, arguments: Arguments) -> list[str]:
-    plan = arguments.plan()
+    """Names the inputs whose values were read while tracing and are others now."""
+    if not signature.assumptions.read:
+        return []
+    plan = arguments.plan
     paths = [arguments.path_of(s.outer) + "".join(s.path) for s in plan.index_map.slots]
     now = dict(zip(paths, plan.unwrap(arguments.values), strict=True))
     wrong = []
@@ -178,7 +167,7 @@ def _read_otherwise(signature: JointSignature, arguments: Arguments) -> list[str
 
 
 def _evaluated(text: str, values: Mapping[str, int]) -> Any:
-    """The value of an expression over symbols, or None where one of them is not known."""
+    """Computes the value of an expression over symbols, or None where one of them is not known."""
     if not values.keys() >= set(re.findall(r"\bs\d+\b", text)):
         return None
     source = Source("evaluated", ", ".join(values))
@@ -187,45 +176,17 @@ def _evaluated(text: str, values: Mapping[str, int]) -> Any:
     return source.build()(**values)
 
 
-def _number(size: Any) -> str:
+def _number(size: object) -> str:
     return "ragged" if _torch.is_nested_int(size) else str(size)
 
 
-def _inner(value: Any, path: str, places: Mapping[str, str]) -> str:
-    return describe_tensor(value, path, places) if isinstance(value, torch.Tensor) else _short(value)
-
-
-def _contents(holder: Holder) -> Iterator[tuple[str, str]]:
-    """What an object holds: Python values by themselves, the rest by class or number."""
-    for table, entries in holder.tables:
-        if holder.only_grows or table.kind in HOOKS:
-            continue
-        for key, node in entries:
-            if table.kind == "elements" and isinstance(key, int) and key == len(entries) - 1:
-                yield f"len({holder.path})", str(len(entries))
-            path = str(key) if table.kind in ("cells", "globals") else holder.path + table.step(key)
-            if isinstance(node, ValueAt):
-                yield path, _short(node.value)
-            elif isinstance(node, TensorAt):
-                yield f"class of {path}", "a tensor"
-            elif isinstance(node, TupleAt):
-                yield f"class of {path}", node.cls.__name__
+def _inner(value: object, path: str, places: Mapping[str, str]) -> str:
+    return describe_tensor(value, path, places) if isinstance(value, torch.Tensor) else text_of(value)
 
 
 def _views_of_one_base(arguments: Arguments) -> str:
-    """Which tensors are views of one, and so have one history."""
+    """Says which tensors are views of one, and so have one history."""
     by_base: dict[int, list[str]] = {}
     for i, value in enumerate(arguments.values):
         by_base.setdefault(id(autograd_base(value)), []).append(arguments.path_of(i))
     return ", ".join(" and ".join(views) for views in by_base.values() if len(views) > 1) or "none"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, torch.nn.Module):
-        return type(value).__name__
-    if hasattr(type(value), "__next__"):  # how it looks changes, and nobody asks that
-        return f"{type(value).__name__} at {id(value):#x}"
-    text = repr(value)
-    if vars_of_number(value):
-        text += f" with {vars(value)}"
-    return text if len(text) < 80 else text[:77] + "..."

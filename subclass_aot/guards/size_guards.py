@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from subclass_aot.codegen import Source
-from subclass_aot.meta import Symbols, is_symbolic, plain
+from subclass_aot.codegen import GuardedSource
+from subclass_aot.meta import Number, Symbols, is_symbolic, plain
+
+Kind = Literal["size", "stride"]
+
+
+class Read(NamedTuple):
+    """Where a symbolic number is read.
+
+    Attributes:
+        tensor: The local of the tensor.
+        kind: What is asked of it.
+        dim: The dimension.
+        number: The number that it is.
+        local: The local that will hold it.
+    """
+
+    tensor: str
+    kind: Kind
+    dim: int
+    number: Number
+    local: str
 
 
 @dataclass(slots=True)
@@ -15,41 +34,36 @@ class SizeGuards:
     """Collects where symbolic sizes are read, and says what must hold of them.
 
     Attributes:
-        reads: For each place: the tensor's local, `"size"` or `"stride"`, the dimension, the number that it is, and
-            the local that holds it, if it is needed for more than the check.
+        reads: These places.
     """
 
-    reads: list[tuple[str, str, int, Any, str]] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
 
-    def read(self, source: Source, tensor: str, kind: str, dim: int, number: Any) -> str:
+    def read(self, source: GuardedSource, tensor: str, kind: Kind, dim: int, number: Number) -> str:
         """Notes a place; returns the local that will hold the number."""
         local = source.fresh(f"{tensor}_{kind}_{dim}")
-        self.reads.append((tensor, kind, dim, number, local))
+        self.reads.append(Read(tensor, kind, dim, number, local))
         return local
 
-    def known(self, tensor: str, kind: str, numbers: list[Any]) -> list[int | None]:
-        """The sizes or strides of a tensor, with None for symbolic ones and for nested ints, which are no numbers."""
-        symbolic = {dim for name, what, dim, number, _ in self.reads
-                    if (name, what) == (tensor, kind) and is_symbolic(plain(number))}  # fmt: skip
+    def known(self, tensor: str, kind: Kind, numbers: list[Any]) -> list[int | None]:
+        """Returns sizes or strides with None for symbolic ones, and for nested ints, which are no numbers."""
+        of_tensor = [read for read in self.reads if (read.tensor, read.kind) == (tensor, kind)]
+        symbolic = {read.dim for read in of_tensor if is_symbolic(plain(read.number))}
         return [None if dim in symbolic or type(number) is not int else number for dim, number in enumerate(numbers)]
 
-    def lines(self, symbols: Symbols, miss: str) -> Iterator[str]:
-        """The lines of a guard, from reading the sizes to the assumptions about them. They may use `math`.
-
-        Args:
-            symbols: The symbols.
-            miss: What the guard returns if the sizes do not fit.
-        """
+    def write(self, source: GuardedSource, symbols: Symbols) -> None:
+        """Appends what reads the sizes, and the assumptions about them. Those may use `math`."""
         bound: set[str] = set()
         late: list[str] = []
         for tensor, kind, dim, number, local in self.reads:
-            yield f"{local} = {tensor}.{kind}({dim})"
+            source.line(f"{local} = {tensor}.{kind}({dim})")
             text = symbols.text(plain(number))
-            if text.isidentifier() and text not in bound:
+            if text.isidentifier() and text not in bound:  # the first place of a symbol says what it is
                 bound.add(text)
-                yield f"{text} = {local}"
+                source.line(f"{text} = {local}")
             else:  # a number that became known, too: another input may be the same tensor, with a symbol there
-                late.append(f"if {local} != {text}: return {miss}")
-        yield from late
+                late.append(f"{local} != {text}")
+        for condition in late:
+            source.refuse_if(condition)
         for assumption, place in symbols.assumptions(bound):
-            yield f"if not ({assumption}): return {miss}" + (f"  # {place}" if place else "")
+            source.refuse_if(f"not ({assumption})", place)

@@ -17,25 +17,40 @@ import dataclasses
 import enum
 import types
 from collections import deque
-from collections.abc import Callable, MutableSet
-from typing import Any
+from collections.abc import Callable, MutableSet, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from subclass_aot import _native
-from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, is_marked
-from subclass_aot.flatten import AbsentMeta, PlainTensorMeta, SubclassCreationMeta
+from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, static_values
+from subclass_aot.flatten import AbsentMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.wrapper import WrapperTensor
 
-Found = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
-"""The tensors that were read, their leaves, the wrappers among them and inside them, tables of other objects, and
-objects that arguments are told apart from."""
+
+class Found(NamedTuple):
+    """What was read.
+
+    Attributes:
+        values: The tensors.
+        leaves: Their leaves.
+        wrappers: The wrappers among them and inside them.
+        tables: Tables of other objects, as `same_items` compares them.
+        alike: Objects that arguments are told apart from.
+    """
+
+    values: tuple[Any, ...]
+    leaves: tuple[Any, ...]
+    wrappers: tuple[Any, ...]
+    tables: tuple[Any, ...]
+    alike: tuple[Any, ...]
+
 
 Read = Callable[[list[Any]], Found | None]
 """From the flattened arguments to what is kept; None if it does not fit."""
 
-_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), ((), (), (), (), ()))
-"""What is never found again."""
+_NOTHING: tuple[tuple[Any, ...], Found] = (({}, ("anything",)), Found((), (), (), (), ()))
+"""Equal to nothing that `same_items` finds, so that everything is read."""
 
 
 class StaticInputCache:
@@ -62,19 +77,19 @@ class StaticInputCache:
     def read(self, leaves: list[Any]) -> Found | None:
         """Reads the tensors anew; None if they do not fit."""
         if self.state is not _NOTHING:
-            for kept in tuple(self._together):
+            for kept in tuple(self._together):  # a copy, since another thread may compile
                 kept.state = _NOTHING
         found = self._read(leaves)
         if found is None:
             return None
-        holders = {id(holder): holder for holder in (*self._tables, *found[2], *found[3])}.values()
+        holders = {id(holder): holder for holder in (*self._tables, *found.wrappers, *found.tables)}.values()
         if all(map(_is_comparable, holders)):
             self.state = tuple([x for holder in holders for x in (holder, _native.items_of(holder))]), found
         return found
 
 
-def _is_comparable(holder: Any) -> bool:
-    """Whether what an object holds can be compared without running code of its class."""
+def _is_comparable(holder: object) -> bool:
+    """Tells whether what an object holds can be compared without running code of its class."""
     return (
         type(holder) is set
         or isinstance(holder, (dict, list, tuple, types.CellType))
@@ -82,25 +97,27 @@ def _is_comparable(holder: Any) -> bool:
     )
 
 
-def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
-    """The values of a call that are read once: those that only modules hold, or that are marked."""
+def positions_to_keep(arguments: Arguments, metas: Sequence[ValueMeta]) -> set[int]:
+    """Finds the values of a call that are read once: those that only modules hold, or that are marked."""
     in_arguments: set[int] = set()
     in_objects: set[int] = set()  # of arguments: those are read at each call, and their tensors with them
     in_modules: set[int] = set()
-    for place, position in zip(arguments.places, arguments.value_at, strict=True):
-        if isinstance(place, ArgumentPlace):
-            in_arguments.add(position)
-        elif isinstance(place, HeldPlace) and not place.pinned:
-            in_objects.add(position)
-        else:
-            in_modules.add(position)
-    marked = {i for i in in_arguments if i < len(metas) and is_marked(arguments.values[i])}
+    for place, position in arguments.placed:
+        match place:
+            case ArgumentPlace():
+                in_arguments.add(position)
+            case HeldPlace(pinned=False):
+                in_objects.add(position)
+            case HeldPlace() | ModulePlace():
+                in_modules.add(position)
+    # What an argument brings may be another tensor at each call; a mark says that it mostly is not.
+    marked = in_arguments & static_values(arguments)
     mixed = in_arguments & in_modules | in_objects
     return {i for i in (in_modules | marked) - mixed if i < len(metas) and can_be_kept(arguments.values[i], metas[i])}
 
 
-def can_be_kept(value: Any, meta: Any) -> bool:
-    """Whether identity of what stands in the `__dict__` of a tensor, and below, tells that it has the same leaves."""
+def can_be_kept(value: object, meta: InnerMeta) -> bool:
+    """Tells whether a tensor has the same leaves as long as the same objects stand in its `__dict__`, and below."""
     if isinstance(meta, PlainTensorMeta | AbsentMeta):
         return True
     if not isinstance(meta, SubclassCreationMeta) or not all(
@@ -109,12 +126,13 @@ def can_be_kept(value: Any, meta: Any) -> bool:
         return False
     if isinstance(value, WrapperTensor):  # its context is immutable by contract
         return True
+    # Slots stand in no dict that could be compared. The context of the class follows from what the `__dict__` holds.
     has_slots = any("__slots__" in vars(cls) for cls in type(value).__mro__[: type(value).__mro__.index(torch.Tensor)])
     return not has_slots and all(isinstance(x, torch.Tensor) or _is_constant(x) for x in vars(value).values())
 
 
-def _is_constant(value: Any) -> bool:
-    """Whether a value can only be replaced and not changed."""
+def _is_constant(value: object) -> bool:
+    """Tells whether a value can only be replaced and not changed."""
     if isinstance(value, tuple | frozenset):
         return all(map(_is_constant, value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

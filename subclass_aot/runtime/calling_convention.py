@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from subclass_aot.backends import BoxedFunction
-from subclass_aot.call import structure_slots
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import Number, OutputDescriptor
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.flatten import SubclassCreationMeta
+from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import is_symbolic, lasting_key_of
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.trace import ComputedSymints, JointSignature, Value

@@ -16,12 +16,12 @@ import torch
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
-from subclass_aot.guards import Call, Reads, StaticInputCache, write_guarded
+from subclass_aot.guards import Call, Modes, Reads, StaticInputCache, write_guarded
+from subclass_aot.outcome import emit_finish
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Function, emit_call
 from subclass_aot.runtime.calling_convention import Convention
 from subclass_aot.runtime.double_backward import DoubleBackward
-from subclass_aot.runtime.finish import emit_finish
 from subclass_aot.runtime.forward import write_forward
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
@@ -67,7 +67,7 @@ def make_entry(
     arguments: Arguments,
     signature: JointSignature,
     compiled: CompiledGraphs,
-    state: tuple[Any, ...],
+    state: Modes,
     together: MutableSet[StaticInputCache] | None = None,
     told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
 ) -> Entry:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.aliasing import flat_base
 from subclass_aot.backends import BoxedFunction
-from subclass_aot.call import flat_base
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import OutputDescriptor
 from subclass_aot.flatten import PlainTensorMeta, emit_wrap

@@ -9,6 +9,7 @@ from subclass_aot.trace.outputs import AliasOfLeaf as AliasOfLeaf
 from subclass_aot.trace.outputs import ComputedSymints as ComputedSymints
 from subclass_aot.trace.outputs import Constant as Constant
 from subclass_aot.trace.outputs import InputLeaf as InputLeaf
+from subclass_aot.trace.outputs import Output as Output
 from subclass_aot.trace.outputs import SameAsInput as SameAsInput
 from subclass_aot.trace.outputs import SameAsOutput as SameAsOutput
 from subclass_aot.trace.outputs import Value as Value

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch, descriptors
-from subclass_aot.call import structure_of, with_structure_of
 from subclass_aot.descriptors import OutputDescriptor, Tangent
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Recorder
+from subclass_aot.jagged import structure_of, with_structure_of
 from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.trace.autograd_graph import gradients_of
 from subclass_aot.trace.inputs import Gradient, TracedInputs, is_graph_value

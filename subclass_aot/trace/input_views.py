@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import Arguments, autograd_base
+from subclass_aot.aliasing import autograd_base
+from subclass_aot.call import Arguments
 from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Recorder, messages, regenerated_view

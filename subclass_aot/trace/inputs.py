@@ -9,21 +9,11 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import (
-    ArgumentPlace,
-    Arguments,
-    DynamicSizes,
-    HeldPlace,
-    Place,
-    overlapping_slots,
-    plan_of_fakes,
-    static_values,
-    structure_slots,
-    symbolic_fakes,
-    versions,
-)
+from subclass_aot.aliasing import overlapping_slots, versions
+from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, Place, static_values
 from subclass_aot.descriptors import (
     BufferInput,
+    HeldInput,
     InputDescriptor,
     ParamInput,
     PlainInput,
@@ -32,7 +22,9 @@ from subclass_aot.descriptors import (
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
+from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, is_over, is_symbolic, new_leaf
+from subclass_aot.sizes import DynamicSizes, plan_of_fakes, symbolic_fakes
 from subclass_aot.trace.input_views import TracedViews
 from subclass_aot.trace.outputs import Value, part_of
 from subclass_aot.trace.signature import Input
@@ -86,7 +78,7 @@ class TracedInputs:
         self.descs = [_describe(arguments, i) for i in range(len(arguments.values))]
         self.symbols = None if dynamic is None else Symbols()
         if self.symbols is None or dynamic is None:
-            self.plan = arguments.plan()
+            self.plan = arguments.plan
             self._patterns = self.plan.unwrap(arguments.values)
         else:
             fakes = symbolic_fakes(arguments, dynamic, self.symbols)
@@ -222,7 +214,7 @@ def _describe_place(place: Place) -> InputDescriptor:
     if isinstance(place, ArgumentPlace):
         return PlainInput(place.path, place.leaf)
     if isinstance(place, HeldPlace):
-        return PlainInput(place.path)
+        return HeldInput(place.path, place.number)
     target = place.path.partition(".")[2]
     return ParamInput(place.path, target) if place.table == _torch.PARAMETERS else BufferInput(place.path, target)
 

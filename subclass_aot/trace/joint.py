@@ -14,19 +14,7 @@ from torch import fx
 
 from subclass_aot import _torch, descriptors
 from subclass_aot._stack import is_raised_by_user, user_line_of
-from subclass_aot.call import (
-    Arguments,
-    DynamicSizes,
-    Existed,
-    JaggedAttention,
-    Objects,
-    check_leaks,
-    fake_with_sizes,
-    marked_sizes,
-    parallel_modules_are_refused,
-    read_outcome,
-    reads_are_refused,
-)
+from subclass_aot.call import Arguments, parallel_modules_are_refused, reads_are_refused
 from subclass_aot.descriptors import (
     IntermediateBase,
     LookedAt,
@@ -51,6 +39,7 @@ from subclass_aot.graph import (
     messages,
     remove_mutations,
 )
+from subclass_aot.jagged import JaggedAttention
 from subclass_aot.meta import (
     MetaTensor,
     Replaced,
@@ -60,6 +49,9 @@ from subclass_aot.meta import (
     lasting_key_of,
     unbacked_sizes,
 )
+from subclass_aot.objects import Objects
+from subclass_aot.outcome import Existed, check_leaks, read_outcome
+from subclass_aot.sizes import DynamicSizes, fake_with_sizes, marked_sizes
 from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf, without_saved_tensor_hooks
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.input_views import SharedHistory
@@ -258,7 +250,7 @@ class _Trace:
         given = self.inputs
         of_inputs = [given.leaves, given.autograd_leaves, given.traced, given.views.views, given.views.leaves]
         of_recorder = [*self.recorder.collections(), self.forward_part.written]
-        return [self.computed.values(), self.differentiable.values(), *ends, *of_inputs, *of_recorder]
+        return [self.differentiable, *ends, *of_inputs, *of_recorder]
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
@@ -305,9 +297,9 @@ class _Trace:
     def again(self, kinds: Mapping[int, torch.Tensor | None]) -> JointTrace:
         """See `JointTrace.with_tangents`."""
         with one_at_a_time, torch.inference_mode(False), torch.enable_grad():
-            ends = list(self.differentiable.values())
             fakes = {
-                i: None if kind is None else fake_with_sizes(kind.detach(), ends[i].shape) for i, kind in kinds.items()
+                i: None if kind is None else fake_with_sizes(kind.detach(), self.differentiable[i].shape)
+                for i, kind in kinds.items()
             }
             self.recorder.rewind(self.forward_part)
             with self.tracing(), _torch.force_view_tracking(True):
@@ -344,20 +336,20 @@ class _Trace:
         tensors = [x for x in results if isinstance(x, torch.Tensor) and id(x) not in own]
         self.returns_new_leaf = any(map(is_autograd_leaf, tensors))
         self.intermediate_bases = tuple(value for _, value in reader.intermediate_bases)
-        self.differentiable: dict[OutputDescriptor, Any] = {
-            descriptors.AutogradMutation(inputs.descs[i]): inputs.traced[i]
+        through: list[tuple[OutputDescriptor, Any, Value]] = [
+            (descriptors.AutogradMutation(inputs.descs[i]), inputs.traced[i], value)
             for i, value in self.writes.autograd_mutations
-            if value.requires_grad
-        }
+        ]
         for i, (tensor, output) in enumerate(zip(results, self.outputs, strict=True)):
-            if isinstance(output, Value) and output.requires_grad:
-                self.differentiable[PlainOutput(i)] = tensor
+            if isinstance(output, Value):
+                through.append((PlainOutput(i), tensor, output))
         first_of = {
             o.intermediate_base: i for i, o in reversed([*enumerate(self.outputs)]) if isinstance(o, ViewOfBase)
         }
         for i, (tensor, value) in enumerate(reader.intermediate_bases):
-            if value.requires_grad:
-                self.differentiable[IntermediateBase(i, PlainOutput(first_of[i]))] = tensor
+            through.append((IntermediateBase(i, PlainOutput(first_of[i])), tensor, value))
+        self.described = [desc for desc, _, value in through if value.requires_grad]
+        self.differentiable = [tensor for _, tensor, value in through if value.requires_grad]
 
     def plan_tangents(self, kinds: Mapping[int, Any]) -> None:
         """What gradients will come in.
@@ -365,8 +357,7 @@ class _Trace:
         Args:
             kinds: For each result that has one, by its position, what that looks like; None for the expected.
         """
-        every = list(self.differentiable.items())
-        ends = dict(every[i] for i in kinds)
+        ends = {self.described[i]: self.differentiable[i] for i in kinds}
         self.tangents = Tangents(ends, list(kinds.values())) if ends and self.inputs.requires_grad_inputs else None
 
     def read_symints(self) -> None:
@@ -390,6 +381,7 @@ class _Trace:
         self.looks = tuple(dataclasses.replace(look, leaf=None) for look in looks)
         self.computed |= {LookedAt(i): look.leaf for i, look in enumerate(looks)}
         self.computed_nodes = {desc: self.recorder.node_of(leaf) for desc, leaf in self.computed.items()}
+        del self.computed
 
     def backward(self) -> None:
         """Goes backward, if something wants a gradient."""
@@ -420,7 +412,7 @@ class _Trace:
 
         If no result is a leaf that the function made, nobody could read its gradient.
         """
-        for lost in foreign_leaves(self.differentiable.values(), self.inputs.autograd_leaves):
+        for lost in foreign_leaves(self.differentiable, self.inputs.autograd_leaves):
             made_in_it = isinstance(lost, MetaTensor)
             if made_in_it and not self.returns_new_leaf:
                 continue
@@ -454,7 +446,7 @@ class _Trace:
     def runtime_asserts(self) -> tuple[RuntimeAssert, ...]:
         """What must hold of numbers that depend on data; backward and the removal of writes may have added to it."""
         found = [] if self.symbols is None else self.symbols.runtime_asserts()
-        return tuple(x for x in found if all(Number(symbol) in self.computed for symbol in x.numbers))
+        return tuple(x for x in found if all(Number(symbol) in self.computed_nodes for symbol in x.numbers))
 
     def signature(self) -> JointSignature:
         """What the inputs and outputs of the graph mean."""

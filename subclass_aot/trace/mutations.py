@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from subclass_aot import _torch, descriptors
-from subclass_aot.call import Base, bases_of, has_internal_overlap, versions
+from subclass_aot.aliasing import Base, bases_of, has_internal_overlap, versions
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import GradientsAreRead, Recorder, messages
 from subclass_aot.meta import MetaTensor, root

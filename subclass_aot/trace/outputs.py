@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import refuse_without_memory, structure_slots
+from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Inner, InnerSize, InnerStride, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot, ValueMeta
+from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, is_symbolic, lasting_key_of, new_leaf, root
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from subclass_aot import Int8Weight, TwoTensor, mark_static_address, trace_joint
-from subclass_aot.call import is_marked
+from subclass_aot.call.static_inputs import is_marked
 
 
 def two() -> Any:

@@ -240,7 +240,7 @@ def test_a_parameter_that_has_attributes_is_taken_away() -> None:
 
 
 def test_too_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("subclass_aot.call.objects.LIMIT", 5)
+    monkeypatch.setattr("subclass_aot.objects.walk.LIMIT", 5)
     many = types.SimpleNamespace(rows=[types.SimpleNamespace(x=x) for _ in range(10)])
     for program, args, path in [
         (lambda x, o: x * o.rows[0].x, (many,), r"args\[1\]"),

@@ -193,7 +193,7 @@ def test_a_wrong_stage_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_wrong_with_one_class_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug in what a class does when it is compiled: the program keeps a tensor of that class, nested or not."""
-    from subclass_aot.call.arguments import flatten
+    from subclass_aot.call import flatten
     from subclass_aot.testing import check
 
     def broken(fn: Any, **options: Any) -> Any:

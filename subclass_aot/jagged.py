@@ -18,8 +18,8 @@ of one shape if they hold the same tensor of offsets, whatever stands in it. So
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -31,14 +31,14 @@ from subclass_aot.flatten import FlattenPlan, IndexMap, SubclassCreationMeta, Va
 
 
 def structure_slots(metas: Sequence[ValueMeta], index_map: IndexMap) -> tuple[int, ...]:
-    """The flat slots that hold the structure of jagged values."""
+    """Returns the flat slots that hold the structure of jagged values."""
     jagged = {i for i, m in enumerate(metas) if isinstance(m, SubclassCreationMeta) and _torch.is_jagged(m.cls)}
     values = (attribute(_torch.JAGGED_VALUES),)
     return tuple(s.flat for s in index_map.slots if s.outer in jagged and s.kind == "leaf" and s.path[:1] != values)
 
 
 def structure_of(plan: FlattenPlan, values: Sequence[Any]) -> dict[int, Any]:
-    """The structure of those of `values` that are planned to be jagged, by flat slot of the plan."""
+    """Returns the structure of those of `values` that are planned to be jagged, by flat slot of the plan."""
     slots = structure_slots(plan.metas, plan.index_map)
     found: dict[int, Any] = {}
     for slot in slots:
@@ -47,15 +47,30 @@ def structure_of(plan: FlattenPlan, values: Sequence[Any]) -> dict[int, Any]:
     return found
 
 
-def with_structure_of(like: Any, gradient: Any) -> torch.Tensor:
-    """A gradient of `like` that has its structure, as the same tensors."""
-    names, _ = like.__tensor_flatten__()
-    _, context = gradient.__tensor_flatten__()
-    values, _ = _torch.parts_of_jagged(gradient)
-    inner = {name: getattr(like, name) for name in names} | {_torch.JAGGED_VALUES: values.detach()}
-    context = _torch.context_of_new(type(like), context)
-    made: torch.Tensor = type(like).__tensor_unflatten__(inner, context, None, None)
-    return made
+class _Jagged(Protocol):
+    """What is asked of torch's jagged tensors, whose class has no public name."""
+
+    device: torch.device
+
+    def dim(self) -> int: ...
+    def lengths(self) -> torch.Tensor | None: ...
+    def offsets(self) -> torch.Tensor: ...
+    def to_padded_tensor(self, padding: float) -> torch.Tensor: ...
+    def transpose(self, dim0: int, dim1: int) -> _Jagged: ...
+    def values(self) -> torch.Tensor: ...
+    def __tensor_flatten__(self) -> tuple[list[str], dict[str, Any]]: ...
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Any], context: Any, size: None, stride: None) -> torch.Tensor: ...
+
+
+def with_structure_of(like: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Makes a gradient of `like`, both jagged, that has its structure, as the same tensors."""
+    own, found = cast(_Jagged, like), cast(_Jagged, gradient)
+    names, _ = own.__tensor_flatten__()
+    _, context = found.__tensor_flatten__()
+    values, _ = _torch.parts_of_jagged(found)
+    inner = {name: getattr(own, name) for name in names} | {_torch.JAGGED_VALUES: values.detach()}
+    return own.__tensor_unflatten__(inner, _torch.context_of_new(type(like), context), None, None)
 
 
 class JaggedAttention(TorchFunctionMode):
@@ -64,7 +79,13 @@ class JaggedAttention(TorchFunctionMode):
     Torch's own way on a CPU goes through nested tensors of C++, which hold memory.
     """
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         kwargs = kwargs or {}
         if func is torch.nn.functional.scaled_dot_product_attention:
             result = _attention(*args, **kwargs)
@@ -74,15 +95,16 @@ class JaggedAttention(TorchFunctionMode):
 
 
 def _attention(
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
+    query: _Jagged,
+    key: _Jagged,
+    value: _Jagged,
+    attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Any:
+    """Computes attention of padded tensors, if all are jagged; `NotImplemented` otherwise."""
     given = query, key, value
     jagged = all(_torch.is_jagged(type(x)) and x.dim() == 4 and _torch.ragged_dim_of(x) == 2 for x in given)
     if not jagged or query.device.type != "cpu" or attn_mask is not None or is_causal or enable_gqa:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, mark_dynamic
-from subclass_aot.call import Arguments, DynamicPolicy
+from subclass_aot.call import Arguments
+from subclass_aot.sizes import DynamicPolicy
 
 
 def sizes(history: DynamicPolicy, *args: Any, fn: Any = None) -> Any:

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from subclass_aot import Int8Weight, TwoTensor, mark_dynamic, trace_joint
-from subclass_aot.call import Arguments, DynamicSizes, marked_sizes
-from subclass_aot.call.dynamic_sizes import fake_with_sizes, symbolic_fakes
+from subclass_aot.call import Arguments
 from subclass_aot.errors import DynamicSizeError
 from subclass_aot.graph import is_symint
 from subclass_aot.meta import MetaTensor, Symbols, is_symbolic
+from subclass_aot.sizes import DynamicSizes, fake_with_sizes, marked_sizes, symbolic_fakes
 
 
 def arguments(*args: Any) -> Arguments:

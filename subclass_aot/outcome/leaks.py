@@ -2,7 +2,7 @@
 
 Note [Traced tensors that stay]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
-What a program puts into objects that the call reaches is put there again at each call (`outcome.py`). Elsewhere, in a
+What a program puts into objects that the call reaches is put there again at each call (`outcome/`). Elsewhere, in a
 class, in a module of Python, behind a default argument, a traced tensor would stay, and have no data. Autograd's graph
 of the trace may hold traced tensors, and so may what it leads to. So a tensor that somebody holds is followed upwards,
 from holder to holder, and is a leak where that ends in something that anybody can reach: a module, a class, or a
@@ -51,20 +51,21 @@ def check_leaks(made: Iterable[weakref.ref[torch.Tensor]], own: Sequence[Collect
     """
     alive: list[torch.Tensor] = list({id(x): x for x in [ref() for ref in made] if _is_traced(x)}.values())
     known = _known_references([alive, *own])
+    # One reference is that of `alive`. A loop over its elements would be one more.
     held = [alive[i] for i in range(len(alive)) if _references(alive[i]) - 1 > known[id(alive[i])]]
     if held:
         _follow(held, [alive, held, *own], kept)
 
 
-def _is_traced(tensor: Any) -> TypeGuard[torch.Tensor]:
-    """Whether a tensor is a leaf, or a wrapper that has one inside; a real wrapper may be used in a trace, too."""
+def _is_traced(tensor: object) -> TypeGuard[torch.Tensor]:
+    """Tells whether it is a leaf, or a wrapper that has one inside; real wrappers may be used in a trace, too."""
     if type(tensor) is MetaTensor:
         return True
     return isinstance(tensor, torch.Tensor) and any(map(_is_traced, vars(tensor).values()))
 
 
 def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
-    """How often collections of this library, and what is in them, refer to each tensor, by its id."""
+    """Counts how often collections of this library, and what is in them, refer to each tensor, by its id."""
     known = Counter(id(x) for collection in collections[1:] for x in collection)
     for tensor in {id(x): x for collection in collections for x in collection}.values():
         if type(tensor) is MetaTensor:
@@ -76,7 +77,8 @@ def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
 
 
 def _references(tensor: torch.Tensor) -> int:
-    """How many references Python has to a tensor, beside those here; one belongs to autograd, if it has some."""
+    """Counts the references that Python has to a tensor, beside those here; one belongs to autograd, if it has some."""
+    # Two are the parameter of this function and the argument of `getrefcount`.
     return sys.getrefcount(tensor) - 2 - _torch.is_held_in_cpp(tensor)
 
 
@@ -109,8 +111,8 @@ def _follow(held: list[torch.Tensor], own: list[Any], kept: Sequence[Any]) -> No
             return
 
 
-def _known_place(holder: Any, reachable: dict[int, str]) -> str | None:
-    """What anybody can reach a holder by."""
+def _known_place(holder: object, reachable: dict[int, str]) -> str | None:
+    """Returns what anybody can reach a holder by."""
     if isinstance(holder, type):
         return f"in class {holder.__qualname__}, "
     if isinstance(holder, dict):
@@ -120,8 +122,8 @@ def _known_place(holder: Any, reachable: dict[int, str]) -> str | None:
     return reachable.get(id(holder))
 
 
-def _path(holder: Any, met: dict[int, Any], below: dict[int, int]) -> tuple[str, Any]:
-    """The way from a holder down to the tensor."""
+def _path(holder: object, met: dict[int, object], below: dict[int, int]) -> tuple[str, object]:
+    """Returns the way from a holder down to the tensor."""
     text = ""
     while id(holder) in below:
         inside = met[below[id(holder)]]
@@ -130,7 +132,7 @@ def _path(holder: Any, met: dict[int, Any], below: dict[int, int]) -> tuple[str,
     return text or "itself", holder
 
 
-def _step(holder: Any, inside: Any) -> str:
+def _step(holder: object, inside: object) -> str:
     if isinstance(holder, dict):
         key = next((k for k, v in holder.items() if v is inside), None)
         return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r}]"
@@ -146,7 +148,7 @@ def _step(holder: Any, inside: Any) -> str:
 
 
 def _running_frames() -> dict[int, str]:
-    """The user's variables in the functions that are running, by the id of what they hold."""
+    """Finds the user's variables in the functions that are running, by the id of what they hold."""
     found: dict[int, str] = {}
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -157,8 +159,8 @@ def _running_frames() -> dict[int, str]:
     return found
 
 
-def _is_ours(holder: Any) -> bool:
-    """Whether a holder is part of a trace or of what was compiled, and leads nowhere else."""
+def _is_ours(holder: object) -> bool:
+    """Tells whether a holder is part of a trace or of what was compiled, and leads nowhere else."""
     if isinstance(holder, types.FrameType):
         return True
     module = type(holder).__module__ or ""

@@ -31,13 +31,13 @@ _STEPPED = """{path}: the function takes a step of an iterator, of class {kind}.
 
 
 def state_of(value: Any) -> bytes | None:
-    """What an array holds, or where a generator of random numbers is; None if it is neither."""
+    """Returns what an array holds, or where a generator of random numbers is; None if it is neither."""
     try:
         if isinstance(value, random.Random):
             return pickle.dumps(value.getstate())
         if _is_generator_of_numpy(value):
             return pickle.dumps(_numpy_state(value))
-        if getattr(type(value), "__hash__", None) is None:
+        if getattr(type(value), "__hash__", None) is None:  # what has a hash does not change: `bytes`
             with memoryview(value) as view:
                 return view.tobytes()
     except (TypeError, ValueError, BufferError, NotImplementedError):
@@ -46,14 +46,15 @@ def state_of(value: Any) -> bytes | None:
 
 
 def generators() -> Iterator[tuple[str, Any]]:
-    """The generators of random numbers that belong to the process, beside torch's."""
+    """Yields the generators of random numbers that belong to the process, beside torch's."""
     yield "random", random.random.__self__  # type: ignore[attr-defined]
+    # Who draws numbers of numpy has imported it.
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         yield "numpy.random", numpy_random.random.__self__
 
 
-def refuse_changed(watched: Iterable[tuple[str, Any, bytes]]) -> None:
+def refuse_changed(watched: Iterable[tuple[str, object, bytes]]) -> None:
     """Compares with what `state_of` told before.
 
     Args:
@@ -71,8 +72,8 @@ def refuse_changed(watched: Iterable[tuple[str, Any, bytes]]) -> None:
         raise MutationError(_ARRAY_WRITTEN.format(path=path, kind=type(value).__name__))
 
 
-def is_stepped(value: Any) -> bool:
-    """Whether a value is an iterator. Files are iterators over their lines, too, but mostly written."""
+def is_stepped(value: object) -> bool:
+    """Tells whether a value is an iterator. Files are iterators over their lines, too, but mostly written."""
     return hasattr(type(value), "__next__") and not isinstance(value, io.IOBase | NotStepped)
 
 
@@ -96,7 +97,7 @@ class NotStepped:
         raise TraceError(_STEPPED.format(path=self._path, kind=kind, line=user_line()))
 
 
-def _is_generator_of_numpy(value: Any) -> bool:
+def _is_generator_of_numpy(value: object) -> bool:
     return (type(value).__module__ or "").startswith("numpy.random")
 
 

@@ -9,7 +9,9 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from subclass_aot.call import (
+from subclass_aot.codegen import Source
+from subclass_aot.objects import Entry, Pinned, Way, make_tuple
+from subclass_aot.outcome.recipes import (
     Change,
     Given,
     Leaf,
@@ -17,13 +19,12 @@ from subclass_aot.call import (
     New,
     NewObject,
     Outcome,
-    Pinned,
-    Table,
+    Recipe,
+    Recipes,
     Tuple,
     Weak,
-    make_tuple,
 )
-from subclass_aot.codegen import Source
+from subclass_aot.tables import Table
 
 
 def emit_finish(source: Source, outcome: Outcome, values: Sequence[str], results: Sequence[str]) -> str:
@@ -51,49 +52,50 @@ class _Writer:
         self.new: dict[int, str] = {}
 
     def write(self) -> str:
-        for parent, steps in self.outcome.objects:  # all of them first: what is put anywhere may change the way
-            self.objects.append(self.reached(parent, steps))
+        for way in self.outcome.objects:  # all of them first: what is put anywhere may change the way
+            self.objects.append(self.reached(way))
         changes = [(c, self.pairs(c.assigned), self.expressions(c.removed)) for c in self.outcome.changes]
         result = self.expression(self.outcome.result)
         for change, assigned, removed in changes:
             self.change(change, self.objects[change.object], assigned, removed)
         return result
 
-    def reached(self, parent: int | None, steps: tuple[Any, ...]) -> str:
-        """A local for an object of the call."""
-        first, *rest = steps
-        if parent is not None:
-            table, key, *rest = steps
-            way = self.element(self.objects[parent], table, key)
-        elif isinstance(first, Pinned):
-            way = self.source.const(first.value, "object")
-        elif first == "values":
-            position, *rest = rest
-            way = self.values[position]
-        else:
-            way = str(first)
-        for step in rest:
-            way += f".{step}" if isinstance(step, str) else f"[{step}]"
+    def reached(self, way: Way) -> str:
+        """Appends what gets to an object of the call; returns its local."""
+        steps = list(way.steps)
+        match way.start:
+            case Entry(holder, table, key):
+                text = self.element(self.objects[holder], table, key)
+            case Pinned():
+                text = self.source.const(way.start.value, "object")
+            case "values":
+                text = self.values[int(steps.pop(0))]
+            case str(text):
+                pass
+        for step in steps:
+            text += f".{step}" if isinstance(step, str) else f"[{step}]"
         name = self.source.fresh("object")
-        self.source.line(f"{name} = {way}")
+        self.source.line(f"{name} = {text}")
         return name
 
-    def element(self, holder: str, table: Table, key: Any) -> str:
-        """What stands at a key of a table."""
+    def element(self, holder: str, table: Table, key: object) -> str:
+        """Returns the expression of what stands at a key of a table."""
         k = self.constant(key)
-        if table.kind == "elements":
-            return f"{self.source.const(_element, 'element')}({holder}, {k})"
-        if table.kind in ("members", "keys"):
-            return f"list({holder})[{k}]"
-        if table.kind == "slots" or table.kind == "partial":
-            return f"{holder}.{key}"
-        if table.kind == "cells":
-            return f"{self.cell(holder, key)}.cell_contents"
-        if table.kind == "items":
-            return f"{self.source.const(dict.__getitem__, 'item')}({holder}, {k})"
+        match table.kind:
+            case "elements":
+                return f"{self.source.const(_element, 'element')}({holder}, {k})"
+            case "members" | "keys":
+                return f"list({holder})[{k}]"
+            case "slots" | "partial":
+                return f"{holder}.{key}"
+            case "cells":
+                return f"{self.cell(holder, str(key))}.cell_contents"
+            case "items":
+                return f"{self.source.const(dict.__getitem__, 'item')}({holder}, {k})"
         return f"{self.mapping(holder, table)}[{k}]"
 
     def mapping(self, holder: str, table: Table) -> str:
+        """Returns the expression of the dict behind a table."""
         if table.kind == "globals":
             return f"{holder}.__globals__"
         return f"{holder}.__dict__" if table.kind == "attributes" else f"{holder}.{table.kind}"
@@ -101,35 +103,36 @@ class _Writer:
     def cell(self, function: str, name: str) -> str:
         return f"{function}.__closure__[{function}.__code__.co_freevars.index({name!r})]"
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: object) -> str:
         plain = value is None or type(value) in (int, str, bool)
         return repr(value) if plain else self.source.const(value, "constant")
 
-    def expressions(self, recipes: Iterable[Any]) -> list[str]:
+    def expressions(self, recipes: Iterable[Recipe]) -> list[str]:
         return [self.expression(r) for r in recipes]
 
-    def pairs(self, recipes: Iterable[tuple[Any, Any]]) -> list[tuple[str, str]]:
+    def pairs(self, recipes: Recipes) -> list[tuple[str, str]]:
         return [(self.expression(k), self.expression(v)) for k, v in recipes]
 
-    def expression(self, recipe: Any) -> str:
+    def expression(self, recipe: Recipe) -> str:
         """Appends what it takes to make something, and returns its expression."""
-        if isinstance(recipe, Leaf):
-            return self.results[recipe.position]
-        if isinstance(recipe, Given):
-            return self.objects[recipe.position]
-        if isinstance(recipe, Literal):
-            return self.constant(recipe.value)
-        if isinstance(recipe, Tuple):
-            parts = f"({''.join(f'{part}, ' for part in self.expressions(recipe.parts))})"
-            if recipe.cls is tuple:
-                return parts
-            make = self.source.const(functools.partial(make_tuple, recipe.cls), recipe.cls.__name__)
-            return f"{make}({parts})"
-        if isinstance(recipe, Weak):
-            return f"{self.source.const(weakref.ref, 'weak')}({self.expression(recipe.target)})"
-        assert isinstance(recipe, New)
-        known = self.new.get(recipe.position)
-        return self.made(recipe.position, self.outcome.new[recipe.position]) if known is None else known
+        match recipe:
+            case Leaf():
+                return self.results[recipe.position]
+            case Given():
+                return self.objects[recipe.position]
+            case Literal():
+                return self.constant(recipe.value)
+            case Tuple():
+                parts = f"({''.join(f'{part}, ' for part in self.expressions(recipe.parts))})"
+                if recipe.cls is tuple:
+                    return parts
+                make = self.source.const(functools.partial(make_tuple, recipe.cls), recipe.cls.__name__)
+                return f"{make}({parts})"
+            case Weak():
+                return f"{self.source.const(weakref.ref, 'weak')}({self.expression(recipe.target)})"
+            case New():
+                known = self.new.get(recipe.position)
+                return self.made(recipe.position, self.outcome.new[recipe.position]) if known is None else known
 
     def made(self, position: int, new: NewObject) -> str:
         """Appends what makes a new object; returns its local."""
@@ -140,9 +143,9 @@ class _Writer:
             self.source.line(f"{name} = {make}(({parts}))")
             return name
         if new.cls is list and not _reaches(self.outcome, position):
-            parts = ", ".join(self.expression(value) for _, entries in new.tables for _, value in entries)
+            listed = ", ".join(self.expression(value) for _, entries in new.tables for _, value in entries)
             name = self.new[position] = self.source.fresh("result")
-            self.source.line(f"{name} = [{parts}]")
+            self.source.line(f"{name} = [{listed}]")
             return name
         name = self.new[position] = self.source.fresh(new.cls.__name__)  # known before its parts: it may hold itself
         self.source.line(f"{name} = {self.empty(new)}")
@@ -152,7 +155,7 @@ class _Writer:
         return name
 
     def empty(self, new: NewObject) -> str:
-        """The expression of an object that holds nothing yet."""
+        """Returns the expression of an object that holds nothing yet."""
         if new.cls in (list, dict, set):
             return {list: "[]", dict: "{}", set: "set()"}[new.cls]
         cls = self.source.const(new.cls, new.cls.__name__)
@@ -162,21 +165,23 @@ class _Writer:
             return f"{cls}(maxlen={new.like})"
         if issubclass(new.cls, defaultdict | deque):
             return f"{self.source.const(functools.partial(_empty, new.cls, new.like), 'empty')}()"
+        # The constructor of the class is not run: it would do again what the trace has seen it do.
         base = next(b for b in _BASES if issubclass(new.cls, b))
         return f"{self.source.const(base.__new__, 'new')}({cls})"
 
     def fill(self, name: str, table: Table, entries: Sequence[tuple[str, str]]) -> None:
         """Appends what puts everything into an object that holds nothing yet."""
-        if table.kind == "grad":
-            self.source.line(f"{name}.grad = {entries[0][1]}")
-        elif table.kind in ("elements", "members"):
-            self.add(name, table, entries)
-        elif table.kind == "slots":
-            put = self.source.const(object.__setattr__, "put")
-            for key, value in entries:
-                self.source.line(f"{put}({name}, {key}, {value})")
-        else:
-            self.update(name, table, entries)
+        match table.kind:
+            case "grad":
+                self.source.line(f"{name}.grad = {entries[0][1]}")
+            case "elements" | "members":
+                self.add(name, table, entries)
+            case "slots":
+                put = self.source.const(object.__setattr__, "put")
+                for key, value in entries:
+                    self.source.line(f"{put}({name}, {key}, {value})")
+            case _:
+                self.update(name, table, entries)
 
     def add(self, name: str, table: Table, entries: Sequence[tuple[str, str]]) -> None:
         """Appends what puts more into a sequence or a set."""
@@ -215,57 +220,57 @@ class _Writer:
 
 
 def _reaches(outcome: Outcome, target: int) -> bool:
-    """Whether a new object holds itself, perhaps by way of others."""
+    """Tells whether a new object holds itself, perhaps by way of others."""
     seen: set[int] = set()
-    todo: list[Any] = [New(target)]
+    todo: list[Recipe] = [New(target)]
     while todo:
         recipe = todo.pop()
         if isinstance(recipe, Weak):
             todo.append(recipe.target)
         elif isinstance(recipe, Tuple):
             todo += recipe.parts
-        elif isinstance(recipe, New):
+        elif isinstance(recipe, New) and recipe.position not in seen:
             new = outcome.new[recipe.position]
             inside = [*new.parts, *(x for _, entries in new.tables for entry in entries for x in entry)]
             if New(target) in inside:
                 return True
-            if recipe.position not in seen:
-                seen.add(recipe.position)
-                todo += inside
+            seen.add(recipe.position)
+            todo += inside
     return False
 
 
 _BASES = (OrderedDict, defaultdict, dict, deque, list, set, types.SimpleNamespace, object)
 
 
-def _set_item(holder: Any, key: Any, value: Any) -> None:
+def _set_item(holder: dict[object, object], key: object, value: object) -> None:
     """Assigns below what a subclass of dict makes of it: what that did is among the changes by itself."""
     (OrderedDict if isinstance(holder, OrderedDict) else dict).__setitem__(holder, key, value)
 
 
-def _delete_item(holder: Any, key: Any) -> None:
+def _delete_item(holder: dict[object, object], key: object) -> None:
     (OrderedDict if isinstance(holder, OrderedDict) else dict).__delitem__(holder, key)
 
 
-def _sequence(holder: Any) -> Any:
-    """The class whose methods act on the elements themselves, below what a subclass makes of it."""
+def _sequence(holder: object) -> Any:
+    """Returns the class whose methods act on the elements themselves, below what a subclass makes of it."""
     return deque if isinstance(holder, deque) else list
 
 
-def _element(holder: Any, position: int) -> Any:
+def _element(holder: object, position: int) -> Any:
     return _sequence(holder).__getitem__(holder, position)
 
 
-def _extend(holder: Any, values: list[Any]) -> None:
+def _extend(holder: object, values: list[Any]) -> None:
     _sequence(holder).extend(holder, values)
 
 
-def _clear(holder: Any) -> None:
-    (set if isinstance(holder, set) else _sequence(holder)).clear(holder)
+def _clear(holder: object) -> None:
+    methods: Any = set if isinstance(holder, set) else _sequence(holder)
+    methods.clear(holder)
 
 
 def _empty(cls: Any, like: Any) -> Any:
-    """A `defaultdict` or `deque` of a user's class, made without the constructor of that class."""
+    """Makes a `defaultdict` or `deque` of a user's class, without the constructor of that class."""
     found = cls.__new__(cls)
     if isinstance(found, deque):
         deque.__init__(found, (), like)

@@ -12,8 +12,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from subclass_aot import MetaTensor, TwoTensor, aot_compile, trace_joint
-from subclass_aot.call import leaks
 from subclass_aot.errors import TraceError
+from subclass_aot.outcome import leaks
 
 KEPT: list[Any] = []
 
@@ -62,7 +62,7 @@ LEAKS: dict[Callable[..., Any], str] = {
     in_a_class: r"in class Store, .saved",
     deep_in_a_class: r"in class Store, .table.a\[1\]\[0\]",
     behind_a_default: r"(in module \S+test_leaks, .KEPT|in variable|in class)",
-    in_another_module: r"in module subclass_aot.call.leaks, .here",
+    in_another_module: r"in module subclass_aot.outcome.leaks, .here",
     in_a_generator: "in generator, which is returned",
     in_a_function: "in function, which is returned",
 }

@@ -1,32 +1,33 @@
-"""What a call leaves behind beside the writes into tensors: its results, and what objects hold afterwards.
-
-Note [Outcome of a call]
-~~~~~~~~~~~~~~~~~~~~~~~~
-Tensors that are results, and those that the function put into objects, are one list, the flattened results. Around it
-stands how results and objects are made of it, as data: new objects, objects of the call, literals. Generated code does
-that at each call.
-"""
+"""Reading the outcome of a call off its results and objects, when the function has run on traced tensors."""
 
 from __future__ import annotations
 
 import functools
-import gc
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call.data_access import refuse_capsule
-from subclass_aot.call.objects import Holder, Objects, Pinned
-from subclass_aot.call.tables import HOOKS, Table, can_be_made, is_object, limit_of, object_tables, same_contents
-from subclass_aot.call.untracked_state import NotStepped, refuse_changed
-from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta import is_symbolic
+from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Pinned, Way
+from subclass_aot.outcome.recipes import (
+    Change,
+    Given,
+    Leaf,
+    Literal,
+    New,
+    NewObject,
+    Outcome,
+    Recipe,
+    Tuple,
+    Weak,
+)
+from subclass_aot.tables import HOOKS, Table, can_be_made, is_object, limit_of, object_tables
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.
   Optimizers, and whoever holds the parameter, would go on with the one that was there before.
@@ -47,161 +48,16 @@ _PASSED_TWICE = """{path}: this list or dict is passed twice, and the function c
 _IN_ITSELF = """{path}: a {kind} holds itself, and such a structure cannot be made again.
   Instead: return its parts."""
 
+_CAPSULE = """A result is a capsule, which points to the memory of a tensor, and a traced tensor has none.
+Return the tensor, and make the capsule outside."""
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """The flattened result at a position."""
-
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """An object of the call itself, by its position among `Outcome.objects`."""
-
-    position: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Tuple:
-    """A tuple of any class."""
-
-    cls: type
-    parts: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class New:
-    """An object that is made anew, by its position among `Outcome.new`."""
-
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Weak:
-    """A weak reference to an object."""
-
-    target: Any
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Literal:
-    """A Python value that is the same at each call."""
-
-    value: Any
-
-
-Recipe = Leaf | Given | Tuple | New | Weak | Literal
-
-
-@dataclass(slots=True, eq=False)
-class NewObject:
-    """How an object is made: by `unflatten` from its parts, or empty, and then filled table by table."""
-
-    cls: type
-    unflatten: Callable[[Sequence[Any]], Any] | None = None
-    parts: tuple[Recipe, ...] = ()
-    tables: tuple[tuple[Table, tuple[tuple[Recipe, Recipe], ...]], ...] = ()
-    like: Any = None
-    """A `defaultdict`'s factory, or a `deque`'s greatest length."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Change:
-    """What one table of an object of the call holds afterwards.
-
-    Attributes:
-        object: The object, by its position among `Outcome.objects`.
-        path: Where the user finds it.
-        table: Which of its tables.
-        removed: Keys that are gone. If everything is put in anew, all.
-        assigned: Keys and what stands there, those that are new or another; all elements of a list.
-        appended: Whether the elements in `assigned` come after those of before.
-    """
-
-    object: int
-    path: str
-    table: Table
-    removed: tuple[Any, ...]
-    assigned: tuple[tuple[Recipe, Recipe], ...]
-    appended: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """The results of a function and what it changed, around its flattened results. See Note [Outcome of a call].
-
-    Attributes:
-        result: What the function returns.
-        new: Objects that are made at each call.
-        objects: Objects of the call that results hold, or that change: for each the position of the one it is reached
-            from, or None, and the steps from there.
-        changes: What is put into them.
-        assigned: Where flattened results after those of the user go, for errors and for `explain()`.
-    """
-
-    result: Recipe
-    new: tuple[NewObject, ...]
-    objects: tuple[tuple[int | None, tuple[Any, ...]], ...]
-    changes: tuple[Change, ...]
-    assigned: tuple[str, ...]
-
-    @property
-    def literals(self) -> list[Any]:
-        """Python values in the results, and among what is put into objects, that are the same at each call."""
-        found: list[Any] = []
-        parts: list[Any] = [self.result, *(v for c in self.changes for pair in c.assigned for v in pair)]
-        parts += [part for new in self.new for part in new.parts]
-        parts += [v for new in self.new for _, entries in new.tables for pair in entries for v in pair]
-        while parts:
-            part = parts.pop()
-            if isinstance(part, Literal):
-                found.append(part.value)
-            elif isinstance(part, Tuple):
-                parts += part.parts
-        return found
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether there is nothing to it but to give results their structure."""
-        return not self.objects
-
-
-class Existed:
-    """Which objects are older than a block, asked in it.
-
-    Python's collector is told to leave them alone until the end of the block, and so lists those alone that are new. A
-    list of all would cost more the more the program has. Where the user told it so already, there is no other way.
-    """
-
-    def __init__(self) -> None:
-        self._leaves_alone = False
-        self._before: list[Any] = []
-        self._new: set[int] | None = None
-
-    def __enter__(self) -> Existed:
-        self._leaves_alone = gc.get_freeze_count() == 0
-        if self._leaves_alone:
-            gc.freeze()
-        else:  # kept alive, since a new one might get the id of one that is gone
-            self._before = gc.get_objects()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._leaves_alone:
-            gc.unfreeze()
-        self._before, self._new = [], None
-
-    def __contains__(self, value: Any) -> bool:
-        if self._new is None:
-            self._new = set(map(id, gc.get_objects())) - set(map(id, self._before))
-        return id(value) not in self._new
+_BUILTIN = frozenset({list, dict, set, OrderedDict, defaultdict, deque})
 
 
 def read_outcome(
-    seen: Objects, result: Any, existed: Container[Any] = (), twice: Mapping[int, str] | None = None
+    seen: Objects, result: object, existed: Container[Any] = (), twice: Mapping[int, str] | None = None
 ) -> tuple[list[Any], Outcome]:
-    """The flattened results of a call, and how its outcome is made of them.
+    """Reads the flattened results of a call, and how its outcome is made of them. See Note [Outcome of a call].
 
     Args:
         seen: What the function saw, as it was before.
@@ -210,25 +66,26 @@ def read_outcome(
         twice: Where lists and dicts stand among the arguments that are reached a second time, by their ids.
 
     Raises:
+        DataDependentError: A result points to memory.
         MutationError: A parameter was exchanged, or an array that is no tensor was written.
         TraceError: An object that holds tensors cannot be made again, or Python's random numbers were drawn.
     """
-    refuse_changed(seen.watched)
+    seen.refuse_changed()
     reader = _Reader(seen, existed)
     recipe = reader.recipe(result, "the result")
     count = len(reader.leaves)
     changes = []
     for holder, change in reader.changes():
         changes.append(change)
-        if twice and (id(holder.value) in twice or is_of_arguments(change)):
+        if twice and (id(holder.value) in twice or _is_of_arguments(change)):
             path = twice.get(id(holder.value)) or next(iter(twice.values()))
             raise MutationError(_PASSED_TWICE.format(path=path, changed=change.path))
     paths = tuple(reader.paths[count:])
     return reader.leaves, Outcome(recipe, tuple(reader.new), tuple(reader.objects), tuple(changes), paths)
 
 
-def is_of_arguments(change: Change) -> bool:
-    """Whether what changes is reached by an argument."""
+def _is_of_arguments(change: Change) -> bool:
+    """Tells whether what changes is reached by an argument."""
     return change.path.startswith(("args", "kwargs"))
 
 
@@ -239,15 +96,16 @@ class _Reader:
         self.leaves: list[Any] = []
         self.paths: list[str] = []
         self.new: list[NewObject] = []
-        self.objects: list[tuple[int | None, tuple[Any, ...]]] = []
+        self.objects: list[Way] = []
         self._given: dict[int, int] = {}
-        self._made: dict[int, tuple[Any, Recipe | None]] = {}
+        self._made: dict[int, tuple[Any, Recipe | None]] = {}  # with the objects, so that ids stay theirs
 
     def recipe(self, value: Any, path: str) -> Recipe:
-        """How `value` is made again."""
+        """Returns how `value` is made again."""
         if isinstance(value, torch.Tensor | torch.Size | torch.SymInt) or is_symbolic(value):
             return self._leaf(value, path)
-        refuse_capsule(value)
+        if type(value).__name__ == "PyCapsule":  # as `to_dlpack(x)` makes
+            raise DataDependentError(_CAPSULE)
         if type(value) is NotStepped:
             return Literal(value.iterator)
         position = self.seen.position_of(value)
@@ -263,14 +121,14 @@ class _Reader:
             if known is None:
                 raise TraceError(_IN_ITSELF.format(path=path, kind=type(value).__name__))
             return known
-        if isinstance(value, torch.nn.Module):
+        if isinstance(value, torch.nn.Module):  # one of the call has a position
             raise MutationError(_NEW_MODULE.format(path=path))
         if type(value) not in _BUILTIN and optree.is_namedtuple(value) is False and _is_registered(value):
             return self._registered(value, path)
         tables = object_tables(value)
         return self._object_with(value, tables, path) if tables else Literal(value)
 
-    def _leaf(self, value: Any, path: str) -> Leaf:
+    def _leaf(self, value: object, path: str) -> Leaf:
         self.leaves.append(value)
         self.paths.append(path)
         return Leaf(len(self.leaves) - 1)
@@ -280,7 +138,7 @@ class _Reader:
         return Literal(value) if all(isinstance(p, Literal) for p in parts) else Tuple(type(value), parts)
 
     def _registered(self, value: Any, path: str) -> Recipe:
-        """An object that torch's pytree takes apart."""
+        """Returns how an object is made that torch's pytree takes apart."""
         self._made[id(value)] = value, None
         children, metadata, entries, unflatten = optree.tree_flatten_one_level(
             value, none_is_leaf=True, namespace=_torch.PYTREE_NAMESPACE
@@ -289,8 +147,8 @@ class _Reader:
         self.new.append(NewObject(type(value), functools.partial(unflatten, metadata), parts))
         return self._note(value)
 
-    def _object_with(self, value: Any, tables: list[Table], path: str) -> Recipe:
-        """A container, or an object by its attributes. An older one without tensors stays the same object."""
+    def _object_with(self, value: object, tables: list[Table], path: str) -> Recipe:
+        """Returns how an object is made by what it holds. An older one without tensors stays the same object."""
         made = NewObject(type(value), like=limit_of(value))
         leaves, objects, count = len(self.leaves), len(self.objects), len(self.new)
         self.new.append(made)
@@ -302,6 +160,7 @@ class _Reader:
             if not can_be_made(type(value)):
                 raise TraceError(_NO_PICTURE.format(path=path, kind=type(value).__name__))
             return recipe
+        # It is a literal, so what was noted of the objects inside it is taken back.
         for key, (_, other) in list(self._made.items()):
             if isinstance(other, New) and other.position >= count:
                 del self._made[key]
@@ -309,50 +168,47 @@ class _Reader:
         self._made[id(value)] = value, Literal(value)
         return Literal(value)
 
-    def _stays(self, value: Any) -> bool:
-        """Whether an object that holds no tensors is the same at each call."""
+    def _stays(self, value: object) -> bool:
+        """Tells whether an object that holds no tensors is the same at each call."""
         return type(value) not in _BUILTIN and (not can_be_made(type(value)) or value in self.existed)
 
-    def _note(self, value: Any, position: int | None = None) -> New:
+    def _note(self, value: object, position: int | None = None) -> New:
         recipe = New(len(self.new) - 1 if position is None else position)
         self._made[id(value)] = value, recipe
         return recipe
 
-    def _key(self, key: Any, path: str) -> Recipe:
+    def _key(self, key: object, path: str) -> Recipe:
         made = isinstance(key, torch.Tensor) or is_object(key)
         return self.recipe(key, f"a key of {path}") if made else Literal(key)
 
     def _object(self, position: int) -> int:
-        """An object of the call, and how it is reached."""
+        """Returns the position of an object of the call among those that generated code gets to."""
         known = self._given.get(position)
         if known is None:
             holder = self.seen.holders[position]
-            parent, steps = holder.parent, holder.steps
-            if isinstance(holder.value, torch.nn.Module):
-                parent, steps = None, (Pinned(holder.value),)
-            above = None if parent is None else self._object(parent)
+            way = holder.way
+            if isinstance(holder.value, torch.nn.Module):  # it is the same at each call, wherever it was met
+                way = Way(Pinned(holder.value))
+            if isinstance(way.start, Entry):
+                way = way._replace(start=way.start._replace(holder=self._object(way.start.holder)))
             known = self._given[position] = len(self.objects)
-            self.objects.append((above, steps))
+            self.objects.append(way)
         return known
 
     def changes(self) -> Iterator[tuple[Holder, Change]]:
-        """What stands elsewhere in the objects of the call, or is another than before."""
+        """Yields what stands elsewhere in the objects of the call, or is another than before."""
         for position, holder in enumerate(self.seen.holders):
             for table, entries in holder.tables:
                 if table.kind in HOOKS or table.kind == "keys":
                     continue
-                before = [(self._seen(k), self._seen(node)) for k, node in entries]
-                now = table.read(holder.value)
-                if not same_contents(before, now) and not _same_values(before, now):
+                before, now = self.seen.found(entries), table.read(holder.value)
+                if not Table.same(before, now) and not _same_values(before, now):
                     yield holder, self._change(position, table, before, now)
-
-    def _seen(self, node: Any) -> Any:
-        return self.seen.value_of(node)
 
     def _change(self, position: int, table: Table, before: list[Any], now: list[Any]) -> Change:
         holder = self.seen.holders[position]
-        appended = table.kind == "elements" and same_contents(before, now[: len(before)])
-        removed: tuple[Any, ...] = ()
+        appended = table.kind == "elements" and Table.same(before, now[: len(before)])
+        removed: tuple[Recipe, ...] = ()
         if table.kind in ("elements", "members"):
             assigned = now[len(before) :] if appended else now
         else:
@@ -373,12 +229,13 @@ class _Reader:
         return Change(self._object(position), holder.path, table, removed, tuple(recipes), appended)
 
 
-def _id(key: Any) -> Any:
+def _id(key: object) -> object:
+    """Returns what stands for a key in comparisons: 1 and True are two keys, and tensors are compared by identity."""
     return id(key) if isinstance(key, torch.Tensor) else (type(key), key)
 
 
 def _same_values(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
-    """Whether what differs are equal numbers or strings: other objects, but nobody can tell."""
+    """Tells whether what differs are equal numbers or strings: other objects, but nobody can tell."""
     return len(before) == len(now) and all(
         _id(k) == _id(j) and (v is w or type(v) is type(w) and type(v) in (int, str, bytes, bool) and v == w)
         for (k, v), (j, w) in zip(before, now, strict=True)
@@ -386,8 +243,6 @@ def _same_values(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> b
 
 
 def _is_registered(value: Any) -> bool:
+    """Tells whether torch's pytree takes an object apart."""
     namespace = _torch.PYTREE_NAMESPACE
     return not optree.tree_is_leaf(value, none_is_leaf=True, namespace=namespace)
-
-
-_BUILTIN = frozenset({list, dict, set, OrderedDict, defaultdict, deque})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from subclass_aot.call.arguments import Arguments
-from subclass_aot.call.dynamic_sizes import DynamicSizes, marked_sizes, tensors_of
+from subclass_aot.call import Arguments
+from subclass_aot.sizes.dynamic_sizes import DynamicSizes, marked_sizes, tensors_of
 
 
 class DynamicPolicy:
@@ -25,18 +25,18 @@ class DynamicPolicy:
         """By path, sizes and strides; None where they differed."""
 
     def without_symbols(self) -> DynamicSizes | None:
-        """What is a symbol where no size of an input may be one."""
+        """Returns what is a symbol where no size of an input may be one."""
         return DynamicSizes() if self.dynamic else None
 
     def next(self, arguments: Arguments) -> DynamicSizes | None:
-        """What is a symbol in the trace of this call. None where even sizes that depend on data are refused."""
+        """Returns what is a symbol in the trace of this call. None where even sizes that depend on data are refused."""
         if self.dynamic is False:
             return None
         found = marked_sizes(arguments)
         for path, tensor, is_state in tensors_of(arguments):
             size, stride = tensor.size(), tensor.stride()
             seen_size, seen_stride = self._seen.get(path, ((), ()))
-            if len(seen_size) != len(size):
+            if len(seen_size) != len(size):  # a tensor of another rank, of which nothing was seen yet
                 seen_size, seen_stride = list(size), list(stride)
             self._seen[path] = _merged(seen_size, size), _merged(seen_stride, stride)
             if self.dynamic and not is_state:
@@ -48,8 +48,9 @@ class DynamicPolicy:
                         table.setdefault(path, set()).update(changed)
         for path in arguments.changing:
             found.sizes.setdefault(path, set()).add(0)
-        return found if found or self.dynamic else None
+        return found if found or self.dynamic else None  # with `True`, results may have sizes that depend on data
 
 
 def _merged(seen: Sequence[object], now: Sequence[object]) -> list[object]:
+    """Keeps the numbers that are as they were. Where one differed once, it is None for good."""
     return [n if s is not None and s == n else None for s, n in zip(seen, now, strict=True)]

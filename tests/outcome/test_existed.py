@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from subclass_aot import aot_compile
-from subclass_aot.call.outcome import Existed
+from subclass_aot.outcome import Existed
 
 
 @pytest.mark.parametrize("frozen", [False, True])

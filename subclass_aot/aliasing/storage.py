@@ -11,9 +11,9 @@ not matter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -38,8 +38,8 @@ class Base:
     spec: Spec
 
 
-def has_storage(leaf: Any) -> bool:
-    """True if a leaf has memory that another tensor may share."""
+def has_storage(leaf: object) -> TypeGuard[torch.Tensor]:
+    """Tells if a leaf has memory that another tensor may share."""
     return (
         isinstance(leaf, torch.Tensor)
         and not isinstance(leaf, MetaTensor)
@@ -49,7 +49,7 @@ def has_storage(leaf: Any) -> bool:
 
 
 def storage_groups(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
-    """Flat slots that share a storage, each group of two or more."""
+    """Finds flat slots that share a storage, each group of two or more."""
     groups: dict[int, list[int]] = {}
     for i, leaf in enumerate(leaves):
         if has_storage(leaf):
@@ -58,12 +58,12 @@ def storage_groups(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
 
 
 def overlapping_slots(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
-    """Flat slots whose leaves have ranges of a storage in common, each cluster of two or more."""
+    """Finds flat slots whose leaves have ranges of a storage in common, each cluster of two or more."""
     return [cluster for group in storage_groups(leaves) for cluster in _overlapping(leaves, group)]
 
 
-def bases_of(leaves: Sequence[Any], written: set[int], path_of: Any) -> list[Base]:
-    """The bases that a graph needs which writes the flat slots `written`.
+def bases_of(leaves: Sequence[Any], written: set[int], path_of: Callable[[int], str]) -> list[Base]:
+    """Finds the bases that a graph needs which writes the flat slots `written`.
 
     Leaves of one storage that lie apart stay apart if no two leaves of it overlap. One in which elements share a place
     needs a base, too.
@@ -91,13 +91,13 @@ def bases_of(leaves: Sequence[Any], written: set[int], path_of: Any) -> list[Bas
     return bases
 
 
-def has_internal_overlap(leaf: Any) -> bool:
-    """True if several elements of a leaf are one place in memory. See Note [Internal overlap]."""
+def has_internal_overlap(leaf: object) -> bool:
+    """Tells if several elements of a leaf are one place in memory. See Note [Internal overlap]."""
     return has_storage(leaf) and Spec.of(leaf).overlaps_itself
 
 
 def flat_base(leaf: torch.Tensor) -> torch.Tensor:
-    """A one-dimensional tensor over the whole storage of `leaf`."""
+    """Makes a one-dimensional tensor over the whole storage of `leaf`."""
     storage = leaf.untyped_storage()
     flat = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
     return flat.set_(storage, 0, (storage.nbytes() // leaf.element_size(),), (1,))
@@ -119,5 +119,6 @@ def _overlapping(leaves: Sequence[Any], group: tuple[int, ...]) -> list[tuple[in
 
 
 def _byte_range(leaf: torch.Tensor) -> tuple[int, int]:
+    """Returns where a leaf begins in its storage, and where it ends, whatever lies between its elements."""
     spec = Spec.of(leaf)
     return int(spec.offset) * spec.dtype.itemsize, spec.extent * spec.dtype.itemsize

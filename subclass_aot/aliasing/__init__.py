@@ -1,0 +1,11 @@
+"""Which tensors share memory, a history or a version counter."""
+
+from subclass_aot.aliasing.history import autograd_base as autograd_base
+from subclass_aot.aliasing.storage import Base as Base
+from subclass_aot.aliasing.storage import bases_of as bases_of
+from subclass_aot.aliasing.storage import flat_base as flat_base
+from subclass_aot.aliasing.storage import has_internal_overlap as has_internal_overlap
+from subclass_aot.aliasing.storage import has_storage as has_storage
+from subclass_aot.aliasing.storage import overlapping_slots as overlapping_slots
+from subclass_aot.aliasing.storage import storage_groups as storage_groups
+from subclass_aot.aliasing.version_counters import versions as versions

@@ -1,0 +1,55 @@
+"""The modules of a call, and the tensors that they bring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.call.parallel import refuse_parallel
+from subclass_aot.call.places import ModulePlace
+from subclass_aot.errors import PlanError
+from subclass_aot.objects import Objects
+
+_SCRIPTED = """{path}: {kind} is compiled by TorchScript, and keeps its tensors where Python cannot put others.
+  Instead: compile the Python module that it was made of."""
+
+_LAZY = """{path}: a parameter of a lazy module ({kind}) has no shape yet.
+  Instead: run the module once, as it is, before the first compiled call."""
+
+
+def new_modules(objects: Objects, known: list[tuple[str, torch.nn.Module]]) -> list[tuple[str, torch.nn.Module]]:
+    """Finds modules that were met since, and their submodules. They are walked, and are among `known` afterwards.
+
+    Raises:
+        PlanError: Tensors of one are where Python cannot put others, or have no shape yet.
+    """
+    have = {id(module) for _, module in known}
+    fresh = []
+    for path, module in objects.modules:
+        for name, submodule in module.named_modules():
+            if id(submodule) not in have:
+                have.add(id(submodule))
+                fresh.append((f"{path}.{name}" if name else path, submodule))
+    for path, module in fresh:
+        kind = type(module).__name__
+        if _torch.has_flat_parameters(module):  # these are views of one tensor, and no others can stand for them
+            refuse_parallel(module, _torch.is_parallel_wrapper(module))
+        if isinstance(module, torch.jit.ScriptModule):
+            raise PlanError(_SCRIPTED.format(path=path, kind=kind))
+        tensors = (*_torch.parameters_of(module).values(), *_torch.buffers_of(module).values())
+        if any(map(torch.nn.parameter.is_lazy, tensors)):
+            raise PlanError(_LAZY.format(path=path, kind=kind))
+        objects.root(module, path, True)
+    known += fresh
+    return fresh
+
+
+def places_of(modules: list[tuple[str, torch.nn.Module]]) -> Iterator[tuple[ModulePlace, torch.Tensor]]:
+    """Yields the parameters and buffers of modules."""
+    for path, module in modules:
+        for table in (_torch.PARAMETERS, _torch.BUFFERS):
+            for name, tensor in getattr(module, table).items():
+                if tensor is not None:
+                    yield ModulePlace(module, table, name, f"{path}.{name}"), tensor

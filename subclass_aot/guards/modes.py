@@ -1,0 +1,42 @@
+"""The modes of torch that change what a program does."""
+
+from __future__ import annotations
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.call import AUTOCAST_DEVICES
+
+Modes = tuple[object, ...]
+"""What `global_state` gives."""
+
+MODES = (
+    "grad mode",
+    "inference mode",
+    "default dtype",
+    "deterministic debug mode",
+    "deterministic fill of uninitialized memory",
+    "autocast",
+    "default device and function modes",
+    "transforms of torch.func and forward-mode gradients",
+)
+"""The names of what `global_state` gives."""
+
+
+def global_state() -> Modes:
+    """Reads the modes, in the order of `MODES`. It runs on each call, so what is mostly off is asked in a cheap way."""
+    deterministic = torch.get_deterministic_debug_mode()
+    fills = bool(deterministic) and torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
+    autocast: tuple[torch.dtype, ...] = ()
+    if _torch.is_any_autocast_enabled():
+        autocast = tuple(torch.get_autocast_dtype(d) for d in AUTOCAST_DEVICES if torch.is_autocast_enabled(d))
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        deterministic,
+        fills,
+        autocast,
+        _torch.function_modes() if _torch.number_of_function_modes() else (),
+        _torch.inside_transform(),
+    )

@@ -1,0 +1,16 @@
+"""The Python objects that a call reaches: what they hold, and how it is compared with what they held."""
+
+from subclass_aot.objects.comparisons import same_constant as same_constant
+from subclass_aot.objects.facts import facts_of as facts_of
+from subclass_aot.objects.facts import integers_in as integers_in
+from subclass_aot.objects.facts import text_of as text_of
+from subclass_aot.objects.holders import Holder as Holder
+from subclass_aot.objects.nodes import make_tuple as make_tuple
+from subclass_aot.objects.object_guards import ObjectGuards as ObjectGuards
+from subclass_aot.objects.untracked_state import NotStepped as NotStepped
+from subclass_aot.objects.walk import Objects as Objects
+from subclass_aot.objects.walk import parts_of as parts_of
+from subclass_aot.objects.walk import refuse_key as refuse_key
+from subclass_aot.objects.ways import Entry as Entry
+from subclass_aot.objects.ways import Pinned as Pinned
+from subclass_aot.objects.ways import Way as Way

@@ -1,0 +1,69 @@
+"""Whether Python values are what they were when a call was traced: what generated guards ask."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from typing import Any
+
+from subclass_aot.tables import vars_of_number
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """Equality to the last bit of Python values: `1`, `1.0` and `True` differ, `0.0` and `-0.0` too, NaN equals itself.
+
+    What cannot be compared is compared by identity.
+    """
+    if a is b:
+        return True
+    if type(a) is not type(b):  # `1 == 1.0 == True`, and programs compute other things with them
+        return False
+    # The `==` of a number's or a text's class does not see attributes beside it.
+    if getattr(a, "__dict__", None) and not _same_vars(vars_of_number(a), vars_of_number(b)):
+        return False
+    if isinstance(a, tuple | list):
+        return len(a) == len(b) and all(map(same_constant, a, b))
+    if isinstance(a, set | frozenset):
+        # Elements of sets have no order in which to compare them one by one: equal ones, and as many of each type.
+        return a == b and Counter(map(type, a)) == Counter(map(type, b))
+    if hasattr(a, "tobytes") and hasattr(a, "dtype"):  # an array of numpy
+        return bool(a.dtype == b.dtype and a.shape == b.shape and a.strides == b.strides and a.tobytes() == b.tobytes())
+    if isinstance(a, float):
+        return a == b and math.copysign(1, a) == math.copysign(1, b) or a != a and b != b
+    try:
+        equal = a == b
+        return bool(equal.all()) if hasattr(equal, "all") and a.shape == b.shape else bool(equal)
+    except Exception:  # of the user's `__eq__`
+        return False
+
+
+def same_contents(
+    container: list[Any] | deque[Any] | dict[Any, Any], keys: tuple[Any, ...], values: tuple[Any, ...]
+) -> bool:
+    """Tells whether a list or dict holds these Python values, at these keys, in this order."""
+    if len(container) != len(values):
+        return False
+    if not isinstance(container, dict):
+        return all(map(same_constant, elements_of(container), values))
+    return same_keys(container, keys) and all(map(same_constant, dict.values(container), values))
+
+
+def same_keys(mapping: dict[Any, Any], keys: tuple[Any, ...]) -> bool:
+    """Tells whether a dict has these keys, in this order."""
+    found = tuple(dict.keys(mapping))
+    return found == keys and all(type(a) is type(b) for a, b in zip(found, keys, strict=True))
+
+
+def elements_of(holder: list[Any] | deque[Any]) -> list[Any]:
+    """Returns the elements themselves, below what a subclass makes of it."""
+    methods: Any = deque if isinstance(holder, deque) else list
+    return list(methods.__iter__(holder))
+
+
+def items_of(mapping: dict[Any, Any]) -> list[Any]:
+    """Returns keys and values in turn."""
+    return [part for item in dict.items(mapping) for part in item]
+
+
+def _same_vars(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(same_constant(value, b[name]) for name, value in a.items())

@@ -1,0 +1,90 @@
+"""What a walk notes for each value that it meets: one of a few kinds of nodes."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class TensorAt:
+    """A tensor, by its number among all that were found."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class NumberAt:
+    """A number that the function changes from call to call: the size of a tensor without elements. See `sized`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectAt:
+    """An object of the walk, by its position. `weakly` if only a weak reference leads there."""
+
+    position: int
+    weakly: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TupleAt:
+    """A tuple of any class by what it holds, or a method by its object and its function.
+
+    It cannot change, and is rebuilt where something inside does.
+    """
+
+    value: Any
+    parts: tuple[Node, ...]
+
+    @property
+    def cls(self) -> type:
+        """Its class."""
+        return type(self.value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ValueAt:
+    """A Python value: a constant of the signature. `stand_in` if the function sees another in its place."""
+
+    value: Any
+    stand_in: Any = None
+
+
+Node = TensorAt | NumberAt | ObjectAt | TupleAt | ValueAt
+
+
+def is_replaced(node: Node) -> bool:
+    """Tells whether a traced function sees something else than what stands there."""
+    match node:
+        case TupleAt():
+            return any(map(is_replaced, node.parts))
+        case TensorAt() | NumberAt():
+            return True
+        case ValueAt():
+            return node.stand_in is not None
+        case ObjectAt():
+            return False
+
+
+def sized(number: int) -> torch.Tensor:
+    """Makes a tensor that brings a number into a graph: its first size, which may be a symbol like any other."""
+    return torch.empty(number, 0)  # it takes no memory, however large the number
+
+
+def make_tuple(cls: type, parts: Iterable[Any]) -> Any:
+    """Makes a tuple of any class, or a method, from what it holds."""
+    if cls is tuple:
+        return tuple(parts)
+    if cls is types.MethodType:
+        owner, function = parts  # as a walk notes them; the constructor has them the other way round
+        return types.MethodType(function, owner)
+    try:
+        return tuple.__new__(cls, parts)
+    except TypeError:  # what C functions return, such as the pair of values and indices
+        return cls(parts)

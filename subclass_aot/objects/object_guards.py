@@ -1,0 +1,358 @@
+"""The part of a guard that compares objects with those of the call that was traced, by what they hold."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.codegen import GuardedSource
+from subclass_aot.objects.comparisons import elements_of, items_of, same_constant, same_contents, same_keys
+from subclass_aot.objects.holders import Entries, Holder
+from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, sized
+from subclass_aot.objects.walk import Objects
+from subclass_aot.tables import Table, limit_of, vars_of_number
+
+_ABSENT = object()
+_MANY = 16
+"""From how many Python values on a list or dict is compared at once."""
+
+
+class ObjectGuards:
+    """Writes comparisons into one generated function, and finds the tensors on the way.
+
+    Args:
+        objects: The objects of the call that was traced.
+        source: The function.
+        written: The paths of objects into which the program puts something.
+
+    Attributes:
+        tensors: The locals of the tensors that objects hold, by their numbers.
+        tables: Expressions of what `same_items` can compare, so that an unchanged table need not be read again.
+    """
+
+    def __init__(self, objects: Objects, source: GuardedSource, written: frozenset[str]) -> None:
+        self.objects = objects
+        self.written = written
+        self.source = source
+        self.tensors: dict[int, str] = {}
+        self.tables: list[str] = []
+        self._locals: dict[int, str] = {}
+
+    def leaves(self) -> None:
+        """Compares the arguments that are no tensors."""
+        for position, node in self.objects.leaves.items():
+            self.node(f"leaves[{position}]", node)
+
+    def pinned(self, parts: Iterable[tuple[str, object]]) -> None:
+        """Compares what is the same object at each call: what the function itself holds, and modules.
+
+        Args:
+            parts: Names for these, and themselves.
+        """
+        for hint, part in parts:
+            position = self.objects.position_of(part)
+            if position is not None and position not in self._locals:
+                self.holder(self.source.const(part, hint), position)
+
+    def constant(self, name: str, value: Any) -> None:
+        """Compares with a Python value: equal, and of one type. What has no useful equality must be the same object.
+
+        A value without a hash may change, and so may attributes of one, so a copy of it is kept, if that is equal.
+        """
+        if value is None or isinstance(value, bool):
+            self.source.refuse_if(f"{name} is not {value!r}")
+            return
+        try:
+            changes = type(value).__hash__ is None or vars_of_number(value)
+            kept = copy.deepcopy(value) if changes else value
+        except Exception:  # it cannot be copied
+            kept = value
+        if not same_constant(value, kept):
+            kept = value
+        hint = name if name.isidentifier() else "constant_" + name
+        local = self.source.const(kept, hint)
+        if isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType):
+            self.source.refuse_if(f"{name} is not {local}")
+        else:
+            same = self.source.const(same_constant, "same_constant")
+            self.source.refuse_if(f"{name} is not {local} and not {same}({name}, {local})")
+
+    def told_apart(self) -> None:
+        """Tells objects that were two apart: what is put into one is not seen in the other."""
+        groups: dict[type, list[str]] = {}
+        for position, name in self._plain().items():
+            groups.setdefault(type(self.objects.holders[position].value), []).append(name)
+        for names in groups.values():  # objects of two classes are two already
+            different = dict.fromkeys(names)
+            if len(different) > 1:
+                self.source.refuse_if(f"len({{{', '.join(f'id({n})' for n in different)}}}) != {len(different)}")
+
+    def alike(self, others: ObjectGuards) -> dict[int, str]:
+        """Returns the objects of `others` that may be passed here, too: those of a class that is here, by position."""
+        holders = self.objects.holders
+        classes = {type(holders[position].value) for position in self._plain()}
+        return {p: name for p, name in others._plain().items() if type(holders[p].value) in classes}
+
+    def told_apart_from(self, kept: str, positions: list[int]) -> None:
+        """Compares with objects in a kept tuple: those that were here, too, still are, and none of the others is."""
+        if not positions:
+            return
+        own = self._plain()
+        for i, position in enumerate(positions):
+            if position in own:
+                self.source.refuse_if(f"{own[position]} is not {kept}[{i}]")
+        others = [f"id({name})" for position, name in own.items() if position not in positions]
+        if others:
+            self.source.refuse_if(f"not {{{', '.join(others)}}}.isdisjoint(map(id, {kept}))")
+
+    def _plain(self) -> dict[int, str]:
+        """Returns the locals of objects that are compared by what they hold, by their positions."""
+        holders = self.objects.holders
+        kinds = torch.Tensor | torch.nn.Module | types.FunctionType
+        return {p: name for p, name in self._locals.items() if not isinstance(holders[p].value, kinds)}
+
+    def attributes(self, name: str, holder: Holder) -> None:
+        """Compares what a program put on the tensor in a local."""
+        position = self.objects.position_of(holder.value)
+        assert position is not None
+        self.source.refuse_if(f"{name} is None")  # a parameter that is gone; how a tensor looks is compared later
+        self.holder(name, position)
+
+    def node(self, name: str, node: Node) -> None:
+        """Compares what an expression gives."""
+        match node:
+            case ValueAt():
+                self.constant(name, node.value)
+            case TensorAt():
+                self.tensors[node.number] = name
+            case NumberAt():  # zero and one are compiled on their own, as sizes are
+                self.source.refuse_if(f"type({name}) is not int or {name} < 2")
+                local = self.tensors[node.number] = self.source.fresh("sized")
+                self.source.line(f"{local} = {self.source.const(sized, 'tensor_of_size')}({name})")
+            case TupleAt():
+                self.source.refuse_if(f"type({name}) is not {self.source.const(node.cls, node.cls.__name__)}")
+                if node.cls is types.MethodType:
+                    self.node(f"{name}.__self__", node.parts[0])
+                    self.node(f"{name}.__func__", node.parts[1])
+                else:
+                    self.unpacked(name, list(node.parts))
+            case ObjectAt():
+                self.object(name, node)
+
+    def object(self, name: str, node: ObjectAt) -> None:
+        """Compares an object: by identity if it is known by that, otherwise by what it holds."""
+        holder = self.objects.holders[node.position]
+        if node.weakly:
+            name = f"{name}()"
+        is_module = isinstance(holder.value, torch.nn.Module)
+        is_function = isinstance(holder.value, types.FunctionType)
+        if is_module or is_function or holder.is_bare and holder.path not in self.written:
+            self.source.refuse_if(f"{name} is not {self.source.const(holder.value, holder.path)}")
+            if not is_module and node.position not in self._locals:  # `pinned` looks into modules
+                self.holder(self.source.const(holder.value, holder.path), node.position)
+        elif node.position in self._locals:
+            self.source.refuse_if(f"{name} is not {self._locals[node.position]}")
+        else:
+            kind = self.source.const(type(holder.value), type(holder.value).__name__)
+            self.source.refuse_if(f"type({name}) is not {kind}")
+            self.holder(name, node.position)
+
+    def matters(self, holder: Holder) -> bool:
+        """Tells whether there is something to compare: most functions hold nothing."""
+        bare = isinstance(holder.value, types.FunctionType) and not any(entries for _, entries in holder.tables)
+        return not bare or holder.path in self.written
+
+    def holder(self, name: str, position: int) -> None:
+        """Compares what an object in a local holds, table by table."""
+        self._locals[position] = name  # before its parts: an object may hold itself
+        holder = self.objects.holders[position]
+        if holder.only_grows or not self.matters(holder):
+            return
+        for table, entries in holder.tables:
+            self.table(name, holder, table, entries)
+
+    def table(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
+        """Compares one table of an object."""
+        match table.kind:
+            case "elements":
+                self._elements(name, holder, entries)
+            case "members":
+                self._members(name, holder, entries)
+            case "items":
+                self._items(name, holder, entries)
+            case "keys":
+                self._keys(name, entries)
+            case "attributes":
+                self._attributes(name, holder, table, entries)
+            case "slots":
+                self._slots(name, table, entries)
+            case "cells":
+                self._cells(holder.value, entries)
+            case "globals":
+                self._globals(holder.value, entries)
+            case "partial":
+                self._partial(name, entries)
+            case "grad":
+                self._grad(name, entries)
+            case (
+                _torch.PARAMETERS | _torch.BUFFERS | _torch.SUBMODULES
+            ):  # of these, a walk with `whole_modules` alone has tables
+                raise AssertionError(f"{table.kind} is compared with the modules themselves")
+            case _:  # the hooks of a module
+                self._by_name(f"{name}.{table.kind}", entries)
+
+    def all_at_once(self, name: str, entries: Entries) -> bool:
+        """Writes one comparison for a long list or dict of Python values; tells whether it is one."""
+        found = tuple(
+            node.value for key, node in entries if isinstance(node, ValueAt) and not isinstance(key, TensorAt)
+        )
+        if len(entries) <= _MANY or len(found) < len(entries):
+            return False
+        values = self.source.const(found, "values")
+        keys = self.source.const(tuple(key for key, _ in entries), "keys")
+        self.source.refuse_if(f"not {self.source.const(same_contents, 'same_contents')}({name}, {keys}, {values})")
+        return True
+
+    def _limit(self, name: str, holder: Holder) -> None:
+        """Compares what a container has beside its contents."""
+        limit = limit_of(holder.value)
+        different = f"is not {self.source.const(limit, 'factory')}" if callable(limit) else f"!= {limit}"
+        self.source.refuse_if(f"{name} {different}")
+
+    def unpacked(self, name: str, nodes: list[Node], hint: str | None = None) -> None:
+        """Compares a sequence of as many elements."""
+        hint = hint or name
+        if hint != name:
+            local = self.source.fresh(f"{hint}_elements")
+            self.source.line(f"{local} = {name}")
+            name = local
+        self.source.refuse_if(f"len({name}) != {len(nodes)}")
+        if not nodes:
+            return
+        names = [self.source.fresh(f"{hint}_{i}") for i in range(len(nodes))]
+        self.source.line(f"({', '.join(names)},) = {name}")
+        for part, node in zip(names, nodes, strict=True):
+            self.node(part, node)
+
+    def _elements(self, name: str, holder: Holder, entries: Entries) -> None:
+        self.tables.append(name)
+        if isinstance(holder.value, deque):
+            self._limit(f"{name}.maxlen", holder)
+            plain = type(holder.value) is deque
+        else:
+            plain = type(holder.value) is list
+        if self.all_at_once(name, entries):
+            return
+        nodes = [node for _, node in entries]
+        self.unpacked(name if plain else f"{self.source.const(elements_of, 'elements_of')}({name})", nodes, name)
+
+    def _members(self, name: str, holder: Holder, entries: Entries) -> None:
+        self.tables.append(name)
+        self.constant(name, holder.value)  # sets of numbers and strings are compared as values
+        # Objects in a set have no place by which another could be found, so they must be the same ones.
+        objects = [node for _, node in entries if isinstance(node, ObjectAt)]
+        if objects:
+            ids = frozenset(map(id, set.__iter__(holder.value)))
+            self.source.refuse_if(f"frozenset(map(id, {name})) != {self.source.const(ids, 'ids')}")
+            for node in objects:
+                value = self.objects.holders[node.position].value
+                if node.position not in self._locals:
+                    self.holder(self.source.const(value, "member"), node.position)
+
+    def _attributes(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
+        local = self.source.fresh(f"{name}_attributes")
+        self.source.line(f"{local} = {name}.__dict__")
+        self.tables.append(local)
+        if table.only is None:
+            self.source.refuse_if(f"len({local}) != {len(holder.value.__dict__)}")
+        self._by_name(local, entries)
+
+    def _grad(self, name: str, entries: Entries) -> None:
+        local = self.source.fresh(f"{name}_grad")
+        self.source.line(f"{local} = {name}.grad")
+        self.tables.append("frozenset()")  # there is no dict that tells: what cannot be compared is read at each call
+        self.node(local, entries[0][1])
+
+    def _by_name(self, local: str, entries: Entries) -> None:
+        for key, node in entries:
+            part = self.source.fresh(f"{local}_{key}")
+            absent = self.source.const(_ABSENT, "absent")
+            k = repr(key) if type(key) in (str, int) else self.source.const(key, "key")
+            # The commonest entries of all, since each module has `training`: one line, and no local.
+            if isinstance(node, ValueAt) and (node.value is None or isinstance(node.value, bool)):
+                self.source.refuse_if(f"{local}.get({k}, {absent}) is not {node.value!r}")
+                continue
+            self.source.line(f"{part} = {local}.get({k}, {absent})")
+            self.node(part, node)
+
+    def _items(self, name: str, holder: Holder, entries: Entries) -> None:
+        self.tables.append(name)
+        if isinstance(holder.value, defaultdict):
+            self._limit(f"{name}.default_factory", holder)
+        if self.all_at_once(name, entries):
+            return
+        keys = [key for key, _ in entries]
+        if not any(isinstance(key, TensorAt) for key in keys):
+            same = self.source.const(same_keys, "same_keys")
+            self.source.refuse_if(f"not {same}({name}, {self.source.const(tuple(keys), 'keys')})")
+            plain = name
+            if type(holder.value).get is not dict.get:  # what a class makes of `get` is not asked
+                plain = self.source.fresh(f"{name}_items")
+                self.source.line(f"{plain} = {self.source.const(dict, 'dict')}({name})")
+            self._by_name(plain, entries)
+            return
+        parts = self.source.fresh(f"{name}_items")
+        self.source.line(f"{parts} = {self.source.const(items_of, 'items_of')}({name})")
+        self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
+
+    def _keys(self, name: str, entries: Entries) -> None:
+        """Compares what keys that are objects hold; that they are the same keys is known by now."""
+        keys = self.source.fresh(f"{name}_keys")
+        self.source.line(f"{keys} = list({self.source.const(dict.keys, 'keys_of')}({name}))")
+        for position, node in entries:
+            if isinstance(node, ObjectAt):
+                key = self.source.fresh(f"{name}_key")
+                self.source.line(f"{key} = {keys}[{position}]")
+                self.node(key, node)
+
+    def _slots(self, name: str, table: Table, entries: Entries) -> None:
+        self.tables.append(name)
+        present = dict(entries)
+        for key in table.only or ():
+            if key not in present:
+                self.source.refuse_if(f"hasattr({name}, {key!r})")
+                continue
+            part = self.source.fresh(f"{name}_{key}")
+            self.source.line(f"{part} = getattr({name}, {key!r}, {self.source.const(_ABSENT, 'absent')})")
+            self.node(part, present[key])
+
+    def _cells(self, function: types.FunctionType, entries: Entries) -> None:
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for key, node in entries:
+            cell = self.source.const(cells[str(key)], f"cell_{key}")
+            self.tables.append(cell)
+            part = self.source.fresh(str(key))
+            self.source.line(f"{part} = {cell}.cell_contents")
+            self.node(part, node)
+
+    def _globals(self, function: types.FunctionType, entries: Entries) -> None:
+        local = self.source.const(function.__globals__, "module_globals")
+        for key, _ in entries:  # all other globals may change
+            self.tables.append(f"({local}, {key!r})")
+        self._by_name(local, entries)
+
+    def _partial(self, name: str, entries: Entries) -> None:
+        for key, node in entries:
+            part = self.source.fresh(f"{name}_{key}")
+            self.source.line(f"{part} = {name}.{key}")
+            self.node(part, node)
+
+
+def _key(key: object) -> Node:
+    return key if isinstance(key, TensorAt) else ValueAt(key)

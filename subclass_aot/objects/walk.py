@@ -1,0 +1,351 @@
+"""The Python objects that a call reaches: what they hold, table by table, and how to get from one to the next.
+
+Note [Objects of a call]
+~~~~~~~~~~~~~~~~~~~~~~~~
+Lists, dicts, attributes of objects and modules, closures: a program reads tensors from them and puts others there. So
+they are walked like arguments. The tensors found are inputs, Python values are constants of the signature, and
+while the function is traced the very same objects hold traced tensors; they get their own back at the end, whatever
+happens. What the function changed is found by comparing each table with what it held before, and is done again at each
+call (`outcome/`). Objects are compared by what they hold, not by identity: a new cache of the same shape fits.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from subclass_aot.errors import PlanError
+from subclass_aot.objects.holders import Entries, HeldTensor, Holder, Watched
+from subclass_aot.objects.nodes import (
+    Node,
+    NumberAt,
+    ObjectAt,
+    TensorAt,
+    TupleAt,
+    ValueAt,
+    is_replaced,
+    make_tuple,
+    sized,
+)
+from subclass_aot.objects.untracked_state import NotStepped, generators, is_stepped, refuse_changed, state_of
+from subclass_aot.objects.ways import Entry, Way
+from subclass_aot.tables import (
+    ATOMS,
+    HOOKS,
+    MODULE_TABLES,
+    Table,
+    extras_of,
+    is_of_another_file,
+    only_appends,
+    stands_for_another,
+    tables_of,
+    vars_of_number,
+)
+
+LIMIT = 20_000
+"""How many objects one call may reach. More are no data, but a program's whole state."""
+
+_TOO_MANY = """{path}: more than {limit} Python objects are reached from here.
+  All of them would be compared at each call.
+  Instead: pass what the function needs of it as arguments of their own."""
+
+
+_IN_KEY = """{path}: a key is a tuple that holds tensors. Looking one up asks tensors for values.
+  Instead: use a list of pairs, or keys that are strings."""
+
+_ON_NUMBER = """{path}: a tensor is an attribute of a {kind}, and no other one can stand in for it there.
+  Instead: pass the tensor as an argument of its own, or keep it in an attribute of an ordinary object."""
+
+_IN_SET = """{path}: a set that holds tensors. It has no order that is the same in each process.
+  Instead: pass a list, or a dict of tensors by name."""
+
+
+class Objects:
+    """A walk over all that some roots reach.
+
+    Args:
+        whole_modules: Whether parameters, buffers and submodules of modules are walked, too, and not only what else a
+            module has in its `__dict__`.
+        extras: Gives the tables of what a program put on a tensor.
+        changing: Paths at which a number is to be a symbol.
+
+    Attributes:
+        holders: The objects.
+        tensors: The tensors.
+        leaves: The nodes of flattened arguments, by their positions.
+        watched: What cannot be looked into, and tells what it holds.
+    """
+
+    def __init__(
+        self,
+        whole_modules: bool = False,
+        extras: Callable[[torch.Tensor], list[Table]] = extras_of,
+        changing: Collection[str] = (),
+    ) -> None:
+        self.holders: list[Holder] = []
+        self.tensors: list[HeldTensor] = []
+        self.leaves: dict[int, Node] = {}
+        self.watched: list[Watched] = []
+        self._changing = changing
+        self._extras = extras
+        self._whole_modules = whole_modules
+        self._position: dict[int, int] = {}
+        self._later: deque[int] = deque()
+        self._module_name: str | None = None
+
+    @property
+    def modules(self) -> list[tuple[str, torch.nn.Module]]:
+        """Modules that were found, with their paths."""
+        return [(h.path, h.value) for h in self.holders if isinstance(h.value, torch.nn.Module)]
+
+    def position_of(self, value: object) -> int | None:
+        """Returns where an object stands among the holders."""
+        position = self._position.get(id(value))  # the id of what is gone may belong to another object by now
+        return position if position is not None and self.holders[position].value is value else None
+
+    def root(self, value: object, path: str, pinned: bool, way: Way | None = None) -> Node:
+        """Walks everything that `value` leads to. `way` is how generated code begins to get there.
+
+        Raises:
+            PlanError: It is too much.
+        """
+        # Other functions of the file of the first one are the user's, too: the globals that they name are looked into.
+        if pinned and isinstance(value, types.FunctionType) and self._module_name is None:
+            self._module_name = value.__module__
+        node = self._node(value, path, way or Way(path), pinned)
+        self.walk()
+        return node
+
+    def leaf(self, position: int, value: object, path: str) -> None:
+        """Walks everything that a flattened argument leads to."""
+        self.leaves[position] = self.root(value, path, False, Way("leaves", (position,)))
+
+    def stand_ins(self) -> Iterator[tuple[int, Any]]:
+        """Yields what a traced function sees in place of flattened arguments, by their positions."""
+        for position, node in self.leaves.items():
+            if isinstance(node, ValueAt) and node.stand_in is not None:
+                yield position, node.stand_in
+
+    def watch(self, path: str, value: object) -> None:
+        """Notes the state of what cannot be looked into, if it tells it."""
+        state = state_of(value)
+        if state is not None:
+            self.watched.append(Watched(path, value, state))
+
+    def watch_generators(self) -> None:
+        """Notes the state of the generators of random numbers that belong to the process, beside torch's."""
+        for name, generator in generators():
+            self.watch(name, generator)
+
+    def refuse_changed(self) -> None:
+        """Compares the state of what is watched with what it was.
+
+        Raises:
+            MutationError: An array was written.
+            TraceError: A random number was drawn.
+        """
+        refuse_changed(self.watched)
+
+    def walk(self) -> None:
+        """Looks into what was noted only. Not by recursion: lists of users may be linked, and long."""
+        while self._later:
+            self._fill(self._later.popleft())
+
+    def _node(self, value: Any, path: str, way: Way, pinned: bool) -> Node:
+        """Notes what stands at a path; what an object holds is looked into later."""
+        kind = type(value)
+        if kind is int and value >= 2 and path in self._changing:  # sizes of zero and one are no symbols
+            self.tensors.append(HeldTensor(sized(value), path, pinned, True))
+            return NumberAt(len(self.tensors) - 1)
+        if kind in ATOMS:
+            return ValueAt(value)
+        if isinstance(value, torch.Tensor):
+            number = len(self.tensors)
+            self.tensors.append(HeldTensor(value, path, pinned))
+            self.attributes_of(value, path, pinned, Way("held", (number,)))
+            return TensorAt(number)
+        if kind is weakref.ref:
+            target = value()
+            position = None if target is None else self.position_of(target)
+            return ValueAt(value) if position is None else ObjectAt(position, weakly=True)  # it keeps nothing alive
+        if isinstance(value, tuple):
+            parts = tuple(self._node(x, f"{path}[{i}]", way.then(i), pinned) for i, x in enumerate(value))
+            return TupleAt(value, parts) if any(map(_is_more, parts)) else ValueAt(value)
+        if kind is types.MethodType:  # Python makes one at each access: it is what its object and its function are
+            owner = self._node(value.__self__, f"{path}.__self__", way.then("__self__"), pinned)
+            function = self._node(value.__func__, path, way.then("__func__"), pinned)
+            both_known = isinstance(owner, ValueAt) and isinstance(function, ValueAt)
+            return ValueAt(value) if both_known else TupleAt(value, (owner, function))
+        return self._object(value, path, way, pinned)
+
+    def _object(self, value: Any, path: str, way: Way, pinned: bool) -> Node:
+        """Notes an object: by its position, if it holds others or may change."""
+        kind = type(value)
+        known = self.position_of(value)
+        only_grows = kind is list and self._only_appended_to(way)
+        if known is not None:
+            if self.holders[known].only_grows and not only_grows:  # somebody else reads it
+                self.holders[known].only_grows = False
+                self._later.append(known)
+            return ObjectAt(known)
+        tables = tables_of(value, pinned, self._module_name, self._whole_modules)
+        if not tables:
+            self.watch(path, value)
+            for name, x in vars_of_number(value).items():
+                if isinstance(x, torch.Tensor):
+                    raise PlanError(_ON_NUMBER.format(path=f"{path}.{name}", kind=kind.__name__))
+            return ValueAt(value, NotStepped(value, path) if is_stepped(value) else None)
+        if len(self.holders) >= LIMIT:
+            parent = way.start.holder if isinstance(way.start, Entry) else None
+            raise PlanError(_TOO_MANY.format(path=self._way_in(parent, path), limit=LIMIT))
+        position = self._position[id(value)] = len(self.holders)
+        pinned = pinned or isinstance(value, torch.nn.Module)  # guards compare modules by identity
+        self.holders.append(Holder(path, value, way, pinned, [(t, []) for t in tables], only_grows))
+        self._later.append(position)
+        return ObjectAt(position)
+
+    def _way_in(self, parent: int | None, path: str) -> str:
+        """Returns what leads to an object: an argument, or what the function holds by a name."""
+        while parent is not None:
+            holder = self.holders[parent]
+            if holder.parent is None and holder.pinned:
+                return path
+            parent, path = holder.parent, holder.path
+        return path
+
+    def attributes_of(self, tensor: torch.Tensor, path: str, pinned: bool, way: Way) -> None:
+        """Notes what a program put on a tensor, as in `weight.scale = ...`; `walk` goes on from there."""
+        tables = self._extras(tensor) if id(tensor) not in self._position else []
+        if tables:
+            self._position[id(tensor)] = len(self.holders)
+            self._later.append(len(self.holders))
+            self.holders.append(Holder(path, tensor, way, pinned, [(t, []) for t in tables]))
+
+    @contextmanager
+    def restored(self, modules: Iterable[torch.nn.Module]) -> Iterator[None]:
+        """Gives every object, and every module of `modules`, what it held before the block; whatever happens."""
+        # Hooks are not written: they are read only, to find what they hold.
+        before = [(t, h.value, t.read(h.value)) for h in self.holders for t, _ in h.tables if t.kind not in HOOKS]
+        before += [(t, module, t.read(module)) for module in modules for t in map(Table, MODULE_TABLES)]
+        try:
+            yield
+        finally:
+            for table, holder, contents in before:
+                if not Table.same(table.read(holder), contents):  # most are as they were, and writing costs more
+                    table.write(holder, contents)
+
+    def put(self, values: Sequence[Any], fake: Callable[[Holder], Any], stand_ins: bool) -> None:
+        """Puts other tensors into the objects.
+
+        Args:
+            values: For each of `tensors`, what is put in its place.
+            fake: For a tensor on which a program put something, the one that gets it.
+            stand_ins: Whether what has a stand-in is replaced, too.
+        """
+        for holder in self.holders:
+            for table, entries in holder.tables:
+                if table.kind in HOOKS:
+                    continue
+                contents = [
+                    (values[key.number] if isinstance(key, TensorAt) else key, self._built(node, values, stand_ins))
+                    for key, node in entries
+                ]
+                if isinstance(holder.value, torch.Tensor):
+                    table.put_on(fake(holder), contents)
+                elif any(isinstance(key, TensorAt) or is_replaced(node) for key, node in entries):
+                    table.write(holder.value, contents)
+
+    def found(self, entries: Entries) -> list[tuple[Any, Any]]:
+        """Returns what stood in a table when it was walked."""
+        return [
+            (self.tensors[key.number].tensor if isinstance(key, TensorAt) else key, self._found(node))
+            for key, node in entries
+        ]
+
+    def _found(self, node: Node) -> Any:
+        if isinstance(node, TensorAt):
+            return self.tensors[node.number].tensor
+        return node.value if isinstance(node, TupleAt) else self._built(node, (), False)
+
+    def _built(self, node: Node, values: Sequence[Any], stand_ins: bool) -> Any:
+        """Makes what stands at a node, of other tensors."""
+        match node:
+            case TensorAt():
+                return values[node.number]
+            case NumberAt():
+                return values[node.number].size(0)
+            case TupleAt():
+                return make_tuple(node.cls, [self._built(part, values, stand_ins) for part in node.parts])
+            case ObjectAt():
+                value = self.holders[node.position].value
+                return weakref.ref(value) if node.weakly else value
+            case ValueAt():
+                return node.stand_in if stand_ins and node.stand_in is not None else node.value
+
+    def _fill(self, position: int) -> None:
+        """Reads the tables of an object."""
+        holder = self.holders[position]
+        for table, entries in holder.tables:
+            entries.clear()
+            if holder.only_grows:
+                entries += [(key, ValueAt(value)) for key, value in table.read(holder.value)]
+                continue
+            for key, value in table.read(holder.value):
+                path = str(key) if table.kind in ("cells", "globals") else holder.path + table.step(key)
+                key_node = key
+                if isinstance(key, torch.Tensor):
+                    key_node = self._node(key, f"a key of {holder.path}", Way(holder.path), holder.pinned)
+                elif isinstance(key, tuple):
+                    refuse_key(key, holder.path)
+                if table.kind == "members" and isinstance(value, torch.Tensor):
+                    raise PlanError(_IN_SET.format(path=holder.path))
+                if table.kind == "globals" and is_of_another_file(value, holder.value):
+                    entries.append((key_node, ValueAt(value)))  # compared, and not looked into
+                else:
+                    way = Way(Entry(position, table, key))
+                    entries.append((key_node, self._node(value, path, way, holder.pinned)))
+
+    def _only_appended_to(self, way: Way) -> bool:
+        """Tells whether a list is reached by a name of a function that appends to it and does nothing else."""
+        entry = way.start
+        if way.steps or not isinstance(entry, Entry) or entry.table.kind not in ("cells", "globals"):
+            return False
+        return only_appends(self.holders[entry.holder].value.__code__, entry.key)
+
+
+def _is_more(node: Node) -> bool:
+    """Tells whether a node is more than a constant."""
+    return not isinstance(node, ValueAt) or node.stand_in is not None
+
+
+def refuse_key(key: object, path: str) -> None:
+    """Refuses a key of a dict that asks tensors for a value when it is looked up.
+
+    Raises:
+        PlanError: It is a tuple with a tensor inside.
+    """
+    if isinstance(key, tuple):
+        for part in key:
+            if isinstance(part, torch.Tensor):
+                raise PlanError(_IN_KEY.format(path=path))
+            refuse_key(part, path)
+
+
+def parts_of(fn: object) -> Iterator[tuple[str, Any]]:
+    """Yields what a function brings beside its arguments, each with what errors call it."""
+    if isinstance(fn, types.MethodType):
+        yield "self", fn.__self__
+        yield fn.__name__, fn.__func__
+    elif isinstance(fn, types.FunctionType | functools.partial) or stands_for_another(fn):
+        yield "fn", fn
+    elif not isinstance(fn, types.BuiltinFunctionType | type):
+        yield "self", fn
+        if not isinstance(fn, torch.nn.Module):
+            yield "__call__", type(fn).__dict__.get("__call__")

@@ -1,0 +1,39 @@
+"""How generated code gets to an object that a walk met."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from subclass_aot.tables import Table
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pinned:
+    """An object that is the same at each call."""
+
+    value: object
+
+
+class Entry(NamedTuple):
+    """What stands at a key of a table of another object, which is told by its position."""
+
+    holder: int
+    table: Table
+    key: Any
+
+
+class Way(NamedTuple):
+    """How to get to an object.
+
+    Attributes:
+        start: A name in generated code, such as `args`; or an object, or an entry of one.
+        steps: Positions and attributes from there, such as those of tuples on the way.
+    """
+
+    start: str | Pinned | Entry
+    steps: tuple[int | str, ...] = ()
+
+    def then(self, step: int | str) -> Way:
+        """Goes one step further."""
+        return Way(self.start, (*self.steps, step))

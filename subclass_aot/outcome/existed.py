@@ -1,0 +1,37 @@
+"""Which objects are older than the run of a function."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+
+class Existed:
+    """Tells which objects are older than a block. It is asked in the block.
+
+    Python's collector is told to leave them alone until the end of the block, and so lists those alone that are new. A
+    list of all would cost more the more the program has. Where the user told it so already, there is no other way.
+    """
+
+    def __init__(self) -> None:
+        self._leaves_alone = False
+        self._before: list[Any] = []
+        self._new: set[int] | None = None
+
+    def __enter__(self) -> Existed:
+        self._leaves_alone = gc.get_freeze_count() == 0
+        if self._leaves_alone:
+            gc.freeze()
+        else:  # kept alive, since a new one might get the id of one that is gone
+            self._before = gc.get_objects()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._leaves_alone:
+            gc.unfreeze()
+        self._before, self._new = [], None
+
+    def __contains__(self, value: object) -> bool:
+        if self._new is None:  # asked for the first time, when all that the function made is there
+            self._new = set(map(id, gc.get_objects())) - set(map(id, self._before))
+        return id(value) not in self._new

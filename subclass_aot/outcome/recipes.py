@@ -1,0 +1,157 @@
+"""What a call leaves behind beside the writes into tensors, as data: its results, and what objects hold afterwards.
+
+Note [Outcome of a call]
+~~~~~~~~~~~~~~~~~~~~~~~~
+Tensors that are results, and those that the function put into objects, are one list, the flattened results. Around it
+stands how results and objects are made of it, as data: new objects, objects of the call, literals. Generated code does
+that at each call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from subclass_aot.objects import Way
+from subclass_aot.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The flattened result at a position."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An object of the call itself, by its position among `Outcome.objects`."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tuple:
+    """A tuple of any class."""
+
+    cls: type
+    parts: tuple[Recipe, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class New:
+    """An object that is made anew, by its position among `Outcome.new`."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weak:
+    """A weak reference to an object."""
+
+    target: Recipe
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Literal:
+    """A Python value that is the same at each call."""
+
+    value: Any
+
+
+Recipe = Leaf | Given | Tuple | New | Weak | Literal
+"""How something is made of flattened results and of what the call brings."""
+
+
+Recipes = tuple[tuple[Recipe, Recipe], ...]
+"""What a table holds: keys, and what stands there."""
+
+
+@dataclass(slots=True, eq=False)
+class NewObject:
+    """How an object is made: by `unflatten` from its parts, or empty, and then filled table by table.
+
+    Attributes:
+        cls: Its class.
+        unflatten: What torch's pytree makes one with, of its parts.
+        parts: These.
+        tables: What an empty one is filled with. It is set last, since an object may hold itself.
+        like: What a container has beside its contents. See `limit_of`.
+    """
+
+    cls: type
+    unflatten: Callable[[Sequence[Any]], Any] | None = None
+    parts: tuple[Recipe, ...] = ()
+    tables: tuple[tuple[Table, Recipes], ...] = ()
+    like: Any = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """What one table of an object of the call holds afterwards.
+
+    Attributes:
+        object: The object, by its position among `Outcome.objects`.
+        path: Where the user finds it.
+        table: Which of its tables.
+        removed: Keys that are gone. If everything is put in anew, all.
+        assigned: Keys and what stands there, those that are new or another; all elements of a list, or the new ones.
+        appended: Whether the elements in `assigned` come after those of before.
+    """
+
+    object: int
+    path: str
+    table: Table
+    removed: tuple[Recipe, ...]
+    assigned: Recipes
+    appended: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """The results of a function and what it changed, around its flattened results. See Note [Outcome of a call].
+
+    Attributes:
+        result: What the function returns.
+        new: Objects that are made at each call.
+        objects: Objects of the call that results hold, or that change: how to get to each. Entries are of those before.
+        changes: What is put into them.
+        assigned: Where flattened results after those of the user go, for errors and for `explain()`.
+    """
+
+    result: Recipe
+    new: tuple[NewObject, ...]
+    objects: tuple[Way, ...]
+    changes: tuple[Change, ...]
+    assigned: tuple[str, ...]
+
+    @property
+    def literals(self) -> list[Any]:
+        """Python values in the results, and among what is put into objects, that are the same at each call."""
+        pairs = [pair for change in self.changes for pair in change.assigned]
+        pairs += [pair for new in self.new for _, entries in new.tables for pair in entries]
+        todo = [
+            self.result,
+            *(part for pair in pairs for part in pair),
+            *(part for new in self.new for part in new.parts),
+        ]
+        found: list[Any] = []
+        while todo:
+            part = todo.pop()
+            if isinstance(part, Literal):
+                found.append(part.value)
+            elif isinstance(part, Tuple):
+                todo += part.parts
+        return found
+
+    @property
+    def assigned_paths(self) -> set[str]:
+        """Where the user finds what is put into objects at keys that are the same at each call."""
+        pairs = [(change, key) for change in self.changes for key, _ in change.assigned]
+        return {change.path + change.table.step(key.value) for change, key in pairs if isinstance(key, Literal)}
+
+    @property
+    def is_plain(self) -> bool:
+        """True if there is nothing to it but to give results their structure."""
+        return not self.objects

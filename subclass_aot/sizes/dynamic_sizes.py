@@ -1,0 +1,144 @@
+"""Which sizes of a call are symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from subclass_aot.call import Arguments, HeldPlace, ModulePlace
+from subclass_aot.errors import DynamicSizeError, TraceError
+from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta, attribute, element
+from subclass_aot.meta import STRIDED_NESTED, Bounds
+
+_NO_SUCH_DIM = """mark_dynamic: the tensor has {rank} dimensions, so dim {dim} is none of them.
+  Its shape: {shape}
+  Instead:   a dim from {low} to {high}."""
+
+_WRONG_BOUNDS = """mark_dynamic: size({dim}) is {size}, which is not from min={least} to max={most}.
+  Instead: mark the tensor with limits that it keeps itself."""
+
+
+def mark_dynamic(tensor: torch.Tensor, dim: int, *, min: int | None = None, max: int | None = None) -> None:
+    """Says that a size will change between calls, so that it is symbolic from the first trace on.
+
+    The mark belongs to this tensor object; nothing of it is changed. For a wrapper, inner tensors that have the same
+    size in the same dimension follow.
+
+    Args:
+        tensor: An argument of a compiled function, or an inner tensor of one.
+        dim: The dimension; negative ones count from the end.
+        min: The least size that will come. Sizes of zero and one are always compiled on their own.
+        max: The greatest size that will come.
+
+    Raises:
+        DynamicSizeError: There is no such dimension, or the tensor itself is outside the limits.
+
+    >>> from subclass_aot import aot_compile
+    >>> x = torch.ones(4, 3)
+    >>> mark_dynamic(x, 0)
+    >>> double = aot_compile(lambda x: x * 2)
+    >>> double(x).shape, double(torch.ones(9, 3)).shape, double.recompiles
+    (torch.Size([4, 3]), torch.Size([9, 3]), [])
+    """
+    rank = tensor.dim()
+    if not -rank <= dim < rank:
+        shape = list(tensor.shape)
+        raise DynamicSizeError(_NO_SUCH_DIM.format(rank=rank, dim=dim, shape=shape, low=-rank, high=rank - 1))
+    least = 0 if min is None else min
+    size = tensor.shape[dim]
+    if size < least or max is not None and size > max:
+        raise DynamicSizeError(_WRONG_BOUNDS.format(dim=dim, size=size, least=least, most=max))
+    _marks.setdefault(tensor, {})[dim % rank] = least, max
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicSizes:
+    """The sizes and strides of a call that are symbols.
+
+    Attributes:
+        sizes: By the path of a tensor, inner ones too, its symbolic dimensions.
+        strides: Likewise, strides that follow from no size.
+        marked: Likewise, dimensions that the user marked, each with its limits. They are among `sizes`.
+    """
+
+    sizes: dict[str, set[int]] = field(default_factory=dict)
+    strides: dict[str, set[int]] = field(default_factory=dict)
+    marked: dict[str, dict[int, Bounds]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return any(self.sizes.values()) or any(self.strides.values())
+
+    def without(self, paths: Collection[str]) -> DynamicSizes:
+        """Makes every number of some tensors, and of those inside them, known; of all if none is named."""
+        if not paths:
+            return DynamicSizes()
+
+        def kept(path: str) -> bool:
+            return not any(path.startswith(p) and path[len(p) : len(p) + 1] in ("", ".", "[") for p in paths)
+
+        return DynamicSizes(
+            {path: dims for path, dims in self.sizes.items() if kept(path)},
+            {path: dims for path, dims in self.strides.items() if kept(path)},
+            {path: dims for path, dims in self.marked.items() if kept(path)},
+        )
+
+
+def marked_sizes(arguments: Arguments) -> DynamicSizes:
+    """Returns the sizes of a call that the user marked."""
+    found = DynamicSizes()
+    for path, tensor, _ in tensors_of(arguments):
+        marks = _marks.get(tensor)
+        if marks:
+            found.marked[path] = dict(marks)
+            found.sizes[path] = set(marks)
+    return found
+
+
+class CallTensor(NamedTuple):
+    """A tensor of a call, outer or inner.
+
+    Attributes:
+        path: Where the user finds it.
+        tensor: It.
+        is_state: Whether it is a parameter or buffer, or the function itself holds it: the sizes of such seldom change.
+    """
+
+    path: str
+    tensor: torch.Tensor
+    is_state: bool
+
+
+def tensors_of(arguments: Arguments) -> Iterator[CallTensor]:
+    """Yields every tensor of a call, outer ones and inner ones. Opaque values are left out."""
+    owned = {
+        position
+        for place, position in arguments.placed
+        if isinstance(place, ModulePlace) or isinstance(place, HeldPlace) and place.pinned
+    }
+    for i, (value, meta) in enumerate(zip(arguments.values, arguments.plan.metas, strict=True)):
+        is_state = i in owned or isinstance(value, torch.nn.Parameter)
+        for path, tensor in _parts(value, meta, arguments.path_of(i)):
+            yield CallTensor(path, tensor, is_state)
+
+
+def _parts(value: object, meta: InnerMeta, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields a value and all inside it that are tensors, each with its path."""
+    if isinstance(value, torch.Tensor):
+        if value.is_nested and value.layout is torch.strided:  # it has no sizes to speak of
+            raise TraceError(f"{path}: {STRIDED_NESTED}")
+        yield path, value
+    if isinstance(meta, SubclassCreationMeta):
+        for name, part in meta.attrs.items():
+            yield from _parts(getattr(value, name), part, path + attribute(name))
+    elif isinstance(meta, ContainerMeta):
+        assert isinstance(value, list | tuple | dict)
+        for key, part in meta.items.items():
+            yield from _parts(value[key], part, path + element(key))
+
+
+_marks: MutableMapping[torch.Tensor, dict[int, Bounds]] = WeakTensorKeyDictionary()
+"""Dimensions that users marked, each with its limits."""

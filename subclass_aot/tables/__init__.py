@@ -1,0 +1,17 @@
+"""Where Python objects hold others, and which objects are looked into."""
+
+from subclass_aot.tables.classes import ATOMS as ATOMS
+from subclass_aot.tables.classes import CONTAINERS as CONTAINERS
+from subclass_aot.tables.classes import can_be_made as can_be_made
+from subclass_aot.tables.classes import is_object as is_object
+from subclass_aot.tables.classes import object_tables as object_tables
+from subclass_aot.tables.classes import stands_for_another as stands_for_another
+from subclass_aot.tables.classes import vars_of_number as vars_of_number
+from subclass_aot.tables.functions import is_of_another_file as is_of_another_file
+from subclass_aot.tables.functions import only_appends as only_appends
+from subclass_aot.tables.table import HOOKS as HOOKS
+from subclass_aot.tables.table import MODULE_TABLES as MODULE_TABLES
+from subclass_aot.tables.table import Table as Table
+from subclass_aot.tables.table import limit_of as limit_of
+from subclass_aot.tables.tables_of import extras_of as extras_of
+from subclass_aot.tables.tables_of import tables_of as tables_of

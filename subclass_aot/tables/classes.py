@@ -1,0 +1,129 @@
+"""Which objects are looked into, by their classes: containers and what users define, not the machinery of libraries."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import enum
+import sys
+import types
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from typing import Any
+
+import torch
+
+from subclass_aot.tables.table import Table
+
+CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
+"""Classes of Python whose objects hold others, and that classes of users derive from."""
+
+ATOMS = frozenset({int, float, bool, complex, str, bytes, type(None), type, torch.dtype, torch.device, torch.layout,
+                    torch.memory_format, torch.Size, slice, range, type(...), torch.SymInt})  # fmt: skip
+"""Classes of values that hold no tensor and cannot change: most of what a walk meets."""
+
+_NUMBERS = (int, float, complex, str, bytes, frozenset)
+
+_HEAP_TYPE = 1 << 9
+"""In `__flags__`: a class that was made by a class statement."""
+
+_MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "collections", "types"}) | {
+    "numpy", "optree", "sympy", "pytest", "_pytest", "hypothesis", "tqdm", "PIL", "pandas", "subclass_aot",
+}  # fmt: skip
+"""Top-level packages whose objects are not looked into, but for a few of torch's."""
+
+_TORCH_DATA = ("torch.optim", "torch.nn", "torch.distributions", "torch.amp", "torch.testing")
+"""Modules of torch whose objects are a program's data, such as distributions and optimizers."""
+
+# Classes that a function makes are gone when it is over; and most objects are of few classes.
+_tables_of: weakref.WeakKeyDictionary[type, tuple[Table, ...]] = weakref.WeakKeyDictionary()
+
+
+def object_tables(value: object) -> list[Table]:
+    """Returns the tables of an object that is no tensor, module or function; none if it cannot be looked into."""
+    cls = type(value)
+    tables = _tables_of.get(cls)
+    if tables is None:
+        tables = _tables_of[cls] = _class_tables(cls)
+    return list(tables)
+
+
+def _class_tables(cls: type) -> tuple[Table, ...]:
+    """Returns the tables of all objects of a class, the one of its elements first."""
+    if not is_data(cls):
+        return ()
+    tables = []
+    if issubclass(cls, dict):
+        tables.append(Table("items"))
+    elif issubclass(cls, list | deque):
+        tables.append(Table("elements"))
+    elif issubclass(cls, set):
+        tables.append(Table("members"))
+    if cls.__dictoffset__:
+        tables.append(Table("attributes"))
+    slots = _slots_of(cls)
+    if slots:
+        tables.append(Table("slots", slots))
+    return tuple(tables)
+
+
+def is_data(cls: type) -> bool:
+    """Tells whether objects of a class are looked into."""
+    if cls in CONTAINERS:
+        return True
+    if not can_be_made(cls):  # it has more than can be seen
+        return False
+    if issubclass(cls, (*_NUMBERS, enum.Enum, BaseException)):
+        return False
+    if cls in (types.SimpleNamespace, argparse.Namespace) or cls.__module__ == collections.__name__:
+        return True
+    name = cls.__module__ or ""
+    top = name.split(".")[0]
+    if top == "torch":
+        return name.startswith(_TORCH_DATA)
+    return top not in _MACHINERY
+
+
+def is_machinery(module: str) -> bool:
+    """Tells whether a function or class of a module of Python belongs to a library, torch among them."""
+    top = module.split(".")[0]
+    return top == "torch" or top in _MACHINERY
+
+
+def can_be_made(cls: type) -> bool:
+    """Tells whether what Python shows of an object is all there is: another can be made without the constructor."""
+    # A class written in C has state that no attribute shows.
+    built_in = [base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE]
+    return all(base in (object, *CONTAINERS, types.SimpleNamespace) for base in built_in)
+
+
+def is_object(key: object) -> bool:
+    """Tells whether a key of a dict is an object that may hold others."""
+    return type(key) not in ATOMS and not isinstance(key, torch.Tensor) and bool(object_tables(key))
+
+
+def vars_of_number(value: object) -> dict[str, Any]:
+    """Returns the attributes of a value whose class is a number's or a text's, with attributes beside it."""
+    is_one = isinstance(value, _NUMBERS) and not isinstance(value, enum.Enum)
+    return getattr(value, "__dict__", {}) if is_one else {}
+
+
+def stands_for_another(value: object) -> bool:
+    """Tells whether it is a library's wrapper of a function, a compiled one for example, and has nothing beside that.
+
+    An object of a user's class that decorates a function has attributes beside it.
+    """
+    return "__wrapped__" in getattr(value, "__dict__", ()) and not is_data(type(value))
+
+
+def _slots_of(cls: type) -> tuple[str, ...]:
+    """Returns the names of all slots, as `getattr` takes them."""
+    names: list[str] = []
+    for base in cls.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            # Python puts the name of the class before a private name, so that `__x` of two classes are two slots.
+            mangled = f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") and name[-2:] != "__" else name
+            if isinstance(base.__dict__.get(mangled), types.MemberDescriptorType):
+                names.append(mangled)
+    return tuple(names)

@@ -1,0 +1,198 @@
+"""One table of an object: reading it, and making it hold something else.
+
+Classes of users may override what reads and writes a container. So tables act below them, by the methods of `list`,
+`dict` and so on: a walk must see what is there, and must not run code of the program.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from subclass_aot import _torch
+
+Kind = (
+    Literal["attributes", "slots", "elements", "items", "keys", "members", "cells", "globals", "partial", "grad"]
+    | _torch.ModuleTable
+    | _torch.HookTable
+)
+
+Contents = list[tuple[Any, Any]]
+"""Names, keys or positions, and what stands there."""
+
+MODULE_TABLES: tuple[Kind, ...] = _torch.MODULE_TABLES
+"""The tables of every module that hold tensors and modules."""
+
+HOOKS: tuple[Kind, ...] = _torch.MODULE_HOOKS
+"""The tables of every module that hold functions which run when it is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One of the places where an object holds others.
+
+    Attributes:
+        kind: Which; "keys" are those that are objects, "grad" is that of a tensor, and the last are dicts of a module.
+        only: If not None, only these keys belong to it.
+        but: These do not.
+        public: Whether names that begin with an underscore do not, either: those are the business of the class.
+    """
+
+    kind: Kind
+    only: tuple[str, ...] | None = None
+    but: frozenset[str] = frozenset()
+    public: bool = False
+
+    def read(self, holder: object) -> Contents:
+        """Returns what stands in the table now."""
+        match self.kind:
+            case "elements":
+                return list(enumerate(_sequence(holder).__iter__(holder)))
+            case "members":
+                assert isinstance(holder, set)
+                return list(enumerate(set.__iter__(holder)))
+            case "keys":
+                assert isinstance(holder, dict)
+                return list(enumerate(dict.keys(holder)))
+            case "slots":
+                # A slot that nothing was assigned to is no attribute.
+                return [(name, getattr(holder, name)) for name in self.only or () if hasattr(holder, name)]
+            case "cells":
+                return [(name, cell.cell_contents) for name, cell in _cells(holder)]
+            case "grad":
+                assert isinstance(holder, torch.Tensor)
+                return [("grad", holder.grad)]
+            case "partial":
+                assert isinstance(holder, functools.partial)
+                return [("func", holder.func), ("args", holder.args), ("keywords", holder.keywords)]
+        mapping = self.mapping(holder)
+        if self.only is not None:
+            return [(name, mapping[name]) for name in self.only if name in mapping]
+        return [(k, v) for k, v in _dict_methods(mapping).items(mapping) if self.has(k)]
+
+    def has(self, key: object) -> bool:
+        """Tells whether a key belongs to the table, by what is left out of it."""
+        return key not in self.but and not (self.public and isinstance(key, str) and key.startswith("_"))
+
+    def mapping(self, holder: object) -> dict[Any, Any]:
+        """Returns the dict behind a table that is one."""
+        if self.kind == "items":
+            assert isinstance(holder, dict)
+            return holder
+        if self.kind == "globals":
+            assert isinstance(holder, types.FunctionType)
+            return holder.__globals__
+        found: dict[Any, Any] = holder.__dict__ if self.kind == "attributes" else holder.__dict__[self.kind]
+        return found
+
+    def write(self, holder: object, contents: Contents) -> None:
+        """Makes the table hold `contents` and nothing else."""
+        match self.kind:
+            case "elements":
+                _sequence(holder).clear(holder)  # the list itself stays: others may hold it
+                _sequence(holder).extend(holder, [v for _, v in contents])
+            case "members":
+                assert isinstance(holder, set)
+                set.clear(holder)
+                set.update(holder, [v for _, v in contents])
+            case "keys":
+                pass  # they are put where they belong with the items
+            case "slots":
+                present = dict(contents)
+                for name in self.only or ():
+                    if name in present:  # below what the class makes of it: a frozen dataclass refuses
+                        object.__setattr__(holder, name, present[name])
+                    elif hasattr(holder, name):
+                        object.__delattr__(holder, name)
+            case "cells":
+                cells = dict(_cells(holder))
+                for name, value in contents:
+                    cells[name].cell_contents = value
+            case "grad":
+                assert isinstance(holder, torch.Tensor)
+                holder.grad = dict(contents)["grad"]
+            case "partial":
+                partial: Any = holder  # its type stub does not know of `__setstate__`
+                partial.__setstate__((*(v for _, v in contents), holder.__dict__ or None))
+            case _:
+                self._write_mapping(self.mapping(holder), contents)
+
+    def put_on(self, tensor: torch.Tensor, contents: Contents) -> None:
+        """Puts `contents` on another tensor, beside what it has."""
+        if self.kind == "grad":
+            self.write(tensor, contents)
+        else:
+            vars(tensor).update(contents)
+
+    def _write_mapping(self, mapping: dict[Any, Any], contents: Contents) -> None:
+        """Writes a dict in the order of `contents`. All keys are removed first only where it had another order."""
+        methods = _dict_methods(mapping)
+        now = [k for k in methods.keys(mapping) if (self.only is None or k in self.only) and self.has(k)]
+        then = [k for k, _ in contents]
+        kept = set(map(_key, then))
+        stays = [k for k in now if _key(k) in kept]
+        ordered = list(map(_key, stays)) == list(map(_key, then[: len(stays)]))
+        for key in now:
+            if not ordered or _key(key) not in kept:
+                methods.__delitem__(mapping, key)
+        for key, value in contents:
+            methods.__setitem__(mapping, key, value)
+
+    def step(self, key: object) -> str:
+        """Returns how a path goes on from the holder to what stands at `key`."""
+        match self.kind:
+            case "grad" | "attributes" | "slots" | "partial" | _torch.PARAMETERS | _torch.BUFFERS | _torch.SUBMODULES:
+                return f".{key}"
+            case "cells" | "globals":
+                return f"::{key}"
+            case "keys":
+                return f".keys()[{key}]"
+        return f"[{key!r}]" if not isinstance(key, torch.Tensor) else "[a tensor]"
+
+    @staticmethod
+    def same(one: Contents, other: Contents) -> bool:
+        """Tells whether two readings found the very same objects at the same keys, in the same order."""
+        return len(one) == len(other) and all(
+            v is w and (k is j or _key(k) == _key(j)) for (k, v), (j, w) in zip(one, other, strict=True)
+        )
+
+
+def limit_of(value: object) -> Any:
+    """Returns what a container has beside its contents: a `defaultdict`'s factory, a `deque`'s greatest length."""
+    if isinstance(value, defaultdict):
+        return value.default_factory
+    return value.maxlen if isinstance(value, deque) else None
+
+
+def _key(key: object) -> object:
+    """Returns what stands for a key in comparisons: tensors, whose `==` is no bool, are compared by identity."""
+    return id(key) if isinstance(key, torch.Tensor) else key
+
+
+def _dict_methods(mapping: dict[Any, Any]) -> type[dict[Any, Any]]:
+    """Returns the class whose methods act on a dict itself. An `OrderedDict` keeps its order beside the dict."""
+    return OrderedDict if isinstance(mapping, OrderedDict) else dict
+
+
+def _sequence(holder: object) -> Any:
+    """Returns the class whose methods act on the elements themselves."""
+    return deque if isinstance(holder, deque) else list
+
+
+def _cells(function: object) -> Sequence[tuple[str, types.CellType]]:
+    """Returns the filled cells of a closure, by name."""
+    assert isinstance(function, types.FunctionType)
+    found = []
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            cell.cell_contents  # noqa: B018
+        except ValueError:  # assigned to later
+            continue
+        found.append((name, cell))
+    return found

@@ -1,0 +1,68 @@
+"""Which tables a value has."""
+
+from __future__ import annotations
+
+import functools
+import types
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.tables.classes import is_object, object_tables, stands_for_another
+from subclass_aot.tables.functions import function_tables, is_library
+from subclass_aot.tables.table import HOOKS, MODULE_TABLES, Table
+
+_BOOKKEEPING = frozenset(vars(torch.nn.Module())) - {"training"}
+"""What stands in the `__dict__` of every module, and says nothing of what this one computes."""
+
+_SEALED = (type, types.ModuleType, types.BuiltinFunctionType, types.GeneratorType)
+"""Classes of values that are not looked into."""
+
+
+def tables_of(value: object, pinned: bool, module_name: str | None, whole_modules: bool) -> list[Table]:
+    """Returns the tables of a value that is no tensor; none if it holds nothing, or is not looked into.
+
+    Args:
+        value: The value.
+        pinned: Whether it is the same object at each call. Of functions of libraries, no others are looked into.
+        module_name: The module of Python whose functions have tables of globals.
+        whole_modules: Whether a module has tables for parameters, buffers and submodules, too.
+    """
+    if isinstance(value, torch.nn.Module):
+        found = [Table("attributes", but=_BOOKKEEPING), *(Table(name) for name in HOOKS if value.__dict__.get(name))]
+        return found + [Table(name) for name in MODULE_TABLES] if whole_modules else found
+    if isinstance(value, types.FunctionType):
+        return function_tables(value, module_name) if pinned or not is_library(value) else []
+    if type(value) is functools.partial:
+        return [Table("partial")]
+    if isinstance(value, _SEALED):
+        return []
+    if stands_for_another(value):
+        return [Table("attributes", ("__wrapped__",))]
+    with_keys = isinstance(value, dict) and any(map(is_object, dict.keys(value)))
+    return object_tables(value) + [Table("keys")] * with_keys
+
+
+def extras_of(tensor: torch.Tensor, with_grad: bool = False) -> list[Table]:
+    """Returns the tables of what a program put on a tensor.
+
+    Args:
+        tensor: The tensor. Of its `__dict__`, what belongs to the class or to torch is left out.
+        with_grad: Whether the `.grad` of a leaf that wants one is a table, too.
+    """
+    return _attributes_of(tensor) + [Table("grad")] * (with_grad and tensor.requires_grad and tensor.is_leaf)
+
+
+def _attributes_of(tensor: torch.Tensor) -> list[Table]:
+    names = getattr(tensor, "__dict__", None)
+    if not names:
+        return []
+    own = {name for name in names if _torch.is_mark(name)}
+    if _torch.is_traceable_wrapper_subclass(tensor) and len(names) > len(own):
+        inner, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+        parts = {name: getattr(tensor, name) for name in inner}
+        unflatten = type(tensor).__tensor_unflatten__  # type: ignore[attr-defined]
+        # The class tells by doing it: what another such wrapper has from its constructor belongs to the class.
+        own.update(vars(unflatten(parts, context, tensor.size(), tensor.stride())))
+    table = Table("attributes", but=frozenset(own), public=_torch.is_traceable_wrapper_subclass(tensor))
+    return [table] if any(map(table.has, names)) else []
