@@ -6,6 +6,15 @@ from typing import Any
 
 import torch
 
+Operator = torch._ops.OpOverload
+"""One overload of a dispatcher operator: the type of `torch.ops.aten.add.Tensor`."""
+
+Schema = torch._C.FunctionSchema
+"""What an operator takes and gives."""
+
+SchemaArgument = torch._C.Argument
+"""What a schema says of one argument or return."""
+
 
 def schema_of(func: Any) -> Any:
     """The schema of an operator overload; underscore by history, read by every operator library."""

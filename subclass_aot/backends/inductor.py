@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot.meta import effects_of
+from subclass_aot.operators import effects_of
 
 aten: Any = torch.ops.aten
 _COPIES: dict[Any, int] = {aten.clone.default: 0, aten._to_copy.default: 0, aten.copy.default: 1}

@@ -22,7 +22,8 @@ from subclass_aot.flatten import (
     attribute,
     element,
 )
-from subclass_aot.meta import STRIDED_NESTED, Bounds, MetaTensor, Number, Spec, Symbols, is_symbolic, new_leaf
+from subclass_aot.meta import STRIDED_NESTED, MetaTensor, Spec, new_leaf
+from subclass_aot.symbols import Bounds, Number, Symbols, is_symbolic
 
 _NO_SUCH_DIM = """mark_dynamic: the tensor has {rank} dimensions, so dim {dim} is none of them.
   Its shape: {shape}

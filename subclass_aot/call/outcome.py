@@ -26,7 +26,7 @@ from subclass_aot.call.objects import Holder, Objects, Pinned
 from subclass_aot.call.tables import HOOKS, Table, can_be_made, is_object, limit_of, object_tables, same_contents
 from subclass_aot.call.untracked_state import NotStepped, refuse_changed
 from subclass_aot.errors import MutationError, TraceError
-from subclass_aot.meta import is_symbolic
+from subclass_aot.symbols import is_symbolic
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.
   Optimizers, and whoever holds the parameter, would go on with the one that was there before.

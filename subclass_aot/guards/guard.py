@@ -40,7 +40,8 @@ from subclass_aot.guards.constants import same_constant
 from subclass_aot.guards.object_guards import ObjectGuards
 from subclass_aot.guards.size_guards import SizeGuards
 from subclass_aot.guards.static_input_cache import StaticInputCache, positions_to_keep
-from subclass_aot.meta import Spec, is_symbolic
+from subclass_aot.meta import Spec
+from subclass_aot.symbols import is_symbolic
 from subclass_aot.trace import JointSignature
 
 Guard = Callable[[list[Any], Any], "tuple[list[Any], list[Any]] | None"]

@@ -27,7 +27,8 @@ from subclass_aot.call import (
 )
 from subclass_aot.codegen import Source
 from subclass_aot.guards.guard import MODES
-from subclass_aot.meta import Spec, is_symbolic, plain
+from subclass_aot.meta import Spec
+from subclass_aot.symbols import is_symbolic, plain
 from subclass_aot.trace import JointSignature
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from subclass_aot.codegen import Source
-from subclass_aot.meta import Symbols, is_symbolic, plain
+from subclass_aot.symbols import Symbols, is_symbolic, plain
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -13,10 +13,10 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
-from subclass_aot.meta.operators import effects_of, without_out
 from subclass_aot.meta.spec import Spec, indexed
-from subclass_aot.meta.symbols import Symbols, solver_in
 from subclass_aot.meta.unbacked import unbacked_rule
+from subclass_aot.operators import effects_of, without_out
+from subclass_aot.symbols import current_symbols, solver_in
 
 _META = torch.device("meta")
 
@@ -75,7 +75,7 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         meta_kwargs["generator"] = None  # a generator of another device than meta is refused, and nothing is drawn
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False
-    symbols = _symbols.get()
+    symbols = current_symbols()
     symbolic = symbols is not None or solver_of_call(args, kwargs) is not None
     outer = _device.set(device)
     try:
@@ -160,22 +160,6 @@ def result_device() -> torch.device:
     return _device.get()
 
 
-def current_symbols() -> Symbols | None:
-    """The symbols of the trace that runs, if it has any."""
-    return _symbols.get()
-
-
-@contextmanager
-def unbacked_sizes(symbols: Symbols | None) -> Iterator[None]:
-    """Within the block, what depends on data becomes a symbol instead of an error, if there are symbols."""
-    outer = _symbols.set(symbols)
-    try:
-        yield
-    finally:
-        _symbols.reset(outer)
-
-
-_symbols: ContextVar[Symbols | None] = ContextVar("symbols", default=None)
 _rules: dict[Any, Callable[..., Any]] = {}
 _device: ContextVar[torch.device] = ContextVar("device")
 on_new_rule: list[Callable[[], None]] = []
@@ -187,7 +171,7 @@ def call_on_meta(func: Any, args: Any, kwargs: Any) -> Any:
     rule = _rules.get(func)
     if rule is not None:
         return rule(*args, **kwargs)
-    symbols = _symbols.get()
+    symbols = current_symbols()
     unbacked = unbacked_rule(func) if symbols is not None else None
     if unbacked is not None:
         return unbacked(symbols, *args, **kwargs)

@@ -13,9 +13,11 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.meta.dispatch import REAL_WRITTEN
 from subclass_aot.meta.functions import Replaced
-from subclass_aot.meta.operators import argument_at, effects_of
-from subclass_aot.meta.stream import REAL_WRITTEN, MetaTensor, Stream, root
+from subclass_aot.meta.stream import Stream
+from subclass_aot.meta.tensor import MetaTensor, root
+from subclass_aot.operators import argument_at, effects_of
 
 _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is traced, where nothing has data anyway.
   Your line:  {line}

@@ -8,7 +8,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import TraceError
-from subclass_aot.meta.symbols import Number, key_of, plain, solver_in
+from subclass_aot.symbols import Number, key_of, plain, solver_in
 
 
 class Spec:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot.meta.symbols import Symbols
+from subclass_aot.symbols import Symbols
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten

@@ -22,7 +22,8 @@ from subclass_aot.call import (
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
-from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, is_over, is_symbolic, new_leaf
+from subclass_aot.meta import MetaTensor, Spec, is_over, new_leaf
+from subclass_aot.symbols import SizesMustBeKnown, Symbols, is_symbolic
 from subclass_aot.trace.input_views import TracedViews
 from subclass_aot.trace.signature import Input
 

@@ -44,15 +44,8 @@ from subclass_aot.graph import (
     messages,
     remove_mutations,
 )
-from subclass_aot.meta import (
-    MetaTensor,
-    Replaced,
-    RuntimeAssert,
-    SizesMustBeKnown,
-    is_symbolic,
-    lasting_key_of,
-    unbacked_sizes,
-)
+from subclass_aot.meta import MetaTensor, Replaced
+from subclass_aot.symbols import RuntimeAssert, SizesMustBeKnown, is_symbolic, lasting_key_of, unbacked_sizes
 from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf, without_saved_tensor_hooks
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.input_views import SharedHistory

@@ -14,7 +14,8 @@ from subclass_aot import _torch
 from subclass_aot.call import refuse_without_memory, structure_slots
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
-from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, is_symbolic, lasting_key_of, new_leaf, root
+from subclass_aot.meta import MetaTensor, Spec, new_leaf, root
+from subclass_aot.symbols import Number, SizesMustBeKnown, is_symbolic, lasting_key_of
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}

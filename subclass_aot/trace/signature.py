@@ -9,7 +9,7 @@ from typing import Any
 from subclass_aot.call import Base, Outcome
 from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.graph import Look
-from subclass_aot.meta import RuntimeAssert, Symbols
+from subclass_aot.symbols import RuntimeAssert, Symbols
 from subclass_aot.trace.outputs import Output, Value
 
 

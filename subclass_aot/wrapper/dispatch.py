@@ -10,12 +10,12 @@ import torch
 from torch import is_inference_mode_enabled
 
 from subclass_aot import _torch
+from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
 from subclass_aot.wrapper.builtin import built_in
 from subclass_aot.wrapper.check import checked
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
-from subclass_aot.wrapper.schema import facts_of
 
 Handler = Callable[..., Any]
 
@@ -107,8 +107,8 @@ def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
 
 def _in_inference_mode(func: Any, handler: Handler, args: Any, kwargs: Any) -> Any:
     """Views of an ordinary tensor are ordinary in inference mode too: they share its version counter."""
-    viewed = facts_of(func).viewed if _torch.is_overload(func) else ""
-    if viewed and not facts_of(func).bind(args, kwargs)[viewed].is_inference():
+    viewed = effects_of(func).viewed if _torch.is_overload(func) else ""
+    if viewed and not effects_of(func).bind(args, kwargs)[viewed].is_inference():
         with torch.inference_mode(False), torch.no_grad():
             return handler(*args, **kwargs)
     return handler(*args, **kwargs)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors
-from subclass_aot.wrapper.schema import facts_of
 
 
 def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
@@ -27,17 +27,18 @@ def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
     """
     if not _torch.is_overload(func):
         return lambda *args, **kwargs: func(*_plain(args), **_plain(kwargs))
-    facts = facts_of(func)
+    effects = effects_of(func)
+    viewed, is_written = effects.viewed, effects.written
 
     def handler(*args: Any, **kwargs: Any) -> Any:
-        bound = facts.bind(args, kwargs)
-        if _is_wrapper(bound.get(facts.viewed)):
+        bound = effects.bind(args, kwargs)
+        if _is_wrapper(bound.get(viewed)):
             why = "it is a view, and a view of the dense copy that to_plain() makes would not alias its base"
             raise errors.no_rule(cls, func, args, kwargs, why)
-        written = {name: bound[name] for name in facts.written if _is_wrapper(bound.get(name))}
-        if facts.changes_outer and written:
+        written = {name: bound[name] for name in is_written if _is_wrapper(bound.get(name))}
+        if written and torch.Tag.inplace_view in func.tags:
             raise errors.no_rule(cls, func, args, kwargs, "it changes the sizes or strides of the tensor it is given")
-        if any(_holds_wrapper(bound.get(name)) and name not in written for name in facts.written):
+        if any(_holds_wrapper(bound.get(name)) and name not in written for name in is_written):
             raise errors.no_rule(cls, func, args, kwargs, "it writes to a list of wrappers")
         for name, wrapper in written.items():
             if not hasattr(wrapper, "from_plain"):
@@ -49,7 +50,7 @@ def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
         func(**dense)
         for name, wrapper in written.items():
             wrapper.copy_(dense[name])
-        returned = tuple(bound[name] for name in facts.returned)
+        returned = tuple(bound[name] for name in effects.returned)
         return returned[0] if len(returned) == 1 else returned or None
 
     return handler

@@ -12,7 +12,8 @@ from subclass_aot.call import Arguments, DynamicSizes, marked_sizes
 from subclass_aot.call.dynamic_sizes import fake_with_sizes, symbolic_fakes
 from subclass_aot.errors import DynamicSizeError
 from subclass_aot.graph import is_symint
-from subclass_aot.meta import MetaTensor, Symbols, is_symbolic
+from subclass_aot.meta import MetaTensor
+from subclass_aot.symbols import Symbols, is_symbolic
 
 
 def arguments(*args: Any) -> Arguments:
