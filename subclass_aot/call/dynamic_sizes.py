@@ -16,11 +16,11 @@ from subclass_aot.flatten import (
     AbsentMeta,
     ContainerMeta,
     FlattenPlan,
+    InnerMeta,
     OpaqueMeta,
     PlainTensorMeta,
     SubclassCreationMeta,
-    attribute,
-    element,
+    walk,
 )
 from subclass_aot.meta import STRIDED_NESTED, MetaTensor, Spec, new_leaf
 from subclass_aot.symbols import Bounds, Number, Symbols, is_symbolic
@@ -164,7 +164,7 @@ class _FakeMaker:
         if isinstance(meta, PlainTensorMeta):
             return self.leaf(value, path, inherited) if isinstance(value, torch.Tensor) else value
         if isinstance(meta, ContainerMeta):
-            parts = {key: self.make(value[key], m, path + element(key), inherited) for key, m in meta.items.items()}
+            parts = {key: self.make(value[key], m, path + meta.step(key), inherited) for key, m in meta.items.items()}
             return parts if meta.cls is dict else meta.cls(parts.values())
         if isinstance(meta, AbsentMeta | OpaqueMeta):
             return value
@@ -185,9 +185,9 @@ class _FakeMaker:
                 given[dim] = value.shape[dim], number, follows
         jagged = _torch.is_jagged(meta.cls)
         inner = {
-            name: self.make(getattr(value, name), part, path + attribute(name), given)
+            name: self.make(getattr(value, name), part, path + meta.step(name), given)
             if not jagged or name != _torch.JAGGED_VALUES
-            else self.values_of_jagged(value, path + attribute(name))
+            else self.values_of_jagged(value, path + meta.step(name))
             for name, part in meta.attrs.items()
         }
         if _has_outer_rule(value, meta):
@@ -247,17 +247,12 @@ def _has_outer_rule(value: Any, meta: SubclassCreationMeta) -> bool:
     return bool((fake.shape, fake.stride()) == (value.shape, value.stride()))
 
 
-def _parts(value: Any, meta: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
-    if isinstance(value, torch.Tensor):
-        if value.is_nested and value.layout is torch.strided:  # it has no sizes to speak of
-            raise TraceError(f"{path}: {STRIDED_NESTED}")
-        yield path, value
-    if isinstance(meta, SubclassCreationMeta):
-        for name, part in meta.attrs.items():
-            yield from _parts(getattr(value, name), part, path + attribute(name))
-    elif isinstance(meta, ContainerMeta):
-        for key, part in meta.items.items():
-            yield from _parts(value[key], part, path + element(key))
+def _parts(value: torch.Tensor, meta: InnerMeta, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    for where, part, _ in walk(value, meta, path):
+        if isinstance(part, torch.Tensor):
+            if part.is_nested and part.layout is torch.strided:  # it has no sizes to speak of
+                raise TraceError(f"{where}: {STRIDED_NESTED}")
+            yield where, part
 
 
 def plan_of_fakes(fakes: list[Any], arguments: Arguments) -> FlattenPlan:

@@ -25,8 +25,6 @@ from subclass_aot.flatten.metas import (
     OpaqueMeta,
     PlainTensorMeta,
     SubclassCreationMeta,
-    attribute,
-    element,
 )
 
 _FAST_CONSTRUCTOR: Final = "__wrapper_attributes__"
@@ -116,7 +114,7 @@ class _Reader:
         self.refuse_unless(f"{_class_of(value, meta.cls)} is not {cls}", checks.wrong_class, f"{value}, {cls}", where)
         for name, inner in meta.attrs.items():
             read = read_attribute(value, name)
-            yield from self.part(inner, read, f"{value}_{name}", where + attribute(name))
+            yield from self.part(inner, read, f"{value}_{name}", where + SubclassCreationMeta.step(name))
         if self.append_symints and meta.included_subclass_symints:
             for method, dims in ("size", meta.symbolic_sizes), ("stride", meta.symbolic_strides):
                 if dims:
@@ -131,7 +129,7 @@ class _Reader:
         self.refuse_unless(f"type({value}) is not {cls} or {other}", checks.wrong_container, arguments, where)
         for key, inner in meta.items.items():
             read = f"{value}[{_constant(self.source, key, 'key')}]"
-            yield from self.part(inner, read, f"{value}_{key}", where + element(key))
+            yield from self.part(inner, read, f"{value}_{key}", where + ContainerMeta.step(key))
 
     def part(self, meta: InnerMeta, read: str, hint: str, where: str) -> Iterator[str]:
         """Reads what one inner attribute holds."""

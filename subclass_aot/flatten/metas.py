@@ -79,6 +79,15 @@ class ContainerMeta:
     cls: type
     items: dict[Any, InnerMeta] = field(hash=False)
 
+    @staticmethod
+    def step(key: object) -> str:
+        """The step of a path that leads to an element.
+
+        >>> ContainerMeta.step(0), ContainerMeta.step("k")
+        ('[0]', "['k']")
+        """
+        return f"[{key!r}]"
+
 
 @dataclass(frozen=True, slots=True)
 class SubclassCreationMeta:
@@ -115,6 +124,15 @@ class SubclassCreationMeta:
     device: torch.device
     layout: torch.layout
     symbols_from: str | None = None
+
+    @staticmethod
+    def step(name: str) -> str:
+        """The step of a path that leads to an inner tensor.
+
+        >>> SubclassCreationMeta.step("codes")
+        '.codes'
+        """
+        return f".{name}"
 
     @property
     def meta(self) -> Any:
@@ -155,21 +173,3 @@ def frozen_sizes(sizes: Iterable[Any]) -> tuple[int | None, ...]:
 
 def _number(size: Any) -> int | None:
     return SYMBOLIC if isinstance(size, torch.SymInt) else int(size)
-
-
-def attribute(name: str) -> str:
-    """One step of a path, for an inner tensor found by `getattr`.
-
-    >>> attribute("codes")
-    '.codes'
-    """
-    return f".{name}"
-
-
-def element(key: Any) -> str:
-    """One step of a path, for an element of a list, tuple or dict.
-
-    >>> element(0), element("k")
-    ('[0]', "['k']")
-    """
-    return f"[{key!r}]"

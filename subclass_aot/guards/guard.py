@@ -108,8 +108,8 @@ class _GuardWriter:
         self.arguments = arguments
         self.signature = signature
         plan = FlattenPlan(tuple(given.meta for given in signature.inputs), "inputs")
-        self.views = FlattenPlan.of(arguments.views, where="views")
-        self.leaves = [*plan.unwrap(arguments.values), *self.views.unwrap(arguments.views)]
+        self.views, leaves_of_views = FlattenPlan.read(arguments.views, where="views")
+        self.leaves = [*plan.unwrap(arguments.values), *leaves_of_views]
         self.state = state
         self.together = together
         doc = "The tensors of a call and their leaves, or None if it does not fit."
@@ -336,7 +336,7 @@ class _GuardWriter:
         if i < len(values):
             return values[i], inputs[i].meta, iter(inputs[i].specs)
         view, meta = self.arguments.views[i - len(values)], self.views.metas[i - len(values)]
-        leaves = FlattenPlan.of([view]).unwrap([view])
+        _, leaves = FlattenPlan.read([view])
         return view, meta, iter([Spec.of(x) if isinstance(x, torch.Tensor) else x for x in leaves])
 
     def wrapper(self, name: str, value: Any, meta: Any, patterns: Iterator[Any]) -> None:

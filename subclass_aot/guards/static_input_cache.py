@@ -24,7 +24,7 @@ import torch
 
 from subclass_aot import _native
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, is_marked
-from subclass_aot.flatten import AbsentMeta, PlainTensorMeta, SubclassCreationMeta
+from subclass_aot.flatten import AbsentMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, walk
 from subclass_aot.wrapper import WrapperTensor
 
 Found = tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]
@@ -99,13 +99,15 @@ def positions_to_keep(arguments: Arguments, metas: list[Any]) -> set[int]:
     return {i for i in (in_modules | marked) - mixed if i < len(metas) and can_be_kept(arguments.values[i], metas[i])}
 
 
-def can_be_kept(value: Any, meta: Any) -> bool:
+def can_be_kept(value: object, meta: InnerMeta) -> bool:
     """Whether identity of what stands in the `__dict__` of a tensor, and below, tells that it has the same leaves."""
+    return all(_can_be_compared(part, inner) for _, part, inner in walk(value, meta))
+
+
+def _can_be_compared(value: object, meta: InnerMeta) -> bool:
     if isinstance(meta, PlainTensorMeta | AbsentMeta):
         return True
-    if not isinstance(meta, SubclassCreationMeta) or not all(
-        can_be_kept(getattr(value, name), inner) for name, inner in meta.attrs.items()
-    ):
+    if not isinstance(meta, SubclassCreationMeta):
         return False
     if isinstance(value, WrapperTensor):  # its context is immutable by contract
         return True

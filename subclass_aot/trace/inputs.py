@@ -207,7 +207,7 @@ def _no_input(gradient: torch.Tensor) -> Any:
     """What stands for a `.grad`: it is there, but no input of the graph, so whatever reads it is refused."""
     with _torch.disable_current_modes():
         fake = MetaTensor.like(gradient)
-        for leaf in FlattenPlan.of([fake]).unwrap([fake]):
+        for leaf in FlattenPlan.read([fake])[1]:
             if isinstance(leaf, MetaTensor):
                 leaf.tag = GRADIENT
         return fake

@@ -217,11 +217,10 @@ class OutputReader:
 
     def computed_value(self, tensor: torch.Tensor, where: str) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
-        plan = FlattenPlan.of([tensor], where=where)
+        plan, leaves = FlattenPlan.read([tensor], where=where)
         structure = structure_slots(plan.metas, plan.index_map)  # the input's, as its shape is
         sources = [
-            self._leaf(x, new_object=False) if i in structure else self._computed(x)
-            for i, x in enumerate(plan.unwrap([tensor]))
+            self._leaf(x, new_object=False) if i in structure else self._computed(x) for i, x in enumerate(leaves)
         ]
         return Value(plan.metas[0], tuple(sources), tensor.requires_grad)
 
@@ -238,13 +237,12 @@ class OutputReader:
         """Whether what autograd calls a view has memory of its base: a class may compute what is a view in torch."""
         if isinstance(view, MetaTensor):
             return True
-        own = {root(x) for x in FlattenPlan.of([base]).unwrap([base]) if isinstance(x, MetaTensor)}
-        roots = [root(x) for x in FlattenPlan.of([view]).unwrap([view]) if isinstance(x, MetaTensor)]
+        own = {root(x) for x in FlattenPlan.read([base])[1] if isinstance(x, MetaTensor)}
+        roots = [root(x) for x in FlattenPlan.read([view])[1] if isinstance(x, MetaTensor)]
         return not roots or any(x in own or self.stands_for_lazy(x) for x in roots)
 
     def _value(self, result: torch.Tensor, where: str) -> Value:
-        plan = FlattenPlan.of([result], where=where)
-        leaves = plan.unwrap([result])
+        plan, leaves = FlattenPlan.read([result], where=where)
         through = has_history(result)
         starts_grad = result.requires_grad and not through and result._base is None
         new_object = through and isinstance(plan.metas[0], PlainTensorMeta)  # with a history that is not the input's
@@ -340,7 +338,7 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
 
 def _is_traced(result: torch.Tensor) -> bool:
     """True if a tensor has at least one leaf that belongs to the trace."""
-    leaves = FlattenPlan.of([result]).unwrap([result])
+    _, leaves = FlattenPlan.read([result])
     return any(isinstance(leaf, MetaTensor) for leaf in leaves)
 
 
@@ -351,7 +349,7 @@ def packed_tangent(tensor: Any) -> Any:
     """
     if _torch.is_jagged(type(tensor)):  # only its values have one
         return tensor
-    leaves = FlattenPlan.of([tensor]).unwrap([tensor])
+    _, leaves = FlattenPlan.read([tensor])
     specs = [x.spec for x in leaves if isinstance(x, MetaTensor)]
     return tensor if all(spec_of_tangent(s) is s for s in specs) else _packed(tensor)
 

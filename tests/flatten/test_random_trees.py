@@ -14,19 +14,21 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from subclass_aot.aotautograd import (
+    FunctionMeta,
+    compute_inner_mutated_inp_indices_from_subclass_meta,
+    unwrap_tensor_subclasses,
+    wrap_tensor_subclasses,
+)
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import (
     FlattenPlan,
-    FunctionMeta,
     IndexMap,
     InnerMeta,
     OpaqueMeta,
     PlainTensorMeta,
     SubclassCreationMeta,
-    compute_inner_mutated_inp_indices_from_subclass_meta,
     create_subclass_meta,
-    unwrap_tensor_subclasses,
-    wrap_tensor_subclasses,
 )
 from tests.flatten import aot
 

@@ -10,15 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.testing._internal.two_tensor import TwoTensor
 
+from subclass_aot.aotautograd import unwrap_tensor_subclasses, wrap_tensor_subclasses
 from subclass_aot.errors import PlanError
-from subclass_aot.flatten import (
-    SYMBOLIC,
-    FlattenPlan,
-    SubclassCreationMeta,
-    create_subclass_meta,
-    unwrap_tensor_subclasses,
-    wrap_tensor_subclasses,
-)
+from subclass_aot.flatten import SYMBOLIC, FlattenPlan, SubclassCreationMeta, create_subclass_meta
 from tests.classes import Flat
 from tests.flatten import aot
 
