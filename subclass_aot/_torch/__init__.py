@@ -94,6 +94,7 @@ from subclass_aot._torch.wrappers import JAGGED_VALUES as JAGGED_VALUES
 from subclass_aot._torch.wrappers import alias_outer_storage as alias_outer_storage
 from subclass_aot._torch.wrappers import apply_to_outer as apply_to_outer
 from subclass_aot._torch.wrappers import context_of_new as context_of_new
+from subclass_aot._torch.wrappers import contiguous_stride as contiguous_stride
 from subclass_aot._torch.wrappers import disable_torch_dispatch as disable_torch_dispatch
 from subclass_aot._torch.wrappers import disabled_torch_function_impl as disabled_torch_function_impl
 from subclass_aot._torch.wrappers import foreign_two_tensor as foreign_two_tensor

@@ -61,6 +61,10 @@ When it goes: `set_` below dispatch.
 """
 
 
+contiguous_stride: Callable[[tuple[Any, ...]], tuple[Any, ...]] = torch._prims_common.make_contiguous_strides_for
+"""The strides of a packed, row-major tensor of a size. When it goes: multiply."""
+
+
 def is_nested_int(size: Any) -> bool:
     """Whether `size` is the ragged dimension of a jagged tensor, a SymInt that stands for no number. No public test."""
     return isinstance(size, torch.SymInt) and size.node.is_nested_int()

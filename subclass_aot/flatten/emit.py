@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from subclass_aot._torch import context_of_new, make_wrapper_subclass
+from subclass_aot._torch import context_of_new, contiguous_stride, make_wrapper_subclass
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
 from subclass_aot.flatten.metas import (
@@ -239,12 +239,7 @@ def _outer_numbers(
 
 def _is_contiguous(meta: SubclassCreationMeta) -> bool:
     """Whether the outer stride is the one that torch gives to a new tensor of the outer size."""
-    step = 1
-    for size, stride in zip(reversed(meta.outer_size), reversed(meta.outer_stride), strict=True):
-        if size is SYMBOLIC or stride != step:
-            return False
-        step *= max(size, 1)
-    return True
+    return SYMBOLIC not in meta.outer_size and meta.outer_stride == contiguous_stride(meta.outer_size)
 
 
 def _display(source: Source, meta: ContainerMeta, parts: list[str]) -> str:

@@ -133,7 +133,7 @@ class Spec:
 
     def __repr__(self) -> str:
         parts = [str(list(self.size)), str(self.dtype).removeprefix("torch."), str(self.device)]
-        if self.solver is None and self.stride != contiguous_stride(self.size):  # type: ignore[arg-type]
+        if self.solver is None and self.stride != _torch.contiguous_stride(self.size):
             parts.append(f"stride={self.stride}")
         if type(self.offset) is not int or self.offset:
             parts.append(f"offset={self.offset}")
@@ -197,20 +197,6 @@ def indexed(device: str | torch.device) -> torch.device:
         return device
     here = native_device(device) == device
     return torch.device(device.type, torch.accelerator.current_device_index() if here else 0)
-
-
-def contiguous_stride(size: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a packed, row-major tensor.
-
-    >>> contiguous_stride((2, 3, 4))
-    (12, 4, 1)
-    """
-    strides: list[int] = []
-    step = 1
-    for length in reversed(size):
-        strides.append(step)
-        step *= max(length, 1)
-    return tuple(reversed(strides))
 
 
 STRIDED_NESTED = (

@@ -2,30 +2,13 @@
 
 from __future__ import annotations
 
-import linecache
-import os
-import sys
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import user_line
 from subclass_aot.errors import OperatorRuleError, RuleResultError
-
-_INTERNAL = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<")
-_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
-
-
-def users_line() -> str:
-    """The innermost line on the stack that is neither torch's nor Python's nor this room's, as `file:line: code`."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        standard = name.startswith(_STANDARD_LIBRARY) and "site-packages" not in name
-        if not standard and not name.startswith(_INTERNAL):
-            return f"{name}:{frame.f_lineno}: {linecache.getline(name, frame.f_lineno).strip()}"
-        frame = frame.f_back
-    return "an unknown line"
 
 
 def no_rule(cls: Any, func: Any, args: Any, kwargs: Any, why: str = "") -> OperatorRuleError:
@@ -37,7 +20,7 @@ def no_rule(cls: Any, func: Any, args: Any, kwargs: Any, why: str = "") -> Opera
         f"No rule for {func} on {cls.__name__}.\n"
         f"  schema:      {schema}\n"
         f"  called with: ({', '.join(called)})\n"
-        f"  at:          {users_line()}\n"
+        f"  at:          {user_line()}\n"
         f"  why:         {why}.\n"
         f"Write one:\n\n{stub(cls, func)}"
     )
@@ -74,7 +57,7 @@ def writes_to_dense(cls: Any, func: Any, name: str) -> OperatorRuleError:
     """The error for `dense.add_(wrapper)`: one dense tensor, several results."""
     return OperatorRuleError(
         f"{func} writes to (or views) `{name}`, a dense tensor, and reads a {cls.__name__}.\n"
-        f"  at:  {users_line()}\n"
+        f"  at:  {user_line()}\n"
         f'  why: the recipe "each" has one result for every inner tensor, and a dense tensor can hold only one.\n'
         f"Use the operator that makes a new tensor, or write a rule:\n\n{stub(cls, func)}"
     )
@@ -84,7 +67,7 @@ def contexts_differ(cls: Any, func: Any, name: str, first: Any, other: Any) -> O
     """The error for two wrappers of one class whose context is not the same."""
     return OperatorRuleError(
         f"{func} on two {cls.__name__} with different context: {name} is {first!r} and {other!r}.\n"
-        f"  at:  {users_line()}\n"
+        f"  at:  {user_line()}\n"
         f'  why: the recipe "each" cannot know which of them the result has.\n'
         f"Write a rule:\n\n{stub(cls, func)}"
     )
@@ -94,7 +77,7 @@ def layouts_differ(cls: Any, func: Any, first: list[str], other: list[str]) -> O
     """The error for two wrappers of one class that do not hold the same inner tensors."""
     return OperatorRuleError(
         f"{func} on two {cls.__name__} that hold different inner tensors: {first} and {other}.\n"
-        f"  at:  {users_line()}\n"
+        f"  at:  {user_line()}\n"
         f'  why: the recipe "each" pairs inner tensors by name.\n'
         f"Write a rule:\n\n{stub(cls, func)}"
     )
