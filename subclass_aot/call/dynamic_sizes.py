@@ -11,6 +11,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from subclass_aot import _torch
 from subclass_aot.call.arguments import Arguments, HeldPlace, ModulePlace
+from subclass_aot.declaration import Declaration
 from subclass_aot.errors import DynamicSizeError, TraceError
 from subclass_aot.flatten import (
     AbsentMeta,
@@ -240,7 +241,7 @@ def _has_numbers(value: torch.Tensor) -> bool:
 
 def _has_outer_rule(value: Any, meta: SubclassCreationMeta) -> bool:
     """Whether the class tells its outer size from its inner tensors, and this instance has it."""
-    if not hasattr(meta.cls, "__wrapper_attributes__"):
+    if Declaration.of(meta.cls) is None:
         return False
     inner = {name: getattr(value, name) for name in meta.attrs}
     fake = value.__tensor_unflatten__(inner, meta.context, None, None)

@@ -15,6 +15,7 @@ import torch
 
 from subclass_aot._torch import context_of_new, contiguous_stride, make_wrapper_subclass
 from subclass_aot.codegen import Source
+from subclass_aot.declaration import attributes_of
 from subclass_aot.flatten import checks
 from subclass_aot.flatten.metas import (
     NESTED_INT,
@@ -26,8 +27,6 @@ from subclass_aot.flatten.metas import (
     PlainTensorMeta,
     SubclassCreationMeta,
 )
-
-_FAST_CONSTRUCTOR: Final = "__wrapper_attributes__"
 
 
 def emit_unpack(source: Source, packed: str, names: Sequence[str], refuse: Any, where: str) -> None:
@@ -186,7 +185,7 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
     inner = {name: _rebuild(source, part, slots) for name, part in meta.attrs.items()}
     size, stride = _outer_numbers(source, meta, inner, slots)
     cls = source.const(meta.cls, meta.cls.__name__)
-    attributes = getattr(meta.cls, _FAST_CONSTRUCTOR, None)
+    attributes = attributes_of(meta.cls)
     if attributes is None or NESTED_INT in meta.outer_size:
         tensors = "{" + ", ".join(f"{name!r}: {leaf}" for name, leaf in inner.items()) + "}"
         context = _constant(source, context_of_new(meta.cls, meta.context), "context")

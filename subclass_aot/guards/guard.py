@@ -28,6 +28,7 @@ from subclass_aot.call import (
     vars_of_number,
 )
 from subclass_aot.codegen import Source
+from subclass_aot.declaration import Declaration, attributes_of
 from subclass_aot.flatten import (
     SYMBOLIC,
     AbsentMeta,
@@ -387,7 +388,7 @@ class _GuardWriter:
 
     def context(self, name: str, value: Any, meta: SubclassCreationMeta) -> None:
         """What `__tensor_flatten__` says beside the tensors."""
-        attributes = getattr(meta.cls, "__wrapper_attributes__", None)
+        attributes = attributes_of(meta.cls)
         if attributes is not None:
             found = attributes(tuple(meta.attrs), meta.context)
             for attribute, constant in found.items():
@@ -395,7 +396,8 @@ class _GuardWriter:
                 same = self.source.const(same_constant, "same_constant")
                 other = f"{name}.{attribute} is not {c}"
                 self.refuse_if(other if constant is None else f"{other} and not {same}({name}.{attribute}, {c})")
-            for field in meta.cls._fields.values():  # type: ignore[attr-defined]
+            declaration = Declaration.of(meta.cls)
+            for field in declaration.fields.values() if declaration is not None else ():
                 if field.kind == "optional" and field.name not in meta.attrs:
                     self.refuse_if(f"{name}.{field.name} is not None")
         else:

@@ -9,4 +9,3 @@ from subclass_aot.wrapper.plain import plain_tangent as plain_tangent
 
 __all__ = ["Outer", "WrapperTensor", "plain_tangent"]
 from subclass_aot.wrapper.builtin import built_in as built_in
-from subclass_aot.wrapper.fields import MISSING as MISSING

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
 
 import torch
+from torch.fx.node import Target
 
 from subclass_aot import _torch
+from subclass_aot.declaration import Declaration
 from subclass_aot.wrapper import rules, serialize
 from subclass_aot.wrapper.declare import declare
 from subclass_aot.wrapper.describe import describe, stable_hash
@@ -51,15 +53,16 @@ class WrapperTensor(torch.Tensor):
 
     accepts: ClassVar[tuple[type, ...]] = ()
 
-    _fields: ClassVar[dict[str, Any]] = {}
-    _fallback: ClassVar[str] = "error"
-    _views: ClassVar[Mapping[str, str] | None] = None
-    _handlers: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    __wrapper_declaration__: ClassVar[Declaration] = Declaration({}, (), "error", None, {}, frozenset(), object, {})
 
-    _attribute_names: ClassVar[tuple[str, ...]] = ()
+    # What dispatch found out so far. They stand beside the declaration, since every operator looks there.
+    _handlers: ClassVar[dict[Target, Callable[..., Any]]] = {}
+    _known: ClassVar[set[tuple[type, ...]]] = set()
 
     __torch_function__ = _torch.disabled_torch_function_impl
     __torch_dispatch__ = classmethod(dispatch)  # type: ignore[assignment]
+
+    __wrapper_attributes__: ClassVar[Any] = None
 
     if TYPE_CHECKING:  # generated for every subclass
 
@@ -104,14 +107,7 @@ class WrapperTensor(torch.Tensor):
 
     def __wrapper_state__(self) -> dict[str, Any]:
         """What the instance holds besides inner tensors, by attribute."""
-        return {name: getattr(self, name) for name in self._attribute_names}
-
-    @classmethod
-    def _field_of(cls, name: str) -> str:
-        """The field to which the inner tensor `name` belongs."""
-        if name in cls._fields:
-            return name
-        return next(field for field in cls._fields if name.startswith(field + "_"))
+        return {name: getattr(self, name) for name in self.__wrapper_declaration__.attributes}
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         return describe(self)
@@ -142,7 +138,7 @@ class WrapperTensor(torch.Tensor):
                 f"tensors would stay as they were. Give a {type(self).__name__}"
             )
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
-        for name in (*self.__tensor_flatten__()[0], *self._attribute_names):
+        for name in (*self.__tensor_flatten__()[0], *self.__wrapper_declaration__.attributes):
             del self.__dict__[name]
         self.__dict__.update({name: getattr(value, name) for name in value.__tensor_flatten__()[0]})
         self.__dict__.update(value.__wrapper_state__())

@@ -128,18 +128,19 @@ def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, list[int]]:
 def _view(cls: Any, func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     """A view through the class's `views=` recipe; without one only a view that changes nothing."""
     view = views.IN_PLACE.get(func, func)
+    declaration = cls.__wrapper_declaration__
     tensors = inner_tensors(self)
     try:
         if _changes_nothing(view, self, args, kwargs):
             parts: dict[str, Any] = {name: aten.alias.default(tensor) for name, tensor in tensors.items()}
-        elif cls._views is None:
+        elif declaration.views is None:
             raise views.CannotFollow(
                 f'{cls.__name__} declares no views="broadcast", and a view of a dense copy would not alias it'
             )
         else:
             parts = {}
             for name, tensor in tensors.items():
-                how = cls._views.get(cls._field_of(name), "broadcast")
+                how = declaration.views.get(declaration.field_of(name), "broadcast")
                 parts[name] = views.view_field(view, how, self, tensor, args, kwargs)
     except views.CannotFollow as error:
         raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None

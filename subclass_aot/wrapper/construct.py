@@ -18,16 +18,11 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
+from subclass_aot.declaration import MISSING, Field
 from subclass_aot.errors import InnerTensorError
-from subclass_aot.wrapper.fields import MISSING, Field
 from subclass_aot.wrapper.outer import outer_of, outer_rule
 
 make: Any = _torch.make_wrapper_subclass
-
-
-def is_static(cls: Any) -> bool:
-    """Whether every instance of the class has the same inner tensor names."""
-    return all(field.kind in ("tensor", "context") for field in cls._fields.values())
 
 
 def assemble(cls: Any, state: Mapping[str, Any], size: Any = None, stride: Any = None) -> Any:
@@ -92,7 +87,7 @@ def constructor(cls: Any) -> Callable[..., Any]:
     """Generates `__new__` with the fields as parameters."""
     params = ["cls"]
     source_defaults: dict[str, Any] = {}
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.default is MISSING:
             params.append(field.name)
         else:
@@ -102,7 +97,7 @@ def constructor(cls: Any) -> Callable[..., Any]:
     source = Source("__new__", ", ".join(params), f"Makes a {cls.__name__} of these inner tensors and context values.")
     source.globals.update(source_defaults)
     source.line("state = {}")
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         hold = source.const(_HOLD[field.kind], f"hold_{field.kind}")
         source.line(f"{hold}(cls, state, {source.const(field, 'field_' + field.name)}, {field.name})")
     source.line(f"return {source.const(assemble, 'assemble')}(cls, state)")
@@ -183,9 +178,9 @@ _HOLD = {
 def flattener(cls: Any) -> Callable[..., Any]:
     """Generates `__tensor_flatten__`: the names present, and a hashable context (None when there is nothing in it)."""
     source = Source("__tensor_flatten__", "self", "The names of the inner tensors and the context.")
-    fields = cls._fields.values()
+    fields = cls.__wrapper_declaration__.fields.values()
     context = []
-    if is_static(cls):
+    if cls.__wrapper_declaration__.is_static:
         source.line(f"names = {[field.name for field in fields if field.kind == 'tensor']}")
     else:
         source.line("state = self.__dict__")
@@ -193,7 +188,7 @@ def flattener(cls: Any) -> Callable[..., Any]:
     for field in fields:
         if field.kind == "context":
             context.append(f"self.{field.name}")
-        elif field.kind == "tensor" and not is_static(cls):
+        elif field.kind == "tensor" and not cls.__wrapper_declaration__.is_static:
             source.line(f"names.append({field.name!r})")
         elif field.kind == "optional":
             present = source.fresh(f"has_{field.name}")
@@ -217,7 +212,7 @@ def attributes(cls: Any) -> Callable[..., Any]:
     )
     values = []
     position = 0
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "context":
             values.append(f"{field.name!r}: context[{position}]")
         elif field.kind in ("sequence", "mapping"):
@@ -231,13 +226,13 @@ def unflattener(cls: Any) -> Callable[..., Any]:
     """Generates `__tensor_unflatten__`: it honours the outer size and stride asked for, checks and copies nothing."""
     params = "cls, inner, context, outer_size=None, outer_stride=None"
     source = Source("__tensor_unflatten__", params, f"A {cls.__name__} that holds the tensors of `inner`.")
-    if not is_static(cls):
+    if not cls.__wrapper_declaration__.is_static:
         source.line("state = {**inner, **cls.__wrapper_attributes__(tuple(inner), context)}")
         source.line(f"return {source.const(assemble, 'assemble')}(cls, state, outer_size, outer_stride)")
         return source.build()
     inner: dict[str, str] = {}
     context: dict[str, str] = {}
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "tensor":
             inner[field.name] = source.fresh(field.name)
             source.line(f"{inner[field.name]} = inner[{field.name!r}]")

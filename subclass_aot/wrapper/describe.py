@@ -24,7 +24,11 @@ def describe(wrapper: Any) -> str:
     for name in wrapper.__tensor_flatten__()[0]:
         inner = getattr(wrapper, name)
         parts.append(f"{name}={repr(inner) if hasattr(type(inner), '__wrapper_state__') else _metadata(inner)}")
-    parts += [f"{name}={value!r}" for name, value in wrapper.__wrapper_state__().items() if name in wrapper._fields]
+    parts += [
+        f"{name}={value!r}"
+        for name, value in wrapper.__wrapper_state__().items()
+        if name in wrapper.__wrapper_declaration__.fields
+    ]
     if wrapper.grad_fn is not None:
         parts.append(f"grad_fn=<{wrapper.grad_fn.name()}>")
     elif wrapper.requires_grad:

@@ -57,13 +57,13 @@ def _find(cls: Any, func: Any) -> Handler:
 def _without_rules(cls: Any, func: Any) -> Handler:
     if _torch.is_overload(func) and _torch.can_decompose(func):
         return func.decompose  # type: ignore[no-any-return]
-    if cls._fallback == "each":
+    if cls.__wrapper_declaration__.fallback == "each":
         return each_handler(cls, func)
     if _torch.is_overload(func):
         handler = built_in(cls, func)
         if handler is not None:
             return handler
-    if cls._fallback == "plain":
+    if cls.__wrapper_declaration__.fallback == "plain":
         return plain_handler(cls, func)
     return lambda *args, **kwargs: _refuse(cls, func, args, kwargs)
 

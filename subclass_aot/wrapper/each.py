@@ -13,7 +13,6 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.operators import Effects, effects_of
-from subclass_aot.wrapper.construct import is_static
 from subclass_aot.wrapper.plain import plain_handler
 from subclass_aot.wrapper.planner import Plan, Planner, related
 
@@ -32,7 +31,7 @@ def each_handler(cls: Any, func: Any) -> Plan:
         return lambda *args, **kwargs: _structured(cls, func, args, kwargs)
     effects = effects_of(func)
     plans: dict[Any, Plan] = {}
-    simple = is_static(cls) and not effects.lists
+    simple = cls.__wrapper_declaration__.is_static and not effects.lists
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         if simple:
@@ -57,7 +56,7 @@ def _kind(value: Any) -> Any:
     kind = type(value)
     if kind is list or kind is tuple:
         return frozenset([_kind(element) for element in value])
-    if hasattr(kind, "__wrapper_state__") and not is_static(kind):
+    if hasattr(kind, "__wrapper_state__") and not kind.__wrapper_declaration__.is_static:
         return kind, tuple(value.__tensor_flatten__()[0])
     return kind
 

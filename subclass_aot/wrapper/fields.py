@@ -8,50 +8,18 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
+from subclass_aot.declaration import MISSING, Field, Kind
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper import messages
-
-Kind = Literal["tensor", "optional", "sequence", "mapping", "context"]
-
-
-class _Missing(Enum):
-    MISSING = "no default"
-
-
-MISSING = _Missing.MISSING
 
 _SEQUENCES = (list, tuple, collections.abc.Sequence)
 _MAPPINGS = (dict, collections.abc.Mapping)
 _MUTABLE = (list, dict, set, bytearray, collections.abc.MutableSequence, collections.abc.MutableMapping)
 _RESERVED = {"outer", "to_plain", "from_plain", "from_tangent", "accepts"}
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One declared field.
-
-    Args:
-        name: The attribute's name.
-        kind: What it holds: one tensor, an optional one, several in order, several by name, or context (anything else).
-        default: The default value, or `MISSING`.
-        annotation: The evaluated annotation.
-    """
-
-    name: str
-    kind: Kind
-    default: Any
-    annotation: Any
-
-    @property
-    def layout_attribute(self) -> str:
-        """Where an instance keeps how many (or which) elements a field of several tensors has."""
-        return f"_{self.name}_layout"
 
 
 def read_fields(cls: type, inherited: Mapping[str, Field], caller_locals: Mapping[str, Any]) -> dict[str, Field]:

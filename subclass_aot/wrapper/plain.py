@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.declaration import Declaration
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors
 
@@ -63,7 +64,8 @@ def plain_tangent(tensor: Any) -> Any:
     """
     if not _torch.is_traceable_wrapper_subclass(tensor):
         return tensor
-    if getattr(tensor, "_fallback", "") == "plain":
+    declaration = Declaration.of(type(tensor))
+    if declaration is not None and declaration.fallback == "plain":
         return plain_tangent(tensor.to_plain())
     if hasattr(tensor, "__coerce_tangent_metadata__"):
         tensor = tensor.__coerce_tangent_metadata__()

@@ -107,10 +107,10 @@ class Planner:
         proto = self._proto()
         differ = self.source.const(errors.contexts_differ, "contexts_differ")
         raising = f"{differ}({self.source.const(self.cls, self.cls.__name__)}, {self.source.const(self.func, 'func')}"
-        context = [field.name for field in self.cls._fields.values() if field.kind == "context"]
+        context = [field.name for field in self.cls.__wrapper_declaration__.fields.values() if field.kind == "context"]
         for name, found in self.wrappers.items():
             for attribute in context:
-                if not all(attribute in type(wrapper)._fields for wrapper in found):
+                if not all(attribute in type(wrapper).__wrapper_declaration__.fields for wrapper in found):
                     continue
                 element = "element" if name in self.effects.lists else identifier(name)
                 check = f"if {element}.{attribute} != {proto}.{attribute}:"
@@ -201,7 +201,7 @@ class Planner:
 
     def _wrap(self, results: list[str]) -> str:
         proto = self._proto()
-        context = {attribute: f"{proto}.{attribute}" for attribute in self.cls._attribute_names}
+        context = {attribute: f"{proto}.{attribute}" for attribute in self.cls.__wrapper_declaration__.attributes}
         wrapped = emit_wrap(self.source, self.cls, dict(zip(self.names, results, strict=True)), context)
         if self.effects.viewed:  # of one inner tensor the base may be dense; it has a storage of its own then
             alias = self.source.const(_torch.alias_outer_storage, "alias_outer_storage")

@@ -32,7 +32,7 @@ def register(cls: Any, operators: tuple[Any, ...], rule: Rule) -> None:
                 raise DefinitionError(messages.COMPOSITE_RULE.format(cls=cls.__name__, op=op))
         elif not (_torch.is_packet(op) or _torch.is_higher_order(op)):
             raise DefinitionError(messages.NOT_AN_OPERATOR.format(cls=cls.__name__, value=op))
-    cls.__dict__["_rules"].update(dict.fromkeys(operators, rule))
+    cls.__wrapper_declaration__.rules.update(dict.fromkeys(operators, rule))
     forget_handlers(cls)
 
 
@@ -55,4 +55,5 @@ def along_mro(cls: Any, func: Any) -> list[Rule]:
     """
     keys = (func, func.overloadpacket) if _torch.is_overload(func) else (func,)
     bases = cls.__mro__[: cls.__mro__.index(torch.Tensor)]
-    return [vars(base)["_rules"][key] for base in bases for key in keys if key in vars(base).get("_rules", ())]
+    declared = [vars(base)["__wrapper_declaration__"] for base in bases if "__wrapper_declaration__" in vars(base)]
+    return [declaration.rules[key] for declaration in declared for key in keys if key in declaration.rules]

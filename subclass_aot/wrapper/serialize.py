@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot.declaration import MISSING
 from subclass_aot.errors import InnerTensorError
-from subclass_aot.wrapper.fields import MISSING
 
 
 def reduce(wrapper: Any) -> tuple[Any, ...]:
@@ -64,7 +64,7 @@ def rebuild_wrapper(
 def context_of(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
     """The context as `__tensor_flatten__` would give it for an instance with these contents."""
     context = []
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "optional":
             context.append(field.name in inner)
         elif field.kind != "tensor":
@@ -73,8 +73,8 @@ def context_of(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]
 
 
 def _names_now(cls: Any, attributes: Mapping[str, Any]) -> list[str]:
-    names = list(cls._attribute_names)
-    for field in cls._fields.values():
+    names = list(cls.__wrapper_declaration__.attributes)
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "sequence":
             names += [f"{field.name}_{i}" for i in range(attributes[field.layout_attribute])]
         elif field.kind == "mapping":
@@ -91,7 +91,7 @@ def _in_order(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any])
 def _defaults(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Values for fields that the file was written without."""
     defaults: dict[str, Any] = {}
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "sequence":
             defaults[field.layout_attribute] = 0
         elif field.kind == "mapping":
@@ -139,6 +139,8 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
 def allow_loading(cls: Any) -> None:
     """Lets `torch.load(weights_only=True)` make instances of `cls`, and of the enums in its context."""
     enums = [
-        f.annotation for f in cls._fields.values() if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)
+        f.annotation
+        for f in cls.__wrapper_declaration__.fields.values()
+        if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)
     ]
     torch.serialization.add_safe_globals([cls, rebuild_wrapper, *enums])
