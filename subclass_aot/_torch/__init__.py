@@ -55,6 +55,7 @@ from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequen
 from subclass_aot._torch.operators import METADATA_QUERIES as METADATA_QUERIES
 from subclass_aot._torch.operators import DataDependentOutput as DataDependentOutput
 from subclass_aot._torch.operators import Operator as Operator
+from subclass_aot._torch.operators import OperatorPacket as OperatorPacket
 from subclass_aot._torch.operators import Schema as Schema
 from subclass_aot._torch.operators import SchemaArgument as SchemaArgument
 from subclass_aot._torch.operators import call_of as call_of

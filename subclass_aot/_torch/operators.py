@@ -9,6 +9,9 @@ import torch
 Operator = torch._ops.OpOverload
 """One overload of a dispatcher operator: the type of `torch.ops.aten.add.Tensor`."""
 
+OperatorPacket = torch._ops.OpOverloadPacket
+"""All overloads of an operator: the type of `torch.ops.aten.add`."""
+
 Schema = torch._C.FunctionSchema
 """What an operator takes and gives."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ _OVER = """{operator} is given a tensor that belongs to a trace that is over, an
   Instead: return it from the function, or keep it in an attribute of an argument or of a module that is compiled."""
 
 
-def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs one operator on leaves.
 
     Args:
@@ -82,7 +82,7 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _dispatch(
     cls: type[MetaTensor],
     func: Operator,
-    types: Collection[type],
+    types: Collection[type[torch.Tensor]],
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
 ) -> Any:
@@ -103,7 +103,7 @@ def _dispatch(
 MetaTensor.__torch_dispatch__ = classmethod(_dispatch)
 
 
-def _inferred(key: list[Any], func: Any, args: Any, kwargs: Any) -> tuple[Effects, Any]:
+def _inferred(key: list[Any], func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Effects, Any]:
     """Infers, and remembers where the arguments can be hashed: with symbolic numbers, for as long as their trace."""
     if func in _ASK_FOR_SIZES:
         raise SizesMustBeKnown
@@ -125,12 +125,12 @@ def _inferred(key: list[Any], func: Any, args: Any, kwargs: Any) -> tuple[Effect
     return found
 
 
-def _refuse_if_over(func: Any, leaf: MetaTensor) -> None:
+def _refuse_if_over(func: Operator, leaf: MetaTensor) -> None:
     if is_over(leaf):
         raise TraceError(_OVER.format(operator=func, line=user_line(), tensor=leaf))
 
 
-def only_leaves(types: Any) -> bool:
+def only_leaves(types: Collection[type[torch.Tensor]]) -> bool:
     """True if no argument is a wrapper or some other tensor that wants to see the operator first."""
     for kind in types:
         if kind in LEAF_TYPES:
@@ -141,7 +141,7 @@ def only_leaves(types: Any) -> bool:
     return True
 
 
-def _aliased(effects: Effects, specs: Any, args: Any, kwargs: Any) -> Any:
+def _aliased(effects: Effects, specs: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Makes results of which some are arguments, or views of arguments."""
     for place in effects.writes:
         target = argument_at(place, args, kwargs)
@@ -179,14 +179,14 @@ def _blanks(specs: Any) -> Any:
     return kind([_blanks(s) for s in specs]) if kind is tuple or kind is list else specs
 
 
-def _view(spec: Spec, of: Any) -> MetaTensor:
+def _view(spec: Spec, of: object) -> MetaTensor:
     leaf = new_leaf(spec)
     if type(of) is MetaTensor:
         leaf.base = of if of.base is None else of.base
     return leaf
 
 
-def _list_key(values: Any, key: list[Any]) -> None:
+def _list_key(values: Iterable[Any], key: list[Any]) -> None:
     key.append("[")
     for v in values:
         if type(v) is MetaTensor:

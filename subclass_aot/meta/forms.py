@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,14 +29,21 @@ def form_of(func: Operator) -> Callable[..., Any] | None:
     return _FORMS.get(func)
 
 
-def _conj(x: Any) -> Any:
+def _conj(x: torch.Tensor | complex) -> Any:
     if isinstance(x, torch.Tensor):
         return _aten._conj_physical.default(x)
     return _aten.scalar_tensor.default(x.conjugate(), dtype=torch.complex128)  # a number that stands for a tensor
 
 
 def _batch_norm(
-    x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
 ) -> Any:
     x.size(1)  # kernels ask for it first, and so refuse a tensor with one dimension
     if mean is None:
@@ -46,18 +53,20 @@ def _batch_norm(
     return _aten._native_batch_norm_legit_no_training.default(x, weight, bias, mean, var, momentum, eps)
 
 
-def _equal(x: Any, y: Any) -> bool:
+def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
     if x.dtype is not y.dtype:
         with _torch.disable_current_modes():  # some kernels refuse
             torch.equal(torch.empty(0, dtype=x.dtype), torch.empty(0, dtype=y.dtype))
     return x.shape == y.shape and bool(x.eq(y).all())
 
 
-def _allclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> bool:
+def _allclose(
+    x: torch.Tensor, y: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
     return bool(torch.isclose(x, y, rtol, atol, equal_nan).all())
 
 
-def _index(x: Any, indices: Any) -> Any:
+def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     if not any(isinstance(i, torch.Tensor) and i.dtype is torch.bool for i in indices):
         return NotImplemented
     positions: list[Any] = []
@@ -69,21 +78,21 @@ def _index(x: Any, indices: Any) -> Any:
     return _aten.index.Tensor(x, positions)
 
 
-def _masked_select(x: Any, mask: Any) -> Any:
+def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> Any:
     x, mask = torch.broadcast_tensors(x, mask)
     return _index(x, [mask]) if x.dim() else _index(x.reshape(1), [mask.reshape(1)])
 
 
-def _padded_to_jagged(dense: Any, offsets: Any, total: Any = None) -> Any:
+def _padded_to_jagged(dense: torch.Tensor, offsets: Sequence[torch.Tensor], total: int | None = None) -> Any:
     if total is not None:
         return NotImplemented
     (ends,) = offsets
-    total = getattr(ends, "total", None)  # a trace knows it of the offsets of an input
-    total = ends[-1].item() if total is None else total
-    return _aten._padded_dense_to_jagged_forward.default(dense, offsets, total)
+    known = getattr(ends, "total", None)  # a trace knows it of the offsets of an input
+    known = ends[-1].item() if known is None else known
+    return _aten._padded_dense_to_jagged_forward.default(dense, offsets, known)
 
 
-def _strided_nested(*args: Any, **kwargs: Any) -> Any:
+def _strided_nested(*args: object, **kwargs: object) -> Any:
     raise TraceError(f"{STRIDED_NESTED}\n  Your line:  {user_line()}")
 
 

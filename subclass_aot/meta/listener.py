@@ -19,7 +19,7 @@ class Listener(_torch.DispatchMode):
     A subclass of `Stream` overrides what it wants to hear of (a recorder, a profiler).
     """
 
-    def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
         """Called after each operator, with the leaves it was given and the ones it made."""
 
     def on_wrapper_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -149,7 +149,7 @@ class Spec:
         return self
 
 
-def _new(key: tuple[Any, ...], solver: Any) -> Spec:
+def _new(key: tuple[Any, ...], solver: object) -> Spec:
     spec: Spec = object.__new__(Spec)
     for name, value in zip(Spec.__slots__, (*key, solver), strict=False):
         object.__setattr__(spec, name, value)
@@ -161,7 +161,7 @@ def _new(key: tuple[Any, ...], solver: Any) -> Spec:
     return spec
 
 
-def _symbolic(size: Any, stride: Any, offset: Any, *others: Any) -> Spec:
+def _symbolic(size: tuple[Number, ...], stride: tuple[Number, ...], offset: Number, *others: Any) -> Spec:
     """The one spec with these numbers, among those of their solver: they go when it goes."""
     size, stride, offset = tuple(map(plain, size)), tuple(map(plain, stride)), plain(offset)
     solver = solver_in((*size, *stride, offset))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import optree
@@ -10,6 +10,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
+from subclass_aot._torch import Operator
 from subclass_aot.errors import TraceError
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
 from subclass_aot.meta.forms import BY_VALUES, form_of
@@ -48,7 +49,13 @@ class Stream(Listener):
 
     supports_higher_order_operators = True
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Operator,
+        types: Collection[type[torch.Tensor]],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         if _torch.is_higher_order(func):
             raise TraceError(_HIGHER_ORDER.format(name=func.name(), line=user_line()))
         if not (LEAF_TYPES.issuperset(types) or only_leaves(types)):
@@ -92,7 +99,7 @@ class Stream(Listener):
 
     def _known(
         self,
-        func: Any,
+        func: Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         value_of: Callable[[MetaTensor], torch.Tensor | None],
@@ -110,7 +117,7 @@ class Stream(Listener):
         with _torch.disable_current_modes(), torch.no_grad():
             result = func(*args, **kwargs)
 
-        def leaf_of(value: Any) -> Any:
+        def leaf_of(value: object) -> Any:
             return self.lift(self.literal(value)) if isinstance(value, torch.Tensor) else value
 
         return optree.tree_map(leaf_of, result, none_is_leaf=True)

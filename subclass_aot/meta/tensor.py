@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 
@@ -55,7 +55,7 @@ class MetaTensor(torch.Tensor):
         return new_leaf(Spec.of(tensor, indexed(device) if device is not None else None))
 
     @staticmethod
-    def like(tensor: Any, device: str | torch.device | None = None) -> Any:
+    def like(tensor: torch.Tensor, device: str | torch.device | None = None) -> Any:
         """A tensor without data like `tensor`: same class, sizes, strides, dtype and `requires_grad`.
 
         A wrapper tensor stays one: its inner tensors become `MetaTensor`s.
@@ -81,7 +81,7 @@ class MetaTensor(torch.Tensor):
         return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: torch.Tensor) -> None:
         if getattr(self, "tag", None) is not None:  # a listener knows it
             raise MutationError(_DATA_REPLACED.format(line=user_line(), tensor=self))
         for mode in _torch.dispatch_modes():
@@ -99,7 +99,7 @@ class MetaTensor(torch.Tensor):
         return _GRAD.__get__(self)
 
     @grad.setter
-    def grad(self, value: Any) -> None:
+    def grad(self, value: torch.Tensor | None) -> None:
         _GRAD.__set__(self, value)
 
     @grad.deleter
@@ -116,7 +116,7 @@ class MetaTensor(torch.Tensor):
         args = tuple([indexed(a) if isinstance(a, str | torch.device) else a for a in args])
         return torch.Tensor.to(self, *args, **kwargs)
 
-    def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def cuda(self, device: str | int | torch.device | None = None, *args: object, **kwargs: object) -> Any:
         """As of any tensor, in `meta()` without the hardware, too."""
         device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
         return self.to(device, None, *args, **kwargs)
@@ -156,11 +156,11 @@ class MetaTensor(torch.Tensor):
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if not self.dim() and spec else torch.Tensor.__format__(self, spec)  # type: ignore[no-untyped-call]
 
-    def apply_(self, callable: Any) -> Any:
+    def apply_(self, callable: object) -> Any:
         """An error: it would run on memory that is not there."""
         raise self._no_memory("apply_()")
 
-    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+    def __dlpack__(self, *args: object, **kwargs: object) -> Any:
         raise self._no_memory("__dlpack__()")  # consumers would read at address zero
 
     def __dlpack_device__(self) -> Any:  # consumers ask this first
@@ -169,7 +169,7 @@ class MetaTensor(torch.Tensor):
     def _no_memory(self, call: str) -> DataDependentError:
         return DataDependentError(_NO_MEMORY.format(call=call, line=user_line(), tensor=self))
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
 
@@ -184,7 +184,7 @@ class MetaTensor(torch.Tensor):
         memo[id(self)] = fake
         return fake
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         if getattr(self, "tag", None) is not None:
             raise self._no_memory("copy or pickle")
         return _rebuild, (self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
@@ -198,7 +198,7 @@ def new_leaf(spec: Spec) -> MetaTensor:
     return leaf
 
 
-def is_over(value: Any) -> bool:
+def is_over(value: object) -> bool:
     """Whether a value is a tensor of a trace that is over."""
     return isinstance(value, MetaTensor) and getattr(getattr(value.tag, "graph", None), "is_over", False)
 
