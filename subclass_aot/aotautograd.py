@@ -54,7 +54,7 @@ class FunctionMeta:
     mutated_inp_runtime_indices: Sequence[int] = ()
 
 
-def requires_subclass_dispatch(args: Any, fw_metadata: Any) -> bool:
+def requires_subclass_dispatch(args: Any, fw_metadata: FunctionMeta) -> bool:
     """Whether anything must be unwrapped or wrapped around a call: some argument or output is a wrapper.
 
     Args:
@@ -113,7 +113,7 @@ def wrap_tensor_subclasses(
 
 
 def wrap_tensor_subclasses_maybe_joint(
-    unwrapped_args: Sequence[Any], *, is_joint_structure: bool, meta: Any
+    unwrapped_args: Sequence[Any], *, is_joint_structure: bool, meta: FunctionMeta
 ) -> tuple[Any, ...]:
     """Rebuilds the arguments of an inference graph, or the primals and tangents of a joint graph.
 
@@ -163,7 +163,9 @@ def create_metadata_for_subclass(meta: FunctionMeta) -> FunctionMeta:
     )
 
 
-def compute_inner_mutated_inp_indices_from_subclass_meta(fw_metadata: Any, inner_metadata: Any = None) -> list[int]:
+def compute_inner_mutated_inp_indices_from_subclass_meta(
+    fw_metadata: FunctionMeta, inner_metadata: FunctionMeta | None = None
+) -> list[int]:
     """The flat positions that a backend must treat as mutated, to be on the safe side.
 
     Every slot of a mutated wrapper counts, sizes and strides too. Where it is known which leaves were written,
@@ -223,7 +225,7 @@ class _Generated:
         self._capacity = capacity
         self._made: OrderedDict[object, tuple[tuple[ValueMeta, ...], Callable[[Sequence[Any]], Any]]] = OrderedDict()
 
-    def get(self, metas: Iterable[ValueMeta], *options: Any) -> Callable[[Sequence[Any]], Any]:
+    def get(self, metas: Iterable[ValueMeta], *options: object) -> Callable[[Sequence[Any]], Any]:
         kept = tuple(metas)
         key = (tuple(map(id, kept)), options)
         found = self._made.get(key)

@@ -74,6 +74,7 @@ from subclass_aot._torch.switches import devices_untouched as devices_untouched
 from subclass_aot._torch.switches import disable_autocast as disable_autocast
 from subclass_aot._torch.switches import is_any_autocast_enabled as is_any_autocast_enabled
 from subclass_aot._torch.switches import without_mkldnn as without_mkldnn
+from subclass_aot._torch.symbolic import Symbolic as Symbolic
 from subclass_aot._torch.symbolic import as_python as as_python
 from subclass_aot._torch.symbolic import assertions as assertions
 from subclass_aot._torch.symbolic import assumptions as assumptions

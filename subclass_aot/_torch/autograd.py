@@ -39,12 +39,12 @@ def view_rules(view: torch.Tensor) -> Any:
     return torch._C._autograd._get_creation_meta(view)
 
 
-def set_view_rules(view: torch.Tensor, rules: Any) -> None:
+def set_view_rules(view: torch.Tensor, rules: torch._C._autograd.CreationMeta) -> None:
     """Makes autograd treat `view` like one whose `view_rules` are given."""
     torch._C._autograd._set_creation_meta(view, rules)
 
 
-def made_without_grad(rules: Any) -> bool:
+def made_without_grad(rules: torch._C._autograd.CreationMeta | None) -> bool:
     """Whether a view with these `view_rules` was made where autograd was off."""
     return rules is not None and rules.name in ("NO_GRAD_MODE", "INFERENCE_MODE")
 

@@ -13,12 +13,12 @@ functional_collectives: Any = torch.ops._c10d_functional
 """Collectives that return their results. Torch's own module of them in Python is a beta that takes other arguments."""
 
 
-def group_name_of(group: Any) -> str:
+def group_name_of(group: torch.ScriptObject) -> str:
     """The name of a process group that an operator was given as a script object."""
     return str(torch.distributed.ProcessGroup.unbox(group).group_name)
 
 
-def group_size_of(group: Any) -> int:
+def group_size_of(group: torch.ScriptObject) -> int:
     """How many ranks such a group has."""
     return int(torch.distributed.ProcessGroup.unbox(group).size())
 

@@ -39,7 +39,7 @@ class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
             _flags_of_modes.enter()
             return super().__enter__()  # type: ignore[no-untyped-call]
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         with _flags_of_modes.lock:
             before = _flags_of_modes.read()
             super().__exit__(*error)  # type: ignore[no-untyped-call]
@@ -86,7 +86,9 @@ class PassOn(DispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         return func(*args, **(kwargs or {}))
 
 

@@ -5,19 +5,24 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+if TYPE_CHECKING:  # of which the one brings sympy
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx import Graph, GraphModule, Node
 
-def make_graph_module(root: Any, graph: Any, name: str) -> torch.fx.GraphModule:
+
+def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: Graph, name: str) -> torch.fx.GraphModule:
     """A `GraphModule` that generates its Python code when it is first run or printed; most graphs never are."""
     with torch.fx._lazy_graph_module._use_lazy_graph_module(True):
         module: torch.fx.GraphModule = torch.fx._lazy_graph_module._make_graph_module(root, graph, name)
         return module
 
 
-def fake_mode(solver: Any = None) -> Any:
+def fake_mode(solver: ShapeEnv | None = None) -> Any:
     """A mode in which tensors are fake; inductor takes no other kind of example. `solver` is for symbolic sizes.
 
     Without a solver, if only one that knows no symbol, inductor does not look into its cache of compiled graphs.
@@ -40,7 +45,7 @@ def looks_channels_last(tensor: torch.Tensor) -> bool:
     return torch._prims_common.suggest_memory_format(tensor) is not torch.contiguous_format
 
 
-def force_strides(graph: Any, node: Any, strides: tuple[int, ...]) -> Any:
+def force_strides(graph: Graph, node: Node, strides: tuple[int, ...]) -> Any:
     """Appends what gives a tensor of a graph for inductor these strides: no public operator leaves it to the kernel."""
     from torch._inductor import inductor_prims
 
@@ -56,7 +61,12 @@ def inductor_decompositions() -> Any:
 
 
 def compile_with_inductor(
-    graph: Any, fakes: list[Any], mode: Any, is_backward: bool, static: list[int], free: frozenset[int]
+    graph: GraphModule,
+    fakes: list[Any],
+    mode: FakeTensorMode,
+    is_backward: bool,
+    static: list[int],
+    free: frozenset[int],
 ) -> tuple[Any, list[Any]]:
     """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there.
 
@@ -68,7 +78,7 @@ def compile_with_inductor(
     import torch.compiler.config
     from torch._inductor.compile_fx import compile_fx_inner
 
-    output = graph.graph.output_node()
+    output: Any = graph.graph.output_node()
     tensors = [i for i, node in enumerate(output.args[0]) if isinstance(node, torch.fx.Node) and "spec" in node.meta]
     output.meta["user_visible_output_idxs"] = fixed = [i for i in tensors if i not in free]
     with ExitStack() as stack:
@@ -91,7 +101,7 @@ def _without_asserts(env: Any) -> Iterator[None]:
     from torch.utils._sympy.value_ranges import ValueRanges
 
     class Whole(ValueRanges[Any]):
-        def issubset(self, other: Any) -> bool:
+        def issubset(self, other: object) -> bool:
             return True
 
     before = env.deferred_runtime_asserts
@@ -104,7 +114,7 @@ def _without_asserts(env: Any) -> Iterator[None]:
         env.deferred_runtime_asserts = before
 
 
-def draw_as_inductor(graph: Any, mode: Any) -> None:
+def draw_as_inductor(graph: GraphModule, mode: FakeTensorMode) -> None:
     """Replaces operators that draw random numbers by inductor's own: it does so to joint graphs, which it is not given.
 
     Args:

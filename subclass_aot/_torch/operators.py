@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,32 +20,32 @@ SchemaArgument = torch._C.Argument
 """What a schema says of one argument or return."""
 
 
-def schema_of(func: Any) -> Any:
+def schema_of(func: Operator) -> Any:
     """The schema of an operator overload; underscore by history, read by every operator library."""
     return func._schema
 
 
-def call_of(func: Any) -> Any:
+def call_of(func: Callable[..., Any]) -> Any:
     """The fastest callable that is `func`: for a plain overload, what its `__call__` forwards to (0.3 us less)."""
     return func._op if type(func) is torch._ops.OpOverload else func
 
 
-def is_overload(func: Any) -> bool:
+def is_overload(func: object) -> bool:
     """Whether `func` is one overload of a dispatcher operator, and not a higher-order operator."""
     return isinstance(func, torch._ops.OpOverload)
 
 
-def is_packet(func: Any) -> bool:
+def is_packet(func: object) -> bool:
     """Whether `func` is all overloads of an operator under one name."""
     return isinstance(func, torch._ops.OpOverloadPacket)
 
 
-def is_higher_order(func: Any) -> bool:
+def is_higher_order(func: object) -> bool:
     """Whether `func` is an operator that takes functions."""
     return isinstance(func, torch._ops.HigherOrderOperator)
 
 
-def is_inplace(func: Any) -> bool:
+def is_inplace(func: Operator) -> bool:
     """Whether `func` writes its first argument and returns it, as `add_` does.
 
     Torch 2.13 has a tag for it, a public one; in 2.11 and 2.12 the schema says it. When they go: the tag alone.
@@ -61,12 +62,12 @@ def is_inplace(func: Any) -> bool:
 _INPLACE = getattr(torch.Tag, "inplace", None)
 
 
-def is_factory(func: Any) -> bool:
+def is_factory(func: Operator) -> bool:
     """True if the operator takes a `device` argument; read from the schema, which is private."""
     return any(a.name == "device" for a in func._schema.arguments)
 
 
-def has_composite_implicit_kernel(func: Any) -> bool:
+def has_composite_implicit_kernel(func: Operator) -> bool:
     """True if the operator is made of others. `OpOverload` has no public question for it.
 
     Some operators are torchscript's only, such as `prim::layout` and `aten::sym_size`: the dispatcher does not know
@@ -78,17 +79,17 @@ def has_composite_implicit_kernel(func: Any) -> bool:
     return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
 
 
-def can_decompose(func: Any) -> bool:
+def can_decompose(func: Operator) -> bool:
     """Whether `func` is written in terms of other operators, which autograd would have called in its place."""
     return bool(func._can_decompose())
 
 
-def decomposition_of(func: Any) -> Any:
+def decomposition_of(func: Operator) -> Any:
     """Torch's decomposition of an operator, or None. `torch._decomp` is how the tables are documented."""
     return torch._decomp.decomposition_table.get(func)
 
 
-def has_shape_by_data(func: Any) -> bool:
+def has_shape_by_data(func: Operator) -> bool:
     """Whether the shape of what `func` returns depends on values; torch 2.11 and 2.12 forgot the tag of `_unique`."""
     return torch.Tag.dynamic_output_shape in func.tags or func is torch.ops.aten._unique.default
 

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from traceback import FrameSummary
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:  # brings sympy
+    import sympy
+    from torch.fx.experimental.sym_node import SymNode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
+"""A symbolic number."""
 
 
 def shape_env() -> Any:
@@ -22,7 +33,7 @@ def _solver_class() -> Any:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-    def is_solved(asked: Any, symbols: list[Any]) -> bool:
+    def is_solved(asked: sympy.Basic, symbols: list[Any]) -> bool:
         """Whether the solver can tell a symbol from an equation: there is one, and it is linear."""
         linear = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Number, sympy.core.relational.Relational)
         return len(symbols) == 1 and all(isinstance(part, linear) for part in sympy.preorder_traversal(asked))
@@ -42,7 +53,9 @@ def _solver_class() -> Any:
 
         is_cautious = False
 
-        def evaluate_sym_node(self, sym_node: Any, size_oblivious: bool = False, fallback_value: Any = None) -> Any:
+        def evaluate_sym_node(
+            self, sym_node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
+        ) -> Any:
             values = self.real_tensor_prop_unbacked_vals
             asked = self.simplify(sym_node.expr) if values else sympy.true
             unbacked = [s for s in asked.free_symbols if symbol_is_type(s, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))]
@@ -56,7 +69,7 @@ def _solver_class() -> Any:
                         self.evaluate_expr(sympy.Eq(symbol, values[symbol]))
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
 
-        def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
+        def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
             if tgt.is_Integer and tgt < 2:
                 self.size_like.discard(a)
             super()._set_replacement(a, tgt, msg)
@@ -64,7 +77,7 @@ def _solver_class() -> Any:
     return Solver
 
 
-def new_size(env: Any, hint: int, name: str, bounds: tuple[int, int | None] | None) -> Any:
+def new_size(env: ShapeEnv, hint: int, name: str, bounds: tuple[int, int | None] | None) -> Any:
     """A symbolic size, or the number itself where torch never makes it symbolic (zero and one).
 
     Args:
@@ -101,22 +114,22 @@ def new_unbacked(env: Any, kind: str) -> Any:
     return number
 
 
-def solver_of(number: Any) -> Any:
+def solver_of(number: Symbolic) -> Any:
     """The `ShapeEnv` that a symbolic number belongs to."""
     return number.node.shape_env
 
 
-def expression_of(number: Any) -> Any:
+def expression_of(number: Symbolic) -> Any:
     """The sympy expression of a symbolic number, as far as it is known now; numbers have no public access to it."""
     return number.node.expr
 
 
-def original_expression_of(number: Any) -> Any:
+def original_expression_of(number: Symbolic) -> Any:
     """The sympy expression that a symbolic number was made with, whatever is known of it by now."""
     return number.node._expr
 
 
-def value_ranges(env: Any) -> dict[Any, tuple[int | None, int | None]]:
+def value_ranges(env: ShapeEnv) -> dict[Any, tuple[int | None, int | None]]:
     """For each symbol of a solver, the least and the greatest value that were assumed; None where there is none."""
     found = {}
     for symbol, limits in env.var_to_range.items():
@@ -136,7 +149,7 @@ def assumptions(env: Any) -> list[tuple[Any, str]]:
     return found
 
 
-def assertions(env: Any) -> list[tuple[Any, Any, bool]]:
+def assertions(env: ShapeEnv) -> list[tuple[Any, Any, bool]]:
     """What must hold of numbers that only the run will tell, as `torch._check` demanded, each with its stack.
 
     The third element says that the program only assumed it: see `tell_unknowns`.
@@ -145,7 +158,7 @@ def assertions(env: Any) -> list[tuple[Any, Any, bool]]:
     return [(a.expr, a.stack.summary(), str(a.msg).startswith(_ASSUMED)) for a in asserts]
 
 
-def is_checked_by(is_file: Callable[[str], bool], stack: Any) -> bool:
+def is_checked_by(is_file: Callable[[str], bool], stack: Sequence[FrameSummary]) -> bool:
     """Whether code of some files called `torch._check` itself, in the stack of an assertion.
 
     Args:
@@ -159,22 +172,22 @@ def is_checked_by(is_file: Callable[[str], bool], stack: Any) -> bool:
     return is_file(names[check])
 
 
-def as_python(expression: Any, names: Mapping[Any, str]) -> str:
+def as_python(expression: sympy.Basic, names: Mapping[Any, str]) -> str:
     """A sympy expression as Python text; torch's own printer knows the functions that sizes are made with."""
     from torch.utils._sympy.printers import PythonPrinter
 
     class Printer(PythonPrinter):
-        def _print_Symbol(self, expr: Any) -> str:
+        def _print_Symbol(self, expr: sympy.Basic) -> str:
             return names[expr]
 
-        def _print_IsNonOverlappingAndDenseIndicator(self, expr: Any) -> str:
+        def _print_IsNonOverlappingAndDenseIndicator(self, expr: sympy.Basic) -> str:
             return f"torch.utils._sympy.functions.{expr.func.__name__}({', '.join(map(self._print, expr.args))})"
 
     text: str = Printer().doprint(expression)
     return text
 
 
-def evaluate(expression: Any, values: Mapping[Any, Any]) -> Any:
+def evaluate(expression: sympy.Basic, values: Mapping[Any, Any]) -> Any:
     """Computes a sympy expression by Python operators on `values`, which may be proxies of a graph."""
     from torch.utils._sympy.interp import sympy_interp
     from torch.utils._sympy.reference import PythonReferenceAnalysis
@@ -182,7 +195,7 @@ def evaluate(expression: Any, values: Mapping[Any, Any]) -> Any:
     return sympy_interp(PythonReferenceAnalysis, dict(values), expression)
 
 
-def statically_known_true(condition: Any) -> bool:
+def statically_known_true(condition: bool | torch.SymBool) -> bool:
     """Whether a condition on sizes holds for all sizes that are possible. Assumes nothing new."""
     if isinstance(condition, bool):
         return condition
@@ -191,7 +204,7 @@ def statically_known_true(condition: Any) -> bool:
     return bool(statically_known_true(condition))
 
 
-def bindings_of(env: Any, numbers: list[Any], result: Any) -> Any:
+def bindings_of(env: ShapeEnv, numbers: list[Any], result: object) -> Any:
     """Where in an operator's result its unknown numbers are found, as inductor wants it on the node."""
     from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 
@@ -220,10 +233,10 @@ def tell_unknowns(env: Any, value_of: Callable[[Any], Any], is_cautious: bool) -
         def __contains__(self, symbol: object) -> bool:
             return isinstance(symbol, sympy.Symbol) and value_of(symbol) is not None
 
-        def __getitem__(self, symbol: Any) -> Any:
+        def __getitem__(self, symbol: sympy.Basic) -> Any:
             return sympy.sympify(value_of(symbol))
 
-        def get(self, symbol: Any, default: Any = None) -> Any:
+        def get(self, symbol: sympy.Basic, default: object = None) -> Any:
             return self[symbol] if symbol in self else default
 
     env.real_tensor_prop_unbacked_vals = Values()

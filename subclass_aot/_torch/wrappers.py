@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+from subclass_aot._torch import Operator
 
 make_wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass
 """The only documented way to make a tensor with no storage of its own; every wrapper subclass uses it."""
@@ -21,7 +23,12 @@ is_opaque_value: Callable[[object], bool] = torch._library.opaque_object.is_opaq
 """Whether a value that is no tensor may stand among inner tensors, as the mesh of a `DTensor`. No public test."""
 
 
-def set_geometry(tensor: torch.Tensor, size: Any, stride: Any, offset: Any) -> None:
+def set_geometry(
+    tensor: torch.Tensor,
+    size: Sequence[int | torch.SymInt],
+    stride: Sequence[int | torch.SymInt],
+    offset: int | torch.SymInt,
+) -> None:
     """Changes the size, stride and offset that C++ has for a wrapper, in place.
 
     `transpose_` and its kin change the tensor they are given; for a tensor that is only a wrapper there is no
@@ -36,7 +43,7 @@ def set_geometry(tensor: torch.Tensor, size: Any, stride: Any, offset: Any) -> N
         torch._C._set_meta_in_tls_dispatch_include(meta_before)
 
 
-def apply_to_outer(func: Any, args: Any, kwargs: Any) -> None:
+def apply_to_outer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Lets an operator such as `t_` change the sizes, strides and offset of the wrapper itself.
 
     The wrapper has no data, so the operator must run as on a meta tensor: hence the switch in thread-local state.
@@ -65,7 +72,7 @@ contiguous_stride: Callable[[tuple[Any, ...]], tuple[Any, ...]] = torch._prims_c
 """The strides of a packed, row-major tensor of a size. When it goes: multiply."""
 
 
-def is_nested_int(size: Any) -> bool:
+def is_nested_int(size: object) -> bool:
     """Whether `size` is the ragged dimension of a jagged tensor, a SymInt that stands for no number. No public test."""
     return isinstance(size, torch.SymInt) and size.node.is_nested_int()
 

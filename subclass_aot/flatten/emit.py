@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import keyword
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import torch
 
@@ -29,7 +29,7 @@ from subclass_aot.flatten.metas import (
 )
 
 
-def emit_unpack(source: Source, packed: str, names: Sequence[str], refuse: Any, where: str) -> None:
+def emit_unpack(source: Source, packed: str, names: Sequence[str], refuse: Callable[..., object], where: str) -> None:
     """Appends the unpacking of a list into locals; its length is checked by unpacking, which costs nothing.
 
     Args:
@@ -146,7 +146,7 @@ class _Reader:
     def named(self, cls: type) -> str:
         return self.source.const(cls, cls.__name__)
 
-    def refuse_unless(self, wrong: str, refuse: Any, arguments: str, where: str) -> None:
+    def refuse_unless(self, wrong: str, refuse: Callable[..., object], arguments: str, where: str) -> None:
         if self.check:
             self.source.line(f"if {wrong}: {self.source.const(refuse, refuse.__name__)}({arguments}, {where!r})")
 
@@ -270,7 +270,7 @@ def _assign(source: Source, hint: str, expression: str) -> str:
 _LITERALS: Final = (int, str, bool, type(None))
 
 
-def _constant(source: Source, value: Any, hint: str) -> str:
+def _constant(source: Source, value: object, hint: str) -> str:
     return repr(value) if type(value) in _LITERALS else source.const(value, hint)
 
 

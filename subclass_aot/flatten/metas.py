@@ -171,5 +171,5 @@ def frozen_sizes(sizes: Iterable[Any]) -> tuple[int | None, ...]:
     return tuple(s if type(s) is int else NESTED_INT if is_nested_int(s) else _number(s) for s in sizes)
 
 
-def _number(size: Any) -> int | None:
+def _number(size: int | torch.SymInt) -> int | None:
     return SYMBOLIC if isinstance(size, torch.SymInt) else int(size)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterable
+from typing import Any, TypeGuard, overload
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import Symbolic
 
 Number = int | torch.SymInt
 Bounds = tuple[int, int | None]
 
 
-def is_symbolic(value: Any) -> bool:
+@overload
+def is_symbolic(value: Number) -> TypeGuard[torch.SymInt]: ...
+@overload
+def is_symbolic(value: object) -> TypeGuard[Symbolic]: ...
+def is_symbolic(value: object) -> TypeGuard[Symbolic]:
     """Whether a value is a number that only the call knows."""
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and not _torch.is_nested_int(value)
 
 
-def plain(number: Any) -> Any:
+def plain(number: object) -> Any:
     """A symbolic number that turned out to be a certain one, as that one; everything else as it is."""
     if not isinstance(number, torch.SymInt):
         return number
@@ -26,7 +31,7 @@ def plain(number: Any) -> Any:
     return int(expression) if expression.is_Integer else number
 
 
-def key_of(value: Any) -> Any:
+def key_of(value: object) -> Any:
     """What stands for a value in the key of a cache: numbers compare by expression."""
     return _torch.expression_of(value) if is_symbolic(value) else value
 
@@ -36,7 +41,7 @@ def lasting_key_of(number: Any) -> Any:
     return _torch.original_expression_of(number)
 
 
-def solver_in(values: Any) -> Any:
+def solver_in(values: Iterable[object]) -> Any:
     """The solver of the first symbolic number among `values`, or None."""
     return next((_torch.solver_of(v) for v in values if is_symbolic(v)), None)
 
