@@ -88,7 +88,7 @@ class Declaration:
 class Attributes(Protocol):
     """A class method `__wrapper_attributes__`: the attributes of an instance that are no inner tensors."""
 
-    def __call__(self, names: tuple[str, ...], context: Any) -> dict[str, object]: ...
+    def __call__(self, names: tuple[str, ...], context: object) -> dict[str, object]: ...
 
 
 def attributes_of(cls: type) -> Attributes | None:

@@ -54,6 +54,7 @@ from subclass_aot._torch.modules import is_parallel_wrapper as is_parallel_wrapp
 from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequence
 from subclass_aot._torch.operators import METADATA_QUERIES as METADATA_QUERIES
 from subclass_aot._torch.operators import DataDependentOutput as DataDependentOutput
+from subclass_aot._torch.operators import HigherOrderOperator as HigherOrderOperator
 from subclass_aot._torch.operators import Operator as Operator
 from subclass_aot._torch.operators import OperatorPacket as OperatorPacket
 from subclass_aot._torch.operators import Schema as Schema

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -12,6 +12,9 @@ Operator = torch._ops.OpOverload
 
 OperatorPacket = torch._ops.OpOverloadPacket
 """All overloads of an operator: the type of `torch.ops.aten.add`."""
+
+HigherOrderOperator = torch._ops.HigherOrderOperator
+"""An operator that takes functions."""
 
 Schema = torch._C.FunctionSchema
 """What an operator takes and gives."""
@@ -30,17 +33,17 @@ def call_of(func: Callable[..., Any]) -> Any:
     return func._op if type(func) is torch._ops.OpOverload else func
 
 
-def is_overload(func: object) -> bool:
+def is_overload(func: object) -> TypeGuard[Operator]:
     """Whether `func` is one overload of a dispatcher operator, and not a higher-order operator."""
     return isinstance(func, torch._ops.OpOverload)
 
 
-def is_packet(func: object) -> bool:
+def is_packet(func: object) -> TypeGuard[OperatorPacket]:
     """Whether `func` is all overloads of an operator under one name."""
     return isinstance(func, torch._ops.OpOverloadPacket)
 
 
-def is_higher_order(func: object) -> bool:
+def is_higher_order(func: object) -> TypeGuard[HigherOrderOperator]:
     """Whether `func` is an operator that takes functions."""
     return isinstance(func, torch._ops.HigherOrderOperator)
 

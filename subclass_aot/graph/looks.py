@@ -238,7 +238,7 @@ class _Run:
 
 
 def _communicates(node: fx.Node) -> bool:
-    return _torch.is_overload(node.target) and node.target.namespace in _torch.COLLECTIVES  # type: ignore[union-attr]
+    return _torch.is_overload(node.target) and node.target.namespace in _torch.COLLECTIVES
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -36,7 +36,7 @@ def key_of(value: object) -> Any:
     return _torch.expression_of(value) if is_symbolic(value) else value
 
 
-def lasting_key_of(number: Any) -> Any:
+def lasting_key_of(number: Symbolic) -> Any:
     """What stands for a symbolic number as long as the trace is used: it stays when more is found out about symbols."""
     return _torch.original_expression_of(number)
 

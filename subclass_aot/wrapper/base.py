@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, dataclass_transform
 
 import torch
 from torch.fx.node import Target
@@ -82,11 +82,11 @@ class WrapperTensor(torch.Tensor):
             frame = frame.f_back
         declare(cls, fallback, views, frame.f_locals)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: object, **kwargs: object) -> Any:
         raise TypeError("WrapperTensor is a base class: declare a subclass with at least one tensor field")
 
     @classmethod
-    def implements(cls, *operators: Any) -> Callable[[rules.RuleT], rules.RuleT]:
+    def implements(cls, *operators: object) -> Callable[[rules.RuleT], rules.RuleT]:
         """Makes the decorated function the rule of this class (and of its subclasses) for operators.
 
         Args:
@@ -109,7 +109,7 @@ class WrapperTensor(torch.Tensor):
         """What the instance holds besides inner tensors, by attribute."""
         return {name: getattr(self, name) for name in self.__wrapper_declaration__.attributes}
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return describe(self)
 
     def _stable_hash_for_caching(self) -> str:
@@ -118,7 +118,7 @@ class WrapperTensor(torch.Tensor):
     def __coerce_tangent_metadata__(self) -> Any:
         return self
 
-    def __coerce_same_metadata_as_tangent__(self, context: Any, expected_type: type | None = None) -> Any:
+    def __coerce_same_metadata_as_tangent__(self, context: object, expected_type: type | None = None) -> Any:
         if expected_type is None or expected_type is type(self):
             return self if self.__tensor_flatten__()[1] == context else None
         if expected_type is torch.Tensor and hasattr(self, "to_plain"):
@@ -131,7 +131,7 @@ class WrapperTensor(torch.Tensor):
         return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: torch.Tensor) -> None:
         if type(value) is not type(self):
             raise TypeError(
                 f"the data of a {type(self).__name__} cannot be replaced by a {type(value).__name__}: its inner "
@@ -143,7 +143,7 @@ class WrapperTensor(torch.Tensor):
         self.__dict__.update({name: getattr(value, name) for name in value.__tensor_flatten__()[0]})
         self.__dict__.update(value.__wrapper_state__())
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return serialize.reduce(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:

@@ -8,13 +8,17 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import HigherOrderOperator, Operator
 from subclass_aot.codegen import Source
 from subclass_aot.operators import Effects, effects_of
 from subclass_aot.wrapper.errors import wrong_result
 
 
 def checked(
-    cls: Any, func: Any, rule: Callable[..., Any], otherwise: Callable[[], Callable[..., Any]]
+    cls: Any,
+    func: Operator | HigherOrderOperator,
+    rule: Callable[..., Any],
+    otherwise: Callable[[], Callable[..., Any]],
 ) -> Callable[..., Any]:
     """`rule` with a check of its result, generated for the schema; a view also comes to share its base's outer storage.
 
@@ -65,7 +69,9 @@ def checked(
     return source.build()
 
 
-def _or_else(out: Any, otherwise: Callable[[], Callable[..., Any]], args: Any, kwargs: Any) -> Any:
+def _or_else(
+    out: object, otherwise: Callable[[], Callable[..., Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return otherwise()(*args, **kwargs) if out is NotImplemented else out
 
 

@@ -25,7 +25,9 @@ from subclass_aot.wrapper.outer import outer_of, outer_rule
 make: Any = _torch.make_wrapper_subclass
 
 
-def assemble(cls: Any, state: Mapping[str, Any], size: Any = None, stride: Any = None) -> Any:
+def assemble(
+    cls: Any, state: Mapping[str, Any], size: Sequence[int] | None = None, stride: Sequence[int] | None = None
+) -> Any:
     """Makes an instance that holds `state`; nothing is checked.
 
     Args:
@@ -107,7 +109,7 @@ def constructor(cls: Any) -> Callable[..., Any]:
     return new
 
 
-def _hold_tensor(cls: Any, state: dict[str, Any], field: Field, value: Any, name: str = "") -> None:
+def _hold_tensor(cls: Any, state: dict[str, Any], field: Field, value: object, name: str = "") -> None:
     name = name or field.name
     if not isinstance(value, torch.Tensor):
         raise InnerTensorError(f"{cls.__name__}.{name} must be a tensor, not {type(value).__name__}: {value!r}")
@@ -125,12 +127,12 @@ def _hold_tensor(cls: Any, state: dict[str, Any], field: Field, value: Any, name
     state[name] = value
 
 
-def _hold_optional(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+def _hold_optional(cls: Any, state: dict[str, Any], field: Field, value: object) -> None:
     if value is not None:
         _hold_tensor(cls, state, field, value)
 
 
-def _hold_sequence(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+def _hold_sequence(cls: Any, state: dict[str, Any], field: Field, value: object) -> None:
     if not isinstance(value, Sequence):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} must be a list or tuple of tensors, not {type(value).__name__}"
@@ -140,7 +142,7 @@ def _hold_sequence(cls: Any, state: dict[str, Any], field: Field, value: Any) ->
     state[field.layout_attribute] = len(value)
 
 
-def _hold_mapping(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+def _hold_mapping(cls: Any, state: dict[str, Any], field: Field, value: object) -> None:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.isidentifier() for key in value):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} must be a dict of tensors whose keys are identifiers, not {value!r:.200}"
@@ -150,7 +152,7 @@ def _hold_mapping(cls: Any, state: dict[str, Any], field: Field, value: Any) -> 
     state[field.layout_attribute] = tuple(value)
 
 
-def _hold_context(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+def _hold_context(cls: Any, state: dict[str, Any], field: Field, value: object) -> None:
     if isinstance(value, torch.Tensor):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} is context and was given a tensor; "

@@ -10,6 +10,7 @@ import torch
 from torch import is_inference_mode_enabled
 
 from subclass_aot import _torch
+from subclass_aot._torch import HigherOrderOperator, Operator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
 from subclass_aot.wrapper.builtin import built_in
@@ -20,7 +21,7 @@ from subclass_aot.wrapper.plain import plain_handler
 Handler = Callable[..., Any]
 
 
-def handler_for(cls: Any, func: Any) -> Handler:
+def handler_for(cls: Any, func: Operator | HigherOrderOperator) -> Handler:
     """Finds what serves the operator `func` on wrappers of `cls`, and keeps it until a rule is added.
 
     The first of these that applies:
@@ -47,16 +48,16 @@ def handler_for(cls: Any, func: Any) -> Handler:
     return handler
 
 
-def _find(cls: Any, func: Any) -> Handler:
+def _find(cls: Any, func: Operator | HigherOrderOperator) -> Handler:
     handler = functools.cache(lambda: _without_rules(cls, func))
     for rule in reversed(rules.along_mro(cls, func)):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
     return handler()
 
 
-def _without_rules(cls: Any, func: Any) -> Handler:
+def _without_rules(cls: Any, func: Operator | HigherOrderOperator) -> Handler:
     if _torch.is_overload(func) and _torch.can_decompose(func):
-        return func.decompose  # type: ignore[no-any-return]
+        return func.decompose
     if cls.__wrapper_declaration__.fallback == "each":
         return each_handler(cls, func)
     if _torch.is_overload(func):
@@ -68,7 +69,7 @@ def _without_rules(cls: Any, func: Any) -> Handler:
     return lambda *args, **kwargs: _refuse(cls, func, args, kwargs)
 
 
-def _refuse(cls: Any, func: Any, args: Any, kwargs: Any) -> Any:
+def _refuse(cls: Any, func: Operator | HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise errors.no_rule(cls, func, args, kwargs)
 
 
@@ -92,7 +93,13 @@ def knows(cls: Any, types: tuple[type, ...]) -> bool:
     return True
 
 
-def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+def dispatch(
+    cls: Any,
+    func: Operator | HigherOrderOperator,
+    types: tuple[type[torch.Tensor], ...],
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+) -> Any:
     """The body of `__torch_dispatch__`."""
     if len(types) > 1 and not knows(cls, types):
         return NotImplemented
@@ -105,7 +112,9 @@ def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
     return handler(*args, **kwargs) if kwargs else handler(*args)
 
 
-def _in_inference_mode(func: Any, handler: Handler, args: Any, kwargs: Any) -> Any:
+def _in_inference_mode(
+    func: Operator | HigherOrderOperator, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Views of an ordinary tensor are ordinary in inference mode too: they share its version counter."""
     viewed = effects_of(func).viewed if _torch.is_overload(func) else ""
     if viewed and not effects_of(func).bind(args, kwargs)[viewed].is_inference():

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
+from subclass_aot._torch import HigherOrderOperator, Operator, Schema
 from subclass_aot.errors import OperatorRuleError, RuleResultError
 
 
-def no_rule(cls: Any, func: Any, args: Any, kwargs: Any, why: str = "") -> OperatorRuleError:
+def no_rule(
+    cls: Any, func: Operator | HigherOrderOperator, args: Sequence[object], kwargs: Mapping[str, object], why: str = ""
+) -> OperatorRuleError:
     """The error for an operator without a rule, with a stub to paste."""
     why = why or f"no rule along {cls.__name__}'s bases, no recipe (fallback=...) and no to_plain method serve it"
     schema = _torch.schema_of(func) if _torch.is_overload(func) else "a higher-order operator, which has none"
@@ -26,7 +30,7 @@ def no_rule(cls: Any, func: Any, args: Any, kwargs: Any, why: str = "") -> Opera
     )
 
 
-def stub(cls: Any, func: Any) -> str:
+def stub(cls: Any, func: Operator | HigherOrderOperator) -> str:
     """An empty rule for `func`, to paste and fill in."""
     if not _torch.is_overload(func):
         name = f"torch.ops.higher_order.{func.name()}" if _torch.is_higher_order(func) else str(func)
@@ -36,7 +40,7 @@ def stub(cls: Any, func: Any) -> str:
     return f"    @{cls.__name__}.implements({name})\n    def _({params}):\n        ...\n"
 
 
-def _parameters(schema: Any) -> str:
+def _parameters(schema: Schema) -> str:
     params, keyword_only = [], False
     for argument in schema.arguments:
         if argument.kwarg_only and not keyword_only:
@@ -47,13 +51,13 @@ def _parameters(schema: Any) -> str:
     return ", ".join(params)
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_describe, value))}]"
     return type(value).__name__ if isinstance(value, torch.Tensor) else f"{value!r:.40}"
 
 
-def writes_to_dense(cls: Any, func: Any, name: str) -> OperatorRuleError:
+def writes_to_dense(cls: Any, func: Operator | HigherOrderOperator, name: str) -> OperatorRuleError:
     """The error for `dense.add_(wrapper)`: one dense tensor, several results."""
     return OperatorRuleError(
         f"{func} writes to (or views) `{name}`, a dense tensor, and reads a {cls.__name__}.\n"
@@ -63,7 +67,9 @@ def writes_to_dense(cls: Any, func: Any, name: str) -> OperatorRuleError:
     )
 
 
-def contexts_differ(cls: Any, func: Any, name: str, first: Any, other: Any) -> OperatorRuleError:
+def contexts_differ(
+    cls: Any, func: Operator | HigherOrderOperator, name: str, first: object, other: object
+) -> OperatorRuleError:
     """The error for two wrappers of one class whose context is not the same."""
     return OperatorRuleError(
         f"{func} on two {cls.__name__} with different context: {name} is {first!r} and {other!r}.\n"
@@ -73,7 +79,9 @@ def contexts_differ(cls: Any, func: Any, name: str, first: Any, other: Any) -> O
     )
 
 
-def layouts_differ(cls: Any, func: Any, first: list[str], other: list[str]) -> OperatorRuleError:
+def layouts_differ(
+    cls: Any, func: Operator | HigherOrderOperator, first: list[str], other: list[str]
+) -> OperatorRuleError:
     """The error for two wrappers of one class that do not hold the same inner tensors."""
     return OperatorRuleError(
         f"{func} on two {cls.__name__} that hold different inner tensors: {first} and {other}.\n"
@@ -83,7 +91,7 @@ def layouts_differ(cls: Any, func: Any, first: list[str], other: list[str]) -> O
     )
 
 
-def wrong_result(cls: Any, func: Any, rule: Any, expected: str, got: Any) -> RuleResultError:
+def wrong_result(cls: Any, func: Operator, rule: object, expected: str, got: object) -> RuleResultError:
     """The error for a rule that returned something else than the schema promises."""
     where = f"{rule.__code__.co_filename}:{rule.__code__.co_firstlineno}" if hasattr(rule, "__code__") else repr(rule)
     if isinstance(got, list | tuple):

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import HigherOrderOperator, Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors
 
 
-def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
+def plain_handler(cls: Any, func: Operator | HigherOrderOperator) -> Callable[..., Any]:
     """The operator `func` on dense copies of the wrappers among its arguments.
 
     A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`; a view is
@@ -78,11 +79,11 @@ def plain_tangent(tensor: Any) -> Any:
     return type(tensor).__tensor_unflatten__(fresh, context, tensor.size(), tensor.stride())
 
 
-def _is_wrapper(value: Any) -> bool:
+def _is_wrapper(value: object) -> bool:
     return isinstance(value, torch.Tensor) and hasattr(value, "__wrapper_state__") and hasattr(value, "to_plain")
 
 
-def _holds_wrapper(value: Any) -> bool:
+def _holds_wrapper(value: object) -> bool:
     return isinstance(value, list | tuple) and any(map(_holds_wrapper, value)) or _is_wrapper(value)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import Operator
 from subclass_aot.codegen import Source, identifier
 from subclass_aot.operators import PHYSICAL, Effects
 from subclass_aot.wrapper import errors
@@ -18,7 +19,7 @@ Plan = Callable[..., Any]
 aten: Any = torch.ops.aten
 
 
-def related(cls: Any, kind: Any) -> bool:
+def related(cls: Any, kind: type) -> bool:
     """Whether wrappers of the type `kind` are taken apart beside those of `cls`; anything else is passed on whole."""
     return kind is cls or (hasattr(kind, "__wrapper_state__") and (issubclass(kind, cls) or issubclass(cls, kind)))
 
@@ -37,7 +38,9 @@ class Planner:
         OperatorRuleError: The wrappers among the arguments hold different inner tensors.
     """
 
-    def __init__(self, cls: Any, func: Any, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, cls: Any, func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         self.cls, self.func, self.effects = cls, func, effects
         self.bound = effects.bind(args, kwargs)
         self.positional = list(self.bound)[: len(args)]
@@ -79,7 +82,7 @@ class Planner:
             return list(value)
         return [value] if isinstance(value, torch.Tensor) else []
 
-    def _wrappers_in(self, name: str, value: Any) -> list[Any]:
+    def _wrappers_in(self, name: str, value: object) -> list[Any]:
         return [tensor for tensor in self._tensors_in(name) if related(self.cls, type(tensor))]
 
     def _all_wrappers(self, name: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import HigherOrderOperator, Operator
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper import messages
 
@@ -43,7 +44,7 @@ def forget_handlers(cls: Any) -> None:
         forget_handlers(subclass)
 
 
-def along_mro(cls: Any, func: Any) -> list[Rule]:
+def along_mro(cls: Any, func: Operator | HigherOrderOperator) -> list[Rule]:
     """The authors' rules for `func`, nearest class first; in one class an overload's rule goes before its packet's.
 
     Args:

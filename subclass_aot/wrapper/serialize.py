@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from subclass_aot.declaration import MISSING
 from subclass_aot.errors import InnerTensorError
 
+if TYPE_CHECKING:  # which calls this
+    from subclass_aot.wrapper.base import WrapperTensor
 
-def reduce(wrapper: Any) -> tuple[Any, ...]:
+
+def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
     """What pickle and `copy.copy` store: everything by name, so that a class may gain fields with a default later."""
     inner = {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
     attributes = wrapper.__wrapper_state__()
