@@ -53,6 +53,7 @@ from subclass_aot._torch.modules import is_bookkeeping as is_bookkeeping
 from subclass_aot._torch.modules import is_parallel_wrapper as is_parallel_wrapper
 from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequence
 from subclass_aot._torch.operators import METADATA_QUERIES as METADATA_QUERIES
+from subclass_aot._torch.operators import AnyOperator as AnyOperator
 from subclass_aot._torch.operators import DataDependentOutput as DataDependentOutput
 from subclass_aot._torch.operators import HigherOrderOperator as HigherOrderOperator
 from subclass_aot._torch.operators import Operator as Operator

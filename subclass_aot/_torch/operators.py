@@ -10,11 +10,14 @@ import torch
 Operator = torch._ops.OpOverload
 """One overload of a dispatcher operator: the type of `torch.ops.aten.add.Tensor`."""
 
-OperatorPacket = torch._ops.OpOverloadPacket
-"""All overloads of an operator: the type of `torch.ops.aten.add`."""
-
 HigherOrderOperator = torch._ops.HigherOrderOperator
 """An operator that takes functions."""
+
+AnyOperator = Operator | HigherOrderOperator
+"""What `__torch_dispatch__` is given."""
+
+OperatorPacket = torch._ops.OpOverloadPacket
+"""All overloads of an operator: the type of `torch.ops.aten.add`."""
 
 Schema = torch._C.FunctionSchema
 """What an operator takes and gives."""

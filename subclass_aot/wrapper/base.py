@@ -69,6 +69,12 @@ class WrapperTensor(torch.Tensor):
         def __tensor_flatten__(self) -> tuple[list[str], Any]:
             """The names of the inner tensors and the context."""
 
+        @classmethod
+        def __tensor_unflatten__(
+            cls, inner: Any, context: Any, outer_size: Any = None, outer_stride: Any = None
+        ) -> Any:
+            """An instance that holds these tensors."""
+
     def __init_subclass__(
         cls,
         *,

@@ -34,7 +34,7 @@ _LIKE = {aten._to_copy.default, aten.zeros_like.default, aten.empty_like.default
 _NEW = {aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.default}
 
 
-def built_in(cls: Any, func: Operator) -> Handler | None:
+def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
     """The built-in rule of `cls` for `func`, or None."""
     if func in _FIELD_BY_FIELD:
         return each_handler(cls, func)
@@ -59,7 +59,7 @@ def inner_tensors(wrapper: WrapperTensor) -> dict[str, torch.Tensor]:
     return {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
 
 
-def _like(cls: Any, func: Operator, self: Any, **kwargs: Any) -> Any:
+def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) -> Any:
     """Another dtype is for the fields that have the outer dtype; everything else is for all fields."""
     wanted = kwargs.get("dtype") or self.dtype
     if wanted.is_floating_point != self.dtype.is_floating_point or wanted.is_complex != self.dtype.is_complex:
@@ -77,7 +77,12 @@ def _like(cls: Any, func: Operator, self: Any, **kwargs: Any) -> Any:
 
 
 def _new(
-    cls: Any, func: Operator, self: Any, size: Sequence[int], stride: Sequence[int] | None = None, **kwargs: Any
+    cls: type[WrapperTensor],
+    func: Operator,
+    self: Any,
+    size: Sequence[int],
+    stride: Sequence[int] | None = None,
+    **kwargs: Any,
 ) -> Any:
     """A field that is broadcast along a dim stays so; what it has in a tensor of another rank is anyone's guess."""
     new = aten.new_zeros if func is aten.new_zeros.default else aten.new_empty
@@ -104,7 +109,7 @@ def _lines_up(tensor: torch.Tensor, outer: torch.Tensor) -> bool:
     return all(mine in (1, theirs) for mine, theirs in zip(tensor.shape, outer.shape, strict=True))
 
 
-def _copy(cls: Any, func: Operator, self: Any, source: torch.Tensor, non_blocking: bool = False) -> Any:
+def _copy(cls: type[WrapperTensor], func: Operator, self: Any, source: torch.Tensor, non_blocking: bool = False) -> Any:
     """Same class: field by field. Dense into wrapper: through `from_plain`. Wrapper into dense: through `to_plain`."""
     if not isinstance(self, cls):
         if not hasattr(source, "to_plain"):
@@ -113,7 +118,8 @@ def _copy(cls: Any, func: Operator, self: Any, source: torch.Tensor, non_blockin
     if isinstance(source, cls) and source.__tensor_flatten__() == self.__tensor_flatten__():
         new = source
     elif hasattr(self, "from_plain"):
-        plain = source.to_plain() if isinstance(source, cls) else source
+        given: Any = source
+        plain = given.to_plain() if isinstance(source, cls) else given
         new = self.from_plain(plain.expand(self.shape))
     else:
         why = f"{cls.__name__} has no method from_plain(self, plain) that says how a dense tensor becomes one like self"
@@ -131,7 +137,7 @@ def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, list[int]]:
     return {name: list(tensor.shape) for name, tensor in tensors.items()}
 
 
-def _view(cls: Any, func: Operator, self: Any, *args: Any, **kwargs: Any) -> Any:
+def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwargs: Any) -> Any:
     """A view through the class's `views=` recipe; without one only a view that changes nothing."""
     view = views.IN_PLACE.get(func, func)
     declaration = cls.__wrapper_declaration__

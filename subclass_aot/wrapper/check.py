@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import HigherOrderOperator, Operator
+from subclass_aot._torch import AnyOperator
 from subclass_aot.codegen import Source
 from subclass_aot.operators import Effects, effects_of
 from subclass_aot.wrapper.errors import wrong_result
 
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
 
 def checked(
-    cls: Any,
-    func: Operator | HigherOrderOperator,
+    cls: type[WrapperTensor],
+    func: AnyOperator,
     rule: Callable[..., Any],
     otherwise: Callable[[], Callable[..., Any]],
 ) -> Callable[..., Any]:
@@ -94,7 +97,7 @@ def _check_returned(source: Source, effects: Effects, refuse: Callable[[str, str
         )
 
 
-def _check_view(source: Source, effects: Effects, cls: Any, refuse: Callable[[str, str], None]) -> None:
+def _check_view(source: Source, effects: Effects, cls: type[WrapperTensor], refuse: Callable[[str, str], None]) -> None:
     base = _argument(source, effects, effects.viewed, "base")
     alias = source.const(_torch.alias_outer_storage, "alias_outer_storage")
     what = f"a view of the {cls.__name__} `{effects.viewed}`: a tensor of its class that shares its inner storage"

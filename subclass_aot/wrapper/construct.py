@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -22,11 +22,17 @@ from subclass_aot.declaration import MISSING, Field
 from subclass_aot.errors import InnerTensorError
 from subclass_aot.wrapper.outer import outer_of, outer_rule
 
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
 make: Any = _torch.make_wrapper_subclass
 
 
 def assemble(
-    cls: Any, state: Mapping[str, Any], size: Sequence[int] | None = None, stride: Sequence[int] | None = None
+    cls: type[WrapperTensor],
+    state: Mapping[str, Any],
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
 ) -> Any:
     """Makes an instance that holds `state`; nothing is checked.
 
@@ -50,7 +56,12 @@ def assemble(
 
 
 def emit_wrap(
-    source: Source, cls: Any, inner: Mapping[str, str], context: Mapping[str, str], size: str = "", stride: str = ""
+    source: Source,
+    cls: type[WrapperTensor],
+    inner: Mapping[str, str],
+    context: Mapping[str, str],
+    size: str = "",
+    stride: str = "",
 ) -> str:
     """Writes straight-line code that makes an instance of exactly `cls`.
 
@@ -85,7 +96,7 @@ def emit_wrap(
     return result
 
 
-def constructor(cls: Any) -> Callable[..., Any]:
+def constructor(cls: type[WrapperTensor]) -> Callable[..., Any]:
     """Generates `__new__` with the fields as parameters."""
     params = ["cls"]
     source_defaults: dict[str, Any] = {}
@@ -109,7 +120,7 @@ def constructor(cls: Any) -> Callable[..., Any]:
     return new
 
 
-def _hold_tensor(cls: Any, state: dict[str, Any], field: Field, value: object, name: str = "") -> None:
+def _hold_tensor(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object, name: str = "") -> None:
     name = name or field.name
     if not isinstance(value, torch.Tensor):
         raise InnerTensorError(f"{cls.__name__}.{name} must be a tensor, not {type(value).__name__}: {value!r}")
@@ -127,12 +138,12 @@ def _hold_tensor(cls: Any, state: dict[str, Any], field: Field, value: object, n
     state[name] = value
 
 
-def _hold_optional(cls: Any, state: dict[str, Any], field: Field, value: object) -> None:
+def _hold_optional(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
     if value is not None:
         _hold_tensor(cls, state, field, value)
 
 
-def _hold_sequence(cls: Any, state: dict[str, Any], field: Field, value: object) -> None:
+def _hold_sequence(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
     if not isinstance(value, Sequence):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} must be a list or tuple of tensors, not {type(value).__name__}"
@@ -142,7 +153,7 @@ def _hold_sequence(cls: Any, state: dict[str, Any], field: Field, value: object)
     state[field.layout_attribute] = len(value)
 
 
-def _hold_mapping(cls: Any, state: dict[str, Any], field: Field, value: object) -> None:
+def _hold_mapping(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.isidentifier() for key in value):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} must be a dict of tensors whose keys are identifiers, not {value!r:.200}"
@@ -152,7 +163,7 @@ def _hold_mapping(cls: Any, state: dict[str, Any], field: Field, value: object) 
     state[field.layout_attribute] = tuple(value)
 
 
-def _hold_context(cls: Any, state: dict[str, Any], field: Field, value: object) -> None:
+def _hold_context(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
     if isinstance(value, torch.Tensor):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} is context and was given a tensor; "
@@ -177,7 +188,7 @@ _HOLD = {
 }
 
 
-def flattener(cls: Any) -> Callable[..., Any]:
+def flattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     """Generates `__tensor_flatten__`: the names present, and a hashable context (None when there is nothing in it)."""
     source = Source("__tensor_flatten__", "self", "The names of the inner tensors and the context.")
     fields = cls.__wrapper_declaration__.fields.values()
@@ -207,7 +218,7 @@ def flattener(cls: Any) -> Callable[..., Any]:
     return source.build()
 
 
-def attributes(cls: Any) -> Callable[..., Any]:
+def attributes(cls: type[WrapperTensor]) -> Callable[..., Any]:
     """Generates `__wrapper_attributes__`: what an instance holds besides its inner tensors, from the context alone."""
     source = Source(
         "__wrapper_attributes__", "cls, names, context", "The attributes that are not tensors, for this context."
@@ -224,7 +235,7 @@ def attributes(cls: Any) -> Callable[..., Any]:
     return source.build()
 
 
-def unflattener(cls: Any) -> Callable[..., Any]:
+def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     """Generates `__tensor_unflatten__`: it honours the outer size and stride asked for, checks and copies nothing."""
     params = "cls, inner, context, outer_size=None, outer_stride=None"
     source = Source("__tensor_unflatten__", params, f"A {cls.__name__} that holds the tensors of `inner`.")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import is_inference_mode_enabled
 
 from subclass_aot import _torch
-from subclass_aot._torch import HigherOrderOperator, Operator
+from subclass_aot._torch import AnyOperator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
 from subclass_aot.wrapper.builtin import built_in
@@ -18,10 +18,13 @@ from subclass_aot.wrapper.check import checked
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
 
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
 Handler = Callable[..., Any]
 
 
-def handler_for(cls: Any, func: Operator | HigherOrderOperator) -> Handler:
+def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     """Finds what serves the operator `func` on wrappers of `cls`, and keeps it until a rule is added.
 
     The first of these that applies:
@@ -48,14 +51,14 @@ def handler_for(cls: Any, func: Operator | HigherOrderOperator) -> Handler:
     return handler
 
 
-def _find(cls: Any, func: Operator | HigherOrderOperator) -> Handler:
+def _find(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     handler = functools.cache(lambda: _without_rules(cls, func))
     for rule in reversed(rules.along_mro(cls, func)):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
     return handler()
 
 
-def _without_rules(cls: Any, func: Operator | HigherOrderOperator) -> Handler:
+def _without_rules(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     if _torch.is_overload(func) and _torch.can_decompose(func):
         return func.decompose
     if cls.__wrapper_declaration__.fallback == "each":
@@ -69,11 +72,11 @@ def _without_rules(cls: Any, func: Operator | HigherOrderOperator) -> Handler:
     return lambda *args, **kwargs: _refuse(cls, func, args, kwargs)
 
 
-def _refuse(cls: Any, func: Operator | HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _refuse(cls: type[WrapperTensor], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise errors.no_rule(cls, func, args, kwargs)
 
 
-def knows(cls: Any, types: tuple[type, ...]) -> bool:
+def knows(cls: type[WrapperTensor], types: tuple[type, ...]) -> bool:
     """Whether `cls` may serve an operator on arguments of these types.
 
     It may not where one of them is another wrapper class that is neither related nor in `cls.accepts`: then that
@@ -94,8 +97,8 @@ def knows(cls: Any, types: tuple[type, ...]) -> bool:
 
 
 def dispatch(
-    cls: Any,
-    func: Operator | HigherOrderOperator,
+    cls: type[WrapperTensor],
+    func: AnyOperator,
     types: tuple[type[torch.Tensor], ...],
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
@@ -112,9 +115,7 @@ def dispatch(
     return handler(*args, **kwargs) if kwargs else handler(*args)
 
 
-def _in_inference_mode(
-    func: Operator | HigherOrderOperator, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _in_inference_mode(func: AnyOperator, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Views of an ordinary tensor are ordinary in inference mode too: they share its version counter."""
     viewed = effects_of(func).viewed if _torch.is_overload(func) else ""
     if viewed and not effects_of(func).bind(args, kwargs)[viewed].is_inference():

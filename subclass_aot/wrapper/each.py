@@ -6,19 +6,22 @@ A random operator draws for every inner tensor in turn, in the order of the fiel
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import HigherOrderOperator, Operator
+from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.operators import Effects, effects_of
 from subclass_aot.wrapper.plain import plain_handler
 from subclass_aot.wrapper.planner import Plan, Planner, related
 
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
-def each_handler(cls: Any, func: Operator | HigherOrderOperator) -> Plan:
+
+def each_handler(cls: type[WrapperTensor], func: AnyOperator) -> Plan:
     """The operator `func` for wrappers of exactly `cls`, applied to every inner tensor.
 
     Args:
@@ -62,7 +65,9 @@ def _kind(value: Any) -> Any:
     return kind
 
 
-def _plan(cls: Any, func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
+def _plan(
+    cls: type[WrapperTensor], func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Plan:
     """The function for arguments of these kinds."""
     on_lists = func.name().startswith(("aten::_foreach_", "aten::_fused_"))
     if on_lists and _mixed(cls, effects.bind(args, kwargs), effects):
@@ -74,12 +79,14 @@ def _plan(cls: Any, func: Operator, effects: Effects, args: tuple[Any, ...], kwa
     return planner.plan()
 
 
-def _mixed(cls: Any, bound: dict[str, Any], effects: Effects) -> bool:
+def _mixed(cls: type[WrapperTensor], bound: dict[str, Any], effects: Effects) -> bool:
     """Whether a list of this call holds wrappers beside something else, or wrappers of several layouts."""
     return any(len({_kind(element) for element in bound.get(name) or ()}) > 1 for name in effects.lists)
 
 
-def _grouped(cls: Any, func: Operator, effects: Effects, bound: dict[str, Any], parts: dict[Any, Plan]) -> Any:
+def _grouped(
+    cls: type[WrapperTensor], func: Operator, effects: Effects, bound: dict[str, Any], parts: dict[Any, Plan]
+) -> Any:
     """An operator on lists: run apart on the positions without wrapper and on those with wrappers of each layout."""
     length = len(next(bound[name] for name in effects.parameters if name in effects.lists and bound.get(name)))
     lists = {name: v for name, v in bound.items() if isinstance(v, list | tuple) and len(v) == length}
@@ -98,7 +105,7 @@ def _grouped(cls: Any, func: Operator, effects: Effects, bound: dict[str, Any], 
     return outputs if effects.returns else None
 
 
-def _structured(cls: Any, func: Operator | HigherOrderOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _structured(cls: type[WrapperTensor], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator that takes functions and structures (`cond`, ...) has no schema, so the structure is walked."""
     structure: Any = (args, kwargs)
     leaves, spec = optree.tree_flatten(structure, none_is_leaf=True)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot._torch import HigherOrderOperator, Operator, Schema
+from subclass_aot._torch import AnyOperator, Operator, Schema
 from subclass_aot.errors import OperatorRuleError, RuleResultError
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 
 def no_rule(
-    cls: Any, func: Operator | HigherOrderOperator, args: Sequence[object], kwargs: Mapping[str, object], why: str = ""
+    cls: type[WrapperTensor],
+    func: AnyOperator,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    why: str = "",
 ) -> OperatorRuleError:
     """The error for an operator without a rule, with a stub to paste."""
     why = why or f"no rule along {cls.__name__}'s bases, no recipe (fallback=...) and no to_plain method serve it"
@@ -30,7 +37,7 @@ def no_rule(
     )
 
 
-def stub(cls: Any, func: Operator | HigherOrderOperator) -> str:
+def stub(cls: type[WrapperTensor], func: AnyOperator) -> str:
     """An empty rule for `func`, to paste and fill in."""
     if not _torch.is_overload(func):
         name = f"torch.ops.higher_order.{func.name()}" if _torch.is_higher_order(func) else str(func)
@@ -57,7 +64,7 @@ def _describe(value: object) -> str:
     return type(value).__name__ if isinstance(value, torch.Tensor) else f"{value!r:.40}"
 
 
-def writes_to_dense(cls: Any, func: Operator | HigherOrderOperator, name: str) -> OperatorRuleError:
+def writes_to_dense(cls: type[WrapperTensor], func: AnyOperator, name: str) -> OperatorRuleError:
     """The error for `dense.add_(wrapper)`: one dense tensor, several results."""
     return OperatorRuleError(
         f"{func} writes to (or views) `{name}`, a dense tensor, and reads a {cls.__name__}.\n"
@@ -68,7 +75,7 @@ def writes_to_dense(cls: Any, func: Operator | HigherOrderOperator, name: str) -
 
 
 def contexts_differ(
-    cls: Any, func: Operator | HigherOrderOperator, name: str, first: object, other: object
+    cls: type[WrapperTensor], func: AnyOperator, name: str, first: object, other: object
 ) -> OperatorRuleError:
     """The error for two wrappers of one class whose context is not the same."""
     return OperatorRuleError(
@@ -80,7 +87,7 @@ def contexts_differ(
 
 
 def layouts_differ(
-    cls: Any, func: Operator | HigherOrderOperator, first: list[str], other: list[str]
+    cls: type[WrapperTensor], func: AnyOperator, first: list[str], other: list[str]
 ) -> OperatorRuleError:
     """The error for two wrappers of one class that do not hold the same inner tensors."""
     return OperatorRuleError(
@@ -91,7 +98,7 @@ def layouts_differ(
     )
 
 
-def wrong_result(cls: Any, func: Operator, rule: object, expected: str, got: object) -> RuleResultError:
+def wrong_result(cls: type[WrapperTensor], func: Operator, rule: object, expected: str, got: object) -> RuleResultError:
     """The error for a rule that returned something else than the schema promises."""
     where = f"{rule.__code__.co_filename}:{rule.__code__.co_firstlineno}" if hasattr(rule, "__code__") else repr(rule)
     if isinstance(got, list | tuple):

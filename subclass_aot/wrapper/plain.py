@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import HigherOrderOperator, Operator
+from subclass_aot._torch import AnyOperator
 from subclass_aot.declaration import Declaration
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors
 
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
-def plain_handler(cls: Any, func: Operator | HigherOrderOperator) -> Callable[..., Any]:
+
+def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., Any]:
     """The operator `func` on dense copies of the wrappers among its arguments.
 
     A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`; a view is

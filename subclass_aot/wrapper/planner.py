@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -15,11 +15,14 @@ from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.construct import emit_wrap
 from subclass_aot.wrapper.outer import outer_rule
 
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
 Plan = Callable[..., Any]
 aten: Any = torch.ops.aten
 
 
-def related(cls: Any, kind: type) -> bool:
+def related(cls: type[WrapperTensor], kind: type) -> bool:
     """Whether wrappers of the type `kind` are taken apart beside those of `cls`; anything else is passed on whole."""
     return kind is cls or (hasattr(kind, "__wrapper_state__") and (issubclass(kind, cls) or issubclass(cls, kind)))
 
@@ -39,7 +42,7 @@ class Planner:
     """
 
     def __init__(
-        self, cls: Any, func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, cls: type[WrapperTensor], func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self.cls, self.func, self.effects = cls, func, effects
         self.bound = effects.bind(args, kwargs)

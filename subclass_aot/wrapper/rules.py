@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import HigherOrderOperator, Operator
+from subclass_aot._torch import AnyOperator
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper import messages
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 Rule = Callable[..., Any]
 RuleT = TypeVar("RuleT", bound=Rule)
 
 
-def register(cls: Any, operators: tuple[Any, ...], rule: Rule) -> None:
+def register(cls: type[WrapperTensor], operators: tuple[Any, ...], rule: Rule) -> None:
     """Gives `cls` (and, unless they have their own, its subclasses) a rule for operators.
 
     Args:
@@ -37,14 +40,14 @@ def register(cls: Any, operators: tuple[Any, ...], rule: Rule) -> None:
     forget_handlers(cls)
 
 
-def forget_handlers(cls: Any) -> None:
+def forget_handlers(cls: type[WrapperTensor]) -> None:
     """Drops what was cached for `cls` and its subclasses; the next call of each operator looks its rule up again."""
     cls.__dict__["_handlers"].clear()
     for subclass in cls.__subclasses__():
         forget_handlers(subclass)
 
 
-def along_mro(cls: Any, func: Operator | HigherOrderOperator) -> list[Rule]:
+def along_mro(cls: type[WrapperTensor], func: AnyOperator) -> list[Rule]:
     """The authors' rules for `func`, nearest class first; in one class an overload's rule goes before its packet's.
 
     Args:

@@ -26,7 +26,7 @@ def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
 
 
 def rebuild_wrapper(
-    cls: Any,
+    cls: type[WrapperTensor],
     inner: dict[str, torch.Tensor],
     attributes: dict[str, Any],
     others: dict[str, Any],
@@ -64,7 +64,7 @@ def rebuild_wrapper(
     return wrapper.requires_grad_() if requires_grad else wrapper
 
 
-def context_of(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+def context_of(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
     """The context as `__tensor_flatten__` would give it for an instance with these contents."""
     context = []
     for field in cls.__wrapper_declaration__.fields.values():
@@ -75,7 +75,7 @@ def context_of(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]
     return tuple(context) or None
 
 
-def _names_now(cls: Any, attributes: Mapping[str, Any]) -> list[str]:
+def _names_now(cls: type[WrapperTensor], attributes: Mapping[str, Any]) -> list[str]:
     names = list(cls.__wrapper_declaration__.attributes)
     for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "sequence":
@@ -87,11 +87,11 @@ def _names_now(cls: Any, attributes: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _in_order(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _in_order(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: inner[name] for name in _names_now(cls, attributes) if name in inner}
 
 
-def _defaults(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _defaults(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Values for fields that the file was written without."""
     defaults: dict[str, Any] = {}
     for field in cls.__wrapper_declaration__.fields.values():
@@ -139,7 +139,7 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
     return new
 
 
-def allow_loading(cls: Any) -> None:
+def allow_loading(cls: type[WrapperTensor]) -> None:
     """Lets `torch.load(weights_only=True)` make instances of `cls`, and of the enums in its context."""
     enums = [
         f.annotation
