@@ -26,7 +26,7 @@ SchemaArgument = torch._C.Argument
 """What a schema says of one argument or return."""
 
 
-def schema_of(func: Operator) -> Any:
+def schema_of(func: Operator) -> Schema:
     """The schema of an operator overload; underscore by history, read by every operator library."""
     return func._schema
 

@@ -184,7 +184,7 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             raise asks_for_values(func) from None
         if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise
-        if not func._schema.returns:  # it writes its arguments, whose shapes stay
+        if not _torch.schema_of(func).returns:  # it writes its arguments, whose shapes stay
             return None
         reason = str(error).strip().splitlines()[0]
     decomposition = _torch.decomposition_of(func)
@@ -198,8 +198,9 @@ def _refuse_cast(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     target = args[0].dtype
     if target.is_complex or target.is_floating_point and not any(s.dtype.is_complex for s in _specs_in(args)):
         return
-    packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").removesuffix("_"), None)
-    overload = getattr(packet, func._overloadname, None)
+    schema = _torch.schema_of(func)
+    packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
+    overload = getattr(packet, schema.overload_name or "default", None)
     result = infer(overload, args, kwargs) if overload is not None else None
     if type(result) is Spec and not torch.can_cast(result.dtype, target):
         raise TraceError(_WRONG_CAST.format(operator=func, result=result.dtype, target=target, line=user_line()))
@@ -242,11 +243,12 @@ def asks_for_values(func: Operator) -> DataDependentError:
 
 
 def _no_shape_rule(func: Operator, reason: str) -> ShapeRuleError:
-    names = [a.name for a in func._schema.arguments]
+    schema = _torch.schema_of(func)
+    names = [a.name for a in schema.arguments]
     return ShapeRuleError(
         _NO_SHAPE_RULE.format(
             operator=func,
-            schema=func._schema,
+            schema=schema,
             line=user_line(),
             reason=reason,
             path=str(func),
