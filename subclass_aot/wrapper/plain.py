@@ -33,17 +33,17 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
     if not _torch.is_overload(func):
         return lambda *args, **kwargs: func(*_plain(args), **_plain(kwargs))
     effects = effects_of(func)
-    viewed, is_written = effects.viewed, effects.written
+    viewed, targets = effects.viewed, effects.written
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         bound = effects.bind(args, kwargs)
         if _is_wrapper(bound.get(viewed)):
             why = "it is a view, and a view of the dense copy that to_plain() makes would not alias its base"
             raise errors.no_rule(cls, func, args, kwargs, why)
-        written = {name: bound[name] for name in is_written if _is_wrapper(bound.get(name))}
+        written = {name: bound[name] for name in targets if _is_wrapper(bound.get(name))}
         if written and torch.Tag.inplace_view in func.tags:
             raise errors.no_rule(cls, func, args, kwargs, "it changes the sizes or strides of the tensor it is given")
-        if any(_holds_wrapper(bound.get(name)) and name not in written for name in is_written):
+        if any(_holds_wrapper(bound.get(name)) and name not in written for name in targets):
             raise errors.no_rule(cls, func, args, kwargs, "it writes to a list of wrappers")
         for name, wrapper in written.items():
             if not hasattr(wrapper, "from_plain"):

@@ -29,6 +29,7 @@ from subclass_aot.flatten import (
     PlainTensorMeta,
     SubclassCreationMeta,
     create_subclass_meta,
+    walk,
 )
 from tests.flatten import aot
 
@@ -138,6 +139,25 @@ def test_round_trip(values: list[Any]) -> None:
     again = plan.wrap(leaves)
     assert all(same_tree(x, y) for x, y in zip(values, again, strict=True))
     assert all(x is y for x, y in zip(plan.unwrap(again), leaves, strict=True))
+
+
+@given(lists)
+def test_reading_once_needs_no_generated_code(values: list[Any]) -> None:
+    plan, leaves = FlattenPlan.read(values)
+    assert plan == FlattenPlan.of(values)
+    assert not {"unwrap", "wrap"} & vars(plan).keys()
+    assert all(x is y for x, y in zip(leaves, plan.unwrap(values), strict=True))
+
+
+@given(tensor_lists)
+def test_a_walk_meets_each_leaf_at_its_path(values: list[torch.Tensor]) -> None:
+    plan, leaves = FlattenPlan.read(values)
+    met = {
+        path: part
+        for i, (value, meta) in enumerate(zip(values, plan.metas, strict=True))
+        for path, part, _ in walk(value, meta, f"args[{i}]")
+    }
+    assert all(met[str(slot)] is leaf for slot, leaf in zip(plan.index_map.slots, leaves, strict=True))
 
 
 @given(lists)

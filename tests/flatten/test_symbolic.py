@@ -55,6 +55,7 @@ def test_nested_wrappers_have_slots_of_their_own() -> None:
     values = [TwoTensor(inner, inner)]
     plan = FlattenPlan.of(values)
     leaves = plan.unwrap(values)
+    assert [str(x) for x in FlattenPlan.read(values)[1]] == [str(x) for x in leaves]
     theirs = aot.unwrap(values)
     assert [str(x) for x in leaves] == [str(x) for x in theirs]
     assert len(leaves) == plan.metas[0].arg_count == 4 + 3 * 3
