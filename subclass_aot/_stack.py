@@ -18,6 +18,7 @@ _LIBRARIES = (
     *(os.path.dirname(module.__file__) + os.sep for module in (torch, optree) if module.__file__),
     contextlib.__file__,  # stands between a `with` and what enters it
 )
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _OWN = os.path.dirname(__file__) + os.sep
 _OWN_USERS = tuple(_OWN + room + os.sep for room in ("tensors", "demo"))
 _seen_code: dict[CodeType, bool] = {}
@@ -42,7 +43,8 @@ def user_frames(limit: int = 0) -> tuple[tuple[CodeType, int], ...]:
 
 def user_line() -> str:
     """The line of the user's that is running, as `file.py:12: the line`; a fixed phrase when there is none."""
-    return _format_line(user_frames(limit=1))
+    frames = user_frames()
+    return _format_line([frame for frame in frames if not _is_standard(frame[0].co_filename)] or frames)
 
 
 def warn(message: str) -> None:
@@ -94,6 +96,11 @@ def _format_line(frames: Sequence[tuple[CodeType, int]]) -> str:
         return "(no line of yours is on the stack)"
     code, line = frames[0]
     return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"
+
+
+def _is_standard(filename: str) -> bool:
+    """Whether a file is of Python's own library, as `copy.py` is: whoever called it is more to the point."""
+    return filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
 
 
 def is_user_code(code: CodeType) -> bool:

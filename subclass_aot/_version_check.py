@@ -1,6 +1,6 @@
 """The check that the installed torch is one this library knows; done when this module is imported.
 
-The library leans on a few private names of torch (all of them in `_torch.py`). An older torch lacks some of them and
+The library leans on a few private names of torch (all of them in `_torch`). An older torch lacks some of them and
 would fail far from the cause, so it is refused. A newer one is likely to work, and whoever has it may try: it is warned
 of. `subclass_aot/__init__.py` imports this module before any other.
 """

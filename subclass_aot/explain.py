@@ -9,8 +9,9 @@ from torch import fx
 
 from subclass_aot.descriptors import PlainOutput
 from subclass_aot.flatten import ValueMeta
-from subclass_aot.meta import Spec, Symbols
+from subclass_aot.meta import Spec
 from subclass_aot.runtime import Graphs
+from subclass_aot.symbols import Symbols
 from subclass_aot.trace import (
     ComputedSymints,
     Constant,

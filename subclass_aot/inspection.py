@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 
+from subclass_aot.declaration import MISSING, Declaration
 from subclass_aot.errors import UnknownClassError
-from subclass_aot.wrapper import MISSING, WrapperTensor, built_in
+from subclass_aot.wrapper import WrapperTensor, built_in
 
 _GENERATED = ("__new__", "__tensor_flatten__", "__tensor_unflatten__")
 
@@ -80,21 +81,25 @@ def describe(cls: type[WrapperTensor]) -> str:
         f"{cls.__module__}.{cls.__qualname__}": [inspect.getdoc(cls) or ""],
         "Fields": _table(_fields(cls)),
         "Flat layout": list(_layout(cls)),
-        "Operators": [*_table(_rules(cls)), *_wrap(_built_in(cls)), _OTHERS[cls._fallback]],
+        "Operators": [*_table(_rules(cls)), *_wrap(_built_in(cls)), _OTHERS[cls.__wrapper_declaration__.fallback]],
         "Generated source": ["\n\n".join(_source(cls, name) for name in _GENERATED)],
     }
     return "\n\n".join("\n".join([title, "=" * len(title), *lines]) for title, lines in sections.items())
 
 
 def _fields(cls: type[WrapperTensor]) -> Iterator[tuple[str, ...]]:
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         default = "" if field.default is MISSING else f"= {field.default!r}"
         yield field.name, field.kind, inspect.formatannotation(field.annotation), default
 
 
 def _layout(cls: type[WrapperTensor]) -> Iterator[str]:
     """Yields the groups of positions in the flat list, in order."""
-    yield from (_LAYOUT[field.kind].format(field.name) for field in cls._fields.values() if field.kind in _LAYOUT)
+    yield from (
+        _LAYOUT[field.kind].format(field.name)
+        for field in cls.__wrapper_declaration__.fields.values()
+        if field.kind in _LAYOUT
+    )
     yield "(the leaves of an inner tensor stand in its place where it is a wrapper itself)"
     yield "(outer sizes, then outer strides, those that are symbolic)"
 
@@ -103,7 +108,8 @@ def _rules(cls: type[WrapperTensor]) -> list[tuple[str, ...]]:
     """Lists the rules of the class and its bases, nearest first, each with the place where it is written."""
     found: dict[str, tuple[str, ...]] = {}
     for base in cls.__mro__:
-        for operator, rule in vars(base).get("_rules", {}).items():
+        own: Declaration | None = vars(base).get("__wrapper_declaration__")
+        for operator, rule in () if own is None else own.rules.items():
             code = inspect.unwrap(rule).__code__
             where = f"{base.__name__}, {Path(code.co_filename).name}:{code.co_firstlineno}"
             found.setdefault(str(operator), (str(operator), where))
@@ -112,7 +118,7 @@ def _rules(cls: type[WrapperTensor]) -> list[tuple[str, ...]]:
 
 def _built_in(cls: type[WrapperTensor]) -> str:
     """Lists the operators that have a built-in rule. The rules looked them all up, so `dir` knows them."""
-    if cls._fallback == "each":
+    if cls.__wrapper_declaration__.fallback == "each":
         return ""
     packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten) if not name.startswith("__")]
     overloads = [

@@ -27,13 +27,13 @@ from torch.overrides import TorchFunctionMode
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
-from subclass_aot.flatten import FlattenPlan, IndexMap, SubclassCreationMeta, ValueMeta, attribute
+from subclass_aot.flatten import FlattenPlan, IndexMap, SubclassCreationMeta, ValueMeta
 
 
 def structure_slots(metas: Sequence[ValueMeta], index_map: IndexMap) -> tuple[int, ...]:
     """Returns the flat slots that hold the structure of jagged values."""
     jagged = {i for i, m in enumerate(metas) if isinstance(m, SubclassCreationMeta) and _torch.is_jagged(m.cls)}
-    values = (attribute(_torch.JAGGED_VALUES),)
+    values = (SubclassCreationMeta.step(_torch.JAGGED_VALUES),)
     return tuple(s.flat for s in index_map.slots if s.outer in jagged and s.kind == "leaf" and s.path[:1] != values)
 
 

@@ -59,3 +59,34 @@ def test_every_room_has_a_floor() -> None:
     rooms = {_room(path.relative_to(PACKAGE).parts) for path in FILES if (path.parent / "__init__.py").exists()}
     aside = {"__init__", "__main__", "_native", "_version_check", "demo", "inspection", "tensors"}
     assert rooms - aside == set(_floors())
+
+
+MOST_NAMES = 15
+"""So many names a room may give to others: with more it has no subject, or asks its neighbours to do its work."""
+
+TOO_MANY_NAMES = {"graph": 23, "runtime": 16, "trace": 18}
+"""The rooms that give more, and how many. A number here only goes down."""
+
+
+def _names_of_door(room: Path) -> set[str]:
+    """The names that others may take of a room: imported in its `__init__`, or defined there."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse((room / "__init__.py").read_text())):
+        if isinstance(node, ast.ImportFrom):
+            names.update(
+                alias.asname or alias.name for alias in node.names if (node.module or "").startswith(PACKAGE.name)
+            )
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_doors_are_narrow() -> None:
+    """`_torch` has no limit: it stands for torch, and has as many names as torch is missing."""
+    rooms = [
+        path.parent for path in FILES if path.name == "__init__.py" and path.parent not in (PACKAGE, PACKAGE / "_torch")
+    ]
+    counts = {str(room.relative_to(PACKAGE)): len(_names_of_door(room)) for room in rooms}
+    assert {room: count for room, count in counts.items() if count > MOST_NAMES} == TOO_MANY_NAMES

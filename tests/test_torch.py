@@ -21,7 +21,7 @@ def overloads() -> Iterator[Any]:
 
 def test_the_schema_says_what_is_written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of pointwise operators, the only ones that are asked about: `add_` and its kin, and `__iand__` and its."""
-    monkeypatch.setattr(_torch, "_INPLACE", None)
+    monkeypatch.setattr("subclass_aot._torch.operators._INPLACE", None)
     pointwise = [func for func in overloads() if torch.Tag.pointwise in func.tags]
     found = {func for func in pointwise if _torch.is_inplace(func)}
     named = {func for func in pointwise if re.fullmatch(r"\w+[^_]_|__i\w+__", func.overloadpacket.__name__)}

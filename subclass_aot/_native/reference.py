@@ -66,7 +66,7 @@ def same_items(kept: tuple[Any, ...], /) -> bool:
     return True
 
 
-def items_of(holder: Any) -> tuple[Any, ...]:
+def items_of(holder: object) -> tuple[Any, ...]:
     """What `same_items` compares of a holder."""
     if isinstance(holder, list) or type(holder) is set:
         return tuple(holder)

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.meta import effects_of
+from subclass_aot.operators import effects_of
 
 aten: Any = torch.ops.aten
 _COPIES: dict[Any, int] = {aten.clone.default: 0, aten._to_copy.default: 0, aten.copy.default: 1}

@@ -16,7 +16,8 @@ from subclass_aot.backends.inductor import then_write, without_entangled_writes
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.graph import draws
-from subclass_aot.meta import MetaTensor, Spec, is_symbolic, solver_in
+from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.symbols import is_symbolic, solver_in
 
 BoxedFunction = Callable[[list[Any]], Sequence[Any]]
 """Takes its inputs as one list, which it may empty; returns its outputs in order."""

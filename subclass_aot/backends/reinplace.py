@@ -30,7 +30,8 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.graph import is_symint
-from subclass_aot.meta import Spec, effects_of
+from subclass_aot.meta import Spec
+from subclass_aot.operators import effects_of
 
 _aten = torch.ops.aten
 

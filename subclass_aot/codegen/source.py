@@ -71,7 +71,7 @@ class Source:
         self._taken.add(name)
         return name
 
-    def const(self, value: Any, hint: str = "const") -> str:
+    def const(self, value: object, hint: str = "const") -> str:
         """The name under which the generated function sees `value`; one name per object."""
         if getattr(builtins, hint, self) is value:
             return hint

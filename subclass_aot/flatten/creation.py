@@ -18,8 +18,6 @@ from subclass_aot.flatten.metas import (
     PlainTensorMeta,
     SubclassCreationMeta,
     ValueMeta,
-    attribute,
-    element,
     frozen_sizes,
 )
 
@@ -46,52 +44,62 @@ def create_subclass_meta(
     [PlainTensorMeta(unwrapped_idx=0, cls=<class 'torch.Tensor'>, dtype=torch.float32), \
 PlainTensorMeta(unwrapped_idx=1, cls=<class 'int'>, dtype=None)]
     """
+    return describe_and_read(values, count_symints, where, names)[0]
+
+
+def describe_and_read(
+    values: Iterable[object], count_symints: bool, where: str, names: Sequence[str]
+) -> tuple[list[ValueMeta], list[Any]]:
+    """Gives what `create_subclass_meta` does, and beside it what stands in each flat slot, all found in one walk."""
     walk = _Walk(count_symints)
-    return [
-        walk.plain(value)
-        if not is_traceable_wrapper_subclass(value)
-        else walk.wrapper(value, names[i] if names else f"{where}[{i}]")
+    metas = [
+        walk.wrapper(value, names[i] if names else f"{where}[{i}]")
+        if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
+        else walk.plain(value)
         for i, value in enumerate(values)
     ]
+    return metas, walk.slots
 
 
 class _Walk:
-    """One pass over values that hands out flat slots in order. See Note [Leaf order]."""
+    """One pass over values that fills flat slots in order. See Note [Leaf order]."""
 
     def __init__(self, count_symints: bool) -> None:
         self.count_symints = count_symints
-        self.next_slot = 0
+        self.slots: list[Any] = []
 
-    def take(self) -> int:
-        self.next_slot += 1
-        return self.next_slot - 1
+    def take(self, value: object) -> int:
+        self.slots.append(value)
+        return len(self.slots) - 1
 
-    def plain(self, value: Any) -> PlainTensorMeta:
+    def plain(self, value: object) -> PlainTensorMeta:
         if not isinstance(value, torch.Tensor):
-            return PlainTensorMeta(self.take(), type(value))
+            return PlainTensorMeta(self.take(value), type(value))
         # A plan made on fake tensors serves real ones: of dense classes only the two usual ones are told apart.
         cls = torch.nn.Parameter if type(value) is torch.nn.Parameter else torch.Tensor
-        return PlainTensorMeta(self.take(), cls, value.dtype)
+        return PlainTensorMeta(self.take(value), cls, value.dtype)
 
-    def wrapper(self, value: Any, where: str) -> SubclassCreationMeta:
-        start = self.next_slot
-        names, context = value.__tensor_flatten__()
+    def wrapper(self, value: torch.Tensor, where: str) -> SubclassCreationMeta:
+        start = len(self.slots)
+        names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
         inner = {name: _inner_value(value, name, where) for name in names}
-        attrs = {name: self.inner(part, where + attribute(name), type(value)) for name, part in inner.items()}
+        step, cls = SubclassCreationMeta.step, type(value)
+        attrs = {name: self.inner(part, where + step(name), cls) for name, part in inner.items()}
         size, stride = frozen_sizes(value.size()), frozen_sizes(value.stride())
-        symbols = size.count(SYMBOLIC) + stride.count(SYMBOLIC)
+        numbers = zip((*size, *stride), (*value.size(), *value.stride()), strict=True)
+        symbols = [number for known, number in numbers if known is SYMBOLIC]
         symbols_from = None
         if self.count_symints:
-            self.next_slot += symbols
+            self.slots += symbols
         elif symbols:
             symbols_from = _giver_of_symbols(inner, len(size), where)
         (storage_offset,) = frozen_sizes([value.storage_offset()])
         return SubclassCreationMeta(
             flat_tensor_start_idx=start,
-            arg_count=self.next_slot - start,
+            arg_count=len(self.slots) - start,
             included_subclass_symints=self.count_symints,
             attrs=attrs,
-            cls=type(value),
+            cls=cls,
             context=context,
             outer_size=size,
             outer_stride=stride,
@@ -102,7 +110,7 @@ class _Walk:
             symbols_from=symbols_from,
         )
 
-    def inner(self, value: Any, where: str, owner: type) -> InnerMeta:
+    def inner(self, value: object, where: str, owner: type) -> InnerMeta:
         """Describes what stands in one inner attribute of a wrapper of class `owner`."""
         if isinstance(value, torch.Tensor):
             if value.requires_grad and not mirrors_requires_grad(owner):
@@ -111,11 +119,11 @@ class _Walk:
         if value is None:
             return AbsentMeta()
         if type(value) in (list, tuple, dict):
-            start = self.next_slot
-            items = {key: self.inner(part, where + element(key), owner) for key, part in _items(value)}
-            return ContainerMeta(self.next_slot - start, type(value), items)
+            start = len(self.slots)
+            items = {key: self.inner(part, where + ContainerMeta.step(key), owner) for key, part in _items(value)}
+            return ContainerMeta(len(self.slots) - start, type(value), items)
         if is_opaque_value(value):
-            return OpaqueMeta(self.take())
+            return OpaqueMeta(self.take(value))
         raise InnerTensorError(INNER_NOT_TENSOR.format(where=where, cls=owner.__name__, got=type(value).__name__))
 
 
@@ -123,7 +131,7 @@ def _items(container: Any) -> Iterator[tuple[Any, Any]]:
     return iter(container.items()) if type(container) is dict else enumerate(container)
 
 
-def _inner_value(value: Any, name: str, where: str) -> Any:
+def _inner_value(value: object, name: str, where: str) -> Any:
     try:
         return getattr(value, name)
     except AttributeError:

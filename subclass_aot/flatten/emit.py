@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import keyword
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import torch
 
-from subclass_aot._torch import context_of_new, make_wrapper_subclass
+from subclass_aot._torch import context_of_new, contiguous_stride, make_wrapper_subclass
 from subclass_aot.codegen import Source
+from subclass_aot.declaration import attributes_of
 from subclass_aot.flatten import checks
 from subclass_aot.flatten.metas import (
     NESTED_INT,
@@ -25,14 +26,10 @@ from subclass_aot.flatten.metas import (
     OpaqueMeta,
     PlainTensorMeta,
     SubclassCreationMeta,
-    attribute,
-    element,
 )
 
-_FAST_CONSTRUCTOR: Final = "__wrapper_attributes__"
 
-
-def emit_unpack(source: Source, packed: str, names: Sequence[str], refuse: Any, where: str) -> None:
+def emit_unpack(source: Source, packed: str, names: Sequence[str], refuse: Callable[..., object], where: str) -> None:
     """Appends the unpacking of a list into locals; its length is checked by unpacking, which costs nothing.
 
     Args:
@@ -116,7 +113,7 @@ class _Reader:
         self.refuse_unless(f"{_class_of(value, meta.cls)} is not {cls}", checks.wrong_class, f"{value}, {cls}", where)
         for name, inner in meta.attrs.items():
             read = read_attribute(value, name)
-            yield from self.part(inner, read, f"{value}_{name}", where + attribute(name))
+            yield from self.part(inner, read, f"{value}_{name}", where + SubclassCreationMeta.step(name))
         if self.append_symints and meta.included_subclass_symints:
             for method, dims in ("size", meta.symbolic_sizes), ("stride", meta.symbolic_strides):
                 if dims:
@@ -131,7 +128,7 @@ class _Reader:
         self.refuse_unless(f"type({value}) is not {cls} or {other}", checks.wrong_container, arguments, where)
         for key, inner in meta.items.items():
             read = f"{value}[{_constant(self.source, key, 'key')}]"
-            yield from self.part(inner, read, f"{value}_{key}", where + element(key))
+            yield from self.part(inner, read, f"{value}_{key}", where + ContainerMeta.step(key))
 
     def part(self, meta: InnerMeta, read: str, hint: str, where: str) -> Iterator[str]:
         """Reads what one inner attribute holds."""
@@ -149,7 +146,7 @@ class _Reader:
     def named(self, cls: type) -> str:
         return self.source.const(cls, cls.__name__)
 
-    def refuse_unless(self, wrong: str, refuse: Any, arguments: str, where: str) -> None:
+    def refuse_unless(self, wrong: str, refuse: Callable[..., object], arguments: str, where: str) -> None:
         if self.check:
             self.source.line(f"if {wrong}: {self.source.const(refuse, refuse.__name__)}({arguments}, {where!r})")
 
@@ -188,7 +185,7 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
     inner = {name: _rebuild(source, part, slots) for name, part in meta.attrs.items()}
     size, stride = _outer_numbers(source, meta, inner, slots)
     cls = source.const(meta.cls, meta.cls.__name__)
-    attributes = getattr(meta.cls, _FAST_CONSTRUCTOR, None)
+    attributes = attributes_of(meta.cls)
     if attributes is None or NESTED_INT in meta.outer_size:
         tensors = "{" + ", ".join(f"{name!r}: {leaf}" for name, leaf in inner.items()) + "}"
         context = _constant(source, context_of_new(meta.cls, meta.context), "context")
@@ -241,12 +238,7 @@ def _outer_numbers(
 
 def _is_contiguous(meta: SubclassCreationMeta) -> bool:
     """Whether the outer stride is the one that torch gives to a new tensor of the outer size."""
-    step = 1
-    for size, stride in zip(reversed(meta.outer_size), reversed(meta.outer_stride), strict=True):
-        if size is SYMBOLIC or stride != step:
-            return False
-        step *= max(size, 1)
-    return True
+    return SYMBOLIC not in meta.outer_size and meta.outer_stride == contiguous_stride(meta.outer_size)
 
 
 def _display(source: Source, meta: ContainerMeta, parts: list[str]) -> str:
@@ -278,7 +270,7 @@ def _assign(source: Source, hint: str, expression: str) -> str:
 _LITERALS: Final = (int, str, bool, type(None))
 
 
-def _constant(source: Source, value: Any, hint: str) -> str:
+def _constant(source: Source, value: object, hint: str) -> str:
     return repr(value) if type(value) in _LITERALS else source.const(value, hint)
 
 

@@ -13,8 +13,6 @@ from subclass_aot.flatten.metas import (
     OpaqueMeta,
     PlainTensorMeta,
     ValueMeta,
-    attribute,
-    element,
 )
 
 Kind: TypeAlias = Literal["leaf", "size", "stride", "opaque"]
@@ -129,27 +127,6 @@ class IndexMap:
         return sorted({flat for flat in mutated_leaves if self.slots[flat].outer in outers})
 
 
-def compute_inner_mutated_inp_indices_from_subclass_meta(fw_metadata: Any, inner_metadata: Any = None) -> list[int]:
-    """The flat positions that a backend must treat as mutated, to be on the safe side.
-
-    Every slot of a mutated wrapper counts, sizes and strides too. Where it is known which leaves were written,
-    `IndexMap.written` is exact.
-
-    Args:
-        fw_metadata: Anything with `subclass_inp_meta`, one meta for each outer input, and
-            `mutated_inp_runtime_indices`, the positions of those that are mutated; a `FunctionMeta`, for one.
-        inner_metadata: The same for the dense graph; used only where `subclass_inp_meta` is empty.
-
-    Returns:
-        Flat positions, ascending.
-    """
-    if not fw_metadata.subclass_inp_meta:
-        return [] if inner_metadata is None else list(inner_metadata.mutated_inp_runtime_indices)
-    starts = flat_starts(fw_metadata.subclass_inp_meta)
-    mutated = sorted(set(fw_metadata.mutated_inp_runtime_indices))
-    return [flat for outer in mutated for flat in range(starts[outer], starts[outer + 1])]
-
-
 def flat_starts(metas: Sequence[Any]) -> list[int]:
     """Where the slots of each value start, and last the number of all slots."""
     starts = [0]
@@ -170,10 +147,10 @@ def _parts(meta: InnerMeta, path: tuple[str, ...]) -> Iterator[_Part]:
         return
     if isinstance(meta, ContainerMeta):
         for key, inner in meta.items.items():
-            yield from _parts(inner, (*path, element(key)))
+            yield from _parts(inner, (*path, meta.step(key)))
         return
     for name, inner in meta.attrs.items():
-        yield from _parts(inner, (*path, attribute(name)))
+        yield from _parts(inner, (*path, meta.step(name)))
     if meta.included_subclass_symints:
         yield from ((path, "size", dim, None) for dim in meta.symbolic_sizes)
         yield from ((path, "stride", dim, None) for dim in meta.symbolic_strides)

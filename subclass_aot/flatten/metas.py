@@ -79,6 +79,15 @@ class ContainerMeta:
     cls: type
     items: dict[Any, InnerMeta] = field(hash=False)
 
+    @staticmethod
+    def step(key: object) -> str:
+        """The step of a path that leads to an element.
+
+        >>> ContainerMeta.step(0), ContainerMeta.step("k")
+        ('[0]', "['k']")
+        """
+        return f"[{key!r}]"
+
 
 @dataclass(frozen=True, slots=True)
 class SubclassCreationMeta:
@@ -102,6 +111,8 @@ class SubclassCreationMeta:
         symbols_from: The inner tensor that gives symbolic sizes and strides where they have no slot.
     """
 
+    # As many fields as torch's protocols ask for: those of AOTAutograd's class of this name, and what
+    # `_make_wrapper_subclass` takes.
     flat_tensor_start_idx: int
     arg_count: int
     included_subclass_symints: bool
@@ -115,6 +126,15 @@ class SubclassCreationMeta:
     device: torch.device
     layout: torch.layout
     symbols_from: str | None = None
+
+    @staticmethod
+    def step(name: str) -> str:
+        """The step of a path that leads to an inner tensor.
+
+        >>> SubclassCreationMeta.step("codes")
+        '.codes'
+        """
+        return f".{name}"
 
     @property
     def meta(self) -> Any:
@@ -153,23 +173,5 @@ def frozen_sizes(sizes: Iterable[Any]) -> tuple[int | None, ...]:
     return tuple(s if type(s) is int else NESTED_INT if is_nested_int(s) else _number(s) for s in sizes)
 
 
-def _number(size: Any) -> int | None:
+def _number(size: int | torch.SymInt) -> int | None:
     return SYMBOLIC if isinstance(size, torch.SymInt) else int(size)
-
-
-def attribute(name: str) -> str:
-    """One step of a path, for an inner tensor found by `getattr`.
-
-    >>> attribute("codes")
-    '.codes'
-    """
-    return f".{name}"
-
-
-def element(key: Any) -> str:
-    """One step of a path, for an element of a list, tuple or dict.
-
-    >>> element(0), element("k")
-    ('[0]', "['k']")
-    """
-    return f"[{key!r}]"

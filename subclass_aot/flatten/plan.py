@@ -14,7 +14,7 @@ import torch
 from subclass_aot import _native
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
-from subclass_aot.flatten.creation import create_subclass_meta
+from subclass_aot.flatten.creation import describe_and_read
 from subclass_aot.flatten.emit import emit_unpack, emit_unwrap, emit_wrap
 from subclass_aot.flatten.index_map import IndexMap, Slot, flat_starts
 from subclass_aot.flatten.metas import PlainTensorMeta, ValueMeta
@@ -59,7 +59,7 @@ class FlattenPlan:
 
     @classmethod
     def of(
-        cls, values: Iterable[Any], *, count_symints: bool = True, where: str = "args", names: Sequence[str] = ()
+        cls, values: Iterable[object], *, count_symints: bool = True, where: str = "args", names: Sequence[str] = ()
     ) -> FlattenPlan:
         """The plan for values like these.
 
@@ -72,7 +72,25 @@ class FlattenPlan:
         Raises:
             InnerTensorError: An inner tensor requires grad, is missing, or is no tensor.
         """
-        return cls(tuple(create_subclass_meta(values, count_symints=count_symints, where=where, names=names)), where)
+        return cls.read(values, count_symints=count_symints, where=where, names=names)[0]
+
+    @classmethod
+    def read(
+        cls, values: Iterable[object], *, count_symints: bool = True, where: str = "args", names: Sequence[str] = ()
+    ) -> tuple[FlattenPlan, list[Any]]:
+        """The plan for values like these, and their leaves as `unwrap` would give them.
+
+        Both are found in one walk. No code is generated, which takes longer than to read some values once; the plan
+        that is returned does so if it is asked to `unwrap` or `wrap`.
+
+        Args:
+            values: As of `of`.
+            count_symints: As of `of`.
+            where: As of `of`.
+            names: As of `of`.
+        """
+        metas, leaves = describe_and_read(values, count_symints, where, names)
+        return cls(tuple(metas), where), leaves
 
     @cached_property
     def index_map(self) -> IndexMap:
@@ -88,6 +106,13 @@ class FlattenPlan:
         """
         return straight_unwrap(self.metas, self.where, self._make_carefully)
 
+    def generate_unwrap(self, *, append_symints: bool) -> Callable[[Sequence[Any]], list[Any]]:
+        """Generates another `unwrap`: symbolic sizes and strides are leaves only if `append_symints`."""
+        careful = functools.cache(
+            functools.partial(careful_unwrap, self.metas, self.where, append_symints=append_symints)
+        )
+        return straight_unwrap(self.metas, self.where, careful, append_symints=append_symints)
+
     @cached_property
     def unwrap_checked(self) -> Callable[[Sequence[Any]], list[Any]]:
         """The generated function that does the same with one comparison for each class, and says what does not fit."""
@@ -101,21 +126,22 @@ class FlattenPlan:
     @cached_property
     def wrap(self) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         """The generated function from a list of leaves to the tuple of values."""
-        return wrap_function(self.metas, self.index_map, self.where)
+        return self.generate_wrap(check=True)
+
+    def generate_wrap(self, *, check: bool, activations: int = 0) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """Generates another `wrap`.
+
+        Args:
+            check: Whether class and dtype of each leaf are checked.
+            activations: How many more leaves follow, to be returned as they are after the values.
+        """
+        return wrap_function(self.metas, self.index_map, self.where, check, activations)
 
     @property
     def source(self) -> str:
         """The text of the generated functions."""
         functions: dict[Any, None] = dict.fromkeys((self.unwrap, self.unwrap_checked, self.wrap))
         return "\n\n\n".join(function.__source__ for function in functions) + "\n"
-
-
-def unwrap_function(
-    metas: Sequence[ValueMeta], where: str, *, append_symints: bool = True
-) -> Callable[[Sequence[Any]], list[Any]]:
-    """Generates the function from values to their leaves, the fastest there is."""
-    make_carefully = functools.cache(functools.partial(careful_unwrap, metas, where, append_symints=append_symints))
-    return straight_unwrap(metas, where, make_carefully, append_symints=append_symints)
 
 
 def careful_unwrap(
@@ -133,17 +159,9 @@ def careful_unwrap(
 
 
 def wrap_function(
-    metas: Sequence[ValueMeta], index_map: IndexMap, where: str, *, check: bool = True, activations: int = 0
+    metas: Sequence[ValueMeta], index_map: IndexMap, where: str, check: bool, activations: int
 ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Generates the function from leaves to values.
-
-    Args:
-        metas: The values to make.
-        index_map: The map of these metas.
-        where: What errors call the list of values.
-        check: Whether class and dtype of each leaf are checked.
-        activations: How many more leaves follow, to be returned as they are after the values.
-    """
+    """Generates the function from leaves to values. See `FlattenPlan.generate_wrap`."""
     source = Source("wrap", "leaves", f"`{where}`, rebuilt from their leaves.")
     leaves = [source.fresh("_".join((f"args_{slot.outer}", *_words(slot)))) for slot in index_map.slots]
     saved = [source.fresh(f"activation_{i}") for i in range(activations)]

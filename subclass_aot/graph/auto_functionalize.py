@@ -18,7 +18,8 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
-from subclass_aot.meta import MetaTensor, argument_at, call_on_meta, effects_of, register_meta, root
+from subclass_aot.meta import MetaTensor, call_on_meta, register_meta, root
+from subclass_aot.operators import argument_at, effects_of
 
 _aten = torch.ops.aten
 Place = tuple[int, str]

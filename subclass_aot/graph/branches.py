@@ -25,7 +25,8 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.graph.looks import LooksAreNeeded
 from subclass_aot.graph.recorder import Recorder
-from subclass_aot.meta import MetaTensor, argument_at, effects_of
+from subclass_aot.meta import MetaTensor
+from subclass_aot.operators import argument_at, effects_of
 
 _WRITES = """A branch of torch.cond writes into a tensor that is not its own, and the predicate depends on the data.
   Operator:   {operator}

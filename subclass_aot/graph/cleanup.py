@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.meta import effects_of
+from subclass_aot.operators import effects_of
 
 _IDENTITIES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 

@@ -12,7 +12,8 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.graph.symint_nodes import is_symint
-from subclass_aot.meta import SizesMustBeKnown, effects_of
+from subclass_aot.operators import effects_of
+from subclass_aot.symbols import SizesMustBeKnown
 
 
 @dataclass(frozen=True, slots=True, eq=False)

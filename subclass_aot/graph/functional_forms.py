@@ -15,7 +15,8 @@ from subclass_aot import _torch
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.auto_functionalize import auto_functionalized, has_no_functional_variant
 from subclass_aot.graph.messages import OUT_GROWS
-from subclass_aot.meta import SizesMustBeKnown, argument_at, effects_of, is_symbolic
+from subclass_aot.operators import argument_at, effects_of
+from subclass_aot.symbols import SizesMustBeKnown, is_symbolic
 
 _aten = torch.ops.aten
 

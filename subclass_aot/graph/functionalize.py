@@ -17,7 +17,8 @@ from subclass_aot.descriptors import BackwardMutation, LiveInput, MutatedInput, 
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.symint_nodes import is_symint
-from subclass_aot.meta import MetaTensor, current_symbols
+from subclass_aot.meta import MetaTensor
+from subclass_aot.symbols import current_symbols
 
 
 @dataclass(frozen=True, slots=True)

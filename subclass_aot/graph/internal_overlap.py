@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from subclass_aot.graph.view_ops import regenerated_view
-from subclass_aot.meta import MetaTensor, SizesMustBeKnown, root
+from subclass_aot.meta import MetaTensor, root
+from subclass_aot.symbols import SizesMustBeKnown
 
 _aten = torch.ops.aten
 

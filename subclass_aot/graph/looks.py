@@ -26,7 +26,8 @@ from subclass_aot import _torch
 from subclass_aot.aliasing import has_storage
 from subclass_aot.graph.generators import drawing_from, generators
 from subclass_aot.graph.symint_nodes import reads_size
-from subclass_aot.meta import MetaTensor, is_symbolic, unbacked_rule
+from subclass_aot.meta import MetaTensor, unbacked_rule
+from subclass_aot.symbols import is_symbolic
 
 _LIMIT = 1 << 16
 """Elements that a tensor may have at the most whose values are compared at each call."""
@@ -237,7 +238,7 @@ class _Run:
 
 
 def _communicates(node: fx.Node) -> bool:
-    return _torch.is_overload(node.target) and node.target.namespace in _torch.COLLECTIVES  # type: ignore[union-attr]
+    return _torch.is_overload(node.target) and node.target.namespace in _torch.COLLECTIVES
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -14,7 +14,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.graph.symint_nodes import is_symint
-from subclass_aot.meta import effects_of
+from subclass_aot.operators import effects_of
 
 
 def default_partition(

@@ -26,17 +26,9 @@ from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
 from subclass_aot.graph.rng import SEEDED, Draws
 from subclass_aot.graph.symint_nodes import SymintNodes
-from subclass_aot.meta import (
-    MetaTensor,
-    Spec,
-    Stream,
-    argument_at,
-    current_symbols,
-    effects_of,
-    is_symbolic,
-    new_leaf,
-    root,
-)
+from subclass_aot.meta import MetaTensor, Spec, Stream, new_leaf, root
+from subclass_aot.operators import argument_at, effects_of
+from subclass_aot.symbols import current_symbols, is_symbolic
 
 Phase = Literal["forward", "backward"]
 

@@ -9,7 +9,8 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.meta import MetaTensor, Spec, is_symbolic, plain
+from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.symbols import is_symbolic, plain
 
 _SIZE = torch.ops.aten.sym_size.int
 _STRIDE = torch.ops.aten.sym_stride.int

@@ -27,8 +27,9 @@ from subclass_aot.guards.modes import Modes, global_state
 from subclass_aot.guards.module_guards import refuse_other_modules
 from subclass_aot.guards.static_input_cache import Found, StaticInputCache, positions_to_keep
 from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
-from subclass_aot.meta import Spec, is_symbolic
+from subclass_aot.meta import Spec
 from subclass_aot.objects import ObjectGuards
+from subclass_aot.symbols import is_symbolic
 from subclass_aot.tables import HOOKS, MODULE_TABLES
 from subclass_aot.trace import JointSignature
 

@@ -15,10 +15,11 @@ from subclass_aot.aliasing import autograd_base, storage_groups
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
 from subclass_aot.guards.modes import MODES, Modes
-from subclass_aot.meta import Spec, is_symbolic, plain
+from subclass_aot.meta import Spec
 from subclass_aot.objects import facts_of, integers_in, text_of
 from subclass_aot.outcome import Outcome
 from subclass_aot.sizes import tensors_of
+from subclass_aot.symbols import is_symbolic, plain
 from subclass_aot.trace import JointSignature
 
 

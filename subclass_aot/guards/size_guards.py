@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.meta import Number, Symbols, is_symbolic, plain
+from subclass_aot.symbols import Number, Symbols, is_symbolic, plain
 
 Kind = Literal["size", "stride"]
 

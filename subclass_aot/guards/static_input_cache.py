@@ -24,7 +24,7 @@ import torch
 
 from subclass_aot import _native
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, static_values
-from subclass_aot.flatten import AbsentMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
+from subclass_aot.flatten import AbsentMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta, walk
 from subclass_aot.wrapper import WrapperTensor
 
 
@@ -118,11 +118,13 @@ def positions_to_keep(arguments: Arguments, metas: Sequence[ValueMeta]) -> set[i
 
 def can_be_kept(value: object, meta: InnerMeta) -> bool:
     """Tells whether a tensor has the same leaves as long as the same objects stand in its `__dict__`, and below."""
+    return all(_can_be_compared(part, inner) for _, part, inner in walk(value, meta))
+
+
+def _can_be_compared(value: object, meta: InnerMeta) -> bool:
     if isinstance(meta, PlainTensorMeta | AbsentMeta):
         return True
-    if not isinstance(meta, SubclassCreationMeta) or not all(
-        can_be_kept(getattr(value, name), inner) for name, inner in meta.attrs.items()
-    ):
+    if not isinstance(meta, SubclassCreationMeta):
         return False
     if isinstance(value, WrapperTensor):  # its context is immutable by contract
         return True

@@ -10,6 +10,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.codegen import GuardedSource
+from subclass_aot.declaration import Declaration, attributes_of
 from subclass_aot.flatten import (
     AbsentMeta,
     ContainerMeta,
@@ -22,8 +23,9 @@ from subclass_aot.flatten import (
 )
 from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.size_guards import Kind, SizeGuards
-from subclass_aot.meta import Spec, is_symbolic
+from subclass_aot.meta import Spec
 from subclass_aot.objects import ObjectGuards, same_constant
+from subclass_aot.symbols import is_symbolic
 from subclass_aot.trace import JointSignature
 
 
@@ -45,8 +47,7 @@ def patterns_of(arguments: Arguments, signature: JointSignature) -> list[Pattern
     """Returns what the values of a call are compared with, and after these its views."""
     given = zip(arguments.values, signature.inputs, strict=True)
     found = [Pattern(value, described.meta, described.specs) for value, described in given]
-    plan = FlattenPlan.of(arguments.views, where="views")
-    leaves = plan.unwrap(arguments.views) if arguments.views else []
+    plan, leaves = FlattenPlan.read(arguments.views, where="views")
     for i, (view, meta) in enumerate(zip(arguments.views, plan.metas, strict=True)):
         of_view = [leaves[slot] for slot in plan.index_map.flat_of(i)]
         specs = [Spec.of(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in of_view]
@@ -222,7 +223,7 @@ class _Reader:
 
         A class of this library has its context in attributes, which are compared one by one: most are the same object.
         """
-        attributes = getattr(meta.cls, "__wrapper_attributes__", None)
+        attributes = attributes_of(meta.cls)
         if attributes is None:
             layout = self.source.const(_same_layout, "same_layout")
             names = self.source.const(tuple(meta.attrs), "names")
@@ -233,7 +234,8 @@ class _Reader:
             if constant is not None:
                 other += f" and not {self.same(f'{name}.{attribute}', constant, attribute)}"
             self.source.refuse_if(other)
-        for field in meta.cls._fields.values():  # type: ignore[attr-defined]
+        declaration = Declaration.of(meta.cls)
+        for field in declaration.fields.values() if declaration is not None else ():
             if field.kind == "optional" and field.name not in meta.attrs:
                 self.source.refuse_if(f"{name}.{field.name} is not None")
 

@@ -23,29 +23,42 @@ _NO_FUNCTIONAL_FORM = """`torch.distributed.{name}` cannot be part of a graph{wh
 _OTHERS = "all_reduce, all_gather, all_gather_into_tensor, reduce_scatter_tensor, broadcast or all_to_all_single"
 
 
-def _all_reduce(tensors: Any, group: Any, op: Any, sparse: Any = None, *options: Any) -> Any:
+def _all_reduce(
+    tensors: Sequence[torch.Tensor],
+    group: torch.ScriptObject,
+    op: torch.ScriptObject,
+    sparse: object = None,
+    *options: object,
+) -> Any:
     name = _reduction(op, "all_reduce")
     for tensor in tensors:
         tensor.copy_(_wait(_torch.functional_collectives.all_reduce(tensor, name, _torch.group_name_of(group))))
     return tensors, _torch.finished_work()
 
 
-def _all_reduce_coalesced(tensors: Any, group: Any, op: Any, *options: Any) -> Any:
+def _all_reduce_coalesced(
+    tensors: Sequence[torch.Tensor], group: torch.ScriptObject, op: torch.ScriptObject, *options: object
+) -> Any:
     return _all_reduce(tensors, group, op)[1]
 
 
-def _broadcast(tensors: Any, group: Any, root: int, *options: Any) -> Any:
+def _broadcast(tensors: Sequence[torch.Tensor], group: torch.ScriptObject, root: int, *options: object) -> Any:
     for tensor in tensors:
         tensor.copy_(_wait(_torch.functional_collectives.broadcast(tensor, root, _torch.group_name_of(group))))
     return tensors, _torch.finished_work()
 
 
-def _gathered(tensor: Any, group: Any) -> Any:
+def _gathered(tensor: torch.Tensor, group: torch.ScriptObject) -> Any:
     size, name = _torch.group_size_of(group), _torch.group_name_of(group)
     return _wait(_torch.functional_collectives.all_gather_into_tensor(tensor.contiguous(), size, name))
 
 
-def _all_gather(outputs: Any, inputs: Any, group: Any, *options: Any) -> Any:
+def _all_gather(
+    outputs: Sequence[Sequence[torch.Tensor]],
+    inputs: Sequence[torch.Tensor],
+    group: torch.ScriptObject,
+    *options: object,
+) -> Any:
     for targets, tensor in zip(outputs, inputs, strict=True):
         if any(t.shape != tensor.shape for t in targets):
             raise _refused("all_gather", " where ranks have tensors of several shapes")
@@ -55,43 +68,64 @@ def _all_gather(outputs: Any, inputs: Any, group: Any, *options: Any) -> Any:
     return outputs, _torch.finished_work()
 
 
-def _all_gather_into(output: Any, tensor: Any, group: Any, *options: Any) -> Any:
+def _all_gather_into(output: torch.Tensor, tensor: torch.Tensor, group: torch.ScriptObject, *options: object) -> Any:
     output.copy_(_gathered(tensor.reshape(-1), group).view(output.shape))
     return output, _torch.finished_work()
 
 
-def _all_gather_into_coalesced(outputs: Any, inputs: Any, group: Any, *options: Any) -> Any:
+def _all_gather_into_coalesced(
+    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], group: torch.ScriptObject, *options: object
+) -> Any:
     for output, tensor in zip(outputs, inputs, strict=True):
         _all_gather_into(output, tensor, group)
     return _torch.finished_work()
 
 
-def _scattered(tensor: Any, group: Any, op: Any) -> Any:
+def _scattered(tensor: torch.Tensor, group: torch.ScriptObject, op: torch.ScriptObject) -> Any:
     size, name = _torch.group_size_of(group), _torch.group_name_of(group)
     reduction = _reduction(op, "reduce_scatter_tensor")
     return _wait(_torch.functional_collectives.reduce_scatter_tensor(tensor, reduction, size, name))
 
 
-def _reduce_scatter(outputs: Any, inputs: Any, group: Any, op: Any, *options: Any) -> Any:
+def _reduce_scatter(
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[Sequence[torch.Tensor]],
+    group: torch.ScriptObject,
+    op: torch.ScriptObject,
+    *options: object,
+) -> Any:
     for output, tensors in zip(outputs, inputs, strict=True):
         whole = torch.cat([t.reshape(-1) for t in tensors])
         output.copy_(_scattered(whole, group, op).view(output.shape))
     return outputs, _torch.finished_work()
 
 
-def _reduce_scatter_tensor(output: Any, tensor: Any, group: Any, op: Any, *options: Any) -> Any:
+def _reduce_scatter_tensor(
+    output: torch.Tensor, tensor: torch.Tensor, group: torch.ScriptObject, op: torch.ScriptObject, *options: object
+) -> Any:
     output.copy_(_scattered(tensor.reshape(-1), group, op).view(output.shape))
     return output, _torch.finished_work()
 
 
-def _reduce_scatter_coalesced(outputs: Any, inputs: Any, group: Any, op: Any, *options: Any) -> Any:
+def _reduce_scatter_coalesced(
+    outputs: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+    group: torch.ScriptObject,
+    op: torch.ScriptObject,
+    *options: object,
+) -> Any:
     for output, tensor in zip(outputs, inputs, strict=True):
         _reduce_scatter_tensor(output, tensor, group, op)
     return _torch.finished_work()
 
 
 def _all_to_all_single(
-    output: Any, tensor: Any, group: Any, output_sizes: Sequence[int], input_sizes: Sequence[int], *options: Any
+    output: torch.Tensor,
+    tensor: torch.Tensor,
+    group: torch.ScriptObject,
+    output_sizes: Sequence[int],
+    input_sizes: Sequence[int],
+    *options: object,
 ) -> Any:
     count = _torch.group_size_of(group)
     received = list(output_sizes) or [output.shape[0] // count] * count
@@ -101,14 +135,14 @@ def _all_to_all_single(
     return _torch.finished_work()
 
 
-def _reduction(op: Any, name: str) -> str:
+def _reduction(op: torch.ScriptObject, name: str) -> str:
     reduction = _torch.reduction_of(op)
     if reduction is None:
         raise _refused(name, " with this reduction")
     return reduction
 
 
-def _wait(tensor: Any) -> Any:
+def _wait(tensor: torch.Tensor) -> Any:
     return _torch.functional_collectives.wait_tensor(tensor)
 
 
@@ -117,7 +151,7 @@ def _refused(name: str, why: str = "") -> TraceError:
 
 
 def _refusing(name: str) -> Callable[..., Any]:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def refuse(*args: object, **kwargs: object) -> Any:
         raise _refused(name)
 
     return refuse

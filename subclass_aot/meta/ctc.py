@@ -14,10 +14,10 @@ CTC = _aten._ctc_loss.Tensor
 
 def ctc_loss(
     values: Values,
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: torch.Tensor,
+    target_lengths: torch.Tensor,
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from subclass_aot.meta.listener import Listener
 from subclass_aot.meta.packed import PAD, pad
 
 
@@ -18,12 +19,18 @@ class Replaced(TorchFunctionMode):
         rules: Rules beside those that every stream needs.
     """
 
-    def __init__(self, stream: Any, rules: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+    def __init__(self, stream: Listener, rules: Mapping[Any, Callable[..., Any]] | None = None) -> None:
         super().__init__()
         self.stream = stream
         self.rules = {PAD: pad, **(rules or {})}
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Collection[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         rule = self.rules.get(func)
         if rule is None:
             return func(*args, **(kwargs or {}))

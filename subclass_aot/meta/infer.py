@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -12,11 +12,12 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
+from subclass_aot._torch import Operator, OperatorPacket
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
-from subclass_aot.meta.operators import effects_of, without_out
 from subclass_aot.meta.spec import Spec, indexed
-from subclass_aot.meta.symbols import Symbols, solver_in
 from subclass_aot.meta.unbacked import unbacked_rule
+from subclass_aot.operators import effects_of, without_out
+from subclass_aot.symbols import current_symbols, solver_in
 
 _META = torch.device("meta")
 
@@ -41,7 +42,7 @@ _NO_SHAPE_RULE = """{operator} has no rule that tells the shape of its result.
           return {first}.new_empty(...)  # the result's shape"""
 
 
-def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs an operator on tensors without data.
 
     Args:
@@ -75,7 +76,7 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         meta_kwargs["generator"] = None  # a generator of another device than meta is refused, and nothing is drawn
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False
-    symbols = _symbols.get()
+    symbols = current_symbols()
     symbolic = symbols is not None or solver_of_call(args, kwargs) is not None
     outer = _device.set(device)
     try:
@@ -90,7 +91,7 @@ def infer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
 
 
-def _resized(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _resized(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What tensors of another size that are given as `out=` look like afterwards, or None if all have the right size.
 
     They look as new results would. Torch's shape functions say packed, and know no symbolic sizes there.
@@ -111,15 +112,14 @@ def _resized(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return found if type(new) is tuple else found[0]
 
 
-def solver_of_call(*values: Any) -> Any:
+def solver_of_call(*values: object) -> Any:
     """The solver of the symbolic numbers in the arguments of an operator, or None where every number is known."""
     for value in values:
-        kind = type(value)
-        if kind is Spec:
+        if isinstance(value, Spec):
             solver = value.solver
-        elif kind in (list, tuple):
+        elif isinstance(value, list | tuple):
             solver = solver_of_call(*value)
-        elif kind is dict:
+        elif isinstance(value, dict):
             solver = solver_of_call(*value.values())
         else:
             solver = solver_in((value,))
@@ -128,7 +128,7 @@ def solver_of_call(*values: Any) -> Any:
     return None
 
 
-def register_meta(op: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def register_meta(op: Operator | OperatorPacket) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Declares the shape function of an operator.
 
     Args:
@@ -160,34 +160,18 @@ def result_device() -> torch.device:
     return _device.get()
 
 
-def current_symbols() -> Symbols | None:
-    """The symbols of the trace that runs, if it has any."""
-    return _symbols.get()
-
-
-@contextmanager
-def unbacked_sizes(symbols: Symbols | None) -> Iterator[None]:
-    """Within the block, what depends on data becomes a symbol instead of an error, if there are symbols."""
-    outer = _symbols.set(symbols)
-    try:
-        yield
-    finally:
-        _symbols.reset(outer)
-
-
-_symbols: ContextVar[Symbols | None] = ContextVar("symbols", default=None)
 _rules: dict[Any, Callable[..., Any]] = {}
 _device: ContextVar[torch.device] = ContextVar("device")
 on_new_rule: list[Callable[[], None]] = []
 """Called after a rule was registered: caches of inference results forget."""
 
 
-def call_on_meta(func: Any, args: Any, kwargs: Any) -> Any:
+def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A registered rule, else torch's meta kernel, else a decomposition of torch's, else an error."""
     rule = _rules.get(func)
     if rule is not None:
         return rule(*args, **kwargs)
-    symbols = _symbols.get()
+    symbols = current_symbols()
     unbacked = unbacked_rule(func) if symbols is not None else None
     if unbacked is not None:
         return unbacked(symbols, *args, **kwargs)
@@ -209,19 +193,20 @@ def call_on_meta(func: Any, args: Any, kwargs: Any) -> Any:
     raise _no_shape_rule(func, reason)
 
 
-def _refuse_cast(func: Any, args: Any, kwargs: Any) -> None:
+def _refuse_cast(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Kernels refuse to put a float into an int tensor; torch's shape functions do not look."""
     target = args[0].dtype
     if target.is_complex or target.is_floating_point and not any(s.dtype.is_complex for s in _specs_in(args)):
         return
-    packet = getattr(torch.ops.aten, _torch.schema_of(func).name.removeprefix("aten::").removesuffix("_"), None)
-    overload = getattr(packet, _torch.overload_name_of(func), None)
+    schema = _torch.schema_of(func)
+    packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
+    overload = getattr(packet, schema.overload_name or "default", None)
     result = infer(overload, args, kwargs) if overload is not None else None
     if type(result) is Spec and not torch.can_cast(result.dtype, target):
         raise TraceError(_WRONG_CAST.format(operator=func, result=result.dtype, target=target, line=user_line()))
 
 
-def _blank(x: Any) -> Any:
+def _blank(x: object) -> Any:
     """A meta tensor for a spec, other values as they are."""
     if type(x) is not Spec:
         return x
@@ -230,7 +215,7 @@ def _blank(x: Any) -> Any:
     return torch.empty(x.extent, dtype=x.dtype, device=_META).as_strided(x.size, x.stride, x.offset)
 
 
-def _result_device(args: Any, kwargs: Any) -> Any:
+def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Where the result lies: `device=` if given, else with the first tensor that is not a 0-dim CPU scalar."""
     asked = kwargs.get("device")
     if asked is not None:
@@ -243,21 +228,21 @@ def _result_device(args: Any, kwargs: Any) -> Any:
     return scalar.device if scalar is not None else torch.get_default_device()
 
 
-def _specs_in(values: Any) -> Any:
+def _specs_in(values: Iterable[object]) -> Any:
     for x in values:
         if type(x) is Spec:
             yield x
-        elif type(x) in (list, tuple):
+        elif isinstance(x, list | tuple):
             yield from _specs_in(x)
 
 
-def asks_for_values(func: Any) -> DataDependentError:
+def asks_for_values(func: Operator) -> DataDependentError:
     """The error for an operator whose result depends on values that nobody knows."""
     what = "shape" if _torch.has_shape_by_data(func) else "value"
     return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
 
 
-def _no_shape_rule(func: Any, reason: str) -> ShapeRuleError:
+def _no_shape_rule(func: Operator, reason: str) -> ShapeRuleError:
     schema = _torch.schema_of(func)
     names = [a.name for a in schema.arguments]
     return ShapeRuleError(

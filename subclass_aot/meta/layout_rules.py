@@ -7,13 +7,14 @@ operator itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import optree
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import Operator
 from subclass_aot.meta.infer import register_meta, result_device
 
 Tensor = torch.Tensor
@@ -34,12 +35,12 @@ def _(self: Any, exponent: Tensor) -> Tensor:
 @register_meta(_aten.mse_loss_backward.default)
 @register_meta(_aten.smooth_l1_loss_backward.default)
 @register_meta(_aten.huber_loss_backward.default)
-def _(grad_output: Tensor, self: Tensor, target: Tensor, *options: Any) -> Tensor:
+def _(grad_output: Tensor, self: Tensor, target: Tensor, *options: object) -> Tensor:
     return self.new_empty(self.shape)
 
 
 @register_meta(_aten.binary_cross_entropy_backward.default)
-def _(grad_output: Tensor, self: Tensor, target: Tensor, *options: Any) -> Tensor:
+def _(grad_output: Tensor, self: Tensor, target: Tensor, *options: object) -> Tensor:
     return torch.empty_like(self)
 
 
@@ -49,13 +50,17 @@ def _(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
 
 
 @register_meta(_aten.view_copy.default)
-def _(self: Tensor, size: Any) -> Tensor:
+def _(self: Tensor, size: Sequence[int]) -> Tensor:
     return self.new_empty(self.reshape(size).shape)
 
 
 @register_meta(_aten._grouped_mm.default)
 def _(
-    self: Tensor, mat2: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+    self: Tensor,
+    mat2: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     # Torch's own asks for bfloat16, which only the kernel for CUDA does. Rows begin at multiples of 16 bytes.
     rows, columns = self.shape[-2], mat2.shape[-1]
@@ -71,7 +76,7 @@ def _(
     return self.new_empty_strided(size, [rows * width, width, 1][-len(size) :], dtype=dtype)
 
 
-def _row_major(func: Any) -> None:
+def _row_major(func: Operator) -> None:
     def rule(*args: Any, **kwargs: Any) -> Tensor:
         result: Tensor = func(*args, **kwargs)
         return result.new_empty(result.shape)
@@ -129,7 +134,7 @@ def _laid_out_by_fft(result: Tensor, dims: list[int], x: Tensor) -> Tensor:
     return result.new_empty([result.shape[d] for d in order]).permute(back)
 
 
-def _keeps_layout(func: Any, position: int = 0) -> None:
+def _keeps_layout(func: Operator, position: int = 0) -> None:
     """The first result is channels-last where the argument at `position` is, and row-major otherwise, on CPU."""
 
     def rule(*args: Any, **kwargs: Any) -> Any:
@@ -157,7 +162,7 @@ _keeps_layout(_aten.native_batch_norm_backward.default, position=1)
 _keeps_layout(_aten.replication_pad2d_backward.default, position=1)
 
 
-def _keeps_layout_and_no_statistics(func: Any) -> None:
+def _keeps_layout_and_no_statistics(func: Operator) -> None:
     """As `_keeps_layout`; a batch norm that does not train has nothing to save, on CPU."""
 
     def rule(x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -181,7 +186,7 @@ for _func in (
     _keeps_layout_and_no_statistics(_func)
 
 
-def _asks_for_device(func: Any, when: Callable[..., bool] = lambda *args, **kwargs: True) -> None:
+def _asks_for_device(func: Operator, when: Callable[..., bool] = lambda *args, **kwargs: True) -> None:
     """Torch's own rule is right if the tensors it is given say `cpu`: fake tensors do, meta tensors do not."""
 
     def rule(*args: Any, **kwargs: Any) -> Any:
@@ -207,7 +212,7 @@ def _on_cpu() -> bool:
     return result_device().type == "cpu"
 
 
-def _fake(x: Any) -> Any:
+def _fake(x: object) -> Any:
     return _torch.fake_on_cpu(x) if isinstance(x, Tensor) else x
 
 

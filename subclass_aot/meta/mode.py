@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -12,10 +12,13 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
+from subclass_aot._torch import Operator
 from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.meta.dispatch import REAL_WRITTEN
 from subclass_aot.meta.functions import Replaced
-from subclass_aot.meta.operators import argument_at, effects_of
-from subclass_aot.meta.stream import REAL_WRITTEN, MetaTensor, Stream, root
+from subclass_aot.meta.stream import Stream
+from subclass_aot.meta.tensor import MetaTensor, root
+from subclass_aot.operators import argument_at, effects_of
 
 _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is traced, where nothing has data anyway.
   Your line:  {line}
@@ -98,7 +101,13 @@ class DataFree(Stream):
         self._met = _ByLeaf()  # the leaves that stand for real tensors
         self.of_meta = torch.device("meta")  # what a factory that asks for this device means: see `native_device`
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self,
+        func: Operator,
+        types: Collection[type[torch.Tensor]],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         if kwargs and isinstance(kwargs.get("device"), torch.device) and kwargs["device"].type == "meta":
             kwargs = {**kwargs, "device": self.of_meta}
         with _torch.disable_torch_function():  # else modes see each look at a tensor from here on
@@ -115,7 +124,7 @@ class DataFree(Stream):
             self._note(leaf, tensor.detach())
         return leaf
 
-    def on_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
         writes = effects_of(func).writes
         if not writes and any(type(a) is MetaTensor and self._values.get(a) is None for a in args):
             return  # as most
@@ -133,22 +142,22 @@ class DataFree(Stream):
         for written in writes:
             self._forget(argument_at(written, args, kwargs))
 
-    def replaced(self, leaf: MetaTensor, other: Any) -> None:
+    def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> None:
         self._forget([leaf, other])
 
-    def _known(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value_of: Any) -> Any:
+    def _known(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], value_of: object) -> Any:
         found = self._on_constants(func, args, kwargs)
         if found is None:
             return None
         tree: Any = (args, kwargs)
         device = _leaves(tree)[0].spec.device
 
-        def leaf_of(value: Any) -> Any:
+        def leaf_of(value: object) -> Any:
             return self._note(MetaTensor(value, device), value) if isinstance(value, torch.Tensor) else value
 
         return optree.tree_map(leaf_of, found[0], none_is_leaf=True)
 
-    def _on_constants(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
+    def _on_constants(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
         """What an operator gives for the constants of its arguments, in a tuple; None if that is not known."""
         tree: Any = (args, kwargs)
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
@@ -167,7 +176,7 @@ class DataFree(Stream):
         except (RuntimeError, NotImplementedError):  # the device that is claimed may have kernels that a CPU lacks
             return None
 
-    def _constant(self, value: Any) -> Any:
+    def _constant(self, value: object) -> Any:
         if type(value) is MetaTensor:
             return self._values.get(value)
         return torch.device("cpu") if isinstance(value, torch.device) else value
@@ -177,7 +186,7 @@ class DataFree(Stream):
             self._values.note(leaf, value)
         return leaf
 
-    def _forget(self, written: Any) -> None:
+    def _forget(self, written: object) -> None:
         """Nothing is known any more of what shares memory with a leaf, or with several."""
         owners = {id(root(x)) for x in _leaves(written)}
         self._values.forget(lambda leaf: id(root(leaf)) in owners)
@@ -194,7 +203,7 @@ class _ByLeaf:
         found = self._entries.get(id(leaf))
         return None if found is None else found[1]
 
-    def note(self, leaf: MetaTensor, value: Any) -> None:
+    def note(self, leaf: MetaTensor, value: object) -> None:
         """Notes something of a leaf."""
         key, entries = id(leaf), self._entries
         entries[key] = weakref.ref(leaf, lambda _: entries.pop(key, None)), value

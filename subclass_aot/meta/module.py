@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from subclass_aot.meta.mode import DataFree, meta, running_stream
-from subclass_aot.meta.stream import MetaTensor
+from subclass_aot.meta.tensor import MetaTensor
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 

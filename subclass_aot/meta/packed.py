@@ -29,14 +29,16 @@ PAD = _torch.pad_packed_sequence
 class Values(Protocol):
     """What knows values: a `Stream`."""
 
-    def known(self, tensor: Any) -> torch.Tensor | None:
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """The values of a tensor, where they are the same at each call."""
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         """Notes that the values of a real tensor are the same at each call."""
 
 
-def pack(values: Values, input: Any, lengths: Any, batch_first: bool) -> tuple[Any, torch.Tensor] | None:
+def pack(
+    values: Values, input: torch.Tensor, lengths: torch.Tensor, batch_first: bool
+) -> tuple[Any, torch.Tensor] | None:
     """What `_pack_padded_sequence` gives, or None where the lengths are not known.
 
     Args:
@@ -55,7 +57,7 @@ def pack(values: Values, input: Any, lengths: Any, batch_first: bool) -> tuple[A
 
 
 def pad(
-    values: Values, data: Any, steps: torch.Tensor, batch_first: bool, padding_value: float, total_length: int
+    values: Values, data: torch.Tensor, steps: torch.Tensor, batch_first: bool, padding_value: float, total_length: int
 ) -> tuple[Any, torch.Tensor]:
     """What `_pad_packed_sequence` gives.
 

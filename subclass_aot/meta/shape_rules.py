@@ -27,8 +27,8 @@ def _(
     grad_output: Tensor,
     self: Tensor,
     target: Tensor,
-    p: Any,
-    margin: Any,
+    p: float,
+    margin: float,
     weight: Tensor | None = None,
     reduction: int = 1,
 ) -> Tensor:
@@ -48,7 +48,7 @@ def _(
 
 
 @register_meta(_aten._ctc_loss_backward)
-def _(grad: Tensor, log_probs: Tensor, *lengths_and_options: Any, **kwargs: Any) -> Tensor:
+def _(grad: Tensor, log_probs: Tensor, *lengths_and_options: object, **kwargs: object) -> Tensor:
     return _packed_like(log_probs)
 
 

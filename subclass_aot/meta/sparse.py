@@ -10,13 +10,14 @@ do with gradients has a rule; anything else is refused by name, since eager has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
+from subclass_aot._torch import Operator
 from subclass_aot.errors import TraceError
 
 _NO_RULE = """{func} has no rule for a sparse gradient in a compiled function.
@@ -41,7 +42,7 @@ class SparseGradient(torch.Tensor):
     is_coalesced_: bool | None
 
     def __new__(
-        cls, indices: torch.Tensor, values: torch.Tensor, size: Any, is_coalesced: bool | None = None
+        cls, indices: torch.Tensor, values: torch.Tensor, size: Sequence[int], is_coalesced: bool | None = None
     ) -> SparseGradient:
         made = _torch.make_wrapper_subclass(cls, size, dtype=values.dtype, device=values.device)
         made.indices_, made.values_, made.is_coalesced_ = indices, values, is_coalesced
@@ -51,7 +52,9 @@ class SparseGradient(torch.Tensor):
         return ["indices_", "values_"], self.is_coalesced_
 
     @staticmethod
-    def __tensor_unflatten__(inner: Mapping[str, Any], context: Any, size: Any, stride: Any) -> torch.Tensor:
+    def __tensor_unflatten__(
+        inner: Mapping[str, Any], context: bool | None, size: Sequence[int], stride: object
+    ) -> torch.Tensor:
         indices, values = inner["indices_"], inner["values_"]
         if type(values) is not torch.Tensor:
             return SparseGradient(indices, values, size, context)
@@ -59,7 +62,7 @@ class SparseGradient(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        cls, func: Operator, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         rule = _RULES.get(func)
         result = NotImplemented if rule is None else rule(*args, **(kwargs or {}))
@@ -72,7 +75,7 @@ class SparseGradient(torch.Tensor):
         """True, as of what it stands for: programs ask."""
         return True
 
-    def to_dense(self, dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor:
+    def to_dense(self, dtype: torch.dtype | None = None, **_: object) -> torch.Tensor:
         """The same as a dense tensor."""
         return self.dense() if dtype is None else self.dense().to(dtype)
 
@@ -83,11 +86,11 @@ class SparseGradient(torch.Tensor):
         return _aten.index_put.default(zeros, [self.indices_[i] for i in range(sparse_dims)], self.values_, True)  # type: ignore[no-any-return]
 
 
-def _same(x: SparseGradient, *_: Any, **__: Any) -> SparseGradient:
+def _same(x: SparseGradient, *_: object, **__: object) -> SparseGradient:
     return SparseGradient(x.indices_, x.values_, x.shape, x.is_coalesced_)
 
 
-def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
+def _add(x: torch.Tensor, y: torch.Tensor, alpha: complex = 1) -> Any:
     """As where autograd adds up: of two sparse tensors the entries of both, later ones first; else a dense tensor."""
     if not (isinstance(x, SparseGradient) and isinstance(y, SparseGradient)):
         return torch.add(_dense(x), _dense(y), alpha=alpha)
@@ -95,16 +98,16 @@ def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
     return SparseGradient(torch.cat([y.indices_, x.indices_], 1), torch.cat([more, x.values_]), x.shape, False)
 
 
-def _add_(x: Any, y: Any, alpha: Any = 1) -> Any:
+def _add_(x: torch.Tensor, y: SparseGradient, alpha: complex = 1) -> Any:
     return NotImplemented if isinstance(x, SparseGradient) else x.add_(y.dense(), alpha=alpha)
 
 
-def _dense(value: Any) -> Any:
+def _dense(value: torch.Tensor) -> Any:
     return value.dense() if isinstance(value, SparseGradient) else value
 
 
-def _scaled(func: Any) -> Any:
-    def rule(x: Any, y: Any) -> Any:
+def _scaled(func: Operator) -> Any:
+    def rule(x: torch.Tensor, y: torch.Tensor | complex) -> Any:
         is_number = not isinstance(y, torch.Tensor) or y.dim() == 0
         if not (isinstance(x, SparseGradient) and is_number):
             return NotImplemented
@@ -126,16 +129,33 @@ _RULES = {
 
 
 def sparse_of(
-    sparse_dim: int, dense_dim: int, size: Any, indices: Any, values: Any, *, is_coalesced: Any = None, **_: Any
+    sparse_dim: int,
+    dense_dim: int,
+    size: Sequence[int],
+    indices: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    is_coalesced: bool | None = None,
+    **_: object,
 ) -> SparseGradient:
     """What autograd makes of traced indices and values. See Note [Sparse gradients]."""
     return SparseGradient(indices, values, size, is_coalesced)
 
 
 def embedding_bag_backward(
-    grad: Any, indices: Any, offsets: Any, offset2bag: Any, bag_size: Any, maximum_indices: Any, num_weights: Any,
-    scale_grad_by_freq: bool, mode: int, sparse: bool, per_sample_weights: Any, padding_idx: int = -1,
-) -> Any:  # fmt: skip
+    grad: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    offset2bag: torch.Tensor,
+    bag_size: torch.Tensor,
+    maximum_indices: torch.Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: torch.Tensor | None,
+    padding_idx: int = -1,
+) -> Any:
     """The sparse gradient of an embedding bag; the kernel makes a sparse tensor, which a graph cannot have."""
     if not sparse:
         return NotImplemented

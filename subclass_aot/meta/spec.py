@@ -8,7 +8,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import TraceError
-from subclass_aot.meta.symbols import Number, key_of, plain, solver_in
+from subclass_aot.symbols import Number, key_of, plain, solver_in
 
 
 class Spec:
@@ -133,7 +133,7 @@ class Spec:
 
     def __repr__(self) -> str:
         parts = [str(list(self.size)), str(self.dtype).removeprefix("torch."), str(self.device)]
-        if self.solver is None and self.stride != contiguous_stride(self.size):  # type: ignore[arg-type]
+        if self.solver is None and self.stride != _torch.contiguous_stride(self.size):
             parts.append(f"stride={self.stride}")
         if type(self.offset) is not int or self.offset:
             parts.append(f"offset={self.offset}")
@@ -149,7 +149,7 @@ class Spec:
         return self
 
 
-def _new(key: tuple[Any, ...], solver: Any) -> Spec:
+def _new(key: tuple[Any, ...], solver: object) -> Spec:
     spec: Spec = object.__new__(Spec)
     for name, value in zip(Spec.__slots__, (*key, solver), strict=False):
         object.__setattr__(spec, name, value)
@@ -161,7 +161,7 @@ def _new(key: tuple[Any, ...], solver: Any) -> Spec:
     return spec
 
 
-def _symbolic(size: Any, stride: Any, offset: Any, *others: Any) -> Spec:
+def _symbolic(size: tuple[Number, ...], stride: tuple[Number, ...], offset: Number, *others: Any) -> Spec:
     """The one spec with these numbers, among those of their solver: they go when it goes."""
     size, stride, offset = tuple(map(plain, size)), tuple(map(plain, stride)), plain(offset)
     solver = solver_in((*size, *stride, offset))
@@ -197,20 +197,6 @@ def indexed(device: str | torch.device) -> torch.device:
         return device
     here = native_device(device) == device
     return torch.device(device.type, torch.accelerator.current_device_index() if here else 0)
-
-
-def contiguous_stride(size: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides of a packed, row-major tensor.
-
-    >>> contiguous_stride((2, 3, 4))
-    (12, 4, 1)
-    """
-    strides: list[int] = []
-    step = 1
-    for length in reversed(size):
-        strides.append(step)
-        step *= max(length, 1)
-    return tuple(reversed(strides))
 
 
 STRIDED_NESTED = (

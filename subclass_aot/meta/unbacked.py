@@ -11,19 +11,20 @@ from typing import Any
 
 import torch
 
-from subclass_aot.meta.symbols import Symbols
+from subclass_aot._torch import Operator
+from subclass_aot.symbols import Symbols
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
 _rules: dict[Any, Callable[..., Any]] = {}
 
 
-def unbacked_rule(func: Any) -> Callable[..., Any] | None:
+def unbacked_rule(func: Operator) -> Callable[..., Any] | None:
     """The rule for an operator, or None."""
     return _rules.get(func)
 
 
-def _rule(func: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _rule(func: Operator) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(rule: Callable[..., Any]) -> Callable[..., Any]:
         _rules[func] = rule
         return rule

@@ -13,7 +13,6 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
-from subclass_aot.meta import is_symbolic
 from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Pinned, Way
 from subclass_aot.outcome.recipes import (
     Change,
@@ -27,6 +26,7 @@ from subclass_aot.outcome.recipes import (
     Tuple,
     Weak,
 )
+from subclass_aot.symbols import is_symbolic
 from subclass_aot.tables import HOOKS, Table, can_be_made, is_object, limit_of, object_tables
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.

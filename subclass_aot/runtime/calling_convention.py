@@ -11,8 +11,8 @@ from subclass_aot.descriptors import Number, OutputDescriptor
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.jagged import structure_slots
-from subclass_aot.meta import is_symbolic, lasting_key_of
 from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.symbols import is_symbolic, lasting_key_of
 from subclass_aot.trace import ComputedSymints, JointSignature, Value
 
 _WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.

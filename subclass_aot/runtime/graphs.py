@@ -16,7 +16,8 @@ from subclass_aot.backends import example_inputs, fake_of, map_leaves, solver_of
 from subclass_aot.descriptors import InputDescriptor, LiveInput, MutatedInput, OutputDescriptor, SavedForBackward
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.graph import default_partition, is_backward, is_symint
-from subclass_aot.meta import Spec, effects_of, new_leaf
+from subclass_aot.meta import Spec, new_leaf
+from subclass_aot.operators import effects_of
 from subclass_aot.runtime.value_checks import is_in_parts, with_checks
 from subclass_aot.trace import JointSignature, JointTrace
 

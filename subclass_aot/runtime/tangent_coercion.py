@@ -17,7 +17,8 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.flatten import AbsentMeta, ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta
-from subclass_aot.meta import MetaTensor, Spec, is_symbolic, new_leaf
+from subclass_aot.meta import MetaTensor, Spec, new_leaf
+from subclass_aot.symbols import is_symbolic
 
 
 def converted(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 
 from subclass_aot.errors import DataDependentError, RuntimeAssertError
 from subclass_aot.graph import Looks
-from subclass_aot.meta import RuntimeAssert
 from subclass_aot.objects import same_constant
 from subclass_aot.runtime.value_checks import OtherValue
+from subclass_aot.symbols import RuntimeAssert
 from subclass_aot.trace import JointSignature
 
 _TOO_MANY = """The traced function looks at a value that differs from call to call; {count} are compiled for already.

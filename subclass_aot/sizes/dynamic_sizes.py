@@ -11,8 +11,9 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from subclass_aot.call import Arguments, HeldPlace, ModulePlace
 from subclass_aot.errors import DynamicSizeError, TraceError
-from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta, attribute, element
-from subclass_aot.meta import STRIDED_NESTED, Bounds
+from subclass_aot.flatten import InnerMeta, walk
+from subclass_aot.meta import STRIDED_NESTED
+from subclass_aot.symbols import Bounds
 
 _NO_SUCH_DIM = """mark_dynamic: the tensor has {rank} dimensions, so dim {dim} is none of them.
   Its shape: {shape}
@@ -126,18 +127,16 @@ def tensors_of(arguments: Arguments) -> Iterator[CallTensor]:
 
 
 def _parts(value: object, meta: InnerMeta, path: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields a value and all inside it that are tensors, each with its path."""
-    if isinstance(value, torch.Tensor):
-        if value.is_nested and value.layout is torch.strided:  # it has no sizes to speak of
-            raise TraceError(f"{path}: {STRIDED_NESTED}")
-        yield path, value
-    if isinstance(meta, SubclassCreationMeta):
-        for name, part in meta.attrs.items():
-            yield from _parts(getattr(value, name), part, path + attribute(name))
-    elif isinstance(meta, ContainerMeta):
-        assert isinstance(value, list | tuple | dict)
-        for key, part in meta.items.items():
-            yield from _parts(value[key], part, path + element(key))
+    """Yields the tensors in a tree, outer ones first, with their paths.
+
+    Raises:
+        TraceError: One is a strided nested tensor.
+    """
+    for where, part, _ in walk(value, meta, path):
+        if isinstance(part, torch.Tensor):
+            if part.is_nested and part.layout is torch.strided:  # it has no sizes to speak of
+                raise TraceError(f"{where}: {STRIDED_NESTED}")
+            yield where, part
 
 
 _marks: MutableMapping[torch.Tensor, dict[int, Bounds]] = WeakTensorKeyDictionary()

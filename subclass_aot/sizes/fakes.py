@@ -9,6 +9,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.call import Arguments
+from subclass_aot.declaration import Declaration
 from subclass_aot.flatten import (
     AbsentMeta,
     ContainerMeta,
@@ -17,11 +18,10 @@ from subclass_aot.flatten import (
     OpaqueMeta,
     PlainTensorMeta,
     SubclassCreationMeta,
-    attribute,
-    element,
 )
-from subclass_aot.meta import MetaTensor, Number, Spec, Symbols, is_symbolic, new_leaf
+from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.sizes.dynamic_sizes import DynamicSizes
+from subclass_aot.symbols import Number, Symbols, is_symbolic
 
 
 def symbolic_fakes(arguments: Arguments, dynamic: DynamicSizes, symbols: Symbols) -> list[Any]:
@@ -79,7 +79,9 @@ class _FakeMaker:
             case PlainTensorMeta():
                 return self.leaf(value, path, inherited) if isinstance(value, torch.Tensor) else value
             case ContainerMeta():
-                parts = {key: self.make(value[key], m, path + element(key), inherited) for key, m in meta.items.items()}
+                parts = {
+                    key: self.make(value[key], m, path + meta.step(key), inherited) for key, m in meta.items.items()
+                }
                 return parts if meta.cls is dict else meta.cls(parts.values())
             case AbsentMeta() | OpaqueMeta():
                 return value
@@ -101,9 +103,9 @@ class _FakeMaker:
                 given[dim] = _Outer(value.shape[dim], number, follows)
         jagged = _torch.is_jagged(meta.cls)
         inner = {
-            name: self.make(getattr(value, name), part, path + attribute(name), given)
+            name: self.make(getattr(value, name), part, path + meta.step(name), given)
             if not jagged or name != _torch.JAGGED_VALUES
-            else self.values_of_jagged(value, path + attribute(name))
+            else self.values_of_jagged(value, path + meta.step(name))
             for name, part in meta.attrs.items()
         }
         if _has_outer_rule(value, meta):  # it computes the outer size, and is not told another
@@ -157,7 +159,7 @@ def _has_numbers(value: torch.Tensor) -> bool:
 
 def _has_outer_rule(value: Any, meta: SubclassCreationMeta) -> bool:
     """Tells whether the class knows its outer size from its inner tensors, and this instance has it."""
-    if not hasattr(meta.cls, "__wrapper_attributes__"):
+    if Declaration.of(meta.cls) is None:
         return False
     inner = {name: getattr(value, name) for name in meta.attrs}
     fake = value.__tensor_unflatten__(inner, meta.context, None, None)

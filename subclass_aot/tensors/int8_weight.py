@@ -58,7 +58,7 @@ def quantize(weight: torch.Tensor, dims: list[int]) -> tuple[torch.Tensor, torch
 
 
 @Int8Weight.implements(aten.mm.default)
-def mm(a: Any, b: Any) -> Any:
+def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
     if isinstance(b, Int8Weight):
         a = a.to_plain() if isinstance(a, Int8Weight) else a
         if b.scale.shape[0] == 1:  # transposed: one scale for each column of the product
@@ -68,7 +68,7 @@ def mm(a: Any, b: Any) -> Any:
 
 
 @Int8Weight.implements(aten.addmm.default)
-def addmm(bias: torch.Tensor, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     product = mm(a, b)
     return (bias if beta == 1 else beta * bias) + (product if alpha == 1 else alpha * product)
 
@@ -83,7 +83,7 @@ def view(weight: Int8Weight, size: list[int]) -> Any:
 
 
 @Int8Weight.implements(aten.copy_.default)
-def copy_(weight: Any, source: Any, non_blocking: bool = False) -> Any:
+def copy_(weight: Int8Weight, source: torch.Tensor, non_blocking: bool = False) -> Any:
     if isinstance(weight, Int8Weight) and weight.scale.shape == weight.codes.shape != (1,):
         raise ValueError(
             "a flattened Int8Weight has scales of its own: writing to it would not reach the weight it is a view of"

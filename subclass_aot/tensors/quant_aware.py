@@ -45,6 +45,6 @@ def _(weight: QuantAwareWeight) -> QuantAwareWeight:
 
 
 @QuantAwareWeight.implements(aten.mm.default, aten.addmm.default)
-def _(*tensors: Any, **scalars: Any) -> Any:
+def _(*tensors: torch.Tensor, **scalars: object) -> Any:
     rounded = [tensor.rounded() if isinstance(tensor, QuantAwareWeight) else tensor for tensor in tensors]
     return (aten.mm if len(tensors) == 2 else aten.addmm).default(*rounded, **scalars)

@@ -175,17 +175,18 @@ class Capture:
 def _fields(tensor: Any) -> dict[str, Any] | None:
     """The fields of a wrapper that are no tensors, if the constructor makes the same of its fields."""
     cls = type(tensor)
-    if any(f.kind == "mapping" for f in cls._fields.values()):
+    declared = cls.__wrapper_declaration__.fields
+    if any(f.kind == "mapping" for f in declared.values()):
         return None
     try:
         with torch.no_grad():
-            again = cls(**{name: getattr(tensor, name) for name in cls._fields})
+            again = cls(**{name: getattr(tensor, name) for name in declared})
     except Exception:
         return None
     if (again.shape, again.stride(), again.dtype) != (tensor.shape, tensor.stride(), tensor.dtype):
         return None
     state = tensor.__wrapper_state__()
-    return {name: state[name] for name, f in cls._fields.items() if f.kind == "context" and state[name] != f.default}
+    return {name: state[name] for name, f in declared.items() if f.kind == "context" and state[name] != f.default}
 
 
 def leaves_of(tree: Tree) -> Iterator[Leaf]:

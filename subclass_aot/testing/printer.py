@@ -138,9 +138,10 @@ class Printer:
             context = self.names.literal(tree.context)
             return f"{cls}.__tensor_unflatten__({{{parts}}}, {context}, {tree.size}, {tree.stride})"
         texts = []
-        for name, declared in tree.cls._fields.items():
+        declaration = tree.cls.__wrapper_declaration__
+        for name, declared in declaration.fields.items():
             if declared.kind == "sequence":
-                texts.append(f"{name}=[{', '.join(p for n, p in inner.items() if tree.cls._field_of(n) == name)}]")
+                texts.append(f"{name}=[{', '.join(p for n, p in inner.items() if declaration.field_of(n) == name)}]")
             elif name in inner:
                 texts.append(f"{name}={inner[name]}")
             elif name in tree.fields:

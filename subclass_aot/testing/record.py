@@ -116,7 +116,7 @@ class _Recorder(TorchFunctionMode):
         names, context = tensor.__tensor_flatten__()
         cls = self.names.const(type(tensor), type(tensor).__name__)
         inner = {name: self.name_of(getattr(tensor, name)) for name in names}
-        if isinstance(tensor, WrapperTensor) and set(names) == set(tensor._fields):
+        if isinstance(tensor, WrapperTensor) and set(names) == set(tensor.__wrapper_declaration__.fields):
             return f"{cls}({', '.join(f'{name}={part}' for name, part in inner.items())})"
         parts = ", ".join(f"{name!r}: {part}" for name, part in inner.items())
         context = self.names.literal(context)

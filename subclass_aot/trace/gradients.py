@@ -41,10 +41,10 @@ class Tangents:
                 packed_tangent(plain_tangent(t.detach())) if kind is None else kind
                 for t, kind in zip(ends, kinds, strict=True)
             ]
-        self._plan = FlattenPlan.of(plain, where="tangents")
+        self._plan, leaves = FlattenPlan.read(plain, where="tangents")
         self._leaves = [
             spec_of_tangent(x.spec if isinstance(x, MetaTensor) else Spec.of(x)) if isinstance(x, torch.Tensor) else x
-            for x in self._plan.unwrap(plain)
+            for x in leaves
         ]
         self._given = structure_of(self._plan, ends)
         self._leaves = [None if i in self._given else x for i, x in enumerate(self._leaves)]
@@ -113,9 +113,9 @@ def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> G
             gradient = with_structure_of(inputs.autograd_leaves[i], gradient)
         own = set(inputs.plan.index_map.flat_of(i))
         slot_of = {inputs.leaves[slot]: slot for slot in inputs.structure if slot in own}
-        plan = FlattenPlan.of([gradient], where=str(desc))
+        plan, leaves = FlattenPlan.read([gradient], where=str(desc))
         sources: list[Any] = []
-        for slot, leaf in zip(plan.index_map.slots, plan.unwrap([gradient]), strict=True):
+        for slot, leaf in zip(plan.index_map.slots, leaves, strict=True):
             if isinstance(leaf, MetaTensor) and leaf in slot_of:
                 sources.append(InputLeaf(slot_of[leaf]))
             elif is_graph_value(leaf):

@@ -23,8 +23,9 @@ from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
 from subclass_aot.jagged import structure_slots
-from subclass_aot.meta import MetaTensor, SizesMustBeKnown, Spec, Symbols, is_over, is_symbolic, new_leaf
+from subclass_aot.meta import MetaTensor, Spec, is_over, new_leaf
 from subclass_aot.sizes import DynamicSizes, plan_of_fakes, symbolic_fakes
+from subclass_aot.symbols import SizesMustBeKnown, Symbols, is_symbolic
 from subclass_aot.trace.input_views import TracedViews
 from subclass_aot.trace.outputs import Value, part_of
 from subclass_aot.trace.signature import Input
@@ -235,7 +236,7 @@ def _no_input(gradient: torch.Tensor) -> Any:
     """What stands for a `.grad`: it is there, but no input of the graph, so whatever reads it is refused."""
     with _torch.disable_current_modes():
         fake = MetaTensor.like(gradient)
-        for leaf in FlattenPlan.of([fake]).unwrap([fake]):
+        for leaf in FlattenPlan.read([fake])[1]:
             if isinstance(leaf, MetaTensor):
                 leaf.tag = GRADIENT
         return fake

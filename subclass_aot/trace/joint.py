@@ -40,18 +40,11 @@ from subclass_aot.graph import (
     remove_mutations,
 )
 from subclass_aot.jagged import JaggedAttention
-from subclass_aot.meta import (
-    MetaTensor,
-    Replaced,
-    RuntimeAssert,
-    SizesMustBeKnown,
-    is_symbolic,
-    lasting_key_of,
-    unbacked_sizes,
-)
+from subclass_aot.meta import MetaTensor, Replaced
 from subclass_aot.objects import Objects
 from subclass_aot.outcome import Existed, check_leaks, read_outcome
 from subclass_aot.sizes import DynamicSizes, fake_with_sizes, marked_sizes
+from subclass_aot.symbols import RuntimeAssert, SizesMustBeKnown, is_symbolic, lasting_key_of, unbacked_sizes
 from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf, without_saved_tensor_hooks
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.input_views import SharedHistory

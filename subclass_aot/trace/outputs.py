@@ -16,7 +16,8 @@ from subclass_aot.descriptors import Inner, InnerSize, InnerStride, Intermediate
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot, ValueMeta
 from subclass_aot.jagged import structure_slots
-from subclass_aot.meta import MetaTensor, Number, SizesMustBeKnown, Spec, is_symbolic, lasting_key_of, new_leaf, root
+from subclass_aot.meta import MetaTensor, Spec, new_leaf, root
+from subclass_aot.symbols import Number, SizesMustBeKnown, is_symbolic, lasting_key_of
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
@@ -225,9 +226,9 @@ class OutputReader:
 
     def computed_value(self, tensor: torch.Tensor, desc: OutputDescriptor) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
-        plan = FlattenPlan.of([tensor], where=str(desc))
+        plan, leaves = FlattenPlan.read([tensor], where=str(desc))
         structure = structure_slots(plan.metas, plan.index_map)  # the input's, as its shape is
-        pairs = zip(plan.index_map.slots, plan.unwrap([tensor]), strict=True)
+        pairs = zip(plan.index_map.slots, leaves, strict=True)
         sources = [
             self._leaf(x, part_of(desc, slot), new_object=False)
             if slot.flat in structure
@@ -249,13 +250,12 @@ class OutputReader:
         """Whether what autograd calls a view has memory of its base: a class may compute what is a view in torch."""
         if isinstance(view, MetaTensor):
             return True
-        own = {root(x) for x in FlattenPlan.of([base]).unwrap([base]) if isinstance(x, MetaTensor)}
-        roots = [root(x) for x in FlattenPlan.of([view]).unwrap([view]) if isinstance(x, MetaTensor)]
+        own = {root(x) for x in FlattenPlan.read([base])[1] if isinstance(x, MetaTensor)}
+        roots = [root(x) for x in FlattenPlan.read([view])[1] if isinstance(x, MetaTensor)]
         return not roots or any(x in own or self.stands_for_lazy(x) for x in roots)
 
     def _value(self, result: torch.Tensor, desc: OutputDescriptor) -> Value:
-        plan = FlattenPlan.of([result], where=str(desc))
-        leaves = plan.unwrap([result])
+        plan, leaves = FlattenPlan.read([result], where=str(desc))
         through = has_history(result)
         starts_grad = result.requires_grad and not through and _torch.base_of(result) is None
         new_object = through and isinstance(plan.metas[0], PlainTensorMeta)  # with a history that is not the input's
@@ -352,7 +352,7 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
 
 def _is_traced(result: torch.Tensor) -> bool:
     """True if a tensor has at least one leaf that belongs to the trace."""
-    leaves = FlattenPlan.of([result]).unwrap([result])
+    _, leaves = FlattenPlan.read([result])
     return any(isinstance(leaf, MetaTensor) for leaf in leaves)
 
 
@@ -363,7 +363,7 @@ def packed_tangent(tensor: Any) -> Any:
     """
     if _torch.is_jagged(type(tensor)):  # only its values have one
         return tensor
-    leaves = FlattenPlan.of([tensor]).unwrap([tensor])
+    _, leaves = FlattenPlan.read([tensor])
     specs = [x.spec for x in leaves if isinstance(x, MetaTensor)]
     return tensor if all(spec_of_tangent(s) is s for s in specs) else _packed(tensor)
 

@@ -10,8 +10,9 @@ from subclass_aot.aliasing import Base
 from subclass_aot.descriptors import InputDescriptor, OutputDescriptor
 from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.graph import Look
-from subclass_aot.meta import RuntimeAssert, Spec, Symbols, is_symbolic
+from subclass_aot.meta import Spec
 from subclass_aot.outcome import Outcome
+from subclass_aot.symbols import RuntimeAssert, Symbols, is_symbolic
 from subclass_aot.trace.outputs import Output, Value
 
 

@@ -4,9 +4,6 @@
 """
 
 from subclass_aot.wrapper.base import WrapperTensor as WrapperTensor
+from subclass_aot.wrapper.builtin import built_in as built_in
 from subclass_aot.wrapper.outer import Outer as Outer
 from subclass_aot.wrapper.plain import plain_tangent as plain_tangent
-
-__all__ = ["Outer", "WrapperTensor", "plain_tangent"]
-from subclass_aot.wrapper.builtin import built_in as built_in
-from subclass_aot.wrapper.fields import MISSING as MISSING

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, SupportsIndex, dataclass_transform
 
 import torch
+from torch.fx.node import Target
 
 from subclass_aot import _torch
+from subclass_aot.declaration import Declaration
 from subclass_aot.wrapper import rules, serialize
 from subclass_aot.wrapper.declare import declare
 from subclass_aot.wrapper.describe import describe, stable_hash
@@ -51,20 +53,27 @@ class WrapperTensor(torch.Tensor):
 
     accepts: ClassVar[tuple[type, ...]] = ()
 
-    _fields: ClassVar[dict[str, Any]] = {}
-    _fallback: ClassVar[str] = "error"
-    _views: ClassVar[Mapping[str, str] | None] = None
-    _handlers: ClassVar[dict[Any, Callable[..., Any]]] = {}
+    __wrapper_declaration__: ClassVar[Declaration] = Declaration({}, (), "error", None, {}, frozenset(), object, {})
 
-    _attribute_names: ClassVar[tuple[str, ...]] = ()
+    # What dispatch found out so far. They stand beside the declaration, since every operator looks there.
+    _handlers: ClassVar[dict[Target, Callable[..., Any]]] = {}
+    _known: ClassVar[set[tuple[type, ...]]] = set()
 
     __torch_function__ = _torch.disabled_torch_function_impl
     __torch_dispatch__ = classmethod(dispatch)  # type: ignore[assignment]
+
+    __wrapper_attributes__: ClassVar[Any] = None
 
     if TYPE_CHECKING:  # generated for every subclass
 
         def __tensor_flatten__(self) -> tuple[list[str], Any]:
             """The names of the inner tensors and the context."""
+
+        @classmethod
+        def __tensor_unflatten__(
+            cls, inner: Any, context: Any, outer_size: Any = None, outer_stride: Any = None
+        ) -> Any:
+            """An instance that holds these tensors."""
 
     def __init_subclass__(
         cls,
@@ -79,11 +88,11 @@ class WrapperTensor(torch.Tensor):
             frame = frame.f_back
         declare(cls, fallback, views, frame.f_locals)
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: object, **kwargs: object) -> Any:
         raise TypeError("WrapperTensor is a base class: declare a subclass with at least one tensor field")
 
     @classmethod
-    def implements(cls, *operators: Any) -> Callable[[rules.RuleT], rules.RuleT]:
+    def implements(cls, *operators: object) -> Callable[[rules.RuleT], rules.RuleT]:
         """Makes the decorated function the rule of this class (and of its subclasses) for operators.
 
         Args:
@@ -104,16 +113,9 @@ class WrapperTensor(torch.Tensor):
 
     def __wrapper_state__(self) -> dict[str, Any]:
         """What the instance holds besides inner tensors, by attribute."""
-        return {name: getattr(self, name) for name in self._attribute_names}
+        return {name: getattr(self, name) for name in self.__wrapper_declaration__.attributes}
 
-    @classmethod
-    def _field_of(cls, name: str) -> str:
-        """The field to which the inner tensor `name` belongs."""
-        if name in cls._fields:
-            return name
-        return next(field for field in cls._fields if name.startswith(field + "_"))
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return describe(self)
 
     def _stable_hash_for_caching(self) -> str:
@@ -122,7 +124,7 @@ class WrapperTensor(torch.Tensor):
     def __coerce_tangent_metadata__(self) -> Any:
         return self
 
-    def __coerce_same_metadata_as_tangent__(self, context: Any, expected_type: type | None = None) -> Any:
+    def __coerce_same_metadata_as_tangent__(self, context: object, expected_type: type | None = None) -> Any:
         if expected_type is None or expected_type is type(self):
             return self if self.__tensor_flatten__()[1] == context else None
         if expected_type is torch.Tensor and hasattr(self, "to_plain"):
@@ -135,19 +137,19 @@ class WrapperTensor(torch.Tensor):
         return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
 
     @data.setter
-    def data(self, value: Any) -> None:
+    def data(self, value: torch.Tensor) -> None:
         if type(value) is not type(self):
             raise TypeError(
                 f"the data of a {type(self).__name__} cannot be replaced by a {type(value).__name__}: its inner "
                 f"tensors would stay as they were. Give a {type(self).__name__}"
             )
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
-        for name in (*self.__tensor_flatten__()[0], *self._attribute_names):
+        for name in (*self.__tensor_flatten__()[0], *self.__wrapper_declaration__.attributes):
             del self.__dict__[name]
         self.__dict__.update({name: getattr(value, name) for name in value.__tensor_flatten__()[0]})
         self.__dict__.update(value.__wrapper_state__())
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return serialize.reduce(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import Operator
 from subclass_aot.wrapper import errors, views
 from subclass_aot.wrapper.construct import assemble
 from subclass_aot.wrapper.each import each_handler
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 aten: Any = torch.ops.aten
 Handler = Callable[..., Any]
@@ -30,7 +34,7 @@ _LIKE = {aten._to_copy.default, aten.zeros_like.default, aten.empty_like.default
 _NEW = {aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.default}
 
 
-def built_in(cls: Any, func: Any) -> Handler | None:
+def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
     """The built-in rule of `cls` for `func`, or None."""
     if func in _FIELD_BY_FIELD:
         return each_handler(cls, func)
@@ -45,17 +49,17 @@ def built_in(cls: Any, func: Any) -> Handler | None:
     return None
 
 
-def rebuild(proto: Any, tensors: dict[str, torch.Tensor]) -> Any:
+def rebuild(proto: WrapperTensor, tensors: dict[str, torch.Tensor]) -> Any:
     """A wrapper of the class and context of `proto` that holds `tensors`."""
     return assemble(type(proto), {**tensors, **proto.__wrapper_state__()})
 
 
-def inner_tensors(wrapper: Any) -> dict[str, torch.Tensor]:
+def inner_tensors(wrapper: WrapperTensor) -> dict[str, torch.Tensor]:
     """The inner tensors by name, in flatten order."""
     return {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
 
 
-def _like(cls: Any, func: Any, self: Any, **kwargs: Any) -> Any:
+def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) -> Any:
     """Another dtype is for the fields that have the outer dtype; everything else is for all fields."""
     wanted = kwargs.get("dtype") or self.dtype
     if wanted.is_floating_point != self.dtype.is_floating_point or wanted.is_complex != self.dtype.is_complex:
@@ -72,7 +76,14 @@ def _like(cls: Any, func: Any, self: Any, **kwargs: Any) -> Any:
     return result
 
 
-def _new(cls: Any, func: Any, self: Any, size: Any, stride: Any = None, **kwargs: Any) -> Any:
+def _new(
+    cls: type[WrapperTensor],
+    func: Operator,
+    self: Any,
+    size: Sequence[int],
+    stride: Sequence[int] | None = None,
+    **kwargs: Any,
+) -> Any:
     """A field that is broadcast along a dim stays so; what it has in a tensor of another rank is anyone's guess."""
     new = aten.new_zeros if func is aten.new_zeros.default else aten.new_empty
     wanted = kwargs.get("dtype") or self.dtype
@@ -98,7 +109,7 @@ def _lines_up(tensor: torch.Tensor, outer: torch.Tensor) -> bool:
     return all(mine in (1, theirs) for mine, theirs in zip(tensor.shape, outer.shape, strict=True))
 
 
-def _copy(cls: Any, func: Any, self: Any, source: Any, non_blocking: bool = False) -> Any:
+def _copy(cls: type[WrapperTensor], func: Operator, self: Any, source: torch.Tensor, non_blocking: bool = False) -> Any:
     """Same class: field by field. Dense into wrapper: through `from_plain`. Wrapper into dense: through `to_plain`."""
     if not isinstance(self, cls):
         if not hasattr(source, "to_plain"):
@@ -107,7 +118,8 @@ def _copy(cls: Any, func: Any, self: Any, source: Any, non_blocking: bool = Fals
     if isinstance(source, cls) and source.__tensor_flatten__() == self.__tensor_flatten__():
         new = source
     elif hasattr(self, "from_plain"):
-        plain = source.to_plain() if isinstance(source, cls) else source
+        given: Any = source
+        plain = given.to_plain() if isinstance(source, cls) else given
         new = self.from_plain(plain.expand(self.shape))
     else:
         why = f"{cls.__name__} has no method from_plain(self, plain) that says how a dense tensor becomes one like self"
@@ -125,21 +137,22 @@ def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, list[int]]:
     return {name: list(tensor.shape) for name, tensor in tensors.items()}
 
 
-def _view(cls: Any, func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwargs: Any) -> Any:
     """A view through the class's `views=` recipe; without one only a view that changes nothing."""
     view = views.IN_PLACE.get(func, func)
+    declaration = cls.__wrapper_declaration__
     tensors = inner_tensors(self)
     try:
         if _changes_nothing(view, self, args, kwargs):
             parts: dict[str, Any] = {name: aten.alias.default(tensor) for name, tensor in tensors.items()}
-        elif cls._views is None:
+        elif declaration.views is None:
             raise views.CannotFollow(
                 f'{cls.__name__} declares no views="broadcast", and a view of a dense copy would not alias it'
             )
         else:
             parts = {}
             for name, tensor in tensors.items():
-                how = cls._views.get(cls._field_of(name), "broadcast")
+                how = declaration.views.get(declaration.field_of(name), "broadcast")
                 parts[name] = views.view_field(view, how, self, tensor, args, kwargs)
     except views.CannotFollow as error:
         raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
@@ -154,12 +167,12 @@ def _view(cls: Any, func: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
     return _aliased(rebuild(self, parts), self)
 
 
-def _aliased(view: Any, base: Any) -> Any:
+def _aliased(view: torch.Tensor, base: torch.Tensor) -> Any:
     _torch.alias_outer_storage(view, base)
     return view
 
 
-def _changes_nothing(func: Any, self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _changes_nothing(func: Operator, self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     if func in (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.expand.default):
         return list(args[0]) == list(self.shape)
     if func is aten.as_strided.default:

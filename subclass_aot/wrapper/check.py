@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import AnyOperator
 from subclass_aot.codegen import Source
+from subclass_aot.operators import Effects, effects_of
 from subclass_aot.wrapper.errors import wrong_result
-from subclass_aot.wrapper.schema import Facts, facts_of
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 
 def checked(
-    cls: Any, func: Any, rule: Callable[..., Any], otherwise: Callable[[], Callable[..., Any]]
+    cls: type[WrapperTensor],
+    func: AnyOperator,
+    rule: Callable[..., Any],
+    otherwise: Callable[[], Callable[..., Any]],
 ) -> Callable[..., Any]:
     """`rule` with a check of its result, generated for the schema; a view also comes to share its base's outer storage.
 
@@ -29,7 +36,7 @@ def checked(
     """
     if not _torch.is_overload(func):
         return lambda *args, **kwargs: _or_else(rule(*args, **kwargs), otherwise, args, kwargs)
-    facts = facts_of(func)
+    effects = effects_of(func)
     source = Source(
         f"{cls.__name__}_{func}",
         "*args, **kwargs",
@@ -46,52 +53,55 @@ def checked(
         with source.block(f"if {condition}:"):
             source.line(f"raise {wrong}({', '.join(details)}, {expected!r}, out)")
 
-    if facts.returned:
-        _check_returned(source, facts, refuse)
-    elif facts.viewed:
-        _check_view(source, facts, cls, refuse)
-    elif facts.returns == ("tensor",):
+    if effects.returned:
+        _check_returned(source, effects, refuse)
+    elif effects.viewed:
+        _check_view(source, effects, cls, refuse)
+    elif effects.returns == ("tensor",):
         refuse(f"type(out) is not {tensor} and not isinstance(out, {tensor})", "a tensor")
-    elif len(facts.returns) > 1:
+    elif len(effects.returns) > 1:
         refuse(
-            f"type(out) not in (tuple, list) or len(out) != {len(facts.returns)}", f"a tuple of {len(facts.returns)}"
+            f"type(out) not in (tuple, list) or len(out) != {len(effects.returns)}",
+            f"a tuple of {len(effects.returns)}",
         )
-    elif facts.returns == ("list",):
+    elif effects.returns == ("list",):
         refuse("type(out) not in (tuple, list)", "a list of tensors")
-    elif not facts.returns:
+    elif not effects.returns:
         refuse("out is not None", "None")
     source.line("return out")
     return source.build()
 
 
-def _or_else(out: Any, otherwise: Callable[[], Callable[..., Any]], args: Any, kwargs: Any) -> Any:
+def _or_else(
+    out: object, otherwise: Callable[[], Callable[..., Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     return otherwise()(*args, **kwargs) if out is NotImplemented else out
 
 
-def _argument(source: Source, facts: Facts, name: str, hint: str) -> str:
-    position = facts.names.index(name)
+def _argument(source: Source, effects: Effects, name: str, hint: str) -> str:
+    position = list(effects.parameters).index(name)
     variable = source.fresh(hint)
     source.line(f"{variable} = args[{position}] if len(args) > {position} else kwargs[{name!r}]")
     return variable
 
 
-def _check_returned(source: Source, facts: Facts, refuse: Callable[[str, str], None]) -> None:
-    arguments = [_argument(source, facts, name, "written") for name in facts.returned]
+def _check_returned(source: Source, effects: Effects, refuse: Callable[[str, str], None]) -> None:
+    arguments = [_argument(source, effects, name, "written") for name in effects.returned]
     if len(arguments) == 1:
-        refuse(f"out is not {arguments[0]}", f"`{facts.returned[0]}` itself, the tensor that it writes to")
+        refuse(f"out is not {arguments[0]}", f"`{effects.returned[0]}` itself, the tensor that it writes to")
         return
     refuse(f"type(out) not in (tuple, list) or len(out) != {len(arguments)}", f"a tuple of {len(arguments)}")
-    for position, (argument, name) in enumerate(zip(arguments, facts.returned, strict=True)):
+    for position, (argument, name) in enumerate(zip(arguments, effects.returned, strict=True)):
         refuse(
             f"out[{position}] is not {argument}", f"`{name}` itself at position {position}, a tensor that it writes to"
         )
 
 
-def _check_view(source: Source, facts: Facts, cls: Any, refuse: Callable[[str, str], None]) -> None:
-    base = _argument(source, facts, facts.viewed, "base")
+def _check_view(source: Source, effects: Effects, cls: type[WrapperTensor], refuse: Callable[[str, str], None]) -> None:
+    base = _argument(source, effects, effects.viewed, "base")
     alias = source.const(_torch.alias_outer_storage, "alias_outer_storage")
-    what = f"a view of the {cls.__name__} `{facts.viewed}`: a tensor of its class that shares its inner storage"
-    if facts.returns == ("list",):
+    what = f"a view of the {cls.__name__} `{effects.viewed}`: a tensor of its class that shares its inner storage"
+    if effects.returns == ("list",):
         refuse(
             f"type(out) not in (tuple, list) or not all(type(view) is type({base}) for view in out)",
             f"a list, each {what}",

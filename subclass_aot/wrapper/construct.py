@@ -12,25 +12,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.codegen import Source
+from subclass_aot.declaration import MISSING, Field
 from subclass_aot.errors import InnerTensorError
-from subclass_aot.wrapper.fields import MISSING, Field
 from subclass_aot.wrapper.outer import outer_of, outer_rule
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 make: Any = _torch.make_wrapper_subclass
 
 
-def is_static(cls: Any) -> bool:
-    """Whether every instance of the class has the same inner tensor names."""
-    return all(field.kind in ("tensor", "context") for field in cls._fields.values())
-
-
-def assemble(cls: Any, state: Mapping[str, Any], size: Any = None, stride: Any = None) -> Any:
+def assemble(
+    cls: type[WrapperTensor],
+    state: Mapping[str, Any],
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+) -> Any:
     """Makes an instance that holds `state`; nothing is checked.
 
     Args:
@@ -53,7 +56,12 @@ def assemble(cls: Any, state: Mapping[str, Any], size: Any = None, stride: Any =
 
 
 def emit_wrap(
-    source: Source, cls: Any, inner: Mapping[str, str], context: Mapping[str, str], size: str = "", stride: str = ""
+    source: Source,
+    cls: type[WrapperTensor],
+    inner: Mapping[str, str],
+    context: Mapping[str, str],
+    size: str = "",
+    stride: str = "",
 ) -> str:
     """Writes straight-line code that makes an instance of exactly `cls`.
 
@@ -88,11 +96,11 @@ def emit_wrap(
     return result
 
 
-def constructor(cls: Any) -> Callable[..., Any]:
+def constructor(cls: type[WrapperTensor]) -> Callable[..., Any]:
     """Generates `__new__` with the fields as parameters."""
     params = ["cls"]
     source_defaults: dict[str, Any] = {}
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.default is MISSING:
             params.append(field.name)
         else:
@@ -102,7 +110,7 @@ def constructor(cls: Any) -> Callable[..., Any]:
     source = Source("__new__", ", ".join(params), f"Makes a {cls.__name__} of these inner tensors and context values.")
     source.globals.update(source_defaults)
     source.line("state = {}")
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         hold = source.const(_HOLD[field.kind], f"hold_{field.kind}")
         source.line(f"{hold}(cls, state, {source.const(field, 'field_' + field.name)}, {field.name})")
     source.line(f"return {source.const(assemble, 'assemble')}(cls, state)")
@@ -112,7 +120,7 @@ def constructor(cls: Any) -> Callable[..., Any]:
     return new
 
 
-def _hold_tensor(cls: Any, state: dict[str, Any], field: Field, value: Any, name: str = "") -> None:
+def _hold_tensor(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object, name: str = "") -> None:
     name = name or field.name
     if not isinstance(value, torch.Tensor):
         raise InnerTensorError(f"{cls.__name__}.{name} must be a tensor, not {type(value).__name__}: {value!r}")
@@ -130,12 +138,12 @@ def _hold_tensor(cls: Any, state: dict[str, Any], field: Field, value: Any, name
     state[name] = value
 
 
-def _hold_optional(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+def _hold_optional(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
     if value is not None:
         _hold_tensor(cls, state, field, value)
 
 
-def _hold_sequence(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+def _hold_sequence(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
     if not isinstance(value, Sequence):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} must be a list or tuple of tensors, not {type(value).__name__}"
@@ -145,7 +153,7 @@ def _hold_sequence(cls: Any, state: dict[str, Any], field: Field, value: Any) ->
     state[field.layout_attribute] = len(value)
 
 
-def _hold_mapping(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+def _hold_mapping(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) and key.isidentifier() for key in value):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} must be a dict of tensors whose keys are identifiers, not {value!r:.200}"
@@ -155,7 +163,7 @@ def _hold_mapping(cls: Any, state: dict[str, Any], field: Field, value: Any) -> 
     state[field.layout_attribute] = tuple(value)
 
 
-def _hold_context(cls: Any, state: dict[str, Any], field: Field, value: Any) -> None:
+def _hold_context(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
     if isinstance(value, torch.Tensor):
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} is context and was given a tensor; "
@@ -180,12 +188,12 @@ _HOLD = {
 }
 
 
-def flattener(cls: Any) -> Callable[..., Any]:
+def flattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     """Generates `__tensor_flatten__`: the names present, and a hashable context (None when there is nothing in it)."""
     source = Source("__tensor_flatten__", "self", "The names of the inner tensors and the context.")
-    fields = cls._fields.values()
+    fields = cls.__wrapper_declaration__.fields.values()
     context = []
-    if is_static(cls):
+    if cls.__wrapper_declaration__.is_static:
         source.line(f"names = {[field.name for field in fields if field.kind == 'tensor']}")
     else:
         source.line("state = self.__dict__")
@@ -193,7 +201,7 @@ def flattener(cls: Any) -> Callable[..., Any]:
     for field in fields:
         if field.kind == "context":
             context.append(f"self.{field.name}")
-        elif field.kind == "tensor" and not is_static(cls):
+        elif field.kind == "tensor" and not cls.__wrapper_declaration__.is_static:
             source.line(f"names.append({field.name!r})")
         elif field.kind == "optional":
             present = source.fresh(f"has_{field.name}")
@@ -210,14 +218,14 @@ def flattener(cls: Any) -> Callable[..., Any]:
     return source.build()
 
 
-def attributes(cls: Any) -> Callable[..., Any]:
+def attributes(cls: type[WrapperTensor]) -> Callable[..., Any]:
     """Generates `__wrapper_attributes__`: what an instance holds besides its inner tensors, from the context alone."""
     source = Source(
         "__wrapper_attributes__", "cls, names, context", "The attributes that are not tensors, for this context."
     )
     values = []
     position = 0
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "context":
             values.append(f"{field.name!r}: context[{position}]")
         elif field.kind in ("sequence", "mapping"):
@@ -227,17 +235,17 @@ def attributes(cls: Any) -> Callable[..., Any]:
     return source.build()
 
 
-def unflattener(cls: Any) -> Callable[..., Any]:
+def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     """Generates `__tensor_unflatten__`: it honours the outer size and stride asked for, checks and copies nothing."""
     params = "cls, inner, context, outer_size=None, outer_stride=None"
     source = Source("__tensor_unflatten__", params, f"A {cls.__name__} that holds the tensors of `inner`.")
-    if not is_static(cls):
+    if not cls.__wrapper_declaration__.is_static:
         source.line("state = {**inner, **cls.__wrapper_attributes__(tuple(inner), context)}")
         source.line(f"return {source.const(assemble, 'assemble')}(cls, state, outer_size, outer_stride)")
         return source.build()
     inner: dict[str, str] = {}
     context: dict[str, str] = {}
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "tensor":
             inner[field.name] = source.fresh(field.name)
             source.line(f"{inner[field.name]} = inner[{field.name!r}]")

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from subclass_aot.declaration import Declaration, Field
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper import construct, messages
-from subclass_aot.wrapper.fields import Field, read_fields
+from subclass_aot.wrapper.fields import read_fields
 from subclass_aot.wrapper.outer import outer_rule, stand_in
 from subclass_aot.wrapper.serialize import allow_loading
+
+if TYPE_CHECKING:  # which calls this for each class that derives from it
+    from subclass_aot.wrapper.base import WrapperTensor
 
 _AUTHORS = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__")
 _FALLBACKS = ("each", "plain", "error")
 _VIEWS = ("broadcast", "keep")
 
 
-def declare(cls: Any, fallback: Any, views: Any, caller_locals: Mapping[str, Any]) -> None:
+def declare(cls: type[WrapperTensor], fallback: object, views: object, caller_locals: Mapping[str, object]) -> None:
     """Completes a class that derives from `WrapperTensor`.
 
     Args:
@@ -30,60 +34,86 @@ def declare(cls: Any, fallback: Any, views: Any, caller_locals: Mapping[str, Any
     Raises:
         DefinitionError: The class statement is wrong.
     """
-    written = {name for base in cls.__mro__[: cls.__mro__.index(torch.Tensor) - 1] for name in _AUTHORS
-               if name in vars(base) and name not in vars(base).get("_generated", ())}  # fmt: skip
+    written = _written(cls)
     inherited: dict[str, Field] = {}
-    for base in reversed(cls.__mro__[1 : cls.__mro__.index(torch.Tensor)]):
-        inherited.update(vars(base).get("_fields", {}))
-    cls._fields = read_fields(cls, inherited, caller_locals)
-    cls._handlers, cls._rules, cls._known = {}, {}, set()
-    _check_recipes(cls, fallback, views)
+    keywords: dict[str, Any] = {"fallback": "error", "views": None}
+    for base in _declared_bases(cls):
+        inherited.update(base.fields)
+        keywords.update(base.said)
+    fields = read_fields(cls, inherited, caller_locals)
+    said = _said(cls, fields, fallback, views, keywords["fallback"])
     rule = outer_rule(cls)
     if rule is not None and not callable(rule):
         raise DefinitionError(messages.OUTER_NOT_CALLABLE.format(cls=cls.__name__, value=rule))
-    for field in cls._fields.values():
+    for field in fields.values():
         if field.kind in ("sequence", "mapping"):
             setattr(cls, field.name, construct.element_property(field))
         elif field.kind == "optional":
             setattr(cls, field.name, None)
-    cls._attribute_names = tuple(
-        field.name if field.kind == "context" else field.layout_attribute
-        for field in cls._fields.values()
-        if field.kind in ("context", "sequence", "mapping")
+    methods = [name for name in _METHODS if name not in written]
+    cls._handlers, cls._known = {}, set()
+    cls.__wrapper_declaration__ = Declaration(
+        fields=fields,
+        attributes=tuple(
+            field.name if field.kind == "context" else field.layout_attribute
+            for field in fields.values()
+            if field.kind in ("context", "sequence", "mapping")
+        ),
+        **{**keywords, **said},
+        said=said,
+        generated=frozenset(methods),
+        stand_in=stand_in(cls),
+        rules={},
     )
-    cls._stand_in = stand_in(cls)
-    _generate(cls, written)
+    for name in methods:
+        setattr(cls, name, _METHODS[name](cls))
+    cls.__wrapper_attributes__ = None if written else classmethod(construct.attributes(cls))
     allow_loading(cls)
 
 
-def _generate(cls: Any, written: set[str]) -> None:
-    """Adds what the author has not written; `_generated` tells it apart from what an author of a base has."""
-    generated: dict[str, Any] = {}
-    if "__new__" not in written:
-        generated["__new__"] = staticmethod(construct.constructor(cls))
-    if "__tensor_flatten__" not in written:
-        generated["__tensor_flatten__"] = construct.flattener(cls)
-    if "__tensor_unflatten__" not in written:
-        generated["__tensor_unflatten__"] = classmethod(construct.unflattener(cls))
-    generated["__wrapper_attributes__"] = None if written else classmethod(construct.attributes(cls))
-    cls._generated = frozenset(generated)
-    for name, method in generated.items():
-        setattr(cls, name, method)
+_METHODS: Mapping[str, Any] = {
+    "__new__": lambda cls: staticmethod(construct.constructor(cls)),
+    "__tensor_flatten__": lambda cls: construct.flattener(cls),
+    "__tensor_unflatten__": lambda cls: classmethod(construct.unflattener(cls)),
+}
+"""For each method that a class needs and its author may write: what generates it."""
 
 
-def _check_recipes(cls: Any, fallback: Any, views: Any) -> None:
+def _written(cls: type[WrapperTensor]) -> set[str]:
+    """The methods that the author of a class, or of a base of it, has written."""
+    bases = cls.__mro__[: cls.__mro__.index(torch.Tensor) - 1]  # without `WrapperTensor` itself
+    found: set[str] = set()
+    for base in bases:
+        own: Declaration | None = vars(base).get("__wrapper_declaration__")
+        generated = frozenset() if own is None else own.generated
+        found.update(name for name in _AUTHORS if name in vars(base) and name not in generated)
+    return found
+
+
+def _declared_bases(cls: type) -> Iterator[Declaration]:
+    """The declarations of the bases of a class, the nearest last."""
+    for base in reversed(cls.__mro__[1 : cls.__mro__.index(torch.Tensor)]):
+        if "__wrapper_declaration__" in vars(base):
+            yield vars(base)["__wrapper_declaration__"]
+
+
+def _said(
+    cls: type, fields: Mapping[str, Field], fallback: object, views: object, inherited: object
+) -> dict[str, object]:
+    """The class keywords that a class statement gives, checked; `to_plain` stands for `fallback="plain"`."""
     if fallback is not None and fallback not in _FALLBACKS:
         raise DefinitionError(messages.UNKNOWN_FALLBACK.format(cls=cls.__name__, value=fallback))
     if fallback == "plain" and not hasattr(cls, "to_plain"):
         raise DefinitionError(messages.PLAIN_WITHOUT_METHOD.format(cls=cls.__name__))
+    said: dict[str, object] = {}
     if fallback is not None:
-        cls._fallback = fallback
-    elif "to_plain" in vars(cls) and cls._fallback == "error":
-        cls._fallback = "plain"
+        said["fallback"] = fallback
+    elif "to_plain" in vars(cls) and inherited == "error":
+        said["fallback"] = "plain"
     if views is None:
-        return
+        return said
     rules = {} if views == "broadcast" else views
-    tensors = {name for name, field in cls._fields.items() if field.kind != "context"}
+    tensors = {name for name, field in fields.items() if field.kind != "context"}
     if not isinstance(rules, Mapping) or not set(rules) <= tensors or not set(rules.values()) <= set(_VIEWS):
         raise DefinitionError(messages.UNKNOWN_VIEWS.format(cls=cls.__name__, value=views))
-    cls._views = dict(rules)
+    return {**said, "views": dict(rules)}

@@ -6,12 +6,15 @@ import hashlib
 import pickle
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
-def describe(wrapper: Any) -> str:
+
+def describe(wrapper: WrapperTensor) -> str:
     """The `repr` of a wrapper: metadata only, so that it is cheap and safe on fake and meta inner tensors too.
 
     Args:
@@ -24,7 +27,11 @@ def describe(wrapper: Any) -> str:
     for name in wrapper.__tensor_flatten__()[0]:
         inner = getattr(wrapper, name)
         parts.append(f"{name}={repr(inner) if hasattr(type(inner), '__wrapper_state__') else _metadata(inner)}")
-    parts += [f"{name}={value!r}" for name, value in wrapper.__wrapper_state__().items() if name in wrapper._fields]
+    parts += [
+        f"{name}={value!r}"
+        for name, value in wrapper.__wrapper_state__().items()
+        if name in wrapper.__wrapper_declaration__.fields
+    ]
     if wrapper.grad_fn is not None:
         parts.append(f"grad_fn=<{wrapper.grad_fn.name()}>")
     elif wrapper.requires_grad:
@@ -38,12 +45,12 @@ def _metadata(tensor: torch.Tensor) -> str:
     return f"{dtype}[{', '.join(map(str, tensor.shape))}]{place}"
 
 
-def stable_hash(wrapper: Any) -> str:
+def stable_hash(wrapper: torch.Tensor) -> str:
     """A hash of everything about a wrapper that a compiled program depends on; equal in every process."""
     return hashlib.sha256(_stable(wrapper).encode()).hexdigest()
 
 
-def _stable(value: Any) -> str:
+def _stable(value: object) -> str:
     """A text that is the same for equal values in every process, unlike `hash` and some `repr`s."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, torch.Tensor):

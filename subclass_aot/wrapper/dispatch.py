@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import is_inference_mode_enabled
 
 from subclass_aot import _torch
+from subclass_aot._torch import AnyOperator
+from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
 from subclass_aot.wrapper.builtin import built_in
 from subclass_aot.wrapper.check import checked
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
-from subclass_aot.wrapper.schema import facts_of
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 Handler = Callable[..., Any]
 
 
-def handler_for(cls: Any, func: Any) -> Handler:
+def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     """Finds what serves the operator `func` on wrappers of `cls`, and keeps it until a rule is added.
 
     The first of these that applies:
@@ -47,32 +51,32 @@ def handler_for(cls: Any, func: Any) -> Handler:
     return handler
 
 
-def _find(cls: Any, func: Any) -> Handler:
+def _find(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     handler = functools.cache(lambda: _without_rules(cls, func))
     for rule in reversed(rules.along_mro(cls, func)):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
     return handler()
 
 
-def _without_rules(cls: Any, func: Any) -> Handler:
+def _without_rules(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     if _torch.is_overload(func) and _torch.can_decompose(func):
-        return func.decompose  # type: ignore[no-any-return]
-    if cls._fallback == "each":
+        return func.decompose
+    if cls.__wrapper_declaration__.fallback == "each":
         return each_handler(cls, func)
     if _torch.is_overload(func):
         handler = built_in(cls, func)
         if handler is not None:
             return handler
-    if cls._fallback == "plain":
+    if cls.__wrapper_declaration__.fallback == "plain":
         return plain_handler(cls, func)
     return lambda *args, **kwargs: _refuse(cls, func, args, kwargs)
 
 
-def _refuse(cls: Any, func: Any, args: Any, kwargs: Any) -> Any:
+def _refuse(cls: type[WrapperTensor], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise errors.no_rule(cls, func, args, kwargs)
 
 
-def knows(cls: Any, types: tuple[type, ...]) -> bool:
+def knows(cls: type[WrapperTensor], types: tuple[type, ...]) -> bool:
     """Whether `cls` may serve an operator on arguments of these types.
 
     It may not where one of them is another wrapper class that is neither related nor in `cls.accepts`: then that
@@ -92,7 +96,13 @@ def knows(cls: Any, types: tuple[type, ...]) -> bool:
     return True
 
 
-def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+def dispatch(
+    cls: type[WrapperTensor],
+    func: AnyOperator,
+    types: tuple[type[torch.Tensor], ...],
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+) -> Any:
     """The body of `__torch_dispatch__`."""
     if len(types) > 1 and not knows(cls, types):
         return NotImplemented
@@ -105,10 +115,10 @@ def dispatch(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None
     return handler(*args, **kwargs) if kwargs else handler(*args)
 
 
-def _in_inference_mode(func: Any, handler: Handler, args: Any, kwargs: Any) -> Any:
+def _in_inference_mode(func: AnyOperator, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Views of an ordinary tensor are ordinary in inference mode too: they share its version counter."""
-    viewed = facts_of(func).viewed if _torch.is_overload(func) else ""
-    if viewed and not facts_of(func).bind(args, kwargs)[viewed].is_inference():
+    viewed = effects_of(func).viewed if _torch.is_overload(func) else ""
+    if viewed and not effects_of(func).bind(args, kwargs)[viewed].is_inference():
         with torch.inference_mode(False), torch.no_grad():
             return handler(*args, **kwargs)
     return handler(*args, **kwargs)

@@ -6,19 +6,22 @@ A random operator draws for every inner tensor in turn, in the order of the fiel
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.wrapper.construct import is_static
+from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot.operators import Effects, effects_of
 from subclass_aot.wrapper.plain import plain_handler
 from subclass_aot.wrapper.planner import Plan, Planner, related
-from subclass_aot.wrapper.schema import Facts, facts_of
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 
-def each_handler(cls: Any, func: Any) -> Plan:
+def each_handler(cls: type[WrapperTensor], func: AnyOperator) -> Plan:
     """The operator `func` for wrappers of exactly `cls`, applied to every inner tensor.
 
     Args:
@@ -30,9 +33,9 @@ def each_handler(cls: Any, func: Any) -> Plan:
     """
     if not _torch.is_overload(func):
         return lambda *args, **kwargs: _structured(cls, func, args, kwargs)
-    facts = facts_of(func)
+    effects = effects_of(func)
     plans: dict[Any, Plan] = {}
-    simple = is_static(cls) and not facts.lists
+    simple = cls.__wrapper_declaration__.is_static and not effects.lists
 
     def handler(*args: Any, **kwargs: Any) -> Any:
         if simple:
@@ -41,15 +44,15 @@ def each_handler(cls: Any, func: Any) -> Plan:
             key = (*[_kind(arg) for arg in args], *kwargs, *[_kind(arg) for arg in kwargs.values()])
         plan = plans.get(key)
         if plan is None:
-            plan = plans[key] = _plan(cls, func, facts, args, kwargs)
+            plan = plans[key] = _plan(cls, func, effects, args, kwargs)
         return plan(*args, **kwargs)
 
     def only_plan(*args: Any, **kwargs: Any) -> Any:
-        plan = cls.__dict__["_handlers"][func] = _plan(cls, func, facts, args, kwargs)
+        plan = cls.__dict__["_handlers"][func] = _plan(cls, func, effects, args, kwargs)
         return plan(*args, **kwargs)
 
     # An operator whose one argument is the wrapper has one plan, which takes the handler's place.
-    return only_plan if simple and len(facts.names) == 1 else handler
+    return only_plan if simple and len(effects.parameters) == 1 else handler
 
 
 def _kind(value: Any) -> Any:
@@ -57,30 +60,35 @@ def _kind(value: Any) -> Any:
     kind = type(value)
     if kind is list or kind is tuple:
         return frozenset([_kind(element) for element in value])
-    if hasattr(kind, "__wrapper_state__") and not is_static(kind):
+    if hasattr(kind, "__wrapper_state__") and not kind.__wrapper_declaration__.is_static:
         return kind, tuple(value.__tensor_flatten__()[0])
     return kind
 
 
-def _plan(cls: Any, func: Any, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Plan:
+def _plan(
+    cls: type[WrapperTensor], func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Plan:
     """The function for arguments of these kinds."""
-    if func.name().startswith(("aten::_foreach_", "aten::_fused_")) and _mixed(cls, facts.bind(args, kwargs), facts):
+    on_lists = func.name().startswith(("aten::_foreach_", "aten::_fused_"))
+    if on_lists and _mixed(cls, effects.bind(args, kwargs), effects):
         parts: dict[Any, Plan] = {}
-        return lambda *args, **kwargs: _grouped(cls, func, facts, facts.bind(args, kwargs), parts)
-    planner = Planner(cls, func, facts, args, kwargs)
+        return lambda *args, **kwargs: _grouped(cls, func, effects, effects.bind(args, kwargs), parts)
+    planner = Planner(cls, func, effects, args, kwargs)
     if planner.writes_to_dense() and hasattr(cls, "to_plain"):
         return plain_handler(cls, func)
     return planner.plan()
 
 
-def _mixed(cls: Any, bound: dict[str, Any], facts: Facts) -> bool:
+def _mixed(cls: type[WrapperTensor], bound: dict[str, Any], effects: Effects) -> bool:
     """Whether a list of this call holds wrappers beside something else, or wrappers of several layouts."""
-    return any(len({_kind(element) for element in bound.get(name) or ()}) > 1 for name in facts.lists)
+    return any(len({_kind(element) for element in bound.get(name) or ()}) > 1 for name in effects.lists)
 
 
-def _grouped(cls: Any, func: Any, facts: Facts, bound: dict[str, Any], parts: dict[Any, Plan]) -> Any:
+def _grouped(
+    cls: type[WrapperTensor], func: Operator, effects: Effects, bound: dict[str, Any], parts: dict[Any, Plan]
+) -> Any:
     """An operator on lists: run apart on the positions without wrapper and on those with wrappers of each layout."""
-    length = len(next(bound[name] for name in facts.names if name in facts.lists and bound.get(name)))
+    length = len(next(bound[name] for name in effects.parameters if name in effects.lists and bound.get(name)))
     lists = {name: v for name, v in bound.items() if isinstance(v, list | tuple) and len(v) == length}
     groups: dict[Any, list[int]] = {}
     for position in range(length):
@@ -91,13 +99,13 @@ def _grouped(cls: Any, func: Any, facts: Facts, bound: dict[str, Any], parts: di
         part = {**bound, **{name: [value[i] for i in positions] for name, value in lists.items()}}
         key = (kind, *part, *map(_kind, part.values()))
         if key not in parts:
-            parts[key] = func if kind is None else Planner(cls, func, facts, (), part).plan()
+            parts[key] = func if kind is None else Planner(cls, func, effects, (), part).plan()
         for position, output in zip(positions, parts[key](**part) or [None] * len(positions), strict=True):
             outputs[position] = output
-    return outputs if facts.returns else None
+    return outputs if effects.returns else None
 
 
-def _structured(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _structured(cls: type[WrapperTensor], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator that takes functions and structures (`cond`, ...) has no schema, so the structure is walked."""
     structure: Any = (args, kwargs)
     leaves, spec = optree.tree_flatten(structure, none_is_leaf=True)

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import linecache
-import os
-import sys
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot._torch import AnyOperator, Operator, Schema
 from subclass_aot.errors import OperatorRuleError, RuleResultError
 
-_INTERNAL = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep, "<")
-_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 
-def users_line() -> str:
-    """The innermost line on the stack that is neither torch's nor Python's nor this room's, as `file:line: code`."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_code.co_filename
-        standard = name.startswith(_STANDARD_LIBRARY) and "site-packages" not in name
-        if not standard and not name.startswith(_INTERNAL):
-            return f"{name}:{frame.f_lineno}: {linecache.getline(name, frame.f_lineno).strip()}"
-        frame = frame.f_back
-    return "an unknown line"
-
-
-def no_rule(cls: Any, func: Any, args: Any, kwargs: Any, why: str = "") -> OperatorRuleError:
+def no_rule(
+    cls: type[WrapperTensor],
+    func: AnyOperator,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    why: str = "",
+) -> OperatorRuleError:
     """The error for an operator without a rule, with a stub to paste."""
     why = why or f"no rule along {cls.__name__}'s bases, no recipe (fallback=...) and no to_plain method serve it"
     schema = _torch.schema_of(func) if _torch.is_overload(func) else "a higher-order operator, which has none"
@@ -37,13 +31,13 @@ def no_rule(cls: Any, func: Any, args: Any, kwargs: Any, why: str = "") -> Opera
         f"No rule for {func} on {cls.__name__}.\n"
         f"  schema:      {schema}\n"
         f"  called with: ({', '.join(called)})\n"
-        f"  at:          {users_line()}\n"
+        f"  at:          {user_line()}\n"
         f"  why:         {why}.\n"
         f"Write one:\n\n{stub(cls, func)}"
     )
 
 
-def stub(cls: Any, func: Any) -> str:
+def stub(cls: type[WrapperTensor], func: AnyOperator) -> str:
     """An empty rule for `func`, to paste and fill in."""
     if not _torch.is_overload(func):
         name = f"torch.ops.higher_order.{func.name()}" if _torch.is_higher_order(func) else str(func)
@@ -53,7 +47,7 @@ def stub(cls: Any, func: Any) -> str:
     return f"    @{cls.__name__}.implements({name})\n    def _({params}):\n        ...\n"
 
 
-def _parameters(schema: Any) -> str:
+def _parameters(schema: Schema) -> str:
     params, keyword_only = [], False
     for argument in schema.arguments:
         if argument.kwarg_only and not keyword_only:
@@ -64,43 +58,47 @@ def _parameters(schema: Any) -> str:
     return ", ".join(params)
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_describe, value))}]"
     return type(value).__name__ if isinstance(value, torch.Tensor) else f"{value!r:.40}"
 
 
-def writes_to_dense(cls: Any, func: Any, name: str) -> OperatorRuleError:
+def writes_to_dense(cls: type[WrapperTensor], func: AnyOperator, name: str) -> OperatorRuleError:
     """The error for `dense.add_(wrapper)`: one dense tensor, several results."""
     return OperatorRuleError(
         f"{func} writes to (or views) `{name}`, a dense tensor, and reads a {cls.__name__}.\n"
-        f"  at:  {users_line()}\n"
+        f"  at:  {user_line()}\n"
         f'  why: the recipe "each" has one result for every inner tensor, and a dense tensor can hold only one.\n'
         f"Use the operator that makes a new tensor, or write a rule:\n\n{stub(cls, func)}"
     )
 
 
-def contexts_differ(cls: Any, func: Any, name: str, first: Any, other: Any) -> OperatorRuleError:
+def contexts_differ(
+    cls: type[WrapperTensor], func: AnyOperator, name: str, first: object, other: object
+) -> OperatorRuleError:
     """The error for two wrappers of one class whose context is not the same."""
     return OperatorRuleError(
         f"{func} on two {cls.__name__} with different context: {name} is {first!r} and {other!r}.\n"
-        f"  at:  {users_line()}\n"
+        f"  at:  {user_line()}\n"
         f'  why: the recipe "each" cannot know which of them the result has.\n'
         f"Write a rule:\n\n{stub(cls, func)}"
     )
 
 
-def layouts_differ(cls: Any, func: Any, first: list[str], other: list[str]) -> OperatorRuleError:
+def layouts_differ(
+    cls: type[WrapperTensor], func: AnyOperator, first: list[str], other: list[str]
+) -> OperatorRuleError:
     """The error for two wrappers of one class that do not hold the same inner tensors."""
     return OperatorRuleError(
         f"{func} on two {cls.__name__} that hold different inner tensors: {first} and {other}.\n"
-        f"  at:  {users_line()}\n"
+        f"  at:  {user_line()}\n"
         f'  why: the recipe "each" pairs inner tensors by name.\n'
         f"Write a rule:\n\n{stub(cls, func)}"
     )
 
 
-def wrong_result(cls: Any, func: Any, rule: Any, expected: str, got: Any) -> RuleResultError:
+def wrong_result(cls: type[WrapperTensor], func: Operator, rule: object, expected: str, got: object) -> RuleResultError:
     """The error for a rule that returned something else than the schema promises."""
     where = f"{rule.__code__.co_filename}:{rule.__code__.co_firstlineno}" if hasattr(rule, "__code__") else repr(rule)
     if isinstance(got, list | tuple):

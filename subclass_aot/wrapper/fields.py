@@ -8,50 +8,18 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
+from subclass_aot.declaration import MISSING, Field, Kind
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper import messages
-
-Kind = Literal["tensor", "optional", "sequence", "mapping", "context"]
-
-
-class _Missing(Enum):
-    MISSING = "no default"
-
-
-MISSING = _Missing.MISSING
 
 _SEQUENCES = (list, tuple, collections.abc.Sequence)
 _MAPPINGS = (dict, collections.abc.Mapping)
 _MUTABLE = (list, dict, set, bytearray, collections.abc.MutableSequence, collections.abc.MutableMapping)
 _RESERVED = {"outer", "to_plain", "from_plain", "from_tangent", "accepts"}
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One declared field.
-
-    Args:
-        name: The attribute's name.
-        kind: What it holds: one tensor, an optional one, several in order, several by name, or context (anything else).
-        default: The default value, or `MISSING`.
-        annotation: The evaluated annotation.
-    """
-
-    name: str
-    kind: Kind
-    default: Any
-    annotation: Any
-
-    @property
-    def layout_attribute(self) -> str:
-        """Where an instance keeps how many (or which) elements a field of several tensors has."""
-        return f"_{self.name}_layout"
 
 
 def read_fields(cls: type, inherited: Mapping[str, Field], caller_locals: Mapping[str, Any]) -> dict[str, Field]:
@@ -78,7 +46,7 @@ def read_fields(cls: type, inherited: Mapping[str, Field], caller_locals: Mappin
     return fields
 
 
-def _evaluate(cls: type, name: str, annotation: Any, caller_locals: Mapping[str, Any]) -> Any:
+def _evaluate(cls: type, name: str, annotation: object, caller_locals: Mapping[str, Any]) -> Any:
     """Turns the string that `from __future__ import annotations` leaves into what it says."""
     if not isinstance(annotation, str):
         return annotation
@@ -93,7 +61,7 @@ def _evaluate(cls: type, name: str, annotation: Any, caller_locals: Mapping[str,
         return object  # a name that exists only for type checkers: whatever it is, it is not a tensor
 
 
-def _field(cls: type, name: str, annotation: Any, default: Any, redeclared: bool) -> Field:
+def _field(cls: type, name: str, annotation: object, default: object, redeclared: bool) -> Field:
     kind = _kind(cls, name, annotation)
     if name in _RESERVED or name.startswith("__") or (not redeclared and hasattr(_base(cls), name)):
         raise DefinitionError(messages.NAME_TAKEN.format(cls=cls.__name__, name=name))
@@ -114,7 +82,7 @@ def _base(cls: type) -> type:
     return cls.__mro__[cls.__mro__.index(torch.Tensor) - 1]
 
 
-def _kind(cls: type, name: str, annotation: Any) -> Kind:
+def _kind(cls: type, name: str, annotation: object) -> Kind:
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Annotated, typing.Final):
         return _kind(cls, name, args[0])
@@ -136,19 +104,19 @@ def _kind(cls: type, name: str, annotation: Any) -> Kind:
     return "context"
 
 
-def _is_tensor(annotation: Any) -> bool:
+def _is_tensor(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, torch.Tensor)
 
 
-def _mentions_tensor(annotation: Any) -> bool:
+def _mentions_tensor(annotation: object) -> bool:
     return _is_tensor(annotation) or any(_mentions_tensor(arg) for arg in typing.get_args(annotation))
 
 
-def _text(annotation: Any) -> str:
+def _text(annotation: object) -> str:
     return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)
 
 
-def _check_context_default(cls: type, name: str, default: Any) -> None:
+def _check_context_default(cls: type, name: str, default: object) -> None:
     if isinstance(default, torch.Tensor):
         raise DefinitionError(
             messages.TENSOR_IN_CONTEXT.format(cls=cls.__name__, name=name, annotation="a tensor as default")

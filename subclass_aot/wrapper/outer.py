@@ -70,7 +70,7 @@ def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:
     rule = outer_rule(cls)
     if rule is None:
         return Outer.like(next(value for value in state.values() if isinstance(value, torch.Tensor)))
-    fields = cls._stand_in()  # type: ignore[attr-defined]
+    fields = cls.__wrapper_declaration__.stand_in()  # type: ignore[attr-defined]
     fields.__dict__.update(state)
     outer = rule(fields)
     if type(outer) is not Outer:

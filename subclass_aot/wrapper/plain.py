@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import AnyOperator
+from subclass_aot.declaration import Declaration
+from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors
-from subclass_aot.wrapper.schema import facts_of
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 
-def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
+def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., Any]:
     """The operator `func` on dense copies of the wrappers among its arguments.
 
     A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`; a view is
@@ -27,17 +32,18 @@ def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
     """
     if not _torch.is_overload(func):
         return lambda *args, **kwargs: func(*_plain(args), **_plain(kwargs))
-    facts = facts_of(func)
+    effects = effects_of(func)
+    viewed, targets = effects.viewed, effects.written
 
     def handler(*args: Any, **kwargs: Any) -> Any:
-        bound = facts.bind(args, kwargs)
-        if _is_wrapper(bound.get(facts.viewed)):
+        bound = effects.bind(args, kwargs)
+        if _is_wrapper(bound.get(viewed)):
             why = "it is a view, and a view of the dense copy that to_plain() makes would not alias its base"
             raise errors.no_rule(cls, func, args, kwargs, why)
-        written = {name: bound[name] for name in facts.written if _is_wrapper(bound.get(name))}
-        if facts.changes_outer and written:
+        written = {name: bound[name] for name in targets if _is_wrapper(bound.get(name))}
+        if written and torch.Tag.inplace_view in func.tags:
             raise errors.no_rule(cls, func, args, kwargs, "it changes the sizes or strides of the tensor it is given")
-        if any(_holds_wrapper(bound.get(name)) and name not in written for name in facts.written):
+        if any(_holds_wrapper(bound.get(name)) and name not in written for name in targets):
             raise errors.no_rule(cls, func, args, kwargs, "it writes to a list of wrappers")
         for name, wrapper in written.items():
             if not hasattr(wrapper, "from_plain"):
@@ -49,7 +55,7 @@ def plain_handler(cls: Any, func: Any) -> Callable[..., Any]:
         func(**dense)
         for name, wrapper in written.items():
             wrapper.copy_(dense[name])
-        returned = tuple(bound[name] for name in facts.returned)
+        returned = tuple(bound[name] for name in effects.returned)
         return returned[0] if len(returned) == 1 else returned or None
 
     return handler
@@ -62,7 +68,8 @@ def plain_tangent(tensor: Any) -> Any:
     """
     if not _torch.is_traceable_wrapper_subclass(tensor):
         return tensor
-    if getattr(tensor, "_fallback", "") == "plain":
+    declaration = Declaration.of(type(tensor))
+    if declaration is not None and declaration.fallback == "plain":
         return plain_tangent(tensor.to_plain())
     if hasattr(tensor, "__coerce_tangent_metadata__"):
         tensor = tensor.__coerce_tangent_metadata__()
@@ -75,11 +82,11 @@ def plain_tangent(tensor: Any) -> Any:
     return type(tensor).__tensor_unflatten__(fresh, context, tensor.size(), tensor.stride())
 
 
-def _is_wrapper(value: Any) -> bool:
+def _is_wrapper(value: object) -> bool:
     return isinstance(value, torch.Tensor) and hasattr(value, "__wrapper_state__") and hasattr(value, "to_plain")
 
 
-def _holds_wrapper(value: Any) -> bool:
+def _holds_wrapper(value: object) -> bool:
     return isinstance(value, list | tuple) and any(map(_holds_wrapper, value)) or _is_wrapper(value)
 
 

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import Operator
 from subclass_aot.codegen import Source, identifier
+from subclass_aot.operators import PHYSICAL, Effects
 from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.construct import emit_wrap
 from subclass_aot.wrapper.outer import outer_rule
-from subclass_aot.wrapper.schema import Facts
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 Plan = Callable[..., Any]
 aten: Any = torch.ops.aten
 
-_MATERIALIZED = {aten._conj.default: aten._conj_physical.default, aten._neg_view.default: aten.neg.default}
-"""Views that only set a bit. Below dispatch nobody resolves it, so an inner tensor must not have it: these copy."""
 
-
-def related(cls: Any, kind: Any) -> bool:
+def related(cls: type[WrapperTensor], kind: type) -> bool:
     """Whether wrappers of the type `kind` are taken apart beside those of `cls`; anything else is passed on whole."""
     return kind is cls or (hasattr(kind, "__wrapper_state__") and (issubclass(kind, cls) or issubclass(cls, kind)))
 
@@ -32,7 +33,7 @@ class Planner:
     Args:
         cls: The wrapper class, and that of the results.
         func: The operator.
-        facts: What its schema promises.
+        effects: What its schema promises.
         args: Arguments of the kinds in question.
         kwargs: Likewise.
 
@@ -40,9 +41,11 @@ class Planner:
         OperatorRuleError: The wrappers among the arguments hold different inner tensors.
     """
 
-    def __init__(self, cls: Any, func: Any, facts: Facts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.cls, self.func, self.facts = cls, func, facts
-        self.bound = facts.bind(args, kwargs)
+    def __init__(
+        self, cls: type[WrapperTensor], func: Operator, effects: Effects, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.cls, self.func, self.effects = cls, func, effects
+        self.bound = effects.bind(args, kwargs)
         self.positional = list(self.bound)[: len(args)]
         self.keywords = list(kwargs)
         self.wrappers = {name: found for name, value in self.bound.items() if (found := self._wrappers_in(name, value))}
@@ -71,18 +74,18 @@ class Planner:
 
     def writes_to_dense(self) -> str:
         """The dense argument that would receive another value from every inner tensor, or ""; one value it can take."""
-        for name in self.facts.written | {self.facts.viewed}:
+        for name in self.effects.written | {self.effects.viewed}:
             if len(self.names) > 1 and len(self._tensors_in(name)) > len(self.wrappers.get(name, ())):
                 return name
         return ""
 
     def _tensors_in(self, name: str) -> list[Any]:
         value = self.bound.get(name)
-        if name in self.facts.lists and value is not None:
+        if name in self.effects.lists and value is not None:
             return list(value)
         return [value] if isinstance(value, torch.Tensor) else []
 
-    def _wrappers_in(self, name: str, value: Any) -> list[Any]:
+    def _wrappers_in(self, name: str, value: object) -> list[Any]:
         return [tensor for tensor in self._tensors_in(name) if related(self.cls, type(tensor))]
 
     def _all_wrappers(self, name: str) -> bool:
@@ -95,7 +98,7 @@ class Planner:
     def _proto(self) -> str:
         """The expression of a wrapper of `cls` itself, whose context the results get."""
         for name, found in self.wrappers.items():
-            if name not in self.facts.lists:
+            if name not in self.effects.lists:
                 if type(found[0]) is self.cls:
                     return identifier(name)
             elif all(type(wrapper) is self.cls for wrapper in found) and self._all_wrappers(name):
@@ -110,17 +113,17 @@ class Planner:
         proto = self._proto()
         differ = self.source.const(errors.contexts_differ, "contexts_differ")
         raising = f"{differ}({self.source.const(self.cls, self.cls.__name__)}, {self.source.const(self.func, 'func')}"
-        context = [field.name for field in self.cls._fields.values() if field.kind == "context"]
+        context = [field.name for field in self.cls.__wrapper_declaration__.fields.values() if field.kind == "context"]
         for name, found in self.wrappers.items():
             for attribute in context:
-                if not all(attribute in type(wrapper)._fields for wrapper in found):
+                if not all(attribute in type(wrapper).__wrapper_declaration__.fields for wrapper in found):
                     continue
-                element = "element" if name in self.facts.lists else identifier(name)
+                element = "element" if name in self.effects.lists else identifier(name)
                 check = f"if {element}.{attribute} != {proto}.{attribute}:"
                 error = f"raise {raising}, {attribute!r}, {proto}.{attribute}, {element}.{attribute})"
                 if element == proto:
                     continue
-                if name not in self.facts.lists:
+                if name not in self.effects.lists:
                     with self.source.block(check):
                         self.source.line(error)
                     continue
@@ -137,33 +140,33 @@ class Planner:
             return variable
         arguments = [self._argument(name, inner) for name in self.positional]
         arguments += [f"{name}={self._argument(name, inner)}" for name in self.keywords]
-        call = self.source.const(_torch.call_of(_MATERIALIZED.get(self.func, self.func)), "op")
+        call = self.source.const(_torch.call_of(PHYSICAL.get(self.func, self.func)), "op")
         self.source.line(f"{variable} = {call}({', '.join(arguments)})")
         return variable
 
     def _argument(self, name: str, inner: str) -> str:
         if name not in self.wrappers:
             return identifier(name)
-        if name not in self.facts.lists:
+        if name not in self.effects.lists:
             return f"{identifier(name)}.{inner}"
         if self._all_wrappers(name):
             return f"[t.{inner} for t in {identifier(name)}]"
         return f"[t.{inner} if {self._is_wrapper('t')} else t for t in {identifier(name)}]"
 
     def _return(self, results: list[str]) -> None:
-        facts, line = self.facts, self.source.line
-        if facts.changes_outer:
+        effects, line = self.effects, self.source.line
+        if torch.Tag.inplace_view in self.func.tags:
             self._change_outer()
-        if facts.returned:
-            for name in facts.returned:
+        if effects.returned:
+            for name in effects.returned:
                 if name in self.keywords and name in self.wrappers and outer_rule(self.cls) is None:
                     self._follow_resize(name)
-            line(f"return {', '.join(map(identifier, facts.returned))}")
-        elif len(facts.returns) == 1:
-            line(f"return {self._output(facts.returns[0], results)}")
-        elif facts.returns:
+            line(f"return {', '.join(map(identifier, effects.returned))}")
+        elif len(effects.returns) == 1:
+            line(f"return {self._output(effects.returns[0], results)}")
+        elif effects.returns:
             outputs = []
-            for position, kind in enumerate(facts.returns):
+            for position, kind in enumerate(effects.returns):
                 parts = [self.source.fresh(f"{variable}_{position}") for variable in results]
                 for part, variable in zip(parts, results, strict=True):
                     line(f"{part} = {variable}[{position}]")
@@ -204,10 +207,10 @@ class Planner:
 
     def _wrap(self, results: list[str]) -> str:
         proto = self._proto()
-        context = {attribute: f"{proto}.{attribute}" for attribute in self.cls._attribute_names}
+        context = {attribute: f"{proto}.{attribute}" for attribute in self.cls.__wrapper_declaration__.attributes}
         wrapped = emit_wrap(self.source, self.cls, dict(zip(self.names, results, strict=True)), context)
-        if self.facts.viewed:  # of one inner tensor the base may be dense; it has a storage of its own then
+        if self.effects.viewed:  # of one inner tensor the base may be dense; it has a storage of its own then
             alias = self.source.const(_torch.alias_outer_storage, "alias_outer_storage")
-            if self.facts.viewed in self.wrappers:
-                self.source.line(f"{alias}({wrapped}, {identifier(self.facts.viewed)})")
+            if self.effects.viewed in self.wrappers:
+                self.source.line(f"{alias}({wrapped}, {identifier(self.effects.viewed)})")
         return wrapped

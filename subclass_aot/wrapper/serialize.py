@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from subclass_aot.declaration import MISSING
 from subclass_aot.errors import InnerTensorError
-from subclass_aot.wrapper.fields import MISSING
+
+if TYPE_CHECKING:  # which calls this
+    from subclass_aot.wrapper.base import WrapperTensor
 
 
-def reduce(wrapper: Any) -> tuple[Any, ...]:
+def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
     """What pickle and `copy.copy` store: everything by name, so that a class may gain fields with a default later."""
     inner = {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
     attributes = wrapper.__wrapper_state__()
@@ -23,7 +26,7 @@ def reduce(wrapper: Any) -> tuple[Any, ...]:
 
 
 def rebuild_wrapper(
-    cls: Any,
+    cls: type[WrapperTensor],
     inner: dict[str, torch.Tensor],
     attributes: dict[str, Any],
     others: dict[str, Any],
@@ -61,10 +64,10 @@ def rebuild_wrapper(
     return wrapper.requires_grad_() if requires_grad else wrapper
 
 
-def context_of(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
+def context_of(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
     """The context as `__tensor_flatten__` would give it for an instance with these contents."""
     context = []
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "optional":
             context.append(field.name in inner)
         elif field.kind != "tensor":
@@ -72,9 +75,9 @@ def context_of(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]
     return tuple(context) or None
 
 
-def _names_now(cls: Any, attributes: Mapping[str, Any]) -> list[str]:
-    names = list(cls._attribute_names)
-    for field in cls._fields.values():
+def _names_now(cls: type[WrapperTensor], attributes: Mapping[str, Any]) -> list[str]:
+    names = list(cls.__wrapper_declaration__.attributes)
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "sequence":
             names += [f"{field.name}_{i}" for i in range(attributes[field.layout_attribute])]
         elif field.kind == "mapping":
@@ -84,14 +87,14 @@ def _names_now(cls: Any, attributes: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _in_order(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _in_order(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     return {name: inner[name] for name in _names_now(cls, attributes) if name in inner}
 
 
-def _defaults(cls: Any, inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _defaults(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Values for fields that the file was written without."""
     defaults: dict[str, Any] = {}
-    for field in cls._fields.values():
+    for field in cls.__wrapper_declaration__.fields.values():
         if field.kind == "sequence":
             defaults[field.layout_attribute] = 0
         elif field.kind == "mapping":
@@ -136,9 +139,11 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
     return new
 
 
-def allow_loading(cls: Any) -> None:
+def allow_loading(cls: type[WrapperTensor]) -> None:
     """Lets `torch.load(weights_only=True)` make instances of `cls`, and of the enums in its context."""
     enums = [
-        f.annotation for f in cls._fields.values() if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)
+        f.annotation
+        for f in cls.__wrapper_declaration__.fields.values()
+        if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)
     ]
     torch.serialization.add_safe_globals([cls, rebuild_wrapper, *enums])

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._torch import Operator
 from subclass_aot.wrapper.strided import CannotFollow as CannotFollow
 from subclass_aot.wrapper.strided import as_strided_field
 
@@ -29,11 +30,11 @@ def _stays(outer: Size, field: torch.Tensor, dim: int) -> bool:
     return field.shape[dim] == 1 and outer[dim] != 1
 
 
-def _directly(func: Any) -> ViewRule:
+def _directly(func: Operator) -> ViewRule:
     return lambda outer, field, *args, **kwargs: func(field, *args, **kwargs)
 
 
-def _squeeze(outer: Size, field: torch.Tensor, dims: Any = None) -> Any:
+def _squeeze(outer: Size, field: torch.Tensor, dims: int | Sequence[int] | None = None) -> Any:
     dims = range(len(outer)) if dims is None else [dims] if isinstance(dims, int) else dims
     return aten.squeeze.dims(field, [dim for dim in dims if outer[dim] == 1])
 
@@ -57,13 +58,12 @@ def _expand(outer: Size, field: torch.Tensor, size: Size, **kwargs: Any) -> Any:
     return aten.expand.default(field, [*size[:leading], *sizes])
 
 
-def _split(func: Any) -> ViewRule:
-    def rule(outer: Size, field: torch.Tensor, sizes: Any, dim: int = 0) -> list[torch.Tensor]:
+def _split(func: Operator) -> ViewRule:
+    def rule(outer: Size, field: torch.Tensor, sizes: int | Sequence[int], dim: int = 0) -> list[torch.Tensor]:
         dim = _dim(outer, dim)
         if not _stays(outer, field, dim):
             return list(func(field, sizes, dim))
-        number = sizes if isinstance(sizes, int | torch.SymInt) else None
-        count = len(sizes) if number is None else max(1, -(-outer[dim] // number))
+        count = max(1, -(-outer[dim] // sizes)) if isinstance(sizes, int | torch.SymInt) else len(sizes)
         return [aten.alias.default(field) for _ in range(count)]
 
     return rule
@@ -73,7 +73,7 @@ def _unbind(outer: Size, field: torch.Tensor, dim: int = 0) -> list[torch.Tensor
     return [_select(outer, field, dim, i) for i in range(outer[_dim(outer, dim)])]
 
 
-def _view(outer: Size, field: torch.Tensor, size: Size, *_: Any) -> Any:
+def _view(outer: Size, field: torch.Tensor, size: Size, *_: object) -> Any:
     return aten.view.default(field, _new_sizes(outer, field.shape, list(size)))
 
 
@@ -149,7 +149,9 @@ IN_PLACE: dict[Any, Any] = {
 """For each operator that makes a tensor a view of itself, the view operator."""
 
 
-def view_field(func: Any, how: str, wrapper: torch.Tensor, field: torch.Tensor, args: Any, kwargs: Any) -> Any:
+def view_field(
+    func: Operator, how: str, wrapper: torch.Tensor, field: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """The view `func(wrapper, *args, **kwargs)` on one inner tensor.
 
     Args:

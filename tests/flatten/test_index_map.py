@@ -8,12 +8,8 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from subclass_aot.flatten import (
-    FunctionMeta,
-    IndexMap,
-    compute_inner_mutated_inp_indices_from_subclass_meta,
-    create_subclass_meta,
-)
+from subclass_aot.aotautograd import FunctionMeta, compute_inner_mutated_inp_indices_from_subclass_meta
+from subclass_aot.flatten import IndexMap, create_subclass_meta
 
 A = torch.ones(2)
 VALUES = [A, TwoTensor(TwoTensor(A, A), TwoTensor(A, A)), 7, TwoTensor(A, A)]

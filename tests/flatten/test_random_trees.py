@@ -14,19 +14,22 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from subclass_aot.aotautograd import (
+    FunctionMeta,
+    compute_inner_mutated_inp_indices_from_subclass_meta,
+    unwrap_tensor_subclasses,
+    wrap_tensor_subclasses,
+)
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import (
     FlattenPlan,
-    FunctionMeta,
     IndexMap,
     InnerMeta,
     OpaqueMeta,
     PlainTensorMeta,
     SubclassCreationMeta,
-    compute_inner_mutated_inp_indices_from_subclass_meta,
     create_subclass_meta,
-    unwrap_tensor_subclasses,
-    wrap_tensor_subclasses,
+    walk,
 )
 from tests.flatten import aot
 
@@ -136,6 +139,25 @@ def test_round_trip(values: list[Any]) -> None:
     again = plan.wrap(leaves)
     assert all(same_tree(x, y) for x, y in zip(values, again, strict=True))
     assert all(x is y for x, y in zip(plan.unwrap(again), leaves, strict=True))
+
+
+@given(lists)
+def test_reading_once_needs_no_generated_code(values: list[Any]) -> None:
+    plan, leaves = FlattenPlan.read(values)
+    assert plan == FlattenPlan.of(values)
+    assert not {"unwrap", "wrap"} & vars(plan).keys()
+    assert all(x is y for x, y in zip(leaves, plan.unwrap(values), strict=True))
+
+
+@given(tensor_lists)
+def test_a_walk_meets_each_leaf_at_its_path(values: list[torch.Tensor]) -> None:
+    plan, leaves = FlattenPlan.read(values)
+    met = {
+        path: part
+        for i, (value, meta) in enumerate(zip(values, plan.metas, strict=True))
+        for path, part, _ in walk(value, meta, f"args[{i}]")
+    }
+    assert all(met[str(slot)] is leaf for slot, leaf in zip(plan.index_map.slots, leaves, strict=True))
 
 
 @given(lists)

@@ -10,15 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.testing._internal.two_tensor import TwoTensor
 
+from subclass_aot.aotautograd import unwrap_tensor_subclasses, wrap_tensor_subclasses
 from subclass_aot.errors import PlanError
-from subclass_aot.flatten import (
-    SYMBOLIC,
-    FlattenPlan,
-    SubclassCreationMeta,
-    create_subclass_meta,
-    unwrap_tensor_subclasses,
-    wrap_tensor_subclasses,
-)
+from subclass_aot.flatten import SYMBOLIC, FlattenPlan, SubclassCreationMeta, create_subclass_meta
 from tests.classes import Flat
 from tests.flatten import aot
 
@@ -61,6 +55,7 @@ def test_nested_wrappers_have_slots_of_their_own() -> None:
     values = [TwoTensor(inner, inner)]
     plan = FlattenPlan.of(values)
     leaves = plan.unwrap(values)
+    assert [str(x) for x in FlattenPlan.read(values)[1]] == [str(x) for x in leaves]
     theirs = aot.unwrap(values)
     assert [str(x) for x in leaves] == [str(x) for x in theirs]
     assert len(leaves) == plan.metas[0].arg_count == 4 + 3 * 3

@@ -12,7 +12,8 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from subclass_aot.errors import PlanError
-from subclass_aot.flatten import NESTED_INT, FlattenPlan, OpaqueMeta, SubclassCreationMeta
+from subclass_aot.flatten import FlattenPlan, OpaqueMeta, SubclassCreationMeta
+from subclass_aot.flatten.metas import NESTED_INT
 from tests.torches import TORCH
 
 MESH_IS_AN_ATTRIBUTE = TORCH >= (2, 12)

@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot import TwoTensor, trace_joint
 from subclass_aot.call import Arguments
-from subclass_aot.meta import effects_of
+from subclass_aot.operators import effects_of
 from subclass_aot.testing import difference
 from subclass_aot.trace import JointTrace
 from subclass_aot.trace.joint import trace_arguments

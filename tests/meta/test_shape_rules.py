@@ -9,7 +9,8 @@ import optree
 import pytest
 import torch
 
-from subclass_aot.meta import Spec, infer
+from subclass_aot.meta import Spec
+from subclass_aot.meta.infer import infer
 
 aten = torch.ops.aten
 

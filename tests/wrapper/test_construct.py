@@ -153,7 +153,7 @@ def test_wrong_inner_tensors() -> None:
 def test_generated_methods_are_readable() -> None:
     assert "hold_tensor(cls, state, field_codes, codes)" in inspect.getsource(Scaled.__new__)
     assert "names = ['codes', 'scale']" in inspect.getsource(Scaled.__tensor_flatten__)
-    assert list(inspect.signature(Everything.__new__).parameters) == ["cls", *Everything._fields]
+    assert list(inspect.signature(Everything.__new__).parameters) == ["cls", *Everything.__wrapper_declaration__.fields]
 
 
 def test_attributes_for_a_context_make_an_instance() -> None:

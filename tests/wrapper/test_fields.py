@@ -41,7 +41,7 @@ def define(annotations: dict[str, object], namespace: dict[str, object] | None =
 )
 def test_the_annotation_decides_the_kind(annotation: object, kind: str) -> None:
     cls = define({"payload": torch.Tensor, "other": annotation})
-    assert cls._fields["other"].kind == kind
+    assert cls.__wrapper_declaration__.fields["other"].kind == kind
 
 
 def test_string_annotations_see_the_names_of_the_enclosing_function() -> None:
@@ -52,7 +52,7 @@ def test_string_annotations_see_the_names_of_the_enclosing_function() -> None:
         held: Local
         constant: typing.ClassVar[int] = 3
 
-    assert {name: field.kind for name, field in Holder._fields.items()} == {"held": "tensor"}
+    assert {name: field.kind for name, field in Holder.__wrapper_declaration__.fields.items()} == {"held": "tensor"}
 
 
 def test_fields_are_inherited_in_order() -> None:
@@ -66,7 +66,7 @@ def test_fields_are_inherited_in_order() -> None:
     class Most(Derived):
         bits: int = 4
 
-    assert list(Most._fields) == ["codes", "zero", "bits"]
+    assert list(Most.__wrapper_declaration__.fields) == ["codes", "zero", "bits"]
     assert Most(torch.zeros(2)).bits == 4
     assert Derived(torch.zeros(2)).bits == 8
 

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from subclass_aot.meta import MetaTensor, Spec, Symbols, infer, is_symbolic, key_of, lasting_key_of, new_leaf, plain
+from subclass_aot.meta import MetaTensor, Spec, new_leaf
+from subclass_aot.meta.infer import infer
+from subclass_aot.symbols import Symbols, is_symbolic, key_of, lasting_key_of, plain
 
 aten: Any = torch.ops.aten
 

@@ -12,7 +12,9 @@ Sizes of zero and one are never symbols: broadcasting makes too much of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -20,9 +22,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_user_file, user_line_in
-
-Number = int | torch.SymInt
-Bounds = tuple[int, int | None]
+from subclass_aot.symbols.numbers import Bounds, Number
 
 
 class Symbols:
@@ -151,29 +151,19 @@ class RuntimeAssert:
         return _torch.as_python(self.expression, names)
 
 
-def is_symbolic(value: Any) -> bool:
-    """Whether a value is a number that only the call knows."""
-    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and not _torch.is_nested_int(value)
+def current_symbols() -> Symbols | None:
+    """The symbols of the trace that runs, if it has any."""
+    return _symbols.get()
 
 
-def plain(number: Any) -> Any:
-    """A symbolic number that turned out to be a certain one, as that one; everything else as it is."""
-    if not isinstance(number, torch.SymInt):
-        return number
-    expression = _torch.expression_of(number)
-    return int(expression) if expression.is_Integer else number
+@contextmanager
+def unbacked_sizes(symbols: Symbols | None) -> Iterator[None]:
+    """Within the block, what depends on data becomes a symbol instead of an error, if there are symbols."""
+    outer = _symbols.set(symbols)
+    try:
+        yield
+    finally:
+        _symbols.reset(outer)
 
 
-def key_of(value: Any) -> Any:
-    """What stands for a value in the key of a cache: numbers compare by expression."""
-    return _torch.expression_of(value) if is_symbolic(value) else value
-
-
-def lasting_key_of(number: Any) -> Any:
-    """What stands for a symbolic number as long as the trace is used: it stays when more is found out about symbols."""
-    return _torch.original_expression_of(number)
-
-
-def solver_in(values: Any) -> Any:
-    """The solver of the first symbolic number among `values`, or None."""
-    return next((_torch.solver_of(v) for v in values if is_symbolic(v)), None)
+_symbols: ContextVar[Symbols | None] = ContextVar("symbols", default=None)

@@ -5,6 +5,7 @@ Where metas are given, the work is done by generated code, made once for each li
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +16,19 @@ import torch
 
 from subclass_aot._torch import is_nested_int, is_traceable_wrapper_subclass
 from subclass_aot.errors import PlanError
-from subclass_aot.flatten.index_map import IndexMap, compute_inner_mutated_inp_indices_from_subclass_meta
-from subclass_aot.flatten.metas import PlainTensorMeta, SubclassCreationMeta, ValueMeta
-from subclass_aot.flatten.plan import unwrap_function, wrap_function
+from subclass_aot.flatten import FlattenPlan, IndexMap, PlainTensorMeta, SubclassCreationMeta, ValueMeta
+from subclass_aot.flatten import create_subclass_meta as create_subclass_meta
+
+__all__ = [
+    "FunctionMeta",
+    "compute_inner_mutated_inp_indices_from_subclass_meta",
+    "create_metadata_for_subclass",
+    "create_subclass_meta",
+    "requires_subclass_dispatch",
+    "unwrap_tensor_subclasses",
+    "wrap_tensor_subclasses",
+    "wrap_tensor_subclasses_maybe_joint",
+]
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class FunctionMeta:
     mutated_inp_runtime_indices: Sequence[int] = ()
 
 
-def requires_subclass_dispatch(args: Any, fw_metadata: Any) -> bool:
+def requires_subclass_dispatch(args: Any, fw_metadata: FunctionMeta) -> bool:
     """Whether anything must be unwrapped or wrapped around a call: some argument or output is a wrapper.
 
     Args:
@@ -102,7 +113,7 @@ def wrap_tensor_subclasses(
 
 
 def wrap_tensor_subclasses_maybe_joint(
-    unwrapped_args: Sequence[Any], *, is_joint_structure: bool, meta: Any
+    unwrapped_args: Sequence[Any], *, is_joint_structure: bool, meta: FunctionMeta
 ) -> tuple[Any, ...]:
     """Rebuilds the arguments of an inference graph, or the primals and tangents of a joint graph.
 
@@ -152,6 +163,29 @@ def create_metadata_for_subclass(meta: FunctionMeta) -> FunctionMeta:
     )
 
 
+def compute_inner_mutated_inp_indices_from_subclass_meta(
+    fw_metadata: FunctionMeta, inner_metadata: FunctionMeta | None = None
+) -> list[int]:
+    """The flat positions that a backend must treat as mutated, to be on the safe side.
+
+    Every slot of a mutated wrapper counts, sizes and strides too. Where it is known which leaves were written,
+    `IndexMap.written` is exact.
+
+    Args:
+        fw_metadata: Anything with `subclass_inp_meta`, one meta for each outer input, and
+            `mutated_inp_runtime_indices`, the positions of those that are mutated; a `FunctionMeta`, for one.
+        inner_metadata: The same for the dense graph; used only where `subclass_inp_meta` is empty.
+
+    Returns:
+        Flat positions, ascending.
+    """
+    if not fw_metadata.subclass_inp_meta:
+        return [] if inner_metadata is None else list(inner_metadata.mutated_inp_runtime_indices)
+    ends = [0, *itertools.accumulate(getattr(meta, "arg_count", 1) for meta in fw_metadata.subclass_inp_meta)]
+    mutated = sorted(set(fw_metadata.mutated_inp_runtime_indices))
+    return [flat for outer in mutated for flat in range(ends[outer], ends[outer + 1])]
+
+
 def _dense(index_map: IndexMap) -> tuple[PlainTensorMeta, ...]:
     kinds = {"size": int, "stride": int, "opaque": object}
     return tuple(
@@ -191,7 +225,7 @@ class _Generated:
         self._capacity = capacity
         self._made: OrderedDict[object, tuple[tuple[ValueMeta, ...], Callable[[Sequence[Any]], Any]]] = OrderedDict()
 
-    def get(self, metas: Iterable[ValueMeta], *options: Any) -> Callable[[Sequence[Any]], Any]:
+    def get(self, metas: Iterable[ValueMeta], *options: object) -> Callable[[Sequence[Any]], Any]:
         kept = tuple(metas)
         key = (tuple(map(id, kept)), options)
         found = self._made.get(key)
@@ -203,7 +237,7 @@ class _Generated:
 
 
 def _make_unwrap(metas: tuple[ValueMeta, ...], append_symints: bool) -> Callable[[Sequence[Any]], Any]:
-    return unwrap_function(metas, "args", append_symints=append_symints)
+    return FlattenPlan(metas).generate_unwrap(append_symints=append_symints)
 
 
 def _make_wrap(metas: tuple[ValueMeta, ...], symints: bool, activations: int) -> Callable[[Sequence[Any]], Any]:
@@ -214,7 +248,7 @@ def _make_wrap(metas: tuple[ValueMeta, ...], symints: bool, activations: int) ->
                 f"wrapped with included_subclass_symints={symints}.\n"
                 "Primals and outputs have slots for symbolic sizes, tangents have none."
             )
-    return wrap_function(metas, IndexMap.of(metas), "args", check=False, activations=activations)
+    return FlattenPlan(metas).generate_wrap(check=False, activations=activations)
 
 
 _unwraps = _Generated(_make_unwrap)

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from torch.fx.node import Target
 
 from subclass_aot import _torch
+from subclass_aot._torch import Operator
+
+Kind = Literal["tensor", "list", "other"]
+Argument = tuple[int, str]
+"""The position and the name of one argument."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Effects:
-    """What an operator does to its arguments.
+    """What an operator takes and gives, and what it does to its arguments.
 
     Attributes:
-        writes: Arguments that are written, each as (position, name).
+        parameters: For each parameter, in order, whether it is a tensor, a list of tensors, or something else.
+        returns: The same for each return.
+        writes: Arguments that are written.
         returns_written: Per return, the argument it is (as `add_` returns `self`), or None.
         returns_view_of: Per return, the argument it is a view of, or None.
         composite: The operator is made of others and has a decomposition of its own.
@@ -27,9 +35,11 @@ class Effects:
         reshapes: Changes what its first argument looks like from outside, and not its data, as `transpose_`.
     """
 
-    writes: tuple[tuple[int, str], ...]
-    returns_written: tuple[tuple[int, str] | None, ...]
-    returns_view_of: tuple[tuple[int, str] | None, ...]
+    parameters: Mapping[str, Kind]
+    returns: tuple[Kind, ...]
+    writes: tuple[Argument, ...]
+    returns_written: tuple[Argument | None, ...]
+    returns_view_of: tuple[Argument | None, ...]
     composite: bool
     pure: bool
     data_dependent: bool
@@ -41,9 +51,33 @@ class Effects:
         """True if an argument is written."""
         return bool(self.writes)
 
+    @property
+    def lists(self) -> frozenset[str]:
+        """The names of the parameters that are lists of tensors."""
+        return frozenset(name for name, kind in self.parameters.items() if kind == "list")
 
-def effects_of(func: Any) -> Effects:
-    """The effects of an operator, from its schema.
+    @property
+    def written(self) -> frozenset[str]:
+        """The names of the arguments that are written."""
+        return frozenset(name for _, name in self.writes)
+
+    @property
+    def returned(self) -> tuple[str, ...]:
+        """For each return, the name of the written argument that it is; empty where the returns are new."""
+        return tuple(argument[1] for argument in self.returns_written if argument is not None)
+
+    @property
+    def viewed(self) -> str:
+        """The name of the argument that the first return is a view of, or ""."""
+        return next((argument[1] for argument in self.returns_view_of[:1] if argument is not None), "")
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by parameter name."""
+        return {**dict(zip(self.parameters, args, strict=False)), **kwargs}
+
+
+def effects_of(func: Target) -> Effects:
+    """The effects of an operator, from its schema; `func` may be what a node of a graph calls.
 
     >>> effects_of(torch.ops.aten.add_.Tensor).returns_written
     ((0, 'self'),)
@@ -52,18 +86,19 @@ def effects_of(func: Any) -> Effects:
     """
     found = _effects.get(func)
     if found is None:
+        assert isinstance(func, Operator)
         found = _effects[func] = _read_schema(func)
     return found
 
 
-def argument_at(argument: tuple[int, str], args: Any, kwargs: Any) -> Any:
+def argument_at(argument: Argument, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The value an operator call gave to `argument`, or None if it was left out."""
     position, name = argument
     return args[position] if position < len(args) else kwargs.get(name)
 
 
 @cache
-def without_out(func: Any) -> Any:
+def without_out(func: Operator) -> Operator | None:
     """The overload that returns what this one writes into `out=`, or None if there is none.
 
     >>> without_out(torch.ops.aten.add.out)
@@ -74,19 +109,17 @@ def without_out(func: Any) -> Any:
     if len(wanted) == len(arguments):
         return None
     for name in func.overloadpacket.overloads():
-        other = getattr(func.overloadpacket, name)
+        other: Operator = getattr(func.overloadpacket, name)
         taken = [(a.name, str(a.type)) for a in _torch.schema_of(other).arguments]
         if taken == wanted and not effects_of(other).writes:
             return other
     return None
 
 
-def _read_schema(func: Any) -> Effects:
-    if func in _ASK_FOR_SIZES:
-        raise SizesMustBeKnown
+def _read_schema(func: Operator) -> Effects:
     schema = _torch.schema_of(func)
-    written: dict[str, tuple[int, str]] = {}
-    read: dict[str, tuple[int, str]] = {}
+    written: dict[str, Argument] = {}
+    read: dict[str, Argument] = {}
     writes = []
     for i, argument in enumerate(schema.arguments):
         info = argument.alias_info
@@ -97,18 +130,20 @@ def _read_schema(func: Any) -> Effects:
         for symbol in info.before_set:
             (written if info.is_write else read)[symbol] = (i, argument.name)
 
-    def look_up(table: dict[str, tuple[int, str]], info: Any) -> tuple[int, str] | None:
+    def look_up(table: dict[str, Argument], value: _torch.SchemaArgument) -> Argument | None:
+        info = value.alias_info
         if info is None:
             return None
         if not info.before_set and not info.is_write:  # `Tensor(a)[]`, as `unbind` has it: torch drops the symbol
             return next(iter(table.values()), None)
         return next((table[s] for s in info.before_set if s in table), None)
 
-    infos = [r.alias_info for r in schema.returns]
-    returns_written = tuple(look_up(written, info) for info in infos)
-    returns_view_of = tuple(look_up(read, info) for info in infos)
+    returns_written = tuple(look_up(written, value) for value in schema.returns)
+    returns_view_of = tuple(look_up(read, value) for value in schema.returns)
     tags = set(func.tags)
     return Effects(
+        parameters={a.name: _KINDS.get(str(a.type), "other") for a in schema.arguments},
+        returns=tuple(_KINDS.get(str(r.type), "other") for r in schema.returns),
         writes=tuple(writes),
         returns_written=returns_written,
         returns_view_of=returns_view_of,
@@ -120,20 +155,18 @@ def _read_schema(func: Any) -> Effects:
     )
 
 
-class SizesMustBeKnown(Exception):
-    """Raised in a trace that cannot go on with symbolic sizes: it can with known ones.
+_aten = torch.ops.aten
+PHYSICAL: Mapping[Operator, Operator] = {
+    _aten._conj.default: _aten._conj_physical.default,
+    _aten._neg_view.default: _aten.neg.default,
+}
+"""Views that only set a bit, which a tensor without data cannot carry, and an inner tensor must not: these copy."""
 
-    Args:
-        paths: The inputs whose sizes must be known; none for all of them.
-    """
-
-    def __init__(self, paths: Collection[str] = ()) -> None:
-        super().__init__(paths)
-        self.paths = paths
-
-
-_ASK_FOR_SIZES = frozenset({torch.ops.aten.size.default, torch.ops.aten.stride.default})
-"""What torch calls where a formula in C++ wants plain numbers, and a tensor has symbolic ones."""
-
-_CHANGE_STORAGE = frozenset({torch.ops.aten.set_, torch.ops.aten.resize_, torch.ops.aten.resize_as_})
-_effects: dict[Any, Effects] = {}
+_KINDS: Mapping[str, Kind] = {
+    "Tensor": "tensor",
+    "Optional[Tensor]": "tensor",
+    "List[Tensor]": "list",
+    "List[Optional[Tensor]]": "list",
+}
+_CHANGE_STORAGE = frozenset({_aten.set_, _aten.resize_, _aten.resize_as_})
+_effects: dict[Target, Effects] = {}

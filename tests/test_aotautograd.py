@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from subclass_aot.errors import LeafCountError, PlanError
-from subclass_aot.flatten import (
+from subclass_aot import aotautograd
+from subclass_aot.aotautograd import (
     FunctionMeta,
     create_metadata_for_subclass,
-    create_subclass_meta,
     requires_subclass_dispatch,
-    tensors,
     unwrap_tensor_subclasses,
     wrap_tensor_subclasses,
     wrap_tensor_subclasses_maybe_joint,
 )
+from subclass_aot.errors import LeafCountError, PlanError
+from subclass_aot.flatten import create_subclass_meta
 
 
 def two(value: float = 1.0) -> TwoTensor:
@@ -110,7 +110,7 @@ def test_metadata_of_the_leaves() -> None:
 
 def test_code_is_generated_once_for_each_list_of_metas(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    functions = tensors._Generated(lambda metas: made.append(len(metas)) or len, capacity=2)
+    functions = aotautograd._Generated(lambda metas: made.append(len(metas)) or len, capacity=2)
     other = create_subclass_meta(VALUES)
     for metas in (METAS, list(METAS), tuple(METAS), other, METAS):
         functions.get(metas)

@@ -1,0 +1,97 @@
+"""What autograd knows of tensors, views and gradient functions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def last_sequence_number() -> int:
+    """The number autograd gave to the gradient function it made last; pairs backward operators with forward lines."""
+    return int(torch.autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined]
+
+
+def sequence_number_of_current_gradient() -> int:
+    """The number of the gradient function that runs now, or -1. No public way asks the engine what it runs."""
+    node = torch._C._current_autograd_node()
+    return -1 if node is None else int(node._sequence_nr())
+
+
+def sequence_number_of(function: Any) -> int:
+    """The number autograd gave to a gradient function; those of leaves have one above all others. Not public."""
+    return int(function._sequence_nr())
+
+
+def view_function(view: torch.Tensor) -> Any:
+    """A function that makes the same view of another base, by the view operators that made `view`.
+
+    Autograd keeps this chain for itself; it is the only complete record of how a view was made.
+    """
+    return view._view_func_unsafe
+
+
+def view_rules(view: torch.Tensor) -> Any:
+    """How autograd lets `view` be written, from where it was made: under `no_grad`, as one of several results, ...
+
+    No public way asks for it; only errors of in-place writes tell.
+    """
+    return torch._C._autograd._get_creation_meta(view)
+
+
+def set_view_rules(view: torch.Tensor, rules: torch._C._autograd.CreationMeta) -> None:
+    """Makes autograd treat `view` like one whose `view_rules` are given."""
+    torch._C._autograd._set_creation_meta(view, rules)
+
+
+def made_without_grad(rules: torch._C._autograd.CreationMeta | None) -> bool:
+    """Whether a view with these `view_rules` was made where autograd was off."""
+    return rules is not None and rules.name in ("NO_GRAD_MODE", "INFERENCE_MODE")
+
+
+force_view_tracking: Any = torch.autograd.grad_mode._force_original_view_tracking
+"""Makes autograd keep the view operators also where it could do with `as_strided`, which most wrappers do not have."""
+
+
+def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -> None:
+    """Sets version counters: for writes that eager makes below autograd, where none counts. Torch has no public way."""
+    torch._C._autograd._unsafe_set_version_counter(tensors, versions)
+
+
+def has_saved_tensor_hooks() -> bool:
+    """Whether hooks see the tensors that autograd saves. The public module sets them and has no question for them."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether gradient hooks are registered on a tensor. Only the methods that register them are public."""
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
+
+
+BASE = "_base"
+base_of: Callable[[Any], Any] = operator.attrgetter(BASE)
+"""The tensor that autograd knows a tensor to be a view of, or None. The manual of autograd has no other name for it."""
+
+IS_VIEW = "_is_view"
+is_view: Callable[[Any], bool] = operator.methodcaller(IS_VIEW)
+"""Whether autograd knows a tensor to be a view, which may be so where it does not say of what. No public question."""
+
+version_of: Callable[[Any], int] = operator.attrgetter("_version")
+"""How often a tensor was written, which is what autograd compares. The manual of autograd has no other name for it."""
+
+
+def is_held_in_cpp(tensor: torch.Tensor) -> bool:
+    """Whether C++ refers to a tensor, too, beside its Python object. No public way counts what C++ has."""
+    return bool(tensor._use_count() > 1)  # type: ignore[attr-defined]
+
+
+def mark_as_parameter(tensor: torch.Tensor) -> None:
+    """Makes `isinstance(tensor, nn.Parameter)` true, as torch does for parameters of other classes than `Tensor`."""
+    tensor._is_param = True
+
+
+def is_mark(attribute: str) -> bool:
+    """Whether torch itself keeps a note on a tensor in this attribute: that it is a parameter, or one of Dynamo's."""
+    return attribute.startswith(("_dynamo_", "_is_param"))

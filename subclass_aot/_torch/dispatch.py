@@ -1,0 +1,138 @@
+"""Modes that see operators, and modes and transforms that see calls of torch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+disable_current_modes: Any = torch.utils._python_dispatch._disable_current_modes
+"""Runs a block outside every dispatch mode, so that the user's own modes do not see shape inference. No public form."""
+
+current_dispatch_mode: Callable[[], Any] = torch.utils._python_dispatch._get_current_dispatch_mode
+"""The mode that sees an operator first. No public form."""
+
+dispatch_modes: Callable[[], list[Any]] = torch.utils._python_dispatch._get_current_dispatch_mode_stack
+"""The dispatch modes of this thread, innermost last. Only the innermost one has a name, and that is private, too."""
+
+
+class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
+    """A dispatch mode whose handler is called as it is.
+
+    Torch wraps the handler of every mode so that Dynamo does not look into it, at some microseconds per operator and
+    an import of Dynamo. Traces run outside Dynamo, so ours is not wrapped. When the switch goes: derive from the base.
+
+    Torch remembers in three flags of the process that a mode is on, and each mode puts back what it found: with two
+    that overlap in time on two threads, they stay on, and `torch.compile` compiles nothing any more. So the flags are
+    left alone while one of ours is on, and put back by the last.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __enter__(self) -> Any:
+        with _flags_of_modes.lock:
+            _flags_of_modes.enter()
+            return super().__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: object) -> None:
+        with _flags_of_modes.lock:
+            before = _flags_of_modes.read()
+            super().__exit__(*error)  # type: ignore[no-untyped-call]
+            _flags_of_modes.leave(before)
+
+
+class _FlagsOfModes:
+    """What `torch.utils._python_dispatch` says to all threads, while modes of ours are on. Its lock is to be held."""
+
+    _NAMES = (
+        "_is_in_torch_dispatch_mode",
+        "_is_in_non_infra_torch_dispatch_mode",
+        "_is_in_any_mode_without_ignore_compile_internals",
+    )
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._on = 0
+        self._before: dict[str, bool] = {}
+
+    def read(self) -> dict[str, bool]:
+        return {name: getattr(torch.utils._python_dispatch, name) for name in self._NAMES}
+
+    def enter(self) -> None:
+        if not self._on:
+            self._before = self.read()
+        self._on += 1
+
+    def leave(self, flags: dict[str, bool]) -> None:
+        """Puts the flags as they were before the first mode, or leaves them as they are while there are others."""
+        self._on -= 1
+        for name, value in (flags if self._on else self._before).items():
+            setattr(torch.utils._python_dispatch, name, value)
+        if not torch._C._len_torch_dispatch_stack():  # this flag is the thread's
+            torch._C._dynamo.guards.set_is_in_mode_without_ignore_compile_internals(False)
+
+
+_flags_of_modes = _FlagsOfModes()
+
+
+class PassOn(DispatchMode):
+    """A dispatch mode that does nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def python_dispatcher() -> Any:
+    """Lets shape functions written in Python go before those in C++, which take no symbolic sizes."""
+    from torch._dispatch.python import enable_python_dispatcher
+
+    return enable_python_dispatcher()
+
+
+disable_torch_function: Any = torch._C.DisableTorchFunction
+"""While it lives, no mode and no class sees calls of torch. The public form keeps the modes."""
+
+number_of_function_modes: Callable[[], int] = torch._C._len_torch_function_stack
+"""How many modes see what a program calls in torch: a default device is one. When it goes: the length of the stack."""
+
+
+def function_modes() -> tuple[Any, ...]:
+    """What the modes are that see calls of torch: devices for those that set one, others as they are."""
+    from torch.utils._device import DeviceContext
+
+    modes = torch.overrides._get_current_function_mode_stack()
+    return tuple(mode.device if type(mode) is DeviceContext else mode for mode in modes)
+
+
+@contextmanager
+def without_function_modes() -> Iterator[None]:
+    """Within the block no mode sees what is called in torch. The public way takes one mode off, and is for its author.
+
+    When it goes: `torch.overrides` has to offer the stack, which it keeps.
+    """
+    with ExitStack() as stack:
+        for _ in range(number_of_function_modes()):
+            stack.enter_context(torch.overrides._pop_mode_temporarily())
+        yield
+
+
+def inside_transform() -> bool:
+    """Whether `torch.func` (`grad`, `vmap`, ...) or forward-mode autograd is at work. Torch has no public question."""
+    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+
+
+def without_transforms() -> Any:
+    """Runs a block outside `torch.func`: operators there mean what they say. The public way does not exist."""
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+
+    return temporarily_clear_interpreter_stack()

@@ -1,0 +1,63 @@
+"""What this library shares with Dynamo: its guards, its marks, and how to keep it away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def tensor_check(tensors: list[torch.Tensor], sizes: list[list[int | None]], strides: list[list[int | None]]) -> Any:
+    """A function that says whether tensors have class, dispatch keys, dtype and device of `tensors`, sizes and strides.
+
+    Sizes and strides that are None may be anything.
+
+    It is what Dynamo's guards run: one call into C++ for any number of tensors. When it goes: compare in Python.
+    """
+    import torch._dynamo  # the C++ side looks up Python objects that this import makes
+
+    make: Any = torch._C._dynamo.guards.TensorGuards
+    return make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+
+
+def dynamo_inlines(function: Any) -> Callable[[_Function], _Function]:
+    """Makes Dynamo look into the decorated function wherever `function` is called; a run outside it costs nothing more.
+
+    Dynamo itself puts this mark on what it makes. When it goes: `torch.compiler.is_dynamo_compiling()` in each call.
+    """
+
+    def mark(inlined: _Function) -> _Function:
+        function._torchdynamo_inline = inlined
+        return inlined
+
+    return mark
+
+
+@contextmanager
+def without_dynamo() -> Iterator[None]:
+    """Within the block, what `torch.compile` made runs the Python function that it was made of.
+
+    Else generated code would be run, or the compiler started, on tensors without data. The stance is public, but is
+    the process's, and may not be set where Dynamo is at work; for that, it is switched off on this thread.
+    """
+    set_eval_frame: Any = torch._C._dynamo.eval_frame.set_eval_frame
+    before = set_eval_frame(None)
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        set_eval_frame(before)
+
+
+def mark_static_address(tensor: torch.Tensor) -> None:
+    """Torch's own mark for tensors that stay in place. Its function is in `torch._dynamo`, which is slow to import."""
+    tensor._dynamo_static_input_type = "unguarded"  # type: ignore[attr-defined]
+
+
+def has_static_address(tensor: torch.Tensor) -> bool:
+    """Whether a tensor has the mark that `torch._dynamo.mark_static_address` makes. No public way asks for it."""
+    return getattr(tensor, "_dynamo_static_input_type", None) is not None

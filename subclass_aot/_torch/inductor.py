@@ -1,0 +1,129 @@
+"""Graphs, fake tensors, and inductor below AOTAutograd."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:  # of which the one brings sympy
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx import Graph, GraphModule, Node
+
+
+def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: Graph, name: str) -> torch.fx.GraphModule:
+    """A `GraphModule` that generates its Python code when it is first run or printed; most graphs never are."""
+    with torch.fx._lazy_graph_module._use_lazy_graph_module(True):
+        module: torch.fx.GraphModule = torch.fx._lazy_graph_module._make_graph_module(root, graph, name)
+        return module
+
+
+def fake_mode(solver: ShapeEnv | None = None) -> Any:
+    """A mode in which tensors are fake; inductor takes no other kind of example. `solver` is for symbolic sizes.
+
+    Without a solver, if only one that knows no symbol, inductor does not look into its cache of compiled graphs.
+    """
+    return torch._subclasses.fake_tensor.FakeTensorMode(allow_non_fake_inputs=True, shape_env=solver)
+
+
+def fake_on_cpu(meta: torch.Tensor) -> Any:
+    """A fake CPU tensor over a meta tensor, for shape functions that ask for the device. When it goes: no tensor."""
+    global _mode_on_cpu
+    _mode_on_cpu = _mode_on_cpu or fake_mode()
+    return torch._subclasses.fake_tensor.FakeTensor(_mode_on_cpu, meta, torch.device("cpu"))
+
+
+_mode_on_cpu: Any = None
+
+
+def looks_channels_last(tensor: torch.Tensor) -> bool:
+    """Whether kernels take a tensor for channels-last, which `is_contiguous` does not tell where a size is one."""
+    return torch._prims_common.suggest_memory_format(tensor) is not torch.contiguous_format
+
+
+def force_strides(graph: Graph, node: Node, strides: tuple[int, ...]) -> Any:
+    """Appends what gives a tensor of a graph for inductor these strides: no public operator leaves it to the kernel."""
+    from torch._inductor import inductor_prims
+
+    return graph.call_function(inductor_prims.force_stride_order, (node, strides))
+
+
+def inductor_decompositions() -> Any:
+    """The decompositions inductor expects to be done before it sees a graph."""
+    importlib.import_module("torch._inductor.lowering")  # some use it and do not import it
+    from torch._inductor.decomposition import select_decomp_table
+
+    return select_decomp_table()
+
+
+def compile_with_inductor(
+    graph: GraphModule,
+    fakes: list[Any],
+    mode: FakeTensorMode,
+    is_backward: bool,
+    static: list[int],
+    free: frozenset[int],
+) -> tuple[Any, list[Any]]:
+    """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there.
+
+    It does not look at each call whether the inputs at the positions `static` are aligned. It chooses the strides of
+    the outputs at the positions `free`, and gives the strides that all outputs have, as AOTAutograd asks it for them.
+    What is free, and what it does not assert, is no part of the key under which it caches compiled graphs: hence the
+    tag.
+    """
+    import torch.compiler.config
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    output: Any = graph.graph.output_node()
+    tensors = [i for i, node in enumerate(output.args[0]) if isinstance(node, torch.fx.Node) and "spec" in node.meta]
+    output.meta["user_visible_output_idxs"] = fixed = [i for i in tensors if i not in free]
+    with ExitStack() as stack:
+        stack.enter_context(_without_asserts(mode.shape_env))
+        tag = f"{torch.compiler.config.cache_key_tag} subclass_aot {fixed} without asserts"
+        stack.enter_context(torch.compiler.config.patch(cache_key_tag=tag))  # type: ignore[attr-defined]
+        stack.enter_context(torch._guards.tracing(torch._guards.TracingContext(mode)))
+        with torch._guards.TracingContext.report_output_strides() as strides:
+            compiled = compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static)
+        return compiled, list(strides or [None] * len(output.args[0]))
+
+
+@contextmanager
+def _without_asserts(env: Any) -> Iterator[None]:
+    """Within the block inductor asserts nothing of numbers that depend on data: the calls of this library check them.
+
+    It would assert what a solver is told, and that a number is in its range.
+    """
+    from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    class Whole(ValueRanges[Any]):
+        def issubset(self, other: object) -> bool:
+            return True
+
+    before = env.deferred_runtime_asserts
+    env.deferred_runtime_asserts = {}
+    env._default_unspecified_value_range = lambda: Whole(-int_oo, int_oo)
+    try:
+        yield
+    finally:
+        del env._default_unspecified_value_range
+        env.deferred_runtime_asserts = before
+
+
+def draw_as_inductor(graph: GraphModule, mode: FakeTensorMode) -> None:
+    """Replaces operators that draw random numbers by inductor's own: it does so to joint graphs, which it is not given.
+
+    Args:
+        graph: A graph with fake values on its nodes. It is changed.
+        mode: Their mode.
+    """
+    from torch._inductor.fx_passes.replace_random import replace_random_passes
+    from torch._inductor.virtualized import V
+
+    with V.set_fake_mode(mode), mode:
+        replace_random_passes(graph)
+    graph.recompile()

@@ -1,0 +1,106 @@
+"""Functions and modules of torch that go their own way."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+import torch
+
+PYTREE_NAMESPACE = "torch"
+"""Where optree knows what `torch.utils._pytree.register_pytree_node` was given. Torch's module for it is private."""
+
+pad_packed_sequence: Any = torch._VF._pad_packed_sequence
+"""What `torch.nn.utils.rnn.pad_packed_sequence` calls: a function in C++ that writes through pointers."""
+
+
+def dense_flex_attention(*args: Any, **kwargs: Any) -> Any:
+    """Flex attention with a matrix of all scores, made of ordinary operators: what torch runs where it has no kernel.
+
+    Takes and gives what the operator does. When it goes: apply the functions to the scores by `torch.vmap`.
+    """
+    from torch._higher_order_ops.flex_attention import math_attention
+
+    return math_attention(*args, **kwargs)
+
+
+@contextmanager
+def flex_attention_anywhere() -> Iterator[None]:
+    """Within the block, `flex_attention` takes tensors that require grad on any device.
+
+    Torch refuses those for which it has no kernel, before anybody else sees the call. For all threads, but traces run
+    one at a time, and a kernel that is not there refuses, too. When it goes: such calls are refused.
+    """
+    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
+    before = getattr(module, "_validate_device", None)
+    if before is not None:
+        module._validate_device = lambda *_: None
+    try:
+        yield
+    finally:
+        if before is not None:
+            module._validate_device = before
+
+
+def has_flat_parameters(module: torch.nn.Module) -> bool:
+    """Whether `module` is FSDP's first version, which keeps parameters as views of one. Its class is slow to import."""
+    found = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
+    return found is not None and isinstance(module, found.FullyShardedDataParallel)
+
+
+def is_parallel_wrapper(module: torch.nn.Module) -> str | None:
+    """What a module was given to, so that its call talks to other devices, such as `fully_shard`.
+
+    None for other modules. What was not imported cannot have been used, and is slow to import.
+    """
+    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        return "DistributedDataParallel"
+    if isinstance(module, torch.nn.DataParallel) and module.device_ids:
+        return "DataParallel"
+    composable = sys.modules.get("torch.distributed._composable.replicate")
+    if composable is not None and isinstance(module, composable.DDP):
+        return "replicate"
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and isinstance(module, fsdp.FullyShardedDataParallel):
+        return "FullyShardedDataParallel"
+    return "fully_shard" if fsdp is not None and isinstance(module, fsdp.FSDPModule) else None
+
+
+def is_bookkeeping(attribute: str) -> bool:
+    """Whether `fully_shard` and its kin keep notes of a module in this attribute, which no forward reads.
+
+    They make the names when they are imported, from one root. When it goes: they are attributes like others.
+    """
+    return attribute.startswith("__composable_api_state_key")
+
+
+PARAMETERS: Final = "_parameters"
+BUFFERS: Final = "_buffers"
+SUBMODULES: Final = "_modules"
+TensorTable = Literal["_parameters", "_buffers"]
+ModuleTable = Literal["_parameters", "_buffers", "_modules"]
+HookTable = Literal["_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks"]
+MODULE_TABLES: tuple[ModuleTable, ...] = (PARAMETERS, BUFFERS, SUBMODULES)
+"""The tables of every module that hold tensors and modules. The public methods make new ones, and leave out None."""
+
+parameters_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(PARAMETERS)
+buffers_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(BUFFERS)
+submodules_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(SUBMODULES)
+
+MODULE_HOOKS: tuple[HookTable, ...] = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""The tables of every module that hold functions which run when it is called. Public are only those that register."""
+
+HOW_HOOKS_RUN = (
+    "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs",
+    "_is_full_backward_hook",
+)  # fmt: skip
+"""What every module notes of its hooks: of the same kind."""
+
+NOT_READ_BY_FORWARD = (
+    "_non_persistent_buffers_set", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
+    "_load_state_dict_post_hooks", "_compiled_call_impl",
+)  # fmt: skip
+"""What every module notes, and no forward reads. When a name goes, so does it here; a new one is an attribute."""

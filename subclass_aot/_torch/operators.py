@@ -1,0 +1,126 @@
+"""What operators are: their kinds, tags, kernels and schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeGuard
+
+import torch
+
+Operator = torch._ops.OpOverload
+"""One overload of a dispatcher operator: the type of `torch.ops.aten.add.Tensor`."""
+
+HigherOrderOperator = torch._ops.HigherOrderOperator
+"""An operator that takes functions."""
+
+AnyOperator = Operator | HigherOrderOperator
+"""What `__torch_dispatch__` is given."""
+
+OperatorPacket = torch._ops.OpOverloadPacket
+"""All overloads of an operator: the type of `torch.ops.aten.add`."""
+
+Schema = torch._C.FunctionSchema
+"""What an operator takes and gives."""
+
+SchemaArgument = torch._C.Argument
+"""What a schema says of one argument or return."""
+
+
+def schema_of(func: Operator) -> Schema:
+    """The schema of an operator overload; underscore by history, read by every operator library."""
+    return func._schema
+
+
+def call_of(func: Callable[..., Any]) -> Any:
+    """The fastest callable that is `func`: for a plain overload, what its `__call__` forwards to (0.3 us less)."""
+    return func._op if type(func) is torch._ops.OpOverload else func
+
+
+def is_overload(func: object) -> TypeGuard[Operator]:
+    """Whether `func` is one overload of a dispatcher operator, and not a higher-order operator."""
+    return isinstance(func, torch._ops.OpOverload)
+
+
+def is_packet(func: object) -> TypeGuard[OperatorPacket]:
+    """Whether `func` is all overloads of an operator under one name."""
+    return isinstance(func, torch._ops.OpOverloadPacket)
+
+
+def is_higher_order(func: object) -> TypeGuard[HigherOrderOperator]:
+    """Whether `func` is an operator that takes functions."""
+    return isinstance(func, torch._ops.HigherOrderOperator)
+
+
+def is_inplace(func: Operator) -> bool:
+    """Whether `func` writes its first argument and returns it, as `add_` does.
+
+    Torch 2.13 has a tag for it, a public one; in 2.11 and 2.12 the schema says it. When they go: the tag alone.
+    """
+    if _INPLACE is not None:
+        return _INPLACE in func.tags
+    arguments, returns = func._schema.arguments, func._schema.returns
+    if len(returns) != 1 or not arguments or arguments[0].kwarg_only:
+        return False
+    written, returned = arguments[0].alias_info, returns[0].alias_info
+    return written is not None and written.is_write and returned is not None
+
+
+_INPLACE = getattr(torch.Tag, "inplace", None)
+
+
+def is_factory(func: Operator) -> bool:
+    """True if the operator takes a `device` argument; read from the schema, which is private."""
+    return any(a.name == "device" for a in func._schema.arguments)
+
+
+def has_composite_implicit_kernel(func: Operator) -> bool:
+    """True if the operator is made of others. `OpOverload` has no public question for it.
+
+    Some operators are torchscript's only, such as `prim::layout` and `aten::sym_size`: the dispatcher does not know
+    them, and asked for their kernels, raises where C++ may stand in between and end the process.
+    """
+    name = func.name()
+    if not torch._C._dispatch_has_kernel(name):
+        return False
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
+
+
+def can_decompose(func: Operator) -> bool:
+    """Whether `func` is written in terms of other operators, which autograd would have called in its place."""
+    return bool(func._can_decompose())
+
+
+def decomposition_of(func: Operator) -> Any:
+    """Torch's decomposition of an operator, or None. `torch._decomp` is how the tables are documented."""
+    return torch._decomp.decomposition_table.get(func)
+
+
+def has_shape_by_data(func: Operator) -> bool:
+    """Whether the shape of what `func` returns depends on values; torch 2.11 and 2.12 forgot the tag of `_unique`."""
+    return torch.Tag.dynamic_output_shape in func.tags or func is torch.ops.aten._unique.default
+
+
+DataDependentOutput: Any = torch._subclasses.fake_tensor.DataDependentOutputException
+"""What torch's shape functions raise when a shape depends on values; public code has no name for it."""
+
+METADATA_QUERIES = frozenset(
+    {
+        torch.ops.aten.sym_size.default,
+        torch.ops.aten.sym_stride.default,
+        torch.ops.aten.sym_numel.default,
+        torch.ops.aten.sym_storage_offset.default,
+        torch.ops.aten.dim.default,
+        torch.ops.aten.numel.default,
+        torch.ops.aten.is_contiguous.default,
+        torch.ops.aten.is_contiguous.memory_format,
+        torch.ops.aten.is_non_overlapping_and_dense.default,
+        torch.ops.prim.layout.default,
+        torch.ops.prim.device.default,
+    }
+)
+"""What C++ asks a wrapper that answers such questions itself, some of them where an error would end the process."""
+
+
+def overload_name_of(func: Operator) -> str:
+    """The name of an overload among those of its operator, "" for the first; `str(func)` has another for that."""
+    return str(func._overloadname)

@@ -1,0 +1,84 @@
+"""Switches of the thread or of the process, for the time of a block."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+
+from subclass_aot._torch.dispatch import PassOn
+
+
+class _Switch:
+    """A flag of the process that is on while anybody, in any thread, has it on."""
+
+    def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
+        self._read, self._write = read, write
+        self._lock, self._users, self._before = threading.Lock(), 0, False
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        with self._lock:
+            if not self._users:
+                self._before = self._read()
+                self._write(True)
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    self._write(self._before)
+
+
+compiling = _Switch(
+    lambda: torch.compiler._is_compiling_flag, lambda value: setattr(torch.compiler, "_is_compiling_flag", value)
+)
+"""Within the block `torch.compiler.is_compiling()` is true. Only torch's own exporter sets what it reads."""
+
+_literals_are_moved_late = _Switch(torch._C._only_lift_cpu_tensors, torch._C._set_only_lift_cpu_tensors)
+"""Within the block the memory of `torch.tensor(literal, device=...)` is on the CPU until modes have seen the tensor."""
+
+
+class _Shield(PassOn):
+    """Stands where torch looks for a mode of fake tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+
+
+@contextmanager
+def devices_untouched() -> Iterator[None]:
+    """Within the block, no device is started because a program names it, so that none need be there.
+
+    Torch starts a device before any mode hears of the operator, except where it knows that tensors are fake.
+    """
+    fake: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    with _literals_are_moved_late(), _Shield() if fake is None else nullcontext():
+        yield
+
+
+@contextmanager
+def without_mkldnn() -> Iterator[None]:
+    """Within the block torch does not choose kernels of oneDNN; the public form warns of what machines do not have.
+
+    The switch is the process's: what other threads run meanwhile is computed by other kernels, too.
+    """
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+is_any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
+"""Whether autocast is on for any device, at a tenth of the time of asking for one. When it goes: ask for each."""
+
+disable_autocast: Any = torch._C._DisableAutocast
+"""Runs a block without autocast on any device; the public form is per device, and slow."""

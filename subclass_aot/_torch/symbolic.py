@@ -1,0 +1,268 @@
+"""Symbolic numbers, and torch's solver for them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from traceback import FrameSummary
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:  # brings sympy
+    import sympy
+    from torch.fx.experimental.sym_node import SymNode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
+"""A symbolic number."""
+
+
+def shape_env() -> Any:
+    """Torch's solver for symbolic sizes. Importing it brings sympy, so it waits for the first trace that wants one."""
+    return _solver_class()()
+
+
+@cache
+def _solver_class() -> Any:
+    import sympy
+    from sympy.logic.boolalg import Boolean
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    def is_solved(asked: sympy.Basic, symbols: list[Any]) -> bool:
+        """Whether the solver can tell a symbol from an equation: there is one, and it is linear."""
+        linear = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Number, sympy.core.relational.Relational)
+        return len(symbols) == 1 and all(isinstance(part, linear) for part in sympy.preorder_traversal(asked))
+
+    class Solver(ShapeEnv):
+        """Learns that a size by data is zero or one, where a program says so.
+
+        Torch's own keeps such a size a symbol, since it answers some questions as if there were two or more: then the
+        code that inductor makes for `x * y` would read a `y` of one element as if it had as many as `x`.
+
+        Where an operator is content with a guess (`guard_or_false`), and the guess is wrong of values that are known,
+        these decide.
+
+        Attributes:
+            is_cautious: They decide in any case.
+        """
+
+        is_cautious = False
+
+        def evaluate_sym_node(
+            self, sym_node: SymNode, size_oblivious: bool = False, fallback_value: bool | None = None
+        ) -> Any:
+            values = self.real_tensor_prop_unbacked_vals
+            asked = self.simplify(sym_node.expr) if values else sympy.true
+            unbacked = [s for s in asked.free_symbols if symbol_is_type(s, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT))]
+            if unbacked and all(s in values for s in unbacked):
+                actual = asked.xreplace({s: values[s] for s in unbacked}).xreplace(self.backed_var_to_val)
+                is_size = fallback_value is not None or not isinstance(asked, Boolean)
+                if self.is_cautious or actual != fallback_value:
+                    fallback_value = None
+                if fallback_value is None and is_size and not is_solved(asked, unbacked):
+                    for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would remember nothing that inductor hears
+                        self.evaluate_expr(sympy.Eq(symbol, values[symbol]))
+            return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+
+        def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
+            if tgt.is_Integer and tgt < 2:
+                self.size_like.discard(a)
+            super()._set_replacement(a, tgt, msg)
+
+    return Solver
+
+
+def new_size(env: ShapeEnv, hint: int, name: str, bounds: tuple[int, int | None] | None) -> Any:
+    """A symbolic size, or the number itself where torch never makes it symbolic (zero and one).
+
+    Args:
+        env: The solver.
+        hint: The size of the example.
+        name: What errors of the solver call it.
+        bounds: The least and the greatest value that the user promised.
+    """
+    from torch._dynamo.source import ConstantSource
+    from torch.fx.experimental.symbolic_shapes import DimDynamic
+    from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    source = ConstantSource(name)
+    symbol = env.create_symbol(hint, source, dynamic_dim=DimDynamic.DYNAMIC)
+    if symbol.is_Integer:
+        return int(symbol)
+    if bounds is not None:
+        least, most = bounds
+        limits = ValueRanges(max(least, 2), int_oo if most is None else most)
+        env.var_to_range[symbol] = env.var_to_range[symbol] & limits
+    return env.create_symintnode(symbol, hint=hint, source=source)
+
+
+def new_unbacked(env: Any, kind: str) -> Any:
+    """A number that depends on data: a "size", which is not negative, an "int", a "float" or a "bool"."""
+    from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
+
+    make = {"bool": env.create_unbacked_symbool, "float": env.create_unbacked_symfloat}
+    number = make.get(kind, env.create_unbacked_symint)()
+    if kind == "size":
+        _constrain_range_for_size(number)
+    env.pending_fresh_unbacked_symbols.clear()  # which operator made it is known here, and not to be searched for
+    return number
+
+
+def solver_of(number: Symbolic) -> Any:
+    """The `ShapeEnv` that a symbolic number belongs to."""
+    return number.node.shape_env
+
+
+def expression_of(number: Symbolic) -> Any:
+    """The sympy expression of a symbolic number, as far as it is known now; numbers have no public access to it."""
+    return number.node.expr
+
+
+def original_expression_of(number: Symbolic) -> Any:
+    """The sympy expression that a symbolic number was made with, whatever is known of it by now."""
+    return number.node._expr
+
+
+def value_ranges(env: ShapeEnv) -> dict[Any, tuple[int | None, int | None]]:
+    """For each symbol of a solver, the least and the greatest value that were assumed; None where there is none."""
+    found = {}
+    for symbol, limits in env.var_to_range.items():
+        found[symbol] = tuple(int(x) if x.is_Integer else None for x in (limits.lower, limits.upper))
+    return found  # type: ignore[return-value]
+
+
+def assumptions(env: Any) -> list[tuple[Any, str]]:
+    """What the solver assumed of its symbols on the way: expressions, simplified, each with a place in the source."""
+    found: list[tuple[Any, str]] = []
+    for guard in env.guards:
+        expression = env.simplify(env.replace(guard.expr))
+        if expression not in (True, False):
+            frame = guard.sloc.framework_loc
+            place = guard.sloc.maybe_user_loc or (f"{frame.filename}:{frame.lineno}" if frame is not None else "")
+            found.append((expression, place))
+    return found
+
+
+def assertions(env: ShapeEnv) -> list[tuple[Any, Any, bool]]:
+    """What must hold of numbers that only the run will tell, as `torch._check` demanded, each with its stack.
+
+    The third element says that the program only assumed it: see `tell_unknowns`.
+    """
+    asserts = [a for group in env.deferred_runtime_asserts.values() for a in group]
+    return [(a.expr, a.stack.summary(), str(a.msg).startswith(_ASSUMED)) for a in asserts]
+
+
+def is_checked_by(is_file: Callable[[str], bool], stack: Sequence[FrameSummary]) -> bool:
+    """Whether code of some files called `torch._check` itself, in the stack of an assertion.
+
+    Args:
+        is_file: Says which files.
+        stack: From the outermost frame to the innermost.
+    """
+    names = [frame.filename for frame in stack]
+    check = max((i for i, name in enumerate(names) if name.endswith(os.path.join("torch", "__init__.py"))), default=0)
+    while check and names[check].endswith(os.path.join("torch", "__init__.py")):
+        check -= 1
+    return is_file(names[check])
+
+
+def as_python(expression: sympy.Basic, names: Mapping[Any, str]) -> str:
+    """A sympy expression as Python text; torch's own printer knows the functions that sizes are made with."""
+    from torch.utils._sympy.printers import PythonPrinter
+
+    class Printer(PythonPrinter):
+        def _print_Symbol(self, expr: sympy.Basic) -> str:
+            return names[expr]
+
+        def _print_IsNonOverlappingAndDenseIndicator(self, expr: sympy.Basic) -> str:
+            return f"torch.utils._sympy.functions.{expr.func.__name__}({', '.join(map(self._print, expr.args))})"
+
+    text: str = Printer().doprint(expression)
+    return text
+
+
+def evaluate(expression: sympy.Basic, values: Mapping[Any, Any]) -> Any:
+    """Computes a sympy expression by Python operators on `values`, which may be proxies of a graph."""
+    from torch.utils._sympy.interp import sympy_interp
+    from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+    return sympy_interp(PythonReferenceAnalysis, dict(values), expression)
+
+
+def statically_known_true(condition: bool | torch.SymBool) -> bool:
+    """Whether a condition on sizes holds for all sizes that are possible. Assumes nothing new."""
+    if isinstance(condition, bool):
+        return condition
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return bool(statically_known_true(condition))
+
+
+def bindings_of(env: ShapeEnv, numbers: list[Any], result: object) -> Any:
+    """Where in an operator's result its unknown numbers are found, as inductor wants it on the node."""
+    from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
+
+    env.pending_fresh_unbacked_symbols[:] = [s for n in numbers for s in n.node.expr.free_symbols]
+    return compute_unbacked_bindings(env, result)
+
+
+def tell_unknowns(env: Any, value_of: Callable[[Any], Any], is_cautious: bool) -> None:
+    """Has a solver decide what a program assumes of numbers that depend on data, where their values are known.
+
+    Each assumption is then among `assertions`, by its message. Torch does so where it propagates real tensors.
+
+    Args:
+        env: The solver.
+        value_of: Gives the value of a symbol, or None.
+        is_cautious: Whether they decide, too, where an operator is content with a guess.
+    """
+    import sympy
+
+    class Values(dict[Any, Any]):
+        """Asked when it is needed, and not before: a value costs a run of what was recorded."""
+
+        def __len__(self) -> int:
+            return 1
+
+        def __contains__(self, symbol: object) -> bool:
+            return isinstance(symbol, sympy.Symbol) and value_of(symbol) is not None
+
+        def __getitem__(self, symbol: sympy.Basic) -> Any:
+            return sympy.sympify(value_of(symbol))
+
+        def get(self, symbol: sympy.Basic, default: object = None) -> Any:
+            return self[symbol] if symbol in self else default
+
+    env.real_tensor_prop_unbacked_vals = Values()
+    env.is_cautious = is_cautious
+
+
+@contextmanager
+def quiet_about_unknowns() -> Iterator[None]:
+    """Within the block the solver does not log a warning for each assumption of that kind."""
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith(_ASSUMED)
+
+    log.addFilter(passes)
+    try:
+        yield
+    finally:
+        log.removeFilter(passes)
+
+
+_ASSUMED = "propagate_real_tensors"
+
+
+def is_unbacked_asked(error: BaseException) -> bool:
+    """Whether an error says that a program branches on a number that depends on data."""
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    return isinstance(error, GuardOnDataDependentSymNode)

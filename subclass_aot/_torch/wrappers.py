@@ -1,0 +1,129 @@
+"""Wrapper tensors: how they are made, and what C++ has of them; the classes that torch brings itself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot._torch import Operator
+
+make_wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass
+"""The only documented way to make a tensor with no storage of its own; every wrapper subclass uses it."""
+
+disabled_torch_function_impl: Any = torch._C._disabled_torch_function_impl
+"""Turns `__torch_function__` off for a class; else every attribute read passes through Python."""
+
+is_traceable_wrapper_subclass: Callable[[object], bool] = torch.utils._python_dispatch.is_traceable_wrapper_subclass
+"""Torch's own test of the flatten protocol. When it goes: a subclass of `Tensor` that has both methods."""
+
+is_opaque_value: Callable[[object], bool] = torch._library.opaque_object.is_opaque_value
+"""Whether a value that is no tensor may stand among inner tensors, as the mesh of a `DTensor`. No public test."""
+
+
+def set_geometry(
+    tensor: torch.Tensor,
+    size: Sequence[int | torch.SymInt],
+    stride: Sequence[int | torch.SymInt],
+    offset: int | torch.SymInt,
+) -> None:
+    """Changes the size, stride and offset that C++ has for a wrapper, in place.
+
+    `transpose_` and its kin change the tensor they are given; for a tensor that is only a wrapper there is no
+    public way. `set_` does it when it runs below Python dispatch, on the wrapper's own empty storage.
+    """
+    meta_before = torch._C._meta_in_tls_dispatch_include()
+    torch._C._set_meta_in_tls_dispatch_include(True)  # the meta kernel allocates nothing
+    try:
+        with torch.utils._mode_utils.no_dispatch():
+            torch.ops.aten.set_.source_Storage_storage_offset(tensor, tensor.untyped_storage(), offset, size, stride)
+    finally:
+        torch._C._set_meta_in_tls_dispatch_include(meta_before)
+
+
+def apply_to_outer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Lets an operator such as `t_` change the sizes, strides and offset of the wrapper itself.
+
+    The wrapper has no data, so the operator must run as on a meta tensor: hence the switch in thread-local state.
+    """
+    guard = disable_torch_dispatch()
+    before = torch._C._meta_in_tls_dispatch_include()
+    torch._C._set_meta_in_tls_dispatch_include(True)
+    try:
+        func(*args, **kwargs)
+    finally:
+        torch._C._set_meta_in_tls_dispatch_include(before)
+        del guard
+
+
+disable_torch_dispatch: Any = torch._C._DisableTorchDispatch
+"""While it lives, an operator acts on a wrapper's own sizes and strides, not on what it holds."""
+
+alias_outer_storage: Any = torch._functionalize_unsafe_set
+"""Makes a wrapper that is a view share its base's (unused) storage: there torch reads what aliases what.
+
+When it goes: `set_` below dispatch.
+"""
+
+
+contiguous_stride: Callable[[tuple[Any, ...]], tuple[Any, ...]] = torch._prims_common.make_contiguous_strides_for
+"""The strides of a packed, row-major tensor of a size. When it goes: multiply."""
+
+
+def is_nested_int(size: object) -> bool:
+    """Whether `size` is the ragged dimension of a jagged tensor, a SymInt that stands for no number. No public test."""
+    return isinstance(size, torch.SymInt) and size.node.is_nested_int()
+
+
+def is_jagged(cls: type) -> bool:
+    """Whether `cls` is torch's class of tensors with a ragged dimension. See Note [Jagged tensors]. It has no name."""
+    return cls.__module__ == "torch.nested._internal.nested_tensor" and cls.__name__ == "NestedTensor"
+
+
+JAGGED_VALUES = "_values"
+"""The inner tensor of a jagged tensor that holds its elements; the others say where each row begins and ends."""
+
+
+def context_of_new(cls: type, context: Any) -> Any:
+    """The context to make a wrapper with: a jagged tensor has `requires_grad` in it, which is the caller's to set."""
+    return {**context, "requires_grad": False} if is_jagged(cls) else context
+
+
+def mirrors_requires_grad(cls: type) -> bool:
+    """Whether `cls` sets `requires_grad` on its inner tensors itself, to no effect: autograd sees the outer one only.
+
+    True of torch's own `DTensor` and jagged tensors, whose inner tensors nobody else holds.
+    """
+    return cls.__module__.startswith(("torch.distributed.tensor", "torch.nested."))
+
+
+def forget_jagged_dummy() -> None:
+    """Lets go of the jagged tensor that torch makes once for its own use, if that was while a function was traced."""
+    module = sys.modules.get("torch.nested._internal.nested_tensor")
+    dummy = getattr(module, "_dummy_instance", None)
+    if dummy is not None and not type(dummy._offsets) is type(dummy._values) is torch.Tensor:
+        module._dummy_instance = None  # type: ignore[union-attr]
+
+
+def foreign_two_tensor() -> Any:
+    """Torch's own example of a wrapper class: one that knows nothing of this library, to test with."""
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    return TwoTensor
+
+
+def ragged_dim_of(jagged: object) -> int:
+    """Which dimension of a jagged tensor is ragged. Only its size is public, which is a nested int there."""
+    return int(getattr(jagged, "_ragged_idx"))  # noqa: B009
+
+
+def parts_of_jagged(jagged: object) -> tuple[Any, Any]:
+    """The elements of a jagged tensor, and the offsets of its rows; the public methods make views, which are traced."""
+    return getattr(jagged, JAGGED_VALUES), getattr(jagged, "_offsets")  # noqa: B009
+
+
+def known_lengths_of(jagged: object) -> tuple[int | None, int | None]:
+    """The shortest and the longest row of a jagged tensor, where it knows them. The public way would count."""
+    return getattr(jagged, "_maybe_min_seqlen"), getattr(jagged, "_maybe_max_seqlen")  # noqa: B009

@@ -1,0 +1,100 @@
+"""What the class statement of a wrapper class declares. `wrapper/` writes it; whoever knows such classes reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal, Protocol
+
+Kind = Literal["tensor", "optional", "sequence", "mapping", "context"]
+Fallback = Literal["each", "plain", "error"]
+Rule = Callable[..., Any]
+
+
+class Missing(Enum):
+    """The type of `MISSING`."""
+
+    MISSING = "no default"
+
+
+MISSING: Final = Missing.MISSING
+"""Stands where a field has no default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One declared field.
+
+    Args:
+        name: The attribute's name.
+        kind: What it holds: one tensor, an optional one, several in order, several by name, or context (anything else).
+        default: The default value, or `MISSING`.
+        annotation: The evaluated annotation.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    annotation: Any
+
+    @property
+    def layout_attribute(self) -> str:
+        """Where an instance keeps how many (or which) elements a field of several tensors has."""
+        return f"_{self.name}_layout"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declaration:
+    """What a class that derives from `WrapperTensor` is made of.
+
+    Attributes:
+        fields: By name, in order, inherited ones first.
+        attributes: What an instance has beside inner tensors: context values, and layouts of fields of several tensors.
+        fallback: What serves an operator without a rule.
+        views: For each field that says so, how view operators act on it; None where they do not.
+        said: Those class keywords that the class statement itself gives; of the others the nearest base counts.
+        generated: The methods that the author has not written.
+        stand_in: The class of the object that `outer` is called on, before there is a tensor.
+        rules: For operators, those that the class itself has: `implements` adds to them.
+    """
+
+    fields: Mapping[str, Field]
+    attributes: tuple[str, ...]
+    fallback: Fallback
+    views: Mapping[str, str] | None
+    said: Mapping[str, object]
+    generated: frozenset[str]
+    stand_in: type
+    rules: dict[object, Rule]
+
+    @staticmethod
+    def of(cls: type) -> Declaration | None:
+        """The declaration of a class, or None where it is not one that derives from `WrapperTensor`."""
+        return getattr(cls, "__wrapper_declaration__", None)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether every instance has the same inner tensor names."""
+        return all(field.kind in ("tensor", "context") for field in self.fields.values())
+
+    def field_of(self, name: str) -> str:
+        """The field to which the inner tensor `name` belongs."""
+        if name in self.fields:
+            return name
+        return next(field for field in self.fields if name.startswith(field + "_"))
+
+
+class Attributes(Protocol):
+    """A class method `__wrapper_attributes__`: the attributes of an instance that are no inner tensors."""
+
+    def __call__(self, names: tuple[str, ...], context: object) -> dict[str, object]: ...
+
+
+def attributes_of(cls: type) -> Attributes | None:
+    """What tells the attributes of an instance from its context, so that one is made without its constructor; or None.
+
+    Any traceable wrapper may offer it as `__wrapper_attributes__`. The class method of a class that derives from
+    `WrapperTensor` is generated, unless its author has written how it is made.
+    """
+    return getattr(cls, "__wrapper_attributes__", None)

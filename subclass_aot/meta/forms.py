@@ -1,0 +1,120 @@
+"""Other forms of operators whose schema does not tell what they do, or whose kernels want values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot._torch import Operator
+from subclass_aot.errors import DataDependentError, TraceError
+from subclass_aot.meta.collectives import FUNCTIONAL_FORMS
+from subclass_aot.meta.ctc import CTC, ctc_loss
+from subclass_aot.meta.packed import PACK, pack
+from subclass_aot.meta.sparse import embedding_bag_backward, sparse_of
+from subclass_aot.meta.spec import STRIDED_NESTED
+from subclass_aot.operators import PHYSICAL
+
+
+def form_of(func: Operator) -> Callable[..., Any] | None:
+    """Another operator for the few whose schema does not tell what they do.
+
+    `native_batch_norm` updates its running statistics without saying so; a lazy conjugation or negation is a bit
+    that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into. A boolean
+    mask whose values are known stands for positions, so that the size of what it selects is known, too.
+    """
+    return _FORMS.get(func)
+
+
+def _conj(x: torch.Tensor | complex) -> Any:
+    if isinstance(x, torch.Tensor):
+        return _aten._conj_physical.default(x)
+    return _aten.scalar_tensor.default(x.conjugate(), dtype=torch.complex128)  # a number that stands for a tensor
+
+
+def _batch_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    x.size(1)  # kernels ask for it first, and so refuse a tensor with one dimension
+    if mean is None:
+        return _aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
+    if training:
+        return _aten._native_batch_norm_legit.default(x, weight, bias, mean, var, training, momentum, eps)
+    return _aten._native_batch_norm_legit_no_training.default(x, weight, bias, mean, var, momentum, eps)
+
+
+def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
+    if x.dtype is not y.dtype:
+        with _torch.disable_current_modes():  # some kernels refuse
+            torch.equal(torch.empty(0, dtype=x.dtype), torch.empty(0, dtype=y.dtype))
+    return x.shape == y.shape and bool(x.eq(y).all())
+
+
+def _allclose(
+    x: torch.Tensor, y: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    return bool(torch.isclose(x, y, rtol, atol, equal_nan).all())
+
+
+def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
+    if not any(isinstance(i, torch.Tensor) and i.dtype is torch.bool for i in indices):
+        return NotImplemented
+    positions: list[Any] = []
+    try:
+        for i in indices:
+            positions += i.nonzero().unbind(1) if i is not None and i.dtype is torch.bool else [i]
+    except DataDependentError:
+        return NotImplemented
+    return _aten.index.Tensor(x, positions)
+
+
+def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> Any:
+    x, mask = torch.broadcast_tensors(x, mask)
+    return _index(x, [mask]) if x.dim() else _index(x.reshape(1), [mask.reshape(1)])
+
+
+def _padded_to_jagged(dense: torch.Tensor, offsets: Sequence[torch.Tensor], total: int | None = None) -> Any:
+    if total is not None:
+        return NotImplemented
+    (ends,) = offsets
+    known = getattr(ends, "total", None)  # a trace knows it of the offsets of an input
+    known = ends[-1].item() if known is None else known
+    return _aten._padded_dense_to_jagged_forward.default(dense, offsets, known)
+
+
+def _strided_nested(*args: object, **kwargs: object) -> Any:
+    raise TraceError(f"{STRIDED_NESTED}\n  Your line:  {user_line()}")
+
+
+_aten = torch.ops.aten
+_FORMS: dict[Any, Callable[..., Any]] = {
+    **PHYSICAL,
+    **FUNCTIONAL_FORMS,
+    _aten._conj.default: _conj,
+    _aten.native_batch_norm.default: _batch_norm,
+    _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
+    _aten.allclose.default: _allclose,
+    _aten.equal.default: _equal,
+    _aten.index.Tensor: _index,
+    _aten._padded_dense_to_jagged_forward.default: _padded_to_jagged,
+    _aten._nested_tensor_from_tensor_list.default: _strided_nested,
+    _aten._nested_tensor_from_mask.default: _strided_nested,
+    _aten._nested_tensor_from_mask_left_aligned.default: _strided_nested,
+    _aten._nested_from_padded.default: _strided_nested,
+    _aten._nested_view_from_buffer.default: _strided_nested,
+    _aten.masked_select.default: _masked_select,
+    _aten._sparse_coo_tensor_with_dims_and_tensors.default: sparse_of,
+    _aten._embedding_bag_backward.default: embedding_bag_backward,
+}
+BY_VALUES: dict[Any, Callable[..., Any]] = {PACK: pack, CTC: ctc_loss}
+"""Forms of operators whose kernels want values of a tensor: those that a stream knows."""

@@ -1,0 +1,246 @@
+"""`MetaTensor`: a leaf without data."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsIndex
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.meta.listener import Listener
+from subclass_aot.meta.spec import Spec, indexed, native_device
+
+_DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor other memory.
+  Your line:  {line}
+  The tensor: {tensor}
+  A graph can write into the memory of its inputs, but not exchange it.
+  Instead: write into the tensor, as in `with torch.no_grad(): x.copy_(value)`, or use `value` itself from there on."""
+
+_NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
+  Your line:  {line}
+  The tensor: {tensor}
+  Instead: call it outside the traced function, or put what needs the memory into a custom operator."""
+
+_GRAD: Any = torch.Tensor.grad  # the property
+
+
+class MetaTensor(torch.Tensor):
+    """A tensor without data: it has a `Spec`, takes part in autograd, and costs no memory and no arithmetic.
+
+    Args:
+        tensor: Any dense tensor; its size, stride, dtype and device are taken, its data is not.
+        device: The device to claim instead of the tensor's. Hardware is not needed.
+
+    Raises:
+        TraceError: For sparse tensors and for lazily conjugated or negated ones.
+
+    >>> x = MetaTensor(torch.rand(10**10, 3, device="meta"))
+    >>> (x @ x.new_empty(3, 5)).shape
+    torch.Size([10000000000, 5])
+    """
+
+    __slots__ = ("spec", "base", "tag")
+    __torch_function__ = _torch.disabled_torch_function_impl
+    __torch_dispatch__: Any  # is set in `dispatch.py`, which makes tensors of this class
+
+    spec: Spec
+    base: MetaTensor | None
+    """The tensor whose storage this one shares, if it was made as a view."""
+    tag: Any
+    """Belongs to the listener; None where there is none. One whose `graph` says `is_over` is of a finished trace."""
+
+    def __new__(cls, tensor: torch.Tensor, device: str | torch.device | None = None) -> MetaTensor:
+        return new_leaf(Spec.of(tensor, indexed(device) if device is not None else None))
+
+    @staticmethod
+    def like(tensor: torch.Tensor, device: str | torch.device | None = None) -> Any:
+        """A tensor without data like `tensor`: same class, sizes, strides, dtype and `requires_grad`.
+
+        A wrapper tensor stays one: its inner tensors become `MetaTensor`s.
+
+        Args:
+            tensor: A dense tensor, a traceable wrapper, or a parameter of either kind.
+            device: The device to claim instead of the tensor's own.
+        """
+        return _like(tensor, torch.device(device) if device is not None else None)
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return self.spec.device
+
+    @property
+    def is_meta(self) -> bool:  # type: ignore[override]
+        """True, since it has no data; in a trace, what the tensor says that it stands for."""
+        return getattr(self, "tag", None) is None or self.spec.device.type == "meta"
+
+    @property
+    def data(self) -> Any:
+        """This tensor without its autograd history. Assigning gives it the looks of another, except in a trace."""
+        return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        if getattr(self, "tag", None) is not None:  # a listener knows it
+            raise MutationError(_DATA_REPLACED.format(line=user_line(), tensor=self))
+        for mode in _torch.dispatch_modes():
+            if isinstance(mode, Listener):
+                mode.replaced(self, value)
+        torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        self.spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
+
+    @property
+    def grad(self) -> Any:
+        """Its gradient. A trace hears that it was asked for: whether an input has one is a fact of the call."""
+        node: Any = getattr(self, "tag", None)
+        if hasattr(node, "graph") and hasattr(node.graph, "grads_read"):
+            node.graph.grads_read.append(node)
+        return _GRAD.__get__(self)
+
+    @grad.setter
+    def grad(self, value: torch.Tensor | None) -> None:
+        _GRAD.__set__(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        _GRAD.__delete__(self)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """As of any tensor; a device without an index, which C++ would ask for the current one, may be absent."""
+        other = args[0] if args else kwargs.pop("other", None)
+        if isinstance(other, torch.Tensor):  # C++ does not know the device that it claims
+            args = other.device, other.dtype, *args[1:]
+        if kwargs.get("device") is not None:
+            kwargs["device"] = indexed(kwargs["device"])
+        args = tuple([indexed(a) if isinstance(a, str | torch.device) else a for a in args])
+        return torch.Tensor.to(self, *args, **kwargs)
+
+    def cuda(self, device: str | int | torch.device | None = None, *args: object, **kwargs: object) -> Any:
+        """As of any tensor, in `meta()` without the hardware, too."""
+        device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
+        return self.to(device, None, *args, **kwargs)
+
+    def backward(self, *args: Any, **kwargs: Any) -> None:
+        """As of any tensor. What autograd makes on the way has no data either."""
+        from subclass_aot.meta.mode import gradients_without_data  # which is made of this file
+
+        with gradients_without_data(self):
+            torch.Tensor.backward(self, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """Its storage, which has no memory."""
+        storage = torch.Tensor.untyped_storage(self)
+        if getattr(self, "tag", None) is not None:  # all else that reads a storage asks whether it has memory
+            storage.byteswap = _refuse_byteswap  # type: ignore[method-assign]
+        return storage
+
+    def data_ptr(self) -> int:
+        """Zero, and an error in a trace."""
+        if getattr(self, "tag", None) is not None:
+            raise self._no_memory("data_ptr()")
+        return torch.Tensor.data_ptr(self)
+
+    def tolist(self) -> Any:
+        """The elements, where they are known."""
+        stream = _torch.current_dispatch_mode()
+        if self.dim() and isinstance(stream, Listener) and stream.looks(_ITEM, (self,)):
+            values = stream.known(self)
+            if values is not None:
+                return values.tolist()
+        try:
+            return [part.tolist() for part in self.unbind()] if self.dim() else self.item()
+        except DataDependentError:
+            return torch.Tensor.tolist(self)  # says what was called
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if not self.dim() and spec else torch.Tensor.__format__(self, spec)  # type: ignore[no-untyped-call]
+
+    def apply_(self, callable: object) -> Any:
+        """An error: it would run on memory that is not there."""
+        raise self._no_memory("apply_()")
+
+    def __dlpack__(self, *args: object, **kwargs: object) -> Any:
+        raise self._no_memory("__dlpack__()")  # consumers would read at address zero
+
+    def __dlpack_device__(self) -> Any:  # consumers ask this first
+        raise self._no_memory("__dlpack_device__()")
+
+    def _no_memory(self, call: str) -> DataDependentError:
+        return DataDependentError(_NO_MEMORY.format(call=call, line=user_line(), tensor=self))
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MetaTensor:
+        if getattr(self, "tag", None) is not None and self.is_leaf:  # in a trace, a copy is computed
+            made: Any = self.detach().clone().requires_grad_(self.requires_grad)
+            if isinstance(self, torch.nn.Parameter):
+                made = torch.nn.Parameter(made, self.requires_grad)
+            memo[id(self)] = made
+            return made  # type: ignore[no-any-return]
+        fake: MetaTensor = _rebuild(self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
+        memo[id(self)] = fake
+        return fake
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        if getattr(self, "tag", None) is not None:
+            raise self._no_memory("copy or pickle")
+        return _rebuild, (self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
+
+
+def new_leaf(spec: Spec) -> MetaTensor:
+    """A new leaf with `spec` and a storage of its own."""
+    leaf: MetaTensor = _make(MetaTensor, *spec._blank_args)
+    leaf.spec = spec
+    leaf.base = leaf.tag = None
+    return leaf
+
+
+def is_over(value: object) -> bool:
+    """Whether a value is a tensor of a trace that is over."""
+    return isinstance(value, MetaTensor) and getattr(getattr(value.tag, "graph", None), "is_over", False)
+
+
+def root(leaf: MetaTensor) -> MetaTensor:
+    """The leaf that stands for the storage of `leaf`."""
+    return leaf if leaf.base is None else leaf.base
+
+
+def set_spec(leaf: MetaTensor, spec: Spec) -> None:
+    """Gives a leaf another spec in place, as `transpose_` and `resize_` do."""
+    _torch.set_geometry(leaf, spec.size, spec.stride, spec.offset)
+    leaf.spec = spec
+
+
+def _refuse_byteswap(dtype: torch.dtype) -> None:
+    raise DataDependentError(_NO_MEMORY.format(call="byteswap()", line=user_line(), tensor="of that storage"))
+
+
+def _rebuild(spec: Spec, requires_grad: bool, is_parameter: bool) -> Any:
+    leaf = new_leaf(spec)
+    return torch.nn.Parameter(leaf, requires_grad) if is_parameter else leaf.requires_grad_(requires_grad)
+
+
+def _like(tensor: Any, device: torch.device | None) -> Any:
+    if _torch.is_traceable_wrapper_subclass(tensor):
+        if device is not None and native_device(device) != device:
+            raise TraceError(
+                f"A {type(tensor).__name__} cannot claim {device}: this build of torch has no such device, and a "
+                "wrapper, unlike a MetaTensor, has no device but its own. Leave `device` out, or use a dense tensor."
+            )
+        names, context = tensor.__tensor_flatten__()
+        inner = {}
+        for name in names:
+            value = getattr(tensor, name)
+            inner[name] = _like(value, device) if isinstance(value, torch.Tensor) else value
+        fake = type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
+    else:
+        fake = new_leaf(Spec.of(tensor.detach(), indexed(device) if device is not None else None))
+    return fake.requires_grad_(tensor.requires_grad)
+
+
+_aten = torch.ops.aten
+_ITEM = _aten._local_scalar_dense.default
+_make = _torch.make_wrapper_subclass

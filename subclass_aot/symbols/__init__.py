@@ -1,0 +1,14 @@
+"""Numbers that only the call knows: sizes, and what depends on data."""
+
+from subclass_aot.symbols.numbers import Bounds as Bounds
+from subclass_aot.symbols.numbers import Number as Number
+from subclass_aot.symbols.numbers import SizesMustBeKnown as SizesMustBeKnown
+from subclass_aot.symbols.numbers import is_symbolic as is_symbolic
+from subclass_aot.symbols.numbers import key_of as key_of
+from subclass_aot.symbols.numbers import lasting_key_of as lasting_key_of
+from subclass_aot.symbols.numbers import plain as plain
+from subclass_aot.symbols.numbers import solver_in as solver_in
+from subclass_aot.symbols.symbols import RuntimeAssert as RuntimeAssert
+from subclass_aot.symbols.symbols import Symbols as Symbols
+from subclass_aot.symbols.symbols import current_symbols as current_symbols
+from subclass_aot.symbols.symbols import unbacked_sizes as unbacked_sizes

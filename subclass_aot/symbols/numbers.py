@@ -1,0 +1,58 @@
+"""Symbolic numbers: how to tell them, compare them, and find their solver."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, TypeGuard, overload
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._torch import Symbolic
+
+Number = int | torch.SymInt
+Bounds = tuple[int, int | None]
+
+
+@overload
+def is_symbolic(value: Number) -> TypeGuard[torch.SymInt]: ...
+@overload
+def is_symbolic(value: object) -> TypeGuard[Symbolic]: ...
+def is_symbolic(value: object) -> TypeGuard[Symbolic]:
+    """Whether a value is a number that only the call knows."""
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and not _torch.is_nested_int(value)
+
+
+def plain(number: object) -> Any:
+    """A symbolic number that turned out to be a certain one, as that one; everything else as it is."""
+    if not isinstance(number, torch.SymInt):
+        return number
+    expression = _torch.expression_of(number)
+    return int(expression) if expression.is_Integer else number
+
+
+def key_of(value: object) -> Any:
+    """What stands for a value in the key of a cache: numbers compare by expression."""
+    return _torch.expression_of(value) if is_symbolic(value) else value
+
+
+def lasting_key_of(number: Symbolic) -> Any:
+    """What stands for a symbolic number as long as the trace is used: it stays when more is found out about symbols."""
+    return _torch.original_expression_of(number)
+
+
+def solver_in(values: Iterable[object]) -> Any:
+    """The solver of the first symbolic number among `values`, or None."""
+    return next((_torch.solver_of(v) for v in values if is_symbolic(v)), None)
+
+
+class SizesMustBeKnown(Exception):
+    """Raised in a trace that cannot go on with symbolic sizes: it can with known ones.
+
+    Args:
+        paths: The inputs whose sizes must be known; none for all of them.
+    """
+
+    def __init__(self, paths: Collection[str] = ()) -> None:
+        super().__init__(paths)
+        self.paths = paths
