@@ -31,7 +31,8 @@ disable_torch_function: Any = torch._C.DisableTorchFunction
 
 
 def _pytree_namespace() -> str:
-
+    """The namespace, once it walks dicts as they were filled: torch switches that on in this import, in some trace."""
+    importlib.import_module("torch.utils._cxx_pytree")
     return "torch"
 
 
