@@ -33,8 +33,8 @@ def test_medians_leave_out_the_first_call() -> None:
         calls.append("slow")
         time.sleep(0.2 if len(calls) == 1 else 0)
 
-    medians = costs._medians_us({"slow": slow_at_first, "other": lambda: calls.append("other")}, repeats=3)
-    assert calls == ["slow", "other"] * 4 and medians["slow"] < 100_000
+    medians = costs._medians_us({"slow": slow_at_first, "other": lambda: calls.append("other")}, repeats=1)
+    assert calls == ["slow", "other"] * 2 and medians["slow"] < 50_000
 
 
 def test_cycles_are_collected_again_afterwards() -> None:

@@ -60,6 +60,7 @@ def test_equal_ones(make: Any) -> None:
         (numpy.array([1]), numpy.array([1.0])),
         (numpy.array([0.0]), numpy.array([-0.0])),
         (numpy.ones((2, 1)), numpy.ones((1, 2))),
+        (numpy.ones((2, 2)), numpy.ones((2, 2), order="F")),
         (number("cm"), number("m")),
         (number(1), number(True)),
         (Unfriendly(), Unfriendly()),
