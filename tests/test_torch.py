@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,3 +31,16 @@ def test_the_schema_says_what_is_written_in_place(monkeypatch: pytest.MonkeyPatc
     assert found == named
     if (tag := getattr(torch.Tag, "inplace", None)) is not None:
         assert found == {func for func in pointwise if tag in func.tags}
+
+
+def test_dicts_are_walked_alike_before_and_after_the_first_trace() -> None:
+    """Torch has optree walk them as they were filled, from an import on that a trace makes."""
+    program = (
+        "import torch, subclass_aot\n"
+        "compiled = subclass_aot.aot_compile(lambda x: x['b'] - x['a'])\n"
+        "given = {'b': torch.ones(2), 'a': torch.zeros(2)}\n"
+        "compiled(given), compiled(given)\n"
+        "print(compiled.recompiles)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

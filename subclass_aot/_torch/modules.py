@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import operator
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,9 @@ from typing import Any, Final, Literal
 
 import torch
 
+importlib.import_module(
+    "torch.utils._cxx_pytree"
+)  # torch does so in some trace, and dicts are walked unsorted from then
 PYTREE_NAMESPACE = "torch"
 """Where optree knows what `torch.utils._pytree.register_pytree_node` was given. Torch's module for it is private."""
 

@@ -1,0 +1,74 @@
+"""A Python value is the one that was traced if it is equal to the last bit, and of the same class."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy
+import pytest
+from subclass_aot.guards.constants import same_constant
+
+
+class Number(int):
+    """A number with attributes beside it."""
+
+
+def number(unit: Any) -> Number:
+    made = Number(3)
+    made.unit = unit  # type: ignore[attr-defined]
+    return made
+
+
+class Unfriendly:
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("no")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: 1,
+        lambda: math.nan,
+        lambda: -0.0,
+        lambda: (1, [2.5, math.nan], "a"),
+        lambda: {1, "a"},
+        lambda: numpy.array([1.0, math.nan]),
+        lambda: number("cm"),
+        lambda: 2**70,
+    ],
+)
+def test_equal_ones(make: Any) -> None:
+    assert same_constant(make(), make())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, True),
+        (1, 1.0),
+        (0.0, -0.0),
+        ((0.0,), (-0.0,)),
+        ([1], (1,)),
+        ([1], [1, 2]),
+        ({1}, {True}),
+        (math.nan, 1.0),
+        (numpy.array([1]), numpy.array([2])),
+        (numpy.array([1]), numpy.array([1.0])),
+        (numpy.array([0.0]), numpy.array([-0.0])),
+        (numpy.ones((2, 1)), numpy.ones((1, 2))),
+        (numpy.ones((2, 2)), numpy.ones((2, 2), order="F")),
+        (number("cm"), number("m")),
+        (number(1), number(True)),
+        (Unfriendly(), Unfriendly()),
+    ],
+)
+def test_other_ones(one: Any, other: Any) -> None:
+    assert not same_constant(one, other) and not same_constant(other, one)
+
+
+def test_what_cannot_be_compared_is_compared_by_identity() -> None:
+    value = Unfriendly()
+    assert same_constant(value, value)

@@ -1,0 +1,58 @@
+"""Symbolic sizes are read where they first occur, and compared where they occur again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot.codegen import Source
+from subclass_aot.guards.size_guards import SizeGuards
+from subclass_aot.meta import Symbols
+
+
+def guard(assume: Callable[[Any], object] = lambda n: None) -> Callable[..., Any]:
+    """Says whether `x` has `n` rows, and `y` three rows that are `2 * n` apart."""
+    symbols, source, guards = Symbols(), Source("guard", "x, y"), SizeGuards()
+    n: Any = symbols.size(6, "x.size(0)")
+    guards.read(source, "x", "size", 0, n)
+    guards.read(source, "y", "size", 0, 3)
+    guards.read(source, "y", "stride", 0, n * 2)
+    assume(n)
+    for line in guards.lines(symbols):
+        source.line(line)
+    source.line("return True")
+    return source.build()
+
+
+def fits(guard: Callable[..., Any], n: int, rows: int = 3, stride: int | None = None) -> bool:
+    y = torch.empty_strided((rows, 1), (2 * n if stride is None else stride, 1))
+    return guard(torch.empty(n), y) is True
+
+
+def test_expressions_of_symbols_are_compared() -> None:
+    checked = guard()
+    assert fits(checked, 6) and fits(checked, 9) and not fits(checked, 6, stride=6)
+
+
+def test_a_number_that_is_known_is_compared() -> None:
+    assert not fits(guard(), 6, rows=4)
+
+
+def test_what_was_assumed_is_a_condition() -> None:
+    checked = guard(lambda n: bool(n > 4))
+    assert fits(checked, 5) and not fits(checked, 4)
+
+
+def test_a_size_that_became_known_is_compared() -> None:
+    checked = guard(lambda n: bool(n == 6))
+    assert fits(checked, 6) and not fits(checked, 5)
+
+
+def test_which_sizes_are_known() -> None:
+    symbols, source, guards = Symbols(), Source("guard", "x"), SizeGuards()
+    n = symbols.size(6, "x.size(1)")
+    guards.read(source, "x", "size", 1, n)
+    assert guards.known("x", "size", [2, n, 3]) == [2, None, 3]
+    assert guards.known("x", "stride", [2, 6, 3]) == [2, 6, 3] == guards.known("y", "size", [2, 6, 3])

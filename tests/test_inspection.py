@@ -1,0 +1,68 @@
+"""A class is described by its fields, its layout, its rules and the source that was generated."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+import torch
+
+from subclass_aot import TwoTensor, WrapperTensor
+from subclass_aot.errors import UnknownClassError
+from subclass_aot.inspection import describe, find_class
+
+aten = torch.ops.aten
+
+
+class Outside:
+    """Holds a class."""
+
+    class Kept(WrapperTensor, fallback="each"):
+        """Is described."""
+
+        parts: list[torch.Tensor]
+        extra: torch.Tensor | None = None
+        scale: float = 2.0
+
+
+@Outside.Kept.implements(aten.relu.default)
+def relu(self: Outside.Kept) -> Outside.Kept:
+    return Outside.Kept([part.relu() for part in self.parts], self.extra, self.scale)
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """The lines below each title."""
+    lines = text.splitlines()
+    heads = [i - 1 for i, line in enumerate(lines) if line and set(line) == {"="}]
+    return {lines[i]: lines[i + 2 : j] for i, j in zip(heads, [*heads[1:], len(lines)], strict=True)}
+
+
+def test_the_sections_of_a_class() -> None:
+    found = sections(describe(Outside.Kept))
+    assert list(found)[1:] == ["Fields", "Flat layout", "Operators", "Generated source"]
+    assert found[f"{__name__}.Outside.Kept"] == ["Is described.", ""]
+    assert [line.split() for line in found["Fields"] if line] == [
+        ["parts", "sequence", "list[torch.Tensor]"],
+        ["extra", "optional", "torch.Tensor", "|", "None", "=", "None"],
+        ["scale", "context", "float", "=", "2.0"],
+    ]
+    assert found["Flat layout"][:2] == ["parts_0, parts_1, ...", "extra, unless absent"]
+    assert found["Operators"][0].startswith("aten.relu.default  Kept, test_inspection.py:")
+    assert found["Operators"][1] == "An operator without a rule runs on every inner tensor (fallback='each')."
+
+
+def test_the_source_is_what_runs() -> None:
+    source = "\n".join(sections(describe(TwoTensor))["Generated source"])
+    assert textwrap.dedent(TwoTensor.__tensor_flatten__.__source__).strip() in source  # type: ignore[attr-defined]
+    for name in ("__new__", "__tensor_flatten__", "__tensor_unflatten__"):
+        assert source.count(f"def {name}(") == 1
+
+
+def test_a_nested_class_is_found() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(__import__("sys").modules, "inspected", __import__("types").SimpleNamespace(Outside=Outside))
+        assert find_class("inspected:Outside.Kept") is Outside.Kept
+        with pytest.raises(UnknownClassError, match="is no class that derives from WrapperTensor"):
+            find_class("inspected:Outside")
+        with pytest.raises(UnknownClassError, match="inspected has no Outside.Gone"):
+            find_class("inspected:Outside.Gone")

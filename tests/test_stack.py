@@ -1,0 +1,86 @@
+"""The user's lines are found below those of torch and of this library."""
+
+from __future__ import annotations
+
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+import optree
+import pytest
+import torch
+
+from subclass_aot import _stack, demo, wrapper
+
+HERE = str(Path(__file__))
+
+
+def fails() -> None:
+    torch.ones(2).view(3)  # this line
+
+
+def raised(function: Any) -> Exception:
+    with pytest.raises(Exception) as caught:  # noqa: B017
+        function()
+    return caught.value
+
+
+def test_the_line_that_runs() -> None:
+    found = _stack.user_line()  # this one
+    assert found.startswith(f"{HERE}:") and found.endswith(": found = _stack.user_line()  # this one")
+
+
+def test_libraries_are_left_out() -> None:
+    found: list[Any] = []
+    optree.tree_map(lambda x: found.append(_stack.user_frames()), [1])
+    assert [code.co_name for code, _ in found[0]][:2] == ["<lambda>", "test_libraries_are_left_out"]
+    assert not any("optree" in code.co_filename for code, _ in found[0])
+    assert len(_stack.user_frames(limit=1)) == 1
+
+
+def test_the_line_of_an_error() -> None:
+    error = raised(fails)
+    assert _stack.user_line_of(error).endswith(": torch.ones(2).view(3)  # this line")
+    assert _stack.user_line_in(traceback.extract_tb(error.__traceback__)) == _stack.user_line_of(error)
+
+
+def test_who_raised_it() -> None:
+    assert _stack.is_raised_by_user(raised(fails))  # `view` is a function of C++, without a frame
+    assert not _stack.is_raised_by_user(raised(lambda: torch.nn.Linear(2, 3)(torch.ones(2, 4))))
+    assert not _stack.is_raised_by_user(ValueError("never raised"))
+
+
+def test_no_line() -> None:
+    assert _stack.user_line_in([]) == _stack.user_line_of(ValueError()) == "(no line of yours is on the stack)"
+
+
+def test_a_warning_stands_at_the_line_of_the_user() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        optree.tree_map(lambda x: _stack.warn("careful"), [1])
+    assert [(str(w.message), w.filename) for w in caught] == [("careful", HERE)]
+
+
+def test_frames_are_shown_as_python_does() -> None:
+    code, number = _stack.user_frames(limit=1)[0]
+    shown = _stack.format_frames(((code, number), (fails.__code__, fails.__code__.co_firstlineno + 1)))
+    first, second, third, fourth = shown.splitlines()
+    assert first == f'  File "{HERE}", line {fails.__code__.co_firstlineno + 1}, in fails'
+    assert second == "    torch.ones(2).view(3)  # this line"
+    assert third.endswith("in test_frames_are_shown_as_python_does") and fourth.strip().startswith("code, number")
+
+
+@pytest.mark.parametrize(
+    ("filename", "mine"),
+    [
+        (__file__, True),
+        (demo.__file__, True),  # written as a user writes
+        (wrapper.__file__, False),
+        (torch.__file__, False),
+        ("<string>", False),
+        ("<stdin>", True),
+    ],
+)
+def test_whose_file_it_is(filename: str, mine: bool) -> None:
+    assert _stack.is_user_file(filename) is mine
