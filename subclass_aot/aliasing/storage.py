@@ -40,6 +40,7 @@ class Base:
 
 def has_storage(leaf: object) -> TypeGuard[torch.Tensor]:
     """Tells if a leaf has memory that another tensor may share."""
+    # A storage without an address is empty, or has no data: nobody can meet there.
     return (
         isinstance(leaf, torch.Tensor)
         and not isinstance(leaf, MetaTensor)
@@ -109,7 +110,7 @@ def _overlapping(leaves: Sequence[Any], group: tuple[int, ...]) -> list[tuple[in
     clusters: list[list[int]] = []
     end = -1
     for first, last, slot in ranges:
-        if last <= first:
+        if last <= first:  # it has no elements
             continue
         if first >= end or not clusters:
             clusters.append([])

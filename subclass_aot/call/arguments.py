@@ -78,6 +78,7 @@ class Arguments:  # a record of many facts, each of which has readers of its own
         held = (*parts_of(fn), *keys_of(treespec))
         for name, part in held:
             objects.root(part, name, True)
+        # The order of places says which path a tensor has that stands in several: arguments first, then modules.
         for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
             if isinstance(leaf, torch.Tensor):
                 places.append(ArgumentPlace(i, path))
@@ -235,6 +236,7 @@ class Arguments:  # a record of many facts, each of which has readers of its own
         put = {self.position_of(h): h.tables for h in self.objects.holders if isinstance(h.value, torch.Tensor)}
         tables: dict[int, list[Table]] = {}
         seen = Objects(whole_modules=True, extras=lambda tensor: tables.get(id(tensor), []))
+        # A fake has attributes of its own from the start. What else is on it, the program put there.
         for i, value in enumerate(values):
             there = {name for table, entries in put.get(i, ()) for name, _ in entries}
             public = _torch.is_traceable_wrapper_subclass(value)  # torch notes things on jagged tensors

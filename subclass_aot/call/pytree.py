@@ -52,7 +52,7 @@ def reached_twice(call: tuple[tuple[Any, ...], dict[str, Any]], objects: Objects
         Where, by their ids.
     """
     whole = set(map(id, flatten(call)[0]))  # lists and dicts of a user's class are not copied
-    seen: set[int] = set()
+    seen: set[int] = set()  # by ids, and of tuples, too: these are no copies, but lists in them are
     found: dict[int, str] = {}
     todo = [(x, name) for x, name in zip(call, ("args", "kwargs"), strict=True) if x]
     while todo:

@@ -102,6 +102,7 @@ class _Reader:
 
     def recipe(self, value: Any, path: str) -> Recipe:
         """Returns how `value` is made again."""
+        # A size may be symbolic: what it is, the trace of results says (`trace/outputs.py`).
         if isinstance(value, torch.Tensor | torch.Size | torch.SymInt) or is_symbolic(value):
             return self._leaf(value, path)
         if type(value).__name__ == "PyCapsule":  # as `to_dlpack(x)` makes
@@ -109,7 +110,7 @@ class _Reader:
         if type(value) is NotStepped:
             return Literal(value.iterator)
         position = self.seen.position_of(value)
-        if position is not None:
+        if position is not None:  # it stays that object, and what changed in it is among the changes
             return Given(self._object(position))
         if isinstance(value, tuple):
             return self._tuple(value, path)
