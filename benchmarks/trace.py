@@ -14,7 +14,7 @@ from benchmarks.measure import Budget, Side, compare
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
 from subclass_aot.demo.vit import ViT
-from subclass_aot.graph import default_partition
+from subclass_aot.passes import default_partition
 
 TRACE = Target.faster(10, "joint trace of a 12-layer ViT")
 TRACE_AND_PARTITION = Target.faster(6, "joint trace of a 12-layer ViT, partition included")

@@ -17,7 +17,7 @@ from subclass_aot._stack import user_line, user_line_of, warn
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.call import Arguments, RecordedCall, flatten, passed_twice
 from subclass_aot.errors import SubclassAotError, TraceError
-from subclass_aot.graph import GradientsAreRead
+from subclass_aot.graph import Retrace
 from subclass_aot.guards import (
     MISS,
     StaticInputCache,
@@ -42,11 +42,11 @@ from subclass_aot.runtime import (
     backward_inputs,
     compiled_with_checks,
     make_entry,
-    other_value,
     split,
 )
+from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
-from subclass_aot.trace import JointSignature, is_tracing, one_at_a_time, trace_arguments
+from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
 
 _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
   Its graphs have no rule for a transform, so there the function itself runs, as in eager mode.
@@ -300,7 +300,7 @@ class CompiledFunction:
             self._values.learn(tried, len(fitting))
             try:
                 specialization = self._specialize(self._arguments(args, kwargs), tried)
-            except GradientsAreRead:
+            except Retrace:  # with the gradients of inputs
                 self._with_grad = True
                 specialization = self._specialize(self._arguments(args, kwargs), tried)
             if specialization.entry.call(*call, check_only=True) is MISS:
@@ -336,7 +336,7 @@ class CompiledFunction:
         try:
             return self._specialize_for(arguments, dynamic, tried)
         except Exception as error:
-            if not dynamic or isinstance(error, GradientsAreRead | _FailedWithValues):
+            if not dynamic or isinstance(error, _FailedWithValues):
                 raise
             known = self._history.without_symbols()
             made = self._specialize_for(arguments, known, tried)
@@ -351,7 +351,7 @@ class CompiledFunction:
         try:
             trace = trace_arguments(self.fn, arguments, self._decompositions, dynamic, looks)
         except Exception as error:
-            if looks is None or not looks.has_answered or isinstance(error, SubclassAotError | GradientsAreRead):
+            if looks is None or not looks.has_answered or isinstance(error, SubclassAotError):
                 raise
             raise _FailedWithValues(error) from error
         free = self._backward.chooses_strides
@@ -396,7 +396,8 @@ class CompiledFunction:
         if not self._specializations:
             return "first call"
         if tried:
-            self.recompiles.append(other_value(*list(tried.items())[-1]))
+            latest, other = list(tried.items())[-1]
+            self.recompiles.append(self._values.reason(latest.signature, other))
             return self.recompiles[-1]
         differences = [
             difference(s.facts, describe(s.places)) or unmet(s.signature, arguments) for s in self._specializations

@@ -10,12 +10,9 @@ from torch import fx
 from subclass_aot.descriptors import PlainOutput
 from subclass_aot.flatten import ValueMeta
 from subclass_aot.meta import Spec
-from subclass_aot.runtime import Graphs
-from subclass_aot.symbols import Symbols
-from subclass_aot.trace import (
+from subclass_aot.outputs import (
     ComputedSymints,
     Constant,
-    JointSignature,
     Output,
     SameAsInput,
     SameAsOutput,
@@ -23,6 +20,9 @@ from subclass_aot.trace import (
     ViewOfBase,
     ViewOfInput,
 )
+from subclass_aot.runtime import Graphs
+from subclass_aot.signature import JointSignature
+from subclass_aot.symbols import Symbols
 
 _TRANSFORMED = """
 not compiled: calls inside a transform (torch.func.grad, vmap, jvp, ..., forward-mode autograd) run the function itself

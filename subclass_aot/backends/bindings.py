@@ -16,7 +16,7 @@ from subclass_aot import _torch
 _aten = torch.ops.aten
 
 
-def binding_of(func: Any) -> Callable[..., Any]:
+def binding_of(func: _torch.Operator) -> Callable[..., Any]:
     """The fastest callable that is `func`."""
     binding: Callable[..., Any] = BINDINGS.get(func) or _torch.call_of(func)
     return binding

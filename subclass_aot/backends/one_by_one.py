@@ -125,5 +125,5 @@ class _Writer:
         return f"{function}({', '.join(arguments)})"
 
 
-def _hint(func: Any) -> str:
+def _hint(func: _torch.Operator) -> str:
     return str(func).removesuffix(".default") if _torch.is_overload(func) else getattr(func, "__name__", "function")

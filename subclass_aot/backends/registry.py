@@ -15,8 +15,8 @@ from subclass_aot import _torch
 from subclass_aot.backends.inductor import then_write, without_entangled_writes
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.errors import CompilerResultError, SubclassAotError
-from subclass_aot.graph import draws
 from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.passes import draws
 from subclass_aot.symbols import is_symbolic, solver_in
 
 BoxedFunction = Callable[[list[Any]], Sequence[Any]]

@@ -29,9 +29,9 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.graph import is_symint
 from subclass_aot.meta import Spec
 from subclass_aot.operators import effects_of
+from subclass_aot.passes import is_symint
 
 _aten = torch.ops.aten
 
@@ -40,7 +40,7 @@ _aten = torch.ops.aten
 class Call:
     """A call of an operator; arguments are nodes, values, and calls that nobody else needs the result of."""
 
-    func: Any
+    func: _torch.Operator
     args: tuple[Any, ...]
     kwargs: dict[str, Any] = field(default_factory=dict)
 
@@ -287,7 +287,7 @@ def _writes(node: fx.Node) -> bool:
     return node.op == "call_function" and _torch.is_overload(node.target) and effects_of(node.target).mutates
 
 
-def _makes_new(func: Any) -> bool:
+def _makes_new(func: _torch.Operator) -> bool:
     """Whether what an operator returns is on new memory, whatever it is given."""
     effects = effects_of(func)
     if func.namespace != "aten" or effects.composite or not effects.pure:

@@ -31,7 +31,7 @@ _OVERLAP = """{operator} writes `{written}`, which shares memory with another of
   Instead: give it a copy of one of them, as in x.clone()."""
 
 
-def has_no_functional_variant(func: Any) -> bool:
+def has_no_functional_variant(func: _torch.Operator) -> bool:
     """Whether an operator writes, and torch has no functional variant of it, or none for tensors without data."""
     if not effects_of(func).writes:
         return False
@@ -40,7 +40,7 @@ def has_no_functional_variant(func: Any) -> bool:
 
 
 def refuse_overlap(
-    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], memory_of: Callable[[MetaTensor], Hashable]
+    func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], memory_of: Callable[[MetaTensor], Hashable]
 ) -> None:
     """Refuses a call of such an operator in which it would see its own writes in another argument.
 
@@ -67,7 +67,7 @@ def refuse_overlap(
                 raise MutationError(_OVERLAP.format(operator=func, written=place[1], line=user_line()))
 
 
-def auto_functionalized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def auto_functionalized(func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs such an operator by its functional variant, and writes what that returns.
 
     Args:
@@ -93,7 +93,9 @@ def auto_functionalized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return found[0] if count == 1 else found[:count] or None
 
 
-def _functional_variant(func: Any, written: tuple[Place, ...], same: tuple[tuple[Place, Place], ...]) -> Any:
+def _functional_variant(
+    func: _torch.Operator, written: tuple[Place, ...], same: tuple[tuple[Place, Place], ...]
+) -> Any:
     """The functional variant.
 
     Args:
@@ -145,7 +147,7 @@ def _on_copies(
     return found[0] if len(found) == 1 else found
 
 
-def _schema_without_writes(func: Any, written: tuple[Place, ...]) -> str:
+def _schema_without_writes(func: _torch.Operator, written: tuple[Place, ...]) -> str:
     schema = _torch.schema_of(func)
     arguments, returns = re.sub(r"\(\w+!?\)", "", str(schema)).split("(", 1)[1].rsplit(") -> ", 1)
     kinds = [str(schema.arguments[position].type) for position, _ in written]
@@ -153,7 +155,7 @@ def _schema_without_writes(func: Any, written: tuple[Place, ...]) -> str:
     return f"({arguments}) -> ({', '.join([*filter(None, [returns.strip('()')]), *values])})"
 
 
-def _is_whole(func: Any, place: Place) -> bool:
+def _is_whole(func: _torch.Operator, place: Place) -> bool:
     return "List" not in str(_torch.schema_of(func).arguments[place[0]].type)
 
 

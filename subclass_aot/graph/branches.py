@@ -23,8 +23,8 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError, TraceError
-from subclass_aot.graph.looks import LooksAreNeeded
 from subclass_aot.graph.recorder import Recorder
+from subclass_aot.graph.retrace import Retrace
 from subclass_aot.meta import MetaTensor
 from subclass_aot.operators import argument_at, effects_of
 
@@ -74,7 +74,7 @@ def choose(recorder: Recorder, pred: Any, true_fn: Callable[[], Any], false_fn: 
     Raises:
         MutationError: A branch writes into tensors that were there before.
         TraceError: A branch draws random numbers, or they do not give the same kind of results.
-        LooksAreNeeded: The same, where the call that is traced may decide: it has to.
+        Retrace: The same, where the call that is traced may decide: it has to.
     """
     looks = recorder.values
     value = decided(recorder, pred, by_looking=looks is not None and looks.at_branches)
@@ -85,7 +85,7 @@ def choose(recorder: Recorder, pred: Any, true_fn: Callable[[], Any], false_fn: 
     except TraceError:
         if looks is None or looks.at_branches:
             raise
-    raise LooksAreNeeded
+    raise Retrace(looks_at_branches=True)
 
 
 def _both(recorder: Recorder, pred: torch.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:

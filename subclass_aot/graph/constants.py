@@ -11,8 +11,8 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.graph.symint_nodes import is_symint
 from subclass_aot.operators import effects_of
+from subclass_aot.passes import is_symint
 from subclass_aot.symbols import SizesMustBeKnown
 
 

@@ -21,7 +21,7 @@ from subclass_aot.symbols import SizesMustBeKnown, is_symbolic
 _aten = torch.ops.aten
 
 
-def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def replay(graph: fx.Graph, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Runs an operator on functional tensors.
 
     Args:
@@ -61,7 +61,7 @@ def replay(graph: fx.Graph, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return returned.get(id(result), result)
 
 
-def _resize(func: Any, target: Any, value: Any, stack_trace: str) -> None:
+def _resize(func: _torch.Operator, target: Any, value: Any, stack_trace: str) -> None:
     """Makes what an operator was given as `out=` look like the result: it writes into the memory that was there."""
     size = value.shape
     sizes = {"before": list(target.shape), "after": list(size)}
@@ -80,7 +80,7 @@ def _resize(func: Any, target: Any, value: Any, stack_trace: str) -> None:
         raise MutationError(OUT_GROWS.format(operator=func, line=line, **sizes)) from error
 
 
-def _may_lose_strides(func: Any, target: Any) -> bool:
+def _may_lose_strides(func: _torch.Operator, target: Any) -> bool:
     if (
         not isinstance(target, torch.Tensor)
         or _torch.statically_known_true(target.numel() == 0)

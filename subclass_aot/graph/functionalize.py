@@ -16,8 +16,8 @@ from subclass_aot.aliasing import Base
 from subclass_aot.descriptors import BackwardMutation, LiveInput, MutatedInput, OutputDescriptor, SyntheticBase
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
-from subclass_aot.graph.symint_nodes import is_symint
 from subclass_aot.meta import MetaTensor
+from subclass_aot.passes import is_backward, is_symint
 from subclass_aot.symbols import current_symbols
 
 
@@ -95,13 +95,13 @@ class _Rewrite:
         recorder = self.recorder
         leaves = []
         for node in self.placeholders:
-            recorder.phase = "backward" if is_tangent(node) else "forward"
+            recorder.phase = "backward" if is_backward(node) else "forward"
             if is_symint(node):
                 recorder.symint_placeholder(node.target, node.meta["val"], node.meta["desc"])
                 continue
             leaves.append(recorder.placeholder(node.target, node.meta["spec"], node.meta["desc"]))
         recorder.phase = "forward"
-        first_tangent = next((leaf.tag for leaf in leaves if is_tangent(leaf.tag)), None)
+        first_tangent = next((leaf.tag for leaf in leaves if is_backward(leaf.tag)), None)
         for number, (desc, base) in enumerate(self.bases.items(), 1):
             leaf = recorder.placeholder(f"primals_base_{number}", base.spec, desc)
             if first_tangent is not None:
@@ -177,11 +177,6 @@ def _value_of(node: Any, values: Mapping[fx.Node, Any]) -> Any:
     if not isinstance(node, fx.Node):
         return node
     return node.meta["val"] if is_symint(node) else values[node]
-
-
-def is_tangent(node: fx.Node) -> bool:
-    """True for a graph input that is a gradient."""
-    return bool(node.meta["partitioner_tag"] == "is_backward")
 
 
 def _drop_write_backs(graph: fx.Graph) -> None:

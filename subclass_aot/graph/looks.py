@@ -25,20 +25,13 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.aliasing import has_storage
 from subclass_aot.graph.generators import drawing_from, generators
+from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import reads_size
 from subclass_aot.meta import MetaTensor, unbacked_rule
 from subclass_aot.symbols import is_symbolic
 
 _LIMIT = 1 << 16
 """Elements that a tensor may have at the most whose values are compared at each call."""
-
-
-class SymbolsAreNeeded(BaseException):
-    """A shape depends on values: the trace begins again with symbols for such sizes. No program is to catch it."""
-
-
-class LooksAreNeeded(BaseException):
-    """Of two branches only one can be recorded: the trace begins again and looks at the values that decide."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +106,7 @@ class Looks:
         self._run = _Run({})
         self._unbacked = {}
 
-    def are_wanted(self, func: Any, tensor: Any, line: str, has_symbols: bool) -> bool:
+    def are_wanted(self, func: _torch.Operator, tensor: Any, line: str, has_symbols: bool) -> bool:
         """Whether an operator that asks for values gets those of the call; else a symbol stands for what it gives.
 
         Args:
@@ -123,13 +116,13 @@ class Looks:
             has_symbols: Whether the trace has symbols.
 
         Raises:
-            SymbolsAreNeeded: It should be a symbol, and the trace has none.
+            Retrace: It should be a symbol, and the trace has none.
         """
         if unbacked_rule(func) is None:  # `x[positions]`, which has the tag of `x[mask]`
             return False
         if _torch.has_shape_by_data(func) and not self.fixed:
             if not has_symbols:
-                raise SymbolsAreNeeded
+                raise Retrace(data_dependent_sizes=True)
             return False
         if tensor.dtype is torch.bool or tensor.dtype.is_complex or not has_symbols:
             return True

@@ -16,16 +16,13 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.graph.retrace import Retrace
 from subclass_aot.meta import MetaTensor, call_on_meta, register_meta
 
 LAYER: Any = torch.ops.aten.mkldnn_rnn_layer.default
 """One layer of an LSTM, in one direction."""
 
 _NAME = "mkldnn_rnn_layer_for_training"
-
-
-class FusedLstm(Exception):
-    """An LSTM of oneDNN is trained, with sizes that are symbols."""
 
 
 def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
@@ -38,7 +35,7 @@ def _layer(*args: Any) -> Any:
     if not torch.is_grad_enabled():
         return NotImplemented
     if any(type(x) is MetaTensor and x.spec.solver is not None for x in args):
-        raise FusedLstm
+        raise Retrace(fused_lstm=False)
     return _for_training(*args)
 
 

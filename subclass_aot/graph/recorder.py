@@ -24,6 +24,7 @@ from subclass_aot.graph.constants import Readable, known_value
 from subclass_aot.graph.internal_overlap import apart, has_internal_overlap
 from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
+from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.rng import SEEDED, Draws
 from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import MetaTensor, Spec, Stream, new_leaf, root
@@ -82,10 +83,6 @@ _OUTDATED = "a view of it is used that was made before"
 _UNHEARD = """A result or a gradient is a tensor without data that this trace knows nothing of.
   It was computed in another thread, or in another trace.
   Instead: compute it in the thread that calls the compiled function, and keep no tensor from an earlier call."""
-
-
-class GradientsAreRead(Exception):
-    """The program reads, or changes, the `.grad` of an input: it has to be an input, too."""
 
 
 class _Gradient:
@@ -232,7 +229,7 @@ class Recorder(Stream):
             self._not_detached = tensor
         return leaf
 
-    def _refuse_lost_gradient(self, func: Any) -> None:
+    def _refuse_lost_gradient(self, func: _torch.Operator) -> None:
         """The operator was given a real tensor that requires grad; only `detach` may see it."""
         tensor, self._not_detached = self._not_detached, None
         if func is not torch.ops.aten.detach.default:
@@ -250,7 +247,7 @@ class Recorder(Stream):
         readable = {self.moved(node): source for node, source in self._readable.items()}
         return known_value(self.node_of(leaf), self.constants, written, readable)
 
-    def looks(self, func: Any, args: tuple[Any, ...]) -> bool:
+    def looks(self, func: _torch.Operator, args: tuple[Any, ...]) -> bool:
         if self.values is None or self.phase == "backward":
             return False
         return self.values.are_wanted(func, args[0], user_line(), current_symbols() is not None)
@@ -289,7 +286,7 @@ class Recorder(Stream):
         """True if the graph has an operator that changes one of its arguments."""
         return bool(self.written or self.metadata_mutations)
 
-    def on_wrapper_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def on_wrapper_operator(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.made += [weakref.ref(x) for x in args if isinstance(x, torch.Tensor)]
         if func in _torch.METADATA_QUERIES:
             return
@@ -317,7 +314,7 @@ class Recorder(Stream):
             if ref is not None and ref() is value:
                 raise MutationError(VIEW_OF_MUTATED_BEFORE.format(reason=_OUTDATED, line=user_line()))
 
-    def on_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def on_operator(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if self._not_detached is not None:
             self._refuse_lost_gradient(func)
         effects = effects_of(func)
@@ -338,7 +335,7 @@ class Recorder(Stream):
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
         except UnknownTensorError:
             if any(is_gradient(x) for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))):
-                raise GradientsAreRead from None
+                raise Retrace(with_grad=True) from None
             raise UnknownTensorError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
         if self._stale:
             for value in (*args, *kwargs.values()):
@@ -372,7 +369,7 @@ class Recorder(Stream):
             if self.values is not None and self.phase == "forward":
                 self.values.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, node))
 
-    def _draw_again(self, earlier: fx.Node, func: Any, args: tuple[Any, ...], result: Any) -> None:
+    def _draw_again(self, earlier: fx.Node, func: _torch.Operator, args: tuple[Any, ...], result: Any) -> None:
         """Gives the results of a draw the numbers of an earlier one: copies, since either may be written."""
         sources, leaves = [earlier], [result]
         if type(result) is tuple:
@@ -469,7 +466,7 @@ class Recorder(Stream):
                 with self:
                     leaf.tag = apart(leaf).tag
 
-    def _note_write(self, func: Any, target: Any) -> None:
+    def _note_write(self, func: _torch.Operator, target: Any) -> None:
         if target is None:
             return
         for leaf in target if type(target) in (list, tuple) else (target,):
@@ -485,7 +482,7 @@ class Recorder(Stream):
             if self._materialized:
                 self._note_stale(owner)
 
-    def _refuse_resized(self, func: Any, leaf: MetaTensor) -> None:
+    def _refuse_resized(self, func: _torch.Operator, leaf: MetaTensor) -> None:
         """Refuses tensors of another size as `out=`, where more than this tensor would change with it."""
         before = leaf.tag.meta["spec"]
         if before is leaf.spec or before.numel == leaf.spec.numel:
@@ -538,7 +535,7 @@ def val_of(spec: Spec) -> MetaTensor:
     return val
 
 
-def _name_of(func: Any) -> str:
+def _name_of(func: _torch.Operator) -> str:
     """A node name for an operator, `add` for `aten.add.Tensor`, as it stands in printed graphs."""
     name = _names.get(func)
     if name is None:

@@ -48,7 +48,7 @@ class Draws:
         if self._before is not None:
             torch.set_rng_state(self._before)
 
-    def next(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node | None:
+    def next(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node | None:
         """Hears of a draw before it is recorded.
 
         Returns:

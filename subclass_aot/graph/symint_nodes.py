@@ -138,11 +138,6 @@ class SymintNodes:
         return made[::-1]
 
 
-def is_symint(node: fx.Node) -> bool:
-    """True if a node stands for a symbolic number."""
-    return is_symbolic(node.meta.get("val"))
-
-
 def reads_size(node: fx.Node) -> bool:
     """True if a node reads a size or a stride of a tensor."""
     return node.target in (_SIZE, _STRIDE)

@@ -10,7 +10,7 @@ from subclass_aot.aliasing import autograd_base, has_storage, storage_groups
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.trace import JointSignature
+from subclass_aot.signature import JointSignature
 
 
 def leaves_of(arguments: Arguments, signature: JointSignature) -> list[Any]:

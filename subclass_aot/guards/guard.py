@@ -29,9 +29,9 @@ from subclass_aot.guards.static_input_cache import Found, StaticInputCache, posi
 from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
 from subclass_aot.meta import Spec
 from subclass_aot.objects import ObjectGuards
+from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import is_symbolic
 from subclass_aot.tables import HOOKS, MODULE_TABLES
-from subclass_aot.trace import JointSignature
 
 Call = Callable[..., Any]
 """`call(args, kwargs, leaves, treespec, check_only=False)` gives what the program returns; `MISS` if it does not fit.

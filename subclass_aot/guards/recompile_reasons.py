@@ -18,9 +18,9 @@ from subclass_aot.guards.modes import MODES, Modes
 from subclass_aot.meta import Spec
 from subclass_aot.objects import facts_of, integers_in, text_of
 from subclass_aot.outcome import Outcome
+from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import tensors_of
 from subclass_aot.symbols import is_symbolic, plain
-from subclass_aot.trace import JointSignature
 
 
 def facts(

@@ -25,8 +25,8 @@ from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.size_guards import Kind, SizeGuards
 from subclass_aot.meta import Spec
 from subclass_aot.objects import ObjectGuards, same_constant
+from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import is_symbolic
-from subclass_aot.trace import JointSignature
 
 
 class Pattern(NamedTuple):

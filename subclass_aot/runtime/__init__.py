@@ -15,4 +15,3 @@ from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents as Unexp
 from subclass_aot.runtime.value_checks import OtherValue as OtherValue
 from subclass_aot.runtime.value_checks import compiled_with_checks as compiled_with_checks
 from subclass_aot.runtime.value_history import ValueHistory as ValueHistory
-from subclass_aot.runtime.value_history import other_value as other_value

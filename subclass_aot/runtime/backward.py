@@ -14,12 +14,13 @@ from subclass_aot.codegen import Source
 from subclass_aot.descriptors import BackwardMutation, Number, OutputDescriptor
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
 from subclass_aot.meta import Spec
+from subclass_aot.outputs import InputLeaf, Value
 from subclass_aot.runtime import tangent_coercion
 from subclass_aot.runtime.calling_convention import Convention, SymintNames, emit_run
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
+from subclass_aot.signature import JointSignature, TangentSpec
 from subclass_aot.symbols import is_symbolic
-from subclass_aot.trace import InputLeaf, JointSignature, TangentSpec, Value
 
 
 def write_backward(

@@ -14,21 +14,12 @@ from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import OutputDescriptor
 from subclass_aot.guards import Reads
+from subclass_aot.outputs import ComputedSymints, Constant, SameAsInput, SameAsOutput, Value, ViewOfBase, ViewOfInput
 from subclass_aot.runtime import version_counters
 from subclass_aot.runtime.calling_convention import Convention, SymintNames
 from subclass_aot.runtime.double_backward import DoubleBackward
 from subclass_aot.runtime.forward import emit_forward, graph_inputs
-from subclass_aot.trace import (
-    ComputedSymints,
-    Constant,
-    JointSignature,
-    MetadataMutation,
-    SameAsInput,
-    SameAsOutput,
-    Value,
-    ViewOfBase,
-    ViewOfInput,
-)
+from subclass_aot.signature import JointSignature, MetadataMutation
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,9 +11,10 @@ from subclass_aot.descriptors import Number, OutputDescriptor
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.jagged import structure_slots
+from subclass_aot.outputs import ComputedSymints, Value
 from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import is_symbolic, lasting_key_of
-from subclass_aot.trace import ComputedSymints, JointSignature, Value
 
 _WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.
   Instead: return every output of the graph, in order, in one sequence."""

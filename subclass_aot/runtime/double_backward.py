@@ -17,9 +17,10 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.call import RecordedCall
 from subclass_aot.graph import drawing_from, generators
+from subclass_aot.outputs import Value, ViewOfBase
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.repeatable import draws_again
-from subclass_aot.trace import JointSignature, Value, ViewOfBase
+from subclass_aot.signature import JointSignature
 
 
 class DoubleBackward:

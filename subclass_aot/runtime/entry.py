@@ -26,7 +26,7 @@ from subclass_aot.runtime.forward import write_forward
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
 from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
-from subclass_aot.trace import JointSignature
+from subclass_aot.signature import JointSignature
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,9 +14,9 @@ from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import OutputDescriptor
 from subclass_aot.flatten import PlainTensorMeta, emit_wrap
+from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Value
 from subclass_aot.runtime import version_counters
 from subclass_aot.runtime.calling_convention import Convention, SymintNames, computed_leaves, emit_run
-from subclass_aot.trace import AliasOfLeaf, InputLeaf, Value
 
 
 @dataclass(frozen=True, slots=True, eq=False)

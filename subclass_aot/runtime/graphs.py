@@ -15,11 +15,12 @@ from subclass_aot import _torch
 from subclass_aot.backends import example_inputs, fake_of, map_leaves, solver_of
 from subclass_aot.descriptors import InputDescriptor, LiveInput, MutatedInput, OutputDescriptor, SavedForBackward
 from subclass_aot.errors import CompilerResultError
-from subclass_aot.graph import default_partition, is_backward, is_symint
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.operators import effects_of
+from subclass_aot.passes import default_partition, is_backward, is_symint
 from subclass_aot.runtime.value_checks import is_in_parts, with_checks
-from subclass_aot.trace import JointSignature, JointTrace
+from subclass_aot.signature import JointSignature
+from subclass_aot.trace import JointTrace
 
 PartitionFn = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 """`(joint, joint_inputs, *, num_fwd_outputs)` to forward and backward graph, as torch's partitioners."""

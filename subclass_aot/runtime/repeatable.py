@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from subclass_aot.errors import DoubleBackwardError
-from subclass_aot.graph import draws, is_backward
+from subclass_aot.passes import draws, is_backward
 from subclass_aot.runtime.graphs import Graphs
-from subclass_aot.trace import JointSignature
+from subclass_aot.signature import JointSignature
 
 _REFUSED = """Second derivatives of this function are asked for (double_backward=True), and it {what}.
   They call the function once more, and {why}.

@@ -22,11 +22,12 @@ from subclass_aot.backends import BoxedFunction
 from subclass_aot.descriptors import SavedForBackward
 from subclass_aot.errors import TangentError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
-from subclass_aot.graph import backward_from
 from subclass_aot.meta import SparseGradient
+from subclass_aot.passes import backward_from
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.tangent_coercion import converted, fits
-from subclass_aot.trace import JointSignature, JointTrace
+from subclass_aot.signature import JointSignature
+from subclass_aot.trace import JointTrace
 
 Backward = Callable[..., tuple[Any, ...]]
 """`backward(ctx, *tangents)`."""

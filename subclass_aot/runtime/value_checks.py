@@ -20,11 +20,12 @@ from subclass_aot import _torch
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import Intermediate, LookedAt, Number, OutputDescriptor
-from subclass_aot.graph import draws, generators, is_symint, set_generators
+from subclass_aot.graph import generators, set_generators
 from subclass_aot.objects import same_constant
 from subclass_aot.operators import effects_of
+from subclass_aot.passes import draws, is_symint
+from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import RuntimeAssert
-from subclass_aot.trace import JointSignature
 
 _aten = torch.ops.aten
 

@@ -9,8 +9,8 @@ from subclass_aot.errors import DataDependentError, RuntimeAssertError
 from subclass_aot.graph import Looks
 from subclass_aot.objects import same_constant
 from subclass_aot.runtime.value_checks import OtherValue
+from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import RuntimeAssert
-from subclass_aot.trace import JointSignature
 
 _TOO_MANY = """The traced function looks at a value that differs from call to call; {count} are compiled for already.
   Your line:  {line}
@@ -54,6 +54,19 @@ class ValueHistory:
         if not self._allowed:
             return None
         return Looks(self.varying, self._dynamic is True, self._dynamic is False, self._cautious)
+
+    @staticmethod
+    def reason(signature: JointSignature, other: OtherValue) -> str:
+        """Says why a specialization does not fit a call, in words.
+
+        Args:
+            signature: Its signature.
+            other: What it found in the call.
+        """
+        line, expected, found = _described(signature, other)
+        if other.position is None:
+            return f"{expected} before, not so now, where {found} ({line})"
+        return f"a value: {expected} before, {found} now ({line})"
 
     def may_fit(self, signature: JointSignature, tried: Mapping[Any, OtherValue]) -> bool:
         """Whether a specialization may fit a call, after what others found in it."""
@@ -124,14 +137,6 @@ def _described(signature: JointSignature, other: OtherValue) -> tuple[str, str, 
         look = signature.assumptions.looks[other.position]
         return look.line, repr(look.value), repr(other.value)
     return other.value[0].line, *_in_words(*other.value)
-
-
-def other_value(specialization: Any, other: OtherValue) -> str:
-    """Why a specialization does not fit a call, in words."""
-    line, expected, found = _described(specialization.signature, other)
-    if other.position is None:
-        return f"{expected} before, not so now, where {found} ({line})"
-    return f"a value: {expected} before, {found} now ({line})"
 
 
 def _in_words(runtime_assert: RuntimeAssert, numbers: list[Any]) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.trace import MetadataMutation
+from subclass_aot.signature import MetadataMutation
 
 Counters = tuple[tuple[torch.Tensor, ...], tuple[int, ...]]
 """Tensors, and the version that each is to have once the graph has run."""

@@ -14,10 +14,11 @@ from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Recorder
 from subclass_aot.jagged import structure_of, with_structure_of
 from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.outputs import InputLeaf, Value
+from subclass_aot.signature import TangentSpec
 from subclass_aot.trace.autograd_graph import gradients_of
 from subclass_aot.trace.inputs import Gradient, TracedInputs, is_graph_value
-from subclass_aot.trace.outputs import InputLeaf, Value, packed_tangent, part_of, spec_of_tangent
-from subclass_aot.trace.signature import TangentSpec
+from subclass_aot.trace.outputs import packed_tangent, part_of, spec_of_tangent
 from subclass_aot.wrapper import plain_tangent
 
 

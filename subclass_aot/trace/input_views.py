@@ -22,20 +22,8 @@ from subclass_aot.aliasing import autograd_base
 from subclass_aot.call import Arguments
 from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.graph import Recorder, messages, regenerated_view
+from subclass_aot.graph import Recorder, Retrace, messages, regenerated_view
 from subclass_aot.meta import MetaTensor
-
-
-class SharedHistory(Exception):
-    """A write that autograd sees reached several views of one base: they must be traced as views.
-
-    Args:
-        paths: The tensors of the call that become views.
-    """
-
-    def __init__(self, paths: frozenset[str]) -> None:
-        super().__init__()
-        self.paths = paths
 
 
 def check_histories(
@@ -52,7 +40,7 @@ def check_histories(
         paths: What each input is called.
 
     Raises:
-        SharedHistory: There are some.
+        Retrace: There are some.
         MutationError: One that overlaps itself is no view of another tensor.
     """
     owners = [autograd_base(value) for value in values]
@@ -65,7 +53,7 @@ def check_histories(
             found.add(id(owners[i]))
     if found:
         members = [i for i, owner in enumerate(owners) if id(owner) in found and owner is not values[i]]
-        raise SharedHistory(frozenset(paths[i] for i in members))
+        raise Retrace(views=frozenset(paths[i] for i in members))
 
 
 class TracedViews:

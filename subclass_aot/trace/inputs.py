@@ -24,11 +24,12 @@ from subclass_aot.flatten import FlattenPlan, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
 from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, Spec, is_over, new_leaf
+from subclass_aot.outputs import Value
+from subclass_aot.signature import Input
 from subclass_aot.sizes import DynamicSizes, plan_of_fakes, symbolic_fakes
 from subclass_aot.symbols import SizesMustBeKnown, Symbols, is_symbolic
 from subclass_aot.trace.input_views import TracedViews
-from subclass_aot.trace.outputs import Value, part_of
-from subclass_aot.trace.signature import Input
+from subclass_aot.trace.outputs import part_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)

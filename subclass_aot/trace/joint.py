@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,17 +25,12 @@ from subclass_aot.descriptors import (
 )
 from subclass_aot.errors import MutationError, SubclassAotError, TraceError
 from subclass_aot.graph import (
-    HIGHER_ORDER,
-    RESOLVED,
+    REPLACED,
     Draws,
-    FusedLstm,
-    GradientsAreRead,
     Looks,
-    LooksAreNeeded,
     Recorder,
-    SymbolsAreNeeded,
-    drop_dead,
-    drop_identities,
+    Retrace,
+    TraceOptions,
     messages,
     remove_mutations,
 )
@@ -43,11 +38,13 @@ from subclass_aot.jagged import JaggedAttention
 from subclass_aot.meta import MetaTensor, Replaced
 from subclass_aot.objects import Objects
 from subclass_aot.outcome import Existed, check_leaks, read_outcome
+from subclass_aot.outputs import AliasOfLeaf, Value, ViewOfBase, ViewOfInput
+from subclass_aot.passes import drop_dead, drop_identities
+from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, fake_with_sizes, marked_sizes
 from subclass_aot.symbols import RuntimeAssert, SizesMustBeKnown, is_symbolic, lasting_key_of, unbacked_sizes
 from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf, without_saved_tensor_hooks
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
-from subclass_aot.trace.input_views import SharedHistory
 from subclass_aot.trace.inputs import TracedInputs
 from subclass_aot.trace.mutations import (
     backward_writes,
@@ -56,8 +53,7 @@ from subclass_aot.trace.mutations import (
     requires_grad_mutations,
     writes,
 )
-from subclass_aot.trace.outputs import AliasOfLeaf, OutputReader, Value, ViewOfBase, ViewOfInput
-from subclass_aot.trace.signature import Assumptions, JointSignature
+from subclass_aot.trace.outputs import OutputReader
 from subclass_aot.trace.text import numbers_are_written_out
 
 
@@ -109,14 +105,14 @@ def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace
     """
     if _torch.inside_transform():
         raise TraceError(messages.TRANSFORMED)
-    with_grad = False
+    options = TraceOptions()
     while True:
-        arguments = Arguments.of(fn, args, kwargs, with_grad)
+        arguments = Arguments.of(fn, args, kwargs, options.with_grad)
         marked = marked_sizes(arguments)
         try:
             return trace_arguments(fn, arguments, dynamic=marked if marked else None)
-        except GradientsAreRead:
-            with_grad = True
+        except Retrace as found:  # with the gradients of inputs
+            options = found.options(options)
 
 
 def trace_arguments(
@@ -134,38 +130,40 @@ def trace_arguments(
         decompositions: Operators to replace.
         dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
         values: Answers where the function looks at values; None if it may not.
+
+    Raises:
+        Retrace: The call has to be taken apart in another way, with the gradients of its inputs.
     """
     inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     outer = is_tracing()
-    views: frozenset[str] = frozenset()
-    kernels: Callable[[], AbstractContextManager[None]] = nullcontext
+    options = TraceOptions(with_grad=arguments.with_grad)
     with one_at_a_time, torch.inference_mode(False):
         while True:
             try:
                 _this_thread.is_tracing = True
-                with torch.set_grad_enabled(grad), kernels():  # inference mode turned it on, the function may switch it
-                    call = arguments.with_views(views)
+                kernels = nullcontext() if options.fused_lstm else _torch.without_mkldnn()
+                with torch.set_grad_enabled(grad), kernels:  # inference mode turned it on, the function may switch it
+                    call = arguments.with_views(options.views)
                     return _Trace(fn, call, decompositions, inference, dynamic, values).run(call)
             except SizesMustBeKnown as found:
                 if dynamic:
                     dynamic = dynamic.without(found.paths)
                 else:  # those that depend on data: the call tells them, or the operator that makes them is refused
                     assert dynamic is not None, "a trace without symbolic sizes has known ones"
-                    dynamic = None
+                    dynamic, options = None, dataclasses.replace(options, data_dependent_sizes=False)
                     if values is not None:
                         values.fixed = True
-            except SymbolsAreNeeded:
-                dynamic = DynamicSizes()
-            except LooksAreNeeded:
-                assert values is not None, "nothing else can look"
-                values.at_branches = True
-            except FusedLstm:
-                kernels = _torch.without_mkldnn
-            except SharedHistory as found:  # see Note [Views of one tensor]
-                views |= found.paths
-                if dynamic is not None:
-                    joined = arguments.with_views(views)
-                    dynamic = dynamic.without({*views, *map(joined.path_of, joined.view_of)})
+            except Retrace as found:
+                options = found.options(options)
+                if options.with_grad and not arguments.with_grad:
+                    raise
+                if values is not None:
+                    values.at_branches = options.looks_at_branches
+                if options.data_dependent_sizes and dynamic is None:
+                    dynamic = DynamicSizes()
+                if options.views and dynamic is not None:  # see Note [Views of one tensor]
+                    joined = arguments.with_views(options.views)
+                    dynamic = dynamic.without({*options.views, *map(joined.path_of, joined.view_of)})
             finally:
                 _this_thread.is_tracing = outer
 
@@ -265,7 +263,7 @@ class _Trace:
         with ExitStack() as stack:
             if self.inputs.structure:
                 stack.enter_context(JaggedAttention())
-            stack.enter_context(Replaced(self.recorder, HIGHER_ORDER | RESOLVED))
+            stack.enter_context(Replaced(self.recorder, REPLACED))
             stack.enter_context(_torch.flex_attention_anywhere())
             stack.enter_context(_torch.without_dynamo())
             stack.enter_context(_torch.compiling())

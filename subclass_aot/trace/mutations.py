@@ -9,13 +9,14 @@ import torch
 from subclass_aot import _torch, descriptors
 from subclass_aot.aliasing import Base, bases_of, has_internal_overlap, versions
 from subclass_aot.errors import MutationError
-from subclass_aot.graph import GradientsAreRead, Recorder, messages
+from subclass_aot.graph import Recorder, Retrace, messages
 from subclass_aot.meta import MetaTensor, root
+from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Output, Value, ViewOfInput
+from subclass_aot.signature import AutogradMutation, MetadataMutation, Mutations, VersionBump
 from subclass_aot.trace.autograd_graph import is_autograd_leaf
 from subclass_aot.trace.input_views import check_histories
 from subclass_aot.trace.inputs import TracedInputs
-from subclass_aot.trace.outputs import AliasOfLeaf, InputLeaf, Output, OutputReader, Value, ViewOfInput
-from subclass_aot.trace.signature import AutogradMutation, MetadataMutation, Mutations, VersionBump
+from subclass_aot.trace.outputs import OutputReader
 
 
 def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[MetadataMutation, ...]:
@@ -27,14 +28,14 @@ def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[
     """
     asked_for = any(node.op == "placeholder" for node in recorder.graph.grads_read)  # type: ignore[attr-defined]
     if asked_for and not inputs.arguments.with_grad:
-        raise GradientsAreRead
+        raise Retrace(with_grad=True)
     for path, before, traced in zip(inputs.paths, inputs.before, inputs.traced, strict=True):
         if before.requires_grad and not traced.requires_grad:
             raise MutationError(messages.SWITCHED_GRAD.format(path=path))
         if _torch.has_hooks(traced):
             raise MutationError(messages.HOOKED_INPUT.format(path=path))
         if not inputs.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
-            raise GradientsAreRead
+            raise Retrace(with_grad=True)
     found = tuple(
         MetadataMutation(i, *how)
         for tensor, *how in recorder.metadata_mutations
@@ -80,7 +81,7 @@ def writes(
 
     Raises:
         MutationError: Tensors share memory in a way that no graph can write.
-        SharedHistory: See Note [Views of one tensor].
+        Retrace: See Note [Views of one tensor].
         SizesMustBeKnown: One with symbolic sizes shares memory that is written.
     """
     flat_of = inputs.plan.index_map.flat_of

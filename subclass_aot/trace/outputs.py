@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,10 +13,22 @@ from subclass_aot import _torch
 from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Inner, InnerSize, InnerStride, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.errors import MutationError, TraceError
-from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot, ValueMeta
+from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot
 from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, Spec, new_leaf, root
-from subclass_aot.symbols import Number, SizesMustBeKnown, is_symbolic, lasting_key_of
+from subclass_aot.outputs import (
+    AliasOfLeaf,
+    ComputedSymints,
+    Constant,
+    InputLeaf,
+    Output,
+    SameAsInput,
+    SameAsOutput,
+    Value,
+    ViewOfBase,
+    ViewOfInput,
+)
+from subclass_aot.symbols import SizesMustBeKnown, is_symbolic, lasting_key_of
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
@@ -25,99 +36,6 @@ Return a copy instead, as in result.clone()."""
 
 _RAGGED_SIZE = """A result is the size of a ragged dimension. It stands for the offsets of one call, and for no number.
 Return the jagged tensor, or its offsets(), and ask for the size outside the compiled function."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputLeaf:
-    """The very tensor that is leaf `slot` of the inputs."""
-
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class AliasOfLeaf:
-    """A tensor that shares storage with leaf `slot` of the inputs and looks like `spec`."""
-
-    slot: int
-    spec: Spec
-    offset: Number
-    """Storage offset relative to the leaf's own, in elements of the alias."""
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A result that is made from leaves.
-
-    Attributes:
-        meta: How to wrap it.
-        leaves: Where each of its flat slots comes from: the descriptor of a graph output, `InputLeaf` or `AliasOfLeaf`;
-            a value that is no tensor stands for itself.
-        requires_grad: Whether autograd goes through it.
-        starts_grad: Whether it requires grad and has no history: a leaf of autograd's that the function made.
-    """
-
-    meta: ValueMeta
-    leaves: tuple[Any, ...]
-    requires_grad: bool
-    starts_grad: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class SameAsInput:
-    """The same object as an input."""
-
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class SameAsOutput:
-    """The same object as an earlier result."""
-
-    output: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ViewOfInput:
-    """A view of an input as autograd sees it; `replay(input, *numbers)` makes it."""
-
-    value: int
-    replay: Callable[..., torch.Tensor]
-    numbers: tuple[Any, ...]
-    requires_grad: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ViewOfBase:
-    """A view of what several results share; `replay(base, *numbers)` makes it.
-
-    Attributes:
-        output: The result that is the base, or None.
-        intermediate_base: Where `output` is None, the position of the base among `OutputReader.intermediate_bases`.
-    """
-
-    output: int | None
-    intermediate_base: int
-    replay: Callable[..., torch.Tensor]
-    numbers: tuple[Any, ...]
-    requires_grad: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """A Python value, or a real tensor that did not depend on the inputs."""
-
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class ComputedSymints:
-    """A symbolic number, or a size with such numbers in it: graph outputs and known numbers, put into `make`."""
-
-    make: Callable[..., Any]
-    parts: tuple[Any, ...]
-
-
-Output = Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant | ComputedSymints
 
 
 def part_of(whole: Any, slot: Slot) -> Any:

@@ -10,8 +10,8 @@ import torch
 from subclass_aot import Int8Weight, TwoTensor, mark_dynamic, trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.errors import DynamicSizeError
-from subclass_aot.graph import is_symint
 from subclass_aot.meta import MetaTensor
+from subclass_aot.passes import is_symint
 from subclass_aot.sizes import DynamicSizes, fake_with_sizes, marked_sizes, symbolic_fakes
 from subclass_aot.symbols import Symbols, is_symbolic
 

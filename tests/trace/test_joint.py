@@ -10,8 +10,8 @@ from torch import fx
 
 from subclass_aot import Int8Weight, MetaTensor, TwoTensor, aot_compile, trace_joint
 from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.outputs import SameAsInput, SameAsOutput, Value, ViewOfInput
 from subclass_aot.testing import difference
-from subclass_aot.trace import SameAsInput, SameAsOutput, Value, ViewOfInput
 
 aten: Any = torch.ops.aten
 

@@ -13,12 +13,12 @@ from typing import Any
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.graph.symint_nodes import is_symint
 from subclass_aot.operators import effects_of
+from subclass_aot.passes.nodes import draws, is_backward, is_symint
 
 
 def default_partition(
-    joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **options: Any
+    joint: fx.GraphModule, joint_inputs: Sequence[object], *, num_fwd_outputs: int, **options: object
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Splits a joint graph by the phase its nodes were recorded in.
 
@@ -72,11 +72,6 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_output
         redone.add(node)
         todo.extend(node.all_input_nodes)
     return _backward(joint, backward, kept, [n for n in joint.graph.nodes if n in redone], gradients)
-
-
-def is_backward(node: fx.Node) -> bool:
-    """True if the node was recorded while gradients were computed."""
-    return bool(node.meta.get("partitioner_tag") == "is_backward")
 
 
 def _reachable(ends: list[fx.Node]) -> set[fx.Node]:
@@ -134,7 +129,7 @@ def _viewed(node: fx.Node) -> fx.Node | None:
     return node.args[position] if position < len(node.args) else None  # type: ignore[return-value]
 
 
-def _forward(joint: fx.GraphModule, outputs: Any, saved: list[fx.Node]) -> fx.GraphModule:
+def _forward(joint: fx.GraphModule, outputs: Sequence[Any], saved: list[fx.Node]) -> fx.GraphModule:
     needed: set[fx.Node] = set()
     todo = [n for n in (*outputs, *saved) if isinstance(n, fx.Node)]
     todo += [n for n in joint.graph.nodes if draws(n) and not is_backward(n)]
@@ -153,7 +148,11 @@ def _forward(joint: fx.GraphModule, outputs: Any, saved: list[fx.Node]) -> fx.Gr
 
 
 def _backward(
-    joint: fx.GraphModule, needed: set[fx.Node], saved: list[fx.Node], redone: list[fx.Node], gradients: Any
+    joint: fx.GraphModule,
+    needed: set[fx.Node],
+    saved: list[fx.Node],
+    redone: list[fx.Node],
+    gradients: Sequence[Any],
 ) -> fx.GraphModule:
     graph = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
@@ -173,8 +172,3 @@ def _backward(
     if descs is not None:
         output.meta["desc"] = tuple(descs[len(descs) - len(gradients) :])
     return _torch.make_graph_module(joint, graph, "Backward")
-
-
-def draws(node: fx.Node) -> bool:
-    """True if a node draws random numbers."""
-    return node.op == "call_function" and _torch.is_overload(node.target) and effects_of(node.target).random

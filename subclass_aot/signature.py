@@ -12,8 +12,8 @@ from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.graph import Look
 from subclass_aot.meta import Spec
 from subclass_aot.outcome import Outcome
+from subclass_aot.outputs import Output, Value
 from subclass_aot.symbols import RuntimeAssert, Symbols, is_symbolic
-from subclass_aot.trace.outputs import Output, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from torch import fx
 
 from subclass_aot import QuantAwareWeight, TwoTensor, aot_compile, trace_joint
 from subclass_aot.demo.vit import ViT
-from subclass_aot.graph import backward_from, default_partition
+from subclass_aot.passes import backward_from, default_partition
 from subclass_aot.runtime import split as split_trace
 from subclass_aot.testing import difference
 

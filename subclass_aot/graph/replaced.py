@@ -1,0 +1,12 @@
+"""Functions of torch in whose place others are called in a trace, with the recorder as first argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from subclass_aot.graph.higher_order import HIGHER_ORDER
+from subclass_aot.graph.resolved import RESOLVED
+
+REPLACED: dict[Any, Callable[..., Any]] = {**HIGHER_ORDER, **RESOLVED}
+"""What is called, by what the program calls."""

@@ -1,0 +1,44 @@
+"""When a trace has to begin again, and be made otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TraceOptions:
+    """How a call is traced, where it turns out while it is.
+
+    Attributes:
+        views: Where the user finds tensors that are traced as views. See Note [Views of one tensor].
+        data_dependent_sizes: Whether sizes that depend on data are symbols, though no size of an input is one.
+        looks_at_branches: Whether the call decides which branch of `torch.cond` is recorded, and not both are.
+        fused_lstm: Whether an LSTM may run as an operator of oneDNN, which has no symbolic sizes in training.
+        with_grad: Whether the program reads, or changes, the `.grad` of inputs, which are inputs, too, then.
+    """
+
+    views: frozenset[str] = frozenset()
+    data_dependent_sizes: bool = False
+    looks_at_branches: bool = False
+    fused_lstm: bool = True
+    with_grad: bool = False
+
+
+class Retrace(BaseException):
+    """The trace begins again, with other options. No `except Exception` of the program catches it.
+
+    Args:
+        **changes: The options that are other ones, by their names in `TraceOptions`; views are more ones.
+    """
+
+    def __init__(self, **changes: bool | frozenset[str]) -> None:
+        super().__init__(changes)
+        self._changes = changes
+
+    def options(self, before: TraceOptions) -> TraceOptions:
+        """Returns the options to begin again with."""
+        more = self._changes.get("views", frozenset())
+        assert isinstance(more, frozenset)
+        changes: dict[str, object] = {**self._changes, "views": before.views | more}
+        return dataclasses.replace(before, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,29 @@
+"""What a node of a recorded graph is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from subclass_aot import trace_joint
+from subclass_aot.passes import draws, is_backward, is_symint
+from subclass_aot.sizes import mark_dynamic
+
+
+def program(x: torch.Tensor) -> Any:
+    return torch.rand_like(x) * x, x.shape[0]
+
+
+def test_each_question_is_true_of_its_nodes_alone() -> None:
+    x = torch.rand(3, 2, requires_grad=True)
+    mark_dynamic(x, 0)
+    nodes = {node.name: node for node in trace_joint(program, x).graph_module.graph.nodes if node.op != "output"}
+    assert [name for name, node in nodes.items() if draws(node)] == ["rand_like"]
+    assert [name for name, node in nodes.items() if is_symint(node)] == ["sym_size_int"]
+    assert [name for name, node in nodes.items() if is_backward(node)] == ["tangents_1", "mul_1"]
+
+
+def test_of_a_node_of_another_library() -> None:
+    graph = torch.fx.symbolic_trace(lambda x: x.sin() + torch.rand(2)).graph
+    assert not any(draws(node) or is_symint(node) or is_backward(node) for node in graph.nodes)
