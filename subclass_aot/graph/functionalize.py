@@ -86,7 +86,7 @@ class _Rewrite:
         self.storage_of: dict[Any, Any] = {}
         self.placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
         metadata_mutations = {
-            recorded.node_of(leaf) for leaf, *_ in recorded.metadata_mutations if isinstance(leaf, MetaTensor)
+            recorded.node_of(leaf) for leaf, *_ in recorded.mutations.metadata if isinstance(leaf, MetaTensor)
         }
         self.metadata_mutations = [n for n in self.placeholders if n in metadata_mutations]
 

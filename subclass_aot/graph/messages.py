@@ -78,3 +78,26 @@ HOOKED_INPUT = """{path}: the function registers a gradient hook on this input.
 USED_UP = """The function goes backward itself, as with loss.backward(), and returns several results that require grad.
   Of at least one, autograd's graph is used up then. Torch says: {reason}.
   Instead: return loss.detach(), or call loss.backward(retain_graph=True)."""
+
+CONSTANT_REQUIRES_GRAD = """A tensor that requires grad is used by the traced function without being an argument of it.
+  Your line:  {line}
+  The tensor: {kind} of shape {shape}
+  It would become a constant of the graph, and its gradient would be lost.
+  Instead: pass it as an argument, compile the module that owns it, or use tensor.detach() if no gradient is wanted."""
+
+FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
+  Operator:   {operator}
+  Your line:  {line}
+  Was it kept from an earlier trace (in an attribute, a global, a cache), was it computed in another thread, or is it
+  the .grad of an input?
+  Pass it as an argument instead."""
+
+NESTED_INT = """The size of a ragged dimension is used as a number, and it stands for none.
+  Your line:  {line}
+  It is what the offsets of one call are called by, so another call could not repeat it.
+  Instead: compute with the offsets, as in x.offsets().diff(), or with the elements, as in x.values()."""
+
+
+UNHEARD = """A result or a gradient is a tensor without data that this trace knows nothing of.
+  It was computed in another thread, or in another trace.
+  Instead: compute it in the thread that calls the compiled function, and keep no tensor from an earlier call."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import fx
@@ -15,74 +15,23 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot._stack import format_frames, user_frames, user_line
 from subclass_aot.call import refuse_without_memory
-from subclass_aot.codegen import identifier
 from subclass_aot.descriptors import InputDescriptor
-from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
+from subclass_aot.errors import TraceError, UnknownTensorError
 from subclass_aot.graph import internal_overlap, lstm
 from subclass_aot.graph.auto_functionalize import has_no_functional_variant, refuse_overlap
 from subclass_aot.graph.constants import Readable, known_value
 from subclass_aot.graph.internal_overlap import apart, has_internal_overlap
+from subclass_aot.graph.lazy_views import LazyViews
 from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared
-from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
+from subclass_aot.graph.messages import CONSTANT_REQUIRES_GRAD, FOREIGN_LEAF, NESTED_INT, UNHEARD
+from subclass_aot.graph.mutation_log import MutationLog, Phase
+from subclass_aot.graph.node_meta import name_of, val_of
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.rng import SEEDED, Draws
 from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import MetaTensor, Spec, Stream, new_leaf, root
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.symbols import current_symbols, is_symbolic
-
-Phase = Literal["forward", "backward"]
-
-_CONSTANT_REQUIRES_GRAD = """A tensor that requires grad is used by the traced function without being an argument of it.
-  Your line:  {line}
-  The tensor: {kind} of shape {shape}
-  It would become a constant of the graph, and its gradient would be lost.
-  Instead: pass it as an argument, compile the module that owns it, or use tensor.detach() if no gradient is wanted."""
-
-_CONSTANT_WRITTEN = """The traced function writes into a tensor that is not an argument of it.
-  Operator:   {operator}
-  Your line:  {line}
-  The tensor: {shape}
-  A graph can write into its inputs only, so this write would be lost.
-  Instead: pass the tensor as an argument, or register it as a buffer of the module that is compiled."""
-
-_WRITTEN_TWICE = """The traced function writes into a tensor in which several elements are one place in memory.
-  Operator:   {operator}
-  Your line:  {line}
-  The tensor: {shape}
-  Eager refuses most such writes, too. Instead: write into the tensor before it is expanded, or into a clone of it."""
-
-_STORAGE_REPLACED = """The traced function gives an input other memory.
-  Operator:   {operator}
-  Your line:  {line}
-  The tensor: {shape}
-  A graph can write into the memory of its inputs, but not exchange it.
-  Instead: write into the tensor, as in x.copy_(source), or return the other tensor."""
-
-_LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj(), and one of the two is written.
-  Your line:  {line}
-  The tensor: {shape}
-  In eager mode the two share memory, so that the other one changes, too; in a graph they do not.
-  Instead: write into a copy, as in x.conj().resolve_conj().clone(), or write into x itself before it is conjugated."""
-
-_FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
-  Operator:   {operator}
-  Your line:  {line}
-  Was it kept from an earlier trace (in an attribute, a global, a cache), was it computed in another thread, or is it
-  the .grad of an input?
-  Pass it as an argument instead."""
-
-_NESTED_INT = """The size of a ragged dimension is used as a number, and it stands for none.
-  Your line:  {line}
-  It is what the offsets of one call are called by, so another call could not repeat it.
-  Instead: compute with the offsets, as in x.offsets().diff(), or with the elements, as in x.values()."""
-
-
-_OUTDATED = "a view of it is used that was made before"
-
-_UNHEARD = """A result or a gradient is a tensor without data that this trace knows nothing of.
-  It was computed in another thread, or in another trace.
-  Instead: compute it in the thread that calls the compiled function, and keep no tensor from an earlier call."""
 
 
 class _Gradient:
@@ -103,8 +52,7 @@ class Mark:
 
     nodes: list[tuple[fx.Node, Any, Any]]
     constants: dict[str, torch.Tensor]
-    written: dict[MetaTensor, set[Phase]]
-    metadata_mutations: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]]
+    mutations: MutationLog
     numbers: SymintNodes
 
 
@@ -120,9 +68,8 @@ class Recorder(Stream):
         phase: What is recorded now.
         constants: Real tensors met on the way, by attribute name.
         read_slots: The flat slots of inputs whose values were read while tracing.
-        written: Leaves whose storage was written, each with the phases it was written in.
-        metadata_mutations: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in
-            order: the tensor, the operator, its other arguments, whether autograd sees it.
+        mutations: What the program has written, and turned.
+        lazy_views: What was computed where eager has lazy views.
     """
 
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
@@ -130,21 +77,15 @@ class Recorder(Stream):
         self.graph = fx.Graph()
         self.phase: Phase = "forward"
         self.constants: dict[str, torch.Tensor] = {}
-        self.written: dict[MetaTensor, set[Phase]] = {}
-        self.metadata_mutations: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
+        self.mutations = MutationLog()
+        self.lazy_views = LazyViews()
         self.draws: Draws | None = None  # if given, what tells a draw that is repeated
-        self.turned_at: dict[
-            int, int
-        ] = {}  # by the id of a tensor in `metadata_mutations`, its version before the last time
         self.stack_of: Callable[[], str] | None = None  # if given, what tells the stack trace of a new node
         self.numbers = SymintNodes(self.graph)
         self.read_slots: set[int] = set()
         self.values: Looks | None = None  # if given, what tells the values that the call has which is traced
         self.overlaps: dict[int, tuple[int, ...]] = {}  # by the id of a leaf: the flat slots of inputs that it overlaps
         self._readable: dict[fx.Node, Readable] = {}
-        self._materialized: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
-        self._stale: set[MetaTensor] = set()
-        self._outdated: dict[int, weakref.ref[torch.Tensor]] = {}  # by its id: a view of what was turned since
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._not_detached: torch.Tensor | None = None
         self._last_placeholder: fx.Node | None = None
@@ -155,9 +96,8 @@ class Recorder(Stream):
     def mark(self) -> Mark:
         """What `rewind` needs to come back to this moment."""
         nodes = [(node, node.args, node.kwargs) for node in self.graph.nodes]
-        written = {leaf: set(phases) for leaf, phases in self.written.items()}
         numbers = self.numbers.moved(self.graph, {node: node for node, _, _ in nodes})
-        return Mark(nodes, dict(self.constants), written, list(self.metadata_mutations), numbers)
+        return Mark(nodes, dict(self.constants), self.mutations.copy(), numbers)
 
     def rewind(self, mark: Mark) -> None:
         """Goes on from `mark`, in another graph. Leaves that were recorded by then belong to that one from now on."""
@@ -168,8 +108,7 @@ class Recorder(Stream):
             copy.meta = dict(node.meta)
             if node.op == "placeholder":
                 self._last_placeholder = copy
-        self.constants, self.metadata_mutations = dict(mark.constants), list(mark.metadata_mutations)
-        self.written = {leaf: set(phases) for leaf, phases in mark.written.items()}
+        self.constants, self.mutations = dict(mark.constants), mark.mutations.copy()
         self.numbers = mark.numbers.moved(self.graph, self._copies)
 
     def moved(self, node: Any) -> Any:
@@ -188,7 +127,7 @@ class Recorder(Stream):
 
     def collections(self) -> list[Collection[Any]]:
         """Where this recorder holds leaves and wrappers."""
-        return [self.written, self._stale, *self._materialized, *self.metadata_mutations]
+        return [*self.mutations.collections(), *self.lazy_views.collections()]
 
     def placeholder(self, name: str, spec: Spec, desc: InputDescriptor) -> MetaTensor:
         """A new graph input."""
@@ -235,7 +174,7 @@ class Recorder(Stream):
         if func is not torch.ops.aten.detach.default:
             kind = "an nn.Parameter" if isinstance(tensor, torch.nn.Parameter) else "a tensor"
             shape = list(tensor.shape)  # type: ignore[union-attr]
-            raise TraceError(_CONSTANT_REQUIRES_GRAD.format(line=user_line(), kind=kind, shape=shape))
+            raise TraceError(CONSTANT_REQUIRES_GRAD.format(line=user_line(), kind=kind, shape=shape))
 
     def constant(self, name: str, tensor: torch.Tensor) -> MetaTensor:
         """A graph attribute that holds a real tensor."""
@@ -243,7 +182,7 @@ class Recorder(Stream):
         return self._leaf(Spec.of(tensor), self.graph.create_node("get_attr", name))
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
-        written = {self.node_of(owner) for owner in self.written}
+        written = {self.node_of(owner) for owner in self.mutations.written}
         readable = {self.moved(node): source for node, source in self._readable.items()}
         return known_value(self.node_of(leaf), self.constants, written, readable)
 
@@ -265,7 +204,7 @@ class Recorder(Stream):
     def _value_now(self, node: fx.Node) -> Any:
         """The value of a node in the call that is traced."""
         made = [leaf for leaf in (ref() for ref in self.made) if type(leaf) is MetaTensor]
-        written = {self.node_of(owner) for owner in self.written}
+        written = {self.node_of(owner) for owner in self.mutations.written}
         recorded = Recorded(self.graph, self.constants, written, {leaf.tag for leaf in made})
         return self.values.value(recorded, node)  # type: ignore[union-attr]
 
@@ -281,38 +220,14 @@ class Recorder(Stream):
         if tensor.device.type != "meta" and not isinstance(tensor, MetaTensor):
             self._readable[leaf.tag] = Readable(path, tensor, partial(self.read_slots.add, slot))
 
-    @property
-    def mutates(self) -> bool:
-        """True if the graph has an operator that changes one of its arguments."""
-        return bool(self.written or self.metadata_mutations)
-
     def on_wrapper_operator(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.made += [weakref.ref(x) for x in args if isinstance(x, torch.Tensor)]
         if func in _torch.METADATA_QUERIES:
             return
         if effects_of(func).reshapes:
-            self.metadata_mutations.append((args[0], func, args[1:], kwargs, torch.is_grad_enabled()))
-            self.turned_at[id(args[0])] = _torch.version_of(args[0])
-            if args[0].requires_grad:
-                made = [(ref, x) for ref in self.made if (x := ref()) is not None]
-                views = [(id(x), ref) for ref, x in made if _torch.is_view(x) and _torch.base_of(x) is args[0]]
-                self._outdated.update(views)
-        elif self._outdated:
-            self.refuse_outdated([*args, *kwargs.values()])
-
-    def refuse_outdated(self, values: Sequence[Any]) -> None:
-        """Refuses views of a tensor that was turned in place since.
-
-        Args:
-            values: What is read; only tensors count.
-
-        Raises:
-            MutationError: One is such a view: autograd would make it again, of the tensor as it looks now.
-        """
-        for value in values:
-            ref = self._outdated.get(id(value))
-            if ref is not None and ref() is value:
-                raise MutationError(VIEW_OF_MUTATED_BEFORE.format(reason=_OUTDATED, line=user_line()))
+            self.mutations.note_metadata(func, args, kwargs, self.made)
+        else:
+            self.mutations.refuse_outdated([*args, *kwargs.values()])
 
     def on_operator(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         if self._not_detached is not None:
@@ -320,7 +235,7 @@ class Recorder(Stream):
         effects = effects_of(func)
         if effects.writes and has_no_functional_variant(func):
             refuse_overlap(func, args, kwargs, lambda leaf: self.overlaps.get(id(leaf), id(leaf)))
-        if effects.reshapes or self._outdated:
+        if effects.reshapes or self.mutations.metadata:
             self.on_wrapper_operator(func, args, kwargs)
         if effects.writes and not effects.reshapes:
             for written in effects.writes:
@@ -336,17 +251,17 @@ class Recorder(Stream):
         except UnknownTensorError:
             if any(is_gradient(x) for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))):
                 raise Retrace(with_grad=True) from None
-            raise UnknownTensorError(_FOREIGN_LEAF.format(operator=func, line=user_line())) from None
-        if self._stale:
-            for value in (*args, *kwargs.values()):
-                self.check_not_stale(value)
-        node = self.graph.create_node("call_function", func, node_args, node_kwargs, name=_name_of(func))
+            raise UnknownTensorError(FOREIGN_LEAF.format(operator=func, line=user_line())) from None
+        self.lazy_views.refuse_stale(*args, *kwargs.values())
+        node = self.graph.create_node("call_function", func, node_args, node_kwargs, name=name_of(func))
         self._describe(node)
         if draws is not None:
             draws.note(node)
         if effects.writes and not effects.reshapes:
             for written in effects.writes:
-                self._note_write(func, argument_at(written, args, kwargs))
+                target = argument_at(written, args, kwargs)
+                for leaf in target if type(target) in (list, tuple) else () if target is None else (target,):
+                    self.lazy_views.note_write(self.mutations.note_write(func, leaf, self.phase))
         if type(result) is MetaTensor:
             node.meta["spec"] = result.spec
             node.meta["val"] = val_of(result.spec)
@@ -446,18 +361,21 @@ class Recorder(Stream):
         kind = type(value)
         if kind is MetaTensor:
             if type(value.tag) is not fx.Node:
-                raise UnknownTensorError(_UNHEARD)
+                raise UnknownTensorError(UNHEARD)
             try:
                 return self.moved(value.tag)
             except LookupError:
-                raise UnknownTensorError(_UNHEARD) from None
+                raise UnknownTensorError(UNHEARD) from None
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]
         if is_symbolic(value):
             return self.numbers.node(value, self._describe)
         if _torch.is_nested_int(value):
-            raise TraceError(_NESTED_INT.format(line=user_line()))
+            raise TraceError(NESTED_INT.format(line=user_line()))
         return self.lift(value).tag if isinstance(value, torch.Tensor) else value
+
+    def materialized(self, source: torch.Tensor, copy: torch.Tensor) -> None:
+        self.lazy_views.note(source, copy)
 
     def _take_apart(self, target: Any) -> None:
         """A part of an input that overlaps itself is written through the storage. See Note [Internal overlap]."""
@@ -466,83 +384,5 @@ class Recorder(Stream):
                 with self:
                     leaf.tag = apart(leaf).tag
 
-    def _note_write(self, func: _torch.Operator, target: Any) -> None:
-        if target is None:
-            return
-        for leaf in target if type(target) in (list, tuple) else (target,):
-            owner = root(leaf)
-            if owner.tag.op == "get_attr":
-                raise MutationError(_CONSTANT_WRITTEN.format(operator=func, line=user_line(), shape=repr(owner.spec)))
-            if func.overloadpacket is torch.ops.aten.set_ and owner.tag.op == "placeholder":
-                raise MutationError(_STORAGE_REPLACED.format(operator=func, line=user_line(), shape=repr(owner.spec)))
-            if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
-                raise MutationError(_WRITTEN_TWICE.format(operator=func, line=user_line(), shape=repr(leaf.spec)))
-            self._refuse_resized(func, leaf)
-            self.written.setdefault(owner, set()).add(self.phase)
-            if self._materialized:
-                self._note_stale(owner)
-
-    def _refuse_resized(self, func: _torch.Operator, leaf: MetaTensor) -> None:
-        """Refuses tensors of another size as `out=`, where more than this tensor would change with it."""
-        before = leaf.tag.meta["spec"]
-        if before is leaf.spec or before.numel == leaf.spec.numel:
-            return
-        if leaf.tag.op == "placeholder":
-            path = str(leaf.tag.meta["desc"])
-            raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.spec))
-        if leaf.base is not None and before.numel < leaf.spec.numel:
-            sizes = {"before": list(before.size), "after": list(leaf.spec.size)}
-            raise MutationError(OUT_GROWS.format(operator=func, line=user_line(), **sizes))
-
-    def materialized(self, source: Any, copy: Any) -> None:
-        if type(source) is MetaTensor:
-            self._materialized.append((root(source), root(copy)))
-
-    def stands_for_lazy(self, leaf: MetaTensor) -> bool:
-        """Whether a leaf was computed where eager has a lazy view."""
-        return any(copy is leaf for _, copy in self._materialized)
-
-    def _note_stale(self, written: MetaTensor) -> None:
-        """After a write, what eager would have changed with it, and a graph does not."""
-        for source, copy in self._materialized:
-            if written is source:
-                self._stale.add(copy)
-            elif written is copy:
-                if source.tag.op == "placeholder":
-                    raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(source.spec)))
-                self._stale.add(source)
-
-    def check_not_stale(self, value: Any) -> None:
-        """Refuses to read what eager would have changed.
-
-        Args:
-            value: A leaf, or several.
-
-        Raises:
-            MutationError: One of them, or what it is a lazy view of, was written since.
-        """
-        for leaf in value if type(value) in (list, tuple) else (value,):
-            if type(leaf) is MetaTensor and root(leaf) in self._stale:
-                raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(leaf.spec)))
-
-
-def val_of(spec: Spec) -> MetaTensor:
-    """The tensor without data that stands for `spec` in `node.meta["val"]`: one per spec."""
-    vals = _vals if spec.solver is None else vars(spec.solver).setdefault("subclass_aot_vals", {})
-    val: MetaTensor | None = vals.get(spec)
-    if val is None:
-        val = vals[spec] = new_leaf(spec)
-    return val
-
-
-def _name_of(func: _torch.Operator) -> str:
-    """A node name for an operator, `add` for `aten.add.Tensor`, as it stands in printed graphs."""
-    name = _names.get(func)
-    if name is None:
-        name = _names[func] = identifier(_torch.schema_of(func).name.split("::")[-1])
-    return name
-
 
 _TAGS = {"forward": "is_forward", "backward": "is_backward"}
-_vals: dict[Spec, MetaTensor] = {}
-_names: dict[Any, str] = {}

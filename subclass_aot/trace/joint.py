@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +28,6 @@ from subclass_aot.graph import (
     Draws,
     Looks,
     Recorder,
-    Retrace,
-    TraceOptions,
     messages,
     remove_mutations,
 )
@@ -41,8 +38,8 @@ from subclass_aot.outcome import Existed, check_leaks, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Value, ViewOfBase, ViewOfInput
 from subclass_aot.passes import drop_dead, drop_identities
 from subclass_aot.signature import Assumptions, JointSignature
-from subclass_aot.sizes import DynamicSizes, fake_with_sizes, marked_sizes
-from subclass_aot.symbols import RuntimeAssert, SizesMustBeKnown, is_symbolic, lasting_key_of, unbacked_sizes
+from subclass_aot.sizes import DynamicSizes, fake_with_sizes
+from subclass_aot.symbols import RuntimeAssert, is_symbolic, lasting_key_of, unbacked_sizes
 from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf, without_saved_tensor_hooks
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.inputs import TracedInputs
@@ -55,6 +52,7 @@ from subclass_aot.trace.mutations import (
 )
 from subclass_aot.trace.outputs import OutputReader
 from subclass_aot.trace.text import numbers_are_written_out
+from subclass_aot.trace.threads import one_at_a_time
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,104 +80,7 @@ class JointTrace:
         return sum(not desc.is_backward for desc in descs)
 
 
-def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
-    """Traces a function or module, forward and backward, to one graph of dense tensors.
-
-    The function runs on tensors without data, once unless Note [Views of one tensor] applies; nothing of the caller's
-    is changed. Sizes that `mark_dynamic` names are symbols.
-
-    Args:
-        fn: A function or module.
-        *args: Its arguments: any structure of tensors, wrappers, modules and Python values.
-        **kwargs: Its keyword arguments.
-
-    Returns:
-        The joint graph and its signature.
-
-    Raises:
-        TraceError: The program cannot be traced; the message names the operator and the user's line.
-
-    >>> trace = trace_joint(lambda x: (x.sin() * 2).sum(), torch.ones(3, requires_grad=True))
-    >>> [n.name for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
-    ['primals_1', 'tangents_1']
-    """
-    if _torch.inside_transform():
-        raise TraceError(messages.TRANSFORMED)
-    options = TraceOptions()
-    while True:
-        arguments = Arguments.of(fn, args, kwargs, options.with_grad)
-        marked = marked_sizes(arguments)
-        try:
-            return trace_arguments(fn, arguments, dynamic=marked if marked else None)
-        except Retrace as found:  # with the gradients of inputs
-            options = found.options(options)
-
-
-def trace_arguments(
-    fn: Callable[..., Any],
-    arguments: Arguments,
-    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-    dynamic: DynamicSizes | None = None,
-    values: Looks | None = None,
-) -> JointTrace:
-    """Traces `fn` on a call that was taken apart already. See `trace_joint`.
-
-    Args:
-        fn: What is traced.
-        arguments: The call.
-        decompositions: Operators to replace.
-        dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
-        values: Answers where the function looks at values; None if it may not.
-
-    Raises:
-        Retrace: The call has to be taken apart in another way, with the gradients of its inputs.
-    """
-    inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
-    outer = is_tracing()
-    options = TraceOptions(with_grad=arguments.with_grad)
-    with one_at_a_time, torch.inference_mode(False):
-        while True:
-            try:
-                _this_thread.is_tracing = True
-                kernels = nullcontext() if options.fused_lstm else _torch.without_mkldnn()
-                with torch.set_grad_enabled(grad), kernels:  # inference mode turned it on, the function may switch it
-                    call = arguments.with_views(options.views)
-                    return _Trace(fn, call, decompositions, inference, dynamic, values).run(call)
-            except SizesMustBeKnown as found:
-                if dynamic:
-                    dynamic = dynamic.without(found.paths)
-                else:  # those that depend on data: the call tells them, or the operator that makes them is refused
-                    assert dynamic is not None, "a trace without symbolic sizes has known ones"
-                    dynamic, options = None, dataclasses.replace(options, data_dependent_sizes=False)
-                    if values is not None:
-                        values.fixed = True
-            except Retrace as found:
-                options = found.options(options)
-                if options.with_grad and not arguments.with_grad:
-                    raise
-                if values is not None:
-                    values.at_branches = options.looks_at_branches
-                if options.data_dependent_sizes and dynamic is None:
-                    dynamic = DynamicSizes()
-                if options.views and dynamic is not None:  # see Note [Views of one tensor]
-                    joined = arguments.with_views(options.views)
-                    dynamic = dynamic.without({*options.views, *map(joined.path_of, joined.view_of)})
-            finally:
-                _this_thread.is_tracing = outer
-
-
-def is_tracing() -> bool:
-    """Whether this thread is in the middle of a trace."""
-    return getattr(_this_thread, "is_tracing", False)
-
-
-_this_thread = threading.local()
-one_at_a_time = threading.RLock()
-"""Held while a call is traced and compiled. Modules have other tensors for parameters while they are traced, so two
-traces of one module must not meet; and what one thread compiles, another that waits for it need not."""
-
-
-class _Trace:
+class Trace:
     """The state of one run. Its methods are the steps of `run`, in order."""
 
     def __init__(
@@ -240,7 +141,7 @@ class _Trace:
         ends = [] if self.tangents is None else self.tangents.collections()
         given = self.inputs
         of_inputs = [given.leaves, given.autograd_leaves, given.traced, given.views.views, given.views.leaves]
-        of_recorder = [*self.recorder.collections(), self.forward_part.written]
+        of_recorder = [*self.recorder.collections(), *self.forward_part.mutations.collections()]
         return [self.differentiable, *ends, *of_inputs, *of_recorder]
 
     @contextmanager
@@ -250,7 +151,7 @@ class _Trace:
             with self.surroundings(), self.draws, self.recorder:
                 yield
         except (RuntimeError, ValueError, IndexError) as error:
-            if isinstance(error, SubclassAotError) or not self.recorder.metadata_mutations or is_raised_by_user(error):
+            if isinstance(error, SubclassAotError) or not self.recorder.mutations.metadata or is_raised_by_user(error):
                 raise
             reason = str(error).splitlines()[0]
             raise MutationError(
@@ -315,14 +216,16 @@ class _Trace:
         inputs, recorder = self.inputs, self.recorder
         metadata_mutations = check_metadata_mutations(inputs, recorder)
         seen = [*inputs.traced, *inputs.views.views]
-        turned = [tensor for tensor, *_ in recorder.metadata_mutations]
-        reader = OutputReader(seen, inputs.leaves, recorder.lift, not self.inference, turned, recorder.stands_for_lazy)
+        turned = [tensor for tensor, *_ in recorder.mutations.metadata]
+        reader = OutputReader(
+            seen, inputs.leaves, recorder.lift, not self.inference, turned, recorder.lazy_views.stand_for
+        )
         self.writes = writes(inputs, recorder, reader, metadata_mutations)
         self.outputs = reader.read(results)
         refuse_views_of_mutated_metadata(inputs, recorder, self.writes, self.outputs)
         self.computed = reader.computed
-        recorder.check_not_stale(list(self.computed.values()))
-        recorder.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
+        recorder.lazy_views.refuse_stale(*self.computed.values())
+        recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
         own = set(map(id, seen))
         tensors = [x for x in results if isinstance(x, torch.Tensor) and id(x) not in own]
         self.returns_new_leaf = any(map(is_autograd_leaf, tensors))
@@ -415,7 +318,7 @@ class _Trace:
         recorder, found = self.recorder, self.writes
         outputs = {**self.computed_nodes, **self.gradients.nodes}
         outputs = {desc: recorder.moved(node) for desc, node in outputs.items()}
-        if recorder.mutates:
+        if recorder.mutations:
             written, live = map(self.nodes, (found.mutated_leaves, self.backward_writes))
             bases = {SyntheticBase(tuple(map(self.inputs.desc_of, base.slots))): base for base in found.bases}
             with self.with_symbols():

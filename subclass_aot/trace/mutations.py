@@ -38,7 +38,7 @@ def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[
             raise Retrace(with_grad=True)
     found = tuple(
         MetadataMutation(i, *how)
-        for tensor, *how in recorder.metadata_mutations
+        for tensor, *how in recorder.mutations.metadata
         for i, traced in enumerate([*inputs.traced, *inputs.views.views])
         if tensor is traced
     )
@@ -85,7 +85,7 @@ def writes(
         SizesMustBeKnown: One with symbolic sizes shares memory that is written.
     """
     flat_of = inputs.plan.index_map.flat_of
-    written = {leaf for leaf, phases in recorder.written.items() if "forward" in phases}
+    written = {leaf for leaf, phases in recorder.mutations.written.items() if "forward" in phases}
     mutated_leaves: list[int] = []
     autograd_mutations: list[AutogradMutation] = []
     untouched: list[int] = []
@@ -101,7 +101,7 @@ def writes(
             leaves = (s for s in flat_of(i) if isinstance(inputs.leaves[s], MetaTensor))
             untouched += [s for s in leaves if s not in slots]
     seen = [i for i, _ in autograd_mutations]
-    version_bumps = _version_bumps(inputs, mutated_leaves, seen, bool(recorder.metadata_mutations))
+    version_bumps = _version_bumps(inputs, mutated_leaves, seen, bool(recorder.mutations.metadata))
     bases = _bases(inputs, mutated_leaves, seen)
     based = {s for base in bases for s in base.slots}
     mutated_leaves = [s for s in mutated_leaves if s not in based]
@@ -121,7 +121,7 @@ def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Ba
     Raises:
         MutationError: One shares memory that forward writes.
     """
-    written = {leaf for leaf, phases in recorder.written.items() if "backward" in phases}
+    written = {leaf for leaf, phases in recorder.mutations.written.items() if "backward" in phases}
     found = [s for s in inputs.graph_slots if inputs.is_among(s, written)] if written else []
     for slot in found:
         if any(slot in base.slots for base in bases):
@@ -139,7 +139,7 @@ def refuse_views_of_mutated_metadata(
         if _torch.base_of(inputs.arguments.values[i]) is not None and not isinstance(inputs.traced[i], MetaTensor):
             raise MutationError(messages.MUTATED_VIEW.format(path=inputs.paths[i]))
     for path, view in zip(inputs.views.paths, inputs.views.views, strict=True):
-        turned_at = recorder.turned_at.get(id(view), _torch.version_of(view))
+        turned_at = recorder.mutations.version_before.get(id(view), _torch.version_of(view))
         if _torch.version_of(view) > turned_at + 1 and not isinstance(view, MetaTensor):
             raise MutationError(messages.MUTATED_VIEW.format(path=path))
     for output in outputs:

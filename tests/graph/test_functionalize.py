@@ -12,8 +12,7 @@ from subclass_aot import TwoTensor, trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.operators import effects_of
 from subclass_aot.testing import difference
-from subclass_aot.trace import JointTrace
-from subclass_aot.trace.joint import trace_arguments
+from subclass_aot.trace import JointTrace, trace_arguments
 
 aten: Any = torch.ops.aten
 

@@ -1,0 +1,73 @@
+"""Lazy conjugation and negation, which a trace computes at once: what eager would have changed with a write.
+
+`x.conj()` is a view of `x` in eager mode, and a tensor of its own in a graph. Reading one after the other was written
+would be wrong in silence, so it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import torch
+
+from subclass_aot._stack import user_line
+from subclass_aot.errors import MutationError
+from subclass_aot.meta import MetaTensor, root
+
+_LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj(), and one of the two is written.
+  Your line:  {line}
+  The tensor: {shape}
+  In eager mode the two share memory, so that the other one changes, too; in a graph they do not.
+  Instead: write into a copy, as in x.conj().resolve_conj().clone(), or write into x itself before it is conjugated."""
+
+
+class LazyViews:
+    """Notes which leaves were computed where eager has a lazy view, and what was written of those."""
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
+        self._stale: set[MetaTensor] = set()
+
+    def note(self, source: torch.Tensor, copy: torch.Tensor) -> None:
+        """Hears that `copy` was computed where eager has a lazy view of `source`."""
+        if type(source) is MetaTensor and type(copy) is MetaTensor:
+            self._pairs.append((root(source), root(copy)))
+
+    def stand_for(self, leaf: MetaTensor) -> bool:
+        """Tells whether a leaf was computed where eager has a lazy view."""
+        return any(copy is leaf for _, copy in self._pairs)
+
+    def note_write(self, written: MetaTensor) -> None:
+        """Hears of a write, with which eager would have changed what a graph does not.
+
+        Raises:
+            MutationError: That is an input.
+        """
+        for source, copy in self._pairs:
+            if written is source:
+                self._stale.add(copy)
+            elif written is copy:
+                if source.tag.op == "placeholder":
+                    raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(source.spec)))
+                self._stale.add(source)
+
+    def refuse_stale(self, *values: object) -> None:
+        """Refuses to read what eager would have changed.
+
+        Args:
+            *values: Leaves, or lists of them; nothing else counts.
+
+        Raises:
+            MutationError: One of them, or what it is a lazy view of, was written since.
+        """
+        if not self._stale:
+            return
+        for value in values:
+            for leaf in value if isinstance(value, list | tuple) else (value,):
+                if type(leaf) is MetaTensor and root(leaf) in self._stale:
+                    raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(leaf.spec)))
+
+    def collections(self) -> list[Collection[Any]]:
+        """Returns where leaves are held."""
+        return [self._stale, *self._pairs]

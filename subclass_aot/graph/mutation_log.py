@@ -1,0 +1,136 @@
+"""What a program has written so far, and what it has done to the look of tensors."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Literal
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import MutationError
+from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
+from subclass_aot.meta import MetaTensor, root
+
+Phase = Literal["forward", "backward"]
+
+_CONSTANT_WRITTEN = """The traced function writes into a tensor that is not an argument of it.
+  Operator:   {operator}
+  Your line:  {line}
+  The tensor: {shape}
+  A graph can write into its inputs only, so this write would be lost.
+  Instead: pass the tensor as an argument, or register it as a buffer of the module that is compiled."""
+
+_WRITTEN_TWICE = """The traced function writes into a tensor in which several elements are one place in memory.
+  Operator:   {operator}
+  Your line:  {line}
+  The tensor: {shape}
+  Eager refuses most such writes, too. Instead: write into the tensor before it is expanded, or into a clone of it."""
+
+_STORAGE_REPLACED = """The traced function gives an input other memory.
+  Operator:   {operator}
+  Your line:  {line}
+  The tensor: {shape}
+  A graph can write into the memory of its inputs, but not exchange it.
+  Instead: write into the tensor, as in x.copy_(source), or return the other tensor."""
+
+_OUTDATED = "a view of it is used that was made before"
+
+
+class MutationLog:
+    """Notes writes and metadata mutations, and refuses what no graph can do.
+
+    Attributes:
+        written: Leaves whose storage was written, each with the phases it was written in.
+        metadata: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in order: the
+            tensor, the operator, its other arguments, whether autograd sees it.
+        version_before: By the id of such a tensor, its version before the last time.
+    """
+
+    def __init__(self) -> None:
+        self.written: dict[MetaTensor, set[Phase]] = {}
+        self.metadata: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
+        self.version_before: dict[int, int] = {}
+        self._outdated: dict[int, weakref.ref[torch.Tensor]] = {}  # by its id: a view of what was turned since
+
+    def __bool__(self) -> bool:
+        """Whether anything was mutated."""
+        return bool(self.written or self.metadata)
+
+    def copy(self) -> MutationLog:
+        """Returns the same, which later mutations do not change."""
+        log = MutationLog()
+        log.written = {leaf: set(phases) for leaf, phases in self.written.items()}
+        log.metadata = list(self.metadata)
+        log.version_before, log._outdated = dict(self.version_before), dict(self._outdated)
+        return log
+
+    def note_metadata(
+        self,
+        func: _torch.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        made: Iterable[weakref.ref[torch.Tensor]],
+    ) -> None:
+        """Hears of an operator that changes how its first argument looks; `made` is what the trace has made."""
+        tensor = args[0]
+        self.metadata.append((tensor, func, args[1:], kwargs, torch.is_grad_enabled()))
+        self.version_before[id(tensor)] = _torch.version_of(tensor)
+        if tensor.requires_grad:
+            alive = [(ref, x) for ref in made if (x := ref()) is not None]
+            views = [(id(x), ref) for ref, x in alive if _torch.is_view(x) and _torch.base_of(x) is tensor]
+            self._outdated.update(views)
+
+    def refuse_outdated(self, values: Sequence[Any]) -> None:
+        """Refuses views of a tensor that was turned in place since.
+
+        Args:
+            values: What is read; only tensors count.
+
+        Raises:
+            MutationError: One is such a view: autograd would make it again, of the tensor as it looks now.
+        """
+        for value in values if self._outdated else ():
+            ref = self._outdated.get(id(value))
+            if ref is not None and ref() is value:
+                raise MutationError(VIEW_OF_MUTATED_BEFORE.format(reason=_OUTDATED, line=user_line()))
+
+    def note_write(self, func: _torch.Operator, leaf: MetaTensor, phase: Phase) -> MetaTensor:
+        """Hears that an operator writes a leaf, after it did.
+
+        Returns:
+            The leaf whose storage was written.
+
+        Raises:
+            MutationError: A graph cannot do that.
+        """
+        owner = root(leaf)
+        where = {"operator": func, "line": user_line()}
+        if owner.tag.op == "get_attr":
+            raise MutationError(_CONSTANT_WRITTEN.format(shape=repr(owner.spec), **where))
+        if func.overloadpacket is torch.ops.aten.set_ and owner.tag.op == "placeholder":
+            raise MutationError(_STORAGE_REPLACED.format(shape=repr(owner.spec), **where))
+        if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
+            raise MutationError(_WRITTEN_TWICE.format(shape=repr(leaf.spec), **where))
+        _refuse_resized(func, leaf)
+        self.written.setdefault(owner, set()).add(phase)
+        return owner
+
+    def collections(self) -> list[Collection[Any]]:
+        """Returns where leaves and wrappers are held."""
+        return [self.written, *self.metadata]
+
+
+def _refuse_resized(func: _torch.Operator, leaf: MetaTensor) -> None:
+    """Refuses tensors of another size as `out=`, where more than this tensor would change with it."""
+    before = leaf.tag.meta["spec"]
+    if before is leaf.spec or before.numel == leaf.spec.numel:
+        return
+    if leaf.tag.op == "placeholder":
+        path = str(leaf.tag.meta["desc"])
+        raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.spec))
+    if leaf.base is not None and before.numel < leaf.spec.numel:
+        sizes = {"before": list(before.size), "after": list(leaf.spec.size)}
+        raise MutationError(OUT_GROWS.format(operator=func, line=user_line(), **sizes))

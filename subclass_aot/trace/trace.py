@@ -1,0 +1,105 @@
+"""Tracing a call, once or as often as it takes until it is known how."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.call import Arguments
+from subclass_aot.errors import TraceError
+from subclass_aot.graph import Looks, Retrace, TraceOptions, messages
+from subclass_aot.sizes import DynamicSizes, marked_sizes
+from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.trace.joint import JointTrace, Trace
+from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
+
+
+def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
+    """Traces a function or module, forward and backward, to one graph of dense tensors.
+
+    The function runs on tensors without data, once unless Note [Views of one tensor] applies; nothing of the caller's
+    is changed. Sizes that `mark_dynamic` names are symbols.
+
+    Args:
+        fn: A function or module.
+        *args: Its arguments: any structure of tensors, wrappers, modules and Python values.
+        **kwargs: Its keyword arguments.
+
+    Returns:
+        The joint graph and its signature.
+
+    Raises:
+        TraceError: The program cannot be traced; the message names the operator and the user's line.
+
+    >>> trace = trace_joint(lambda x: (x.sin() * 2).sum(), torch.ones(3, requires_grad=True))
+    >>> [n.name for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
+    ['primals_1', 'tangents_1']
+    """
+    if _torch.inside_transform():
+        raise TraceError(messages.TRANSFORMED)
+    options = TraceOptions()
+    while True:
+        arguments = Arguments.of(fn, args, kwargs, options.with_grad)
+        marked = marked_sizes(arguments)
+        try:
+            return trace_arguments(fn, arguments, dynamic=marked if marked else None)
+        except Retrace as found:  # with the gradients of inputs
+            options = found.options(options)
+
+
+def trace_arguments(
+    fn: Callable[..., Any],
+    arguments: Arguments,
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    dynamic: DynamicSizes | None = None,
+    values: Looks | None = None,
+) -> JointTrace:
+    """Traces `fn` on a call that was taken apart already. See `trace_joint`.
+
+    Args:
+        fn: What is traced.
+        arguments: The call.
+        decompositions: Operators to replace.
+        dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
+        values: Answers where the function looks at values; None if it may not.
+
+    Raises:
+        Retrace: The call has to be taken apart in another way, with the gradients of its inputs.
+    """
+    inference, grad = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    outer = is_tracing()
+    options = TraceOptions(with_grad=arguments.with_grad)
+    with one_at_a_time, torch.inference_mode(False):
+        while True:
+            try:
+                now_tracing(True)
+                kernels = nullcontext() if options.fused_lstm else _torch.without_mkldnn()
+                with torch.set_grad_enabled(grad), kernels:  # inference mode turned it on, the function may switch it
+                    call = arguments.with_views(options.views)
+                    return Trace(fn, call, decompositions, inference, dynamic, values).run(call)
+            except SizesMustBeKnown as found:
+                if dynamic:
+                    dynamic = dynamic.without(found.paths)
+                else:  # those that depend on data: the call tells them, or the operator that makes them is refused
+                    assert dynamic is not None, "a trace without symbolic sizes has known ones"
+                    dynamic, options = None, dataclasses.replace(options, data_dependent_sizes=False)
+                    if values is not None:
+                        values.fixed = True
+            except Retrace as found:
+                options = found.options(options)
+                if options.with_grad and not arguments.with_grad:
+                    raise
+                if values is not None:
+                    values.at_branches = options.looks_at_branches
+                if options.data_dependent_sizes and dynamic is None:
+                    dynamic = DynamicSizes()
+                if options.views and dynamic is not None:  # see Note [Views of one tensor]
+                    joined = arguments.with_views(options.views)
+                    dynamic = dynamic.without({*options.views, *map(joined.path_of, joined.view_of)})
+            finally:
+                now_tracing(outer)
