@@ -13,9 +13,9 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line, user_line_of, warn
-from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, Compiler, compiled, resolve
-from subclass_aot.call import Arguments, RecordedCall, flatten, passed_twice
+from subclass_aot._stack import user_line_of, warn
+from subclass_aot.backends import Compiler
+from subclass_aot.call import Arguments, flatten, passed_twice
 from subclass_aot.errors import SubclassAotError, TraceError
 from subclass_aot.graph import Retrace
 from subclass_aot.guards import (
@@ -29,20 +29,14 @@ from subclass_aot.guards import (
     symbolic_places,
     unmet,
 )
+from subclass_aot.options import Options, compile_graphs
 from subclass_aot.runtime import (
-    CompiledGraphs,
-    DoubleBackward,
     Entry,
     Graphs,
-    LazyFunction,
     OtherValue,
     PartitionFn,
-    UnexpectedTangents,
     ValueHistory,
-    backward_inputs,
-    compiled_with_checks,
     make_entry,
-    split,
 )
 from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
@@ -52,9 +46,6 @@ _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vma
   Its graphs have no rule for a transform, so there the function itself runs, as in eager mode.
   For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
   To say that it is meant: transform the function itself, as in torch.func.grad(compiled.fn)."""
-
-_UNKNOWN_VALUES = """values={values!r} is neither "check" nor "refuse".
-  "check" compiles a function that looks at values for those of the call, and checks them at each call."""
 
 _FAILED = """{name} looks at values, and could not be traced for those of a call: so the function itself ran.
   It said:    {kind}: {error}
@@ -122,10 +113,11 @@ def aot_compile(
     >>> x.grad
     tensor([2., 2., 2.])
     """
-    return CompiledFunction(
-        fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward,
-        lazy_backward, values, values_limit,
+    options = Options(
+        fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward, lazy_backward,
+        values, values_limit,
     )  # fmt: skip
+    return CompiledFunction(fn, options)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -170,39 +162,13 @@ class CompiledFunction:
         recompiles: Why each signature after the first was compiled, in order.
     """
 
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        fw_compiler: str | Compiler,
-        bw_compiler: str | Compiler | None,
-        partition_fn: PartitionFn | None,
-        decompositions: Mapping[Any, Callable[..., Any]] | None,
-        dynamic: bool | None,
-        cache_limit: int,
-        double_backward: bool = False,
-        lazy_backward: bool = True,
-        values: Literal["check", "refuse"] = "check",
-        values_limit: int = 8,
-    ) -> None:
-        self._options: tuple[Any, ...] = (
-            fn, fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward,
-            lazy_backward, values, values_limit,
-        )  # fmt: skip
-        if values not in ("check", "refuse"):
-            raise SubclassAotError(_UNKNOWN_VALUES.format(values=values))
+    # More than ten attributes: each is something that a later call must know of the calls before it.
+    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self.fn = fn
         self.recompiles: list[str] = []
-        self._forward = resolve(fw_compiler)
-        self._backward = resolve(fw_compiler if bw_compiler is None else bw_compiler)
-        self._partition_fn = partition_fn
-        self._decompositions = {**self._forward.decompositions(), **(decompositions or {})}
-        self._cache_limit = cache_limit
-        self._history = DynamicPolicy(dynamic)
-        others = self._options[1:]  # and not `self`, which nothing of it may hold
-        self._compile_alike = lambda other: CompiledFunction(other, *others)
-        self._double_backward = double_backward
-        self._lazy_backward = lazy_backward
-        self._values = ValueHistory(dynamic, values == "check", values_limit)
+        self._options = options
+        self._history = DynamicPolicy(options.dynamic)
+        self._values = ValueHistory(options.dynamic, options.values == "check", options.values_limit)
         self._specializations: list[Specialization] = []
         self._kept: weakref.WeakSet[StaticInputCache] = weakref.WeakSet()
         self._was_transformed = False
@@ -268,7 +234,7 @@ class CompiledFunction:
 
     def __reduce__(self) -> Any:
         """A copy compiles anew: what was compiled is made for the modules it was traced with."""
-        return type(self), self._options
+        return type(self), (self.fn, self._options)
 
     @property
     def source(self) -> str:
@@ -326,7 +292,7 @@ class CompiledFunction:
         """The one used last goes first. Makes a new list, since another thread may be reading the old one."""
         with one_at_a_time:
             others = [s for s in self._specializations if s is not latest]
-            self._specializations = [latest, *others][: self._cache_limit]
+            self._specializations = [latest, *others][: self._options.cache_limit]
 
     def _specialize(self, arguments: Arguments, tried: _Tried) -> Specialization:
         """Compiles for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
@@ -349,36 +315,18 @@ class CompiledFunction:
         describe = functools.partial(facts, arguments, leaves, state)
         looks = self._values.looks()
         try:
-            trace = trace_arguments(self.fn, arguments, self._decompositions, dynamic, looks)
+            trace = trace_arguments(self.fn, arguments, self._options.replaced, dynamic, looks)
         except Exception as error:
             if looks is None or not looks.has_answered or isinstance(error, SubclassAotError):
                 raise
             raise _FailedWithValues(error) from error
-        free = self._backward.chooses_strides
-        graphs = split(trace, self._partition_fn, free)
-        twice = None
-        if self._double_backward and graphs.backward is not None:
-            again = RecordedCall.of(self.fn, arguments)
-            repeats_draws = self._forward is BACKENDS["eager"]
-            twice = DoubleBackward(trace.signature, graphs, again, self._compile_alike, repeats_draws)
-        forward = compiled_with_checks(self._forward, graphs.forward)
-        backward: BoxedFunction | None = None
-        others = None
-        if graphs.backward is not None:
-            compile_backward = functools.partial(_compile_backward, self._backward, graphs)
-            others = UnexpectedTangents(trace, graphs, compile_backward)
-            if self._lazy_backward and trace.signature.assumptions.symbols is None:
-                name = getattr(self.fn, "__name__", type(self.fn).__name__)
-                compile_later = functools.partial(compile_backward, graphs.backward)
-                backward = LazyFunction(compile_later, name, user_line())
-            else:  # a compiler that does not take symbols is given numbers, before forward runs
-                backward = compile_backward(graphs.backward)
+        options = self._options  # and not `self`, which nothing that is compiled may hold
+        graphs = compile_graphs(self.fn, arguments, trace, options, lambda fn: CompiledFunction(fn, options))
         told_apart = self._told_apart(arguments, trace.signature)
-        compiled_graphs = CompiledGraphs(graphs, forward, backward, others, twice)
-        entry = make_entry(arguments, trace.signature, compiled_graphs, state, self._kept, told_apart)
+        entry = make_entry(arguments, trace.signature, graphs, state, self._kept, told_apart)
         reason = self._reason(arguments, describe, tried)
         places = symbolic_places(trace.signature)
-        return Specialization(entry, graphs, trace.signature, places, describe(places), reason)
+        return Specialization(entry, graphs.graphs, trace.signature, places, describe(places), reason)
 
     def _told_apart(
         self, arguments: Arguments, signature: JointSignature
@@ -412,10 +360,6 @@ class CompiledFunction:
 def _call_uncompiled(compiled: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
     """What `torch.compile` and `torch.export` see of a call: the function, whose graph becomes a part of theirs."""
     return compiled.fn(*args, **kwargs)
-
-
-def _compile_backward(backend: Backend, graphs: Graphs, graph: Any) -> BoxedFunction:
-    return compiled(backend, graph, backward_inputs(graphs, graph), True)
 
 
 def _first_line(error: Exception) -> str:

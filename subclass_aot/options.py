@@ -1,0 +1,112 @@
+"""What a user asked for, and how the graphs of a trace are compiled for that."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import fx
+
+from subclass_aot._stack import user_line
+from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, Compiler, compiled, resolve
+from subclass_aot.call import Arguments, RecordedCall
+from subclass_aot.errors import SubclassAotError
+from subclass_aot.runtime import (
+    CompiledGraphs,
+    DoubleBackward,
+    Graphs,
+    LazyFunction,
+    PartitionFn,
+    UnexpectedTangents,
+    backward_inputs,
+    compiled_with_checks,
+    split,
+)
+from subclass_aot.trace import JointTrace
+
+_UNKNOWN_VALUES = """values={values!r} is neither "check" nor "refuse".
+  "check" compiles a function that looks at values for those of the call, and checks them at each call."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `aot_compile`, by their names there.
+
+    Raises:
+        SubclassAotError: There is no such compiler, or `values` is neither of two words.
+    """
+
+    fw_compiler: str | Compiler = "eager"
+    bw_compiler: str | Compiler | None = None
+    partition_fn: PartitionFn | None = None
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None
+    dynamic: bool | None = None
+    cache_limit: int = 64
+    double_backward: bool = False
+    lazy_backward: bool = True
+    values: Literal["check", "refuse"] = "check"
+    values_limit: int = 8
+
+    def __post_init__(self) -> None:
+        if self.values not in ("check", "refuse"):
+            raise SubclassAotError(_UNKNOWN_VALUES.format(values=self.values))
+        resolve(self.fw_compiler)
+        resolve(self.fw_compiler if self.bw_compiler is None else self.bw_compiler)
+
+    @functools.cached_property
+    def forward(self) -> Backend:
+        """What compiles forward graphs."""
+        return resolve(self.fw_compiler)
+
+    @functools.cached_property
+    def backward(self) -> Backend:
+        """What compiles backward graphs."""
+        return resolve(self.fw_compiler if self.bw_compiler is None else self.bw_compiler)
+
+    @functools.cached_property
+    def replaced(self) -> Mapping[Any, Callable[..., Any]]:
+        """The operators that are replaced while tracing: those that the compiler wants taken apart, and the user's."""
+        return {**self.forward.decompositions(), **(self.decompositions or {})}
+
+
+def compile_graphs(
+    fn: Callable[..., Any],
+    arguments: Arguments,
+    trace: JointTrace,
+    options: Options,
+    compile_alike: Callable[[Callable[..., Any]], Callable[..., Any]],
+) -> CompiledGraphs:
+    """Splits the joint graph of a trace, and compiles what comes of it.
+
+    Args:
+        fn: What was traced.
+        arguments: The call.
+        trace: The trace.
+        options: What was asked for.
+        compile_alike: Compiles another function with the same options.
+    """
+    graphs = split(trace, options.partition_fn, options.backward.chooses_strides)
+    twice = None
+    if options.double_backward and graphs.backward is not None:
+        again = RecordedCall.of(fn, arguments)
+        repeats_draws = options.forward is BACKENDS["eager"]
+        twice = DoubleBackward(trace.signature, graphs, again, compile_alike, repeats_draws)
+    forward = compiled_with_checks(options.forward, graphs.forward)
+    if graphs.backward is None:
+        return CompiledGraphs(graphs, forward)
+    compile_backward = functools.partial(_compile_backward, options.backward, graphs)
+    others = UnexpectedTangents(trace, graphs, compile_backward)
+    backward: BoxedFunction
+    if options.lazy_backward and trace.signature.assumptions.symbols is None:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        compile_later = functools.partial(compile_backward, graphs.backward)
+        backward = LazyFunction(compile_later, name, user_line())
+    else:  # a compiler that does not take symbols is given numbers, before forward runs
+        backward = compile_backward(graphs.backward)
+    return CompiledGraphs(graphs, forward, backward, others, twice)
+
+
+def _compile_backward(backend: Backend, graphs: Graphs, graph: fx.GraphModule) -> BoxedFunction:
+    return compiled(backend, graph, backward_inputs(graphs, graph), True)
