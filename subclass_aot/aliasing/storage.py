@@ -11,7 +11,7 @@ not matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -32,10 +32,12 @@ class Base:
     Attributes:
         slots: The flat slots of the leaves.
         spec: The flat tensor over the whole storage.
+        grows: Whether the storage must become larger before that tensor can be made.
     """
 
     slots: tuple[int, ...]
     spec: Spec
+    grows: bool = False
 
 
 def has_storage(leaf: object) -> TypeGuard[torch.Tensor]:
@@ -63,23 +65,35 @@ def overlapping_slots(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
     return [cluster for group in storage_groups(leaves) for cluster in _overlapping(leaves, group)]
 
 
-def bases_of(leaves: Sequence[Any], written: set[int], path_of: Callable[[int], str]) -> list[Base]:
-    """Finds the bases that a graph needs which writes the flat slots `written`.
+def bases_of(
+    leaves: Sequence[Any], written: set[int], path_of: Callable[[int], str], extents: Mapping[int, int] | None = None
+) -> list[Base]:
+    """Finds the bases that a graph needs.
 
     Leaves of one storage that lie apart stay apart if no two leaves of it overlap. One in which elements share a place
     needs a base, too.
+
+    Args:
+        leaves: The caller's leaves.
+        written: The flat slots that the graph writes.
+        path_of: What a flat slot is called.
+        extents: Flat slots that are resized, or of which a view is, and how many elements their storages then have. All
+            leaves of such a storage are views of its base.
 
     Raises:
         MutationError: Overlapping leaves have different dtypes.
     """
     bases = []
+    extents = extents or {}
     groups = storage_groups(leaves)
     together = {s for group in groups for s in group}
-    groups += [(s,) for s in sorted(written - together)]
+    groups += [(s,) for s in sorted((written | extents.keys()) - together)]
     for group in groups:
         overlapping = _overlapping(leaves, group) if len(group) > 1 else []
         parts = [c for c in overlapping if written.intersection(c)]
         parts += [(s,) for s in group if s in written and has_internal_overlap(leaves[s])]
+        if not extents.keys().isdisjoint(group):
+            parts.append(group)
         if not parts:
             continue
         # All that is written of a storage is in the one base: its new value replaces the whole storage.
@@ -88,7 +102,8 @@ def bases_of(leaves: Sequence[Any], written: set[int], path_of: Callable[[int], 
             raise MutationError(_DTYPES_DIFFER.format(paths=" and ".join(map(path_of, slots))))
         leaf = leaves[slots[0]]
         length = leaf.untyped_storage().nbytes() // leaf.element_size()
-        bases.append(Base(slots, Spec.make((length,), (1,), 0, leaf.dtype, leaf.device)))
+        needed = max([length, *(extents.get(s, 0) for s in slots)])
+        bases.append(Base(slots, Spec.make((needed,), (1,), 0, leaf.dtype, leaf.device), needed > length))
     return bases
 
 
@@ -97,9 +112,11 @@ def has_internal_overlap(leaf: object) -> bool:
     return has_storage(leaf) and Spec.of(leaf).overlaps_itself
 
 
-def flat_base(leaf: torch.Tensor) -> torch.Tensor:
-    """Makes a one-dimensional tensor over the whole storage of `leaf`."""
+def flat_base(leaf: torch.Tensor, grows_to: int = 0) -> torch.Tensor:
+    """Makes a one-dimensional tensor over the whole storage of `leaf`, which may have to grow first."""
     storage = leaf.untyped_storage()
+    if grows_to:
+        storage.resize_(grows_to * leaf.element_size())
     flat = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
     return flat.set_(storage, 0, (storage.nbytes() // leaf.element_size(),), (1,))
 

@@ -16,7 +16,8 @@ from subclass_aot.aliasing import Base
 from subclass_aot.descriptors import BackwardMutation, LiveInput, MutatedInput, OutputDescriptor, SyntheticBase
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
-from subclass_aot.meta import MetaTensor
+from subclass_aot.graph.resize import resized_by, resizes, roomy
+from subclass_aot.meta import MetaTensor, root
 from subclass_aot.passes import is_backward, is_symint
 from subclass_aot.symbols import current_symbols
 
@@ -88,6 +89,11 @@ class _Rewrite:
         metadata_mutations = {
             recorded.node_of(leaf) for leaf, *_ in recorded.mutations.metadata if isinstance(leaf, MetaTensor)
         }
+        self.extents = {
+            recorded.node_of(owner): recorded.mutations.extents[owner]
+            for owner in dict.fromkeys(map(root, recorded.mutations.resized))
+        }
+        self.owner_of = {recorded.node_of(leaf): recorded.node_of(root(leaf)) for leaf in recorded.mutations.resized}
         self.metadata_mutations = [n for n in self.placeholders if n in metadata_mutations]
 
     def make_inputs(self) -> list[MetaTensor]:
@@ -148,7 +154,18 @@ class _Rewrite:
                 snapshots = [x.clone() for x in end_values]
                 self.recorder.phase = "backward"
                 values.update(zip(self.live, live_leaves, strict=True))
+            resized = resized_by(node)
+            owner = None if resized is None else self.owner_of.get(resized, resized)
+            if resized is not None and owner in self.extents:
+                spec = node.meta["spec"]
+                values[resized] = self.storage_of[owner].as_strided(spec.size, spec.stride, spec.offset)
+                if resizes(node):  # nothing else refers to its result: that is the tensor itself
+                    continue
             values[node] = self.play_node(node, values)
+            if node in self.extents:
+                spec = node.meta["spec"]
+                storage = self.storage_of[node] = roomy(values[node], spec, self.extents[node])
+                values[node] = storage.as_strided(spec.size, spec.stride, spec.offset)
         if snapshots is None:
             snapshots = [x.clone() for x in end_values]
         wanted = [_value_of(n, values) for n in results]

@@ -12,7 +12,9 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.graph.resize import RESIZE_AS, RESIZED_DTYPE, resize_like
+from subclass_aot.meta import MetaTensor, Spec, root
+from subclass_aot.symbols import SizesMustBeKnown
 
 Phase = Literal["forward", "backward"]
 
@@ -47,23 +49,33 @@ class MutationLog:
         metadata: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in order: the
             tensor, the operator, its other arguments, whether autograd sees it.
         version_before: By the id of such a tensor, its version before the last time.
+        resized: Leaves that `resize_` changed, and what they look like since. See Note [Resized tensors].
+        extents: How many elements the storage of a leaf has in the end, where that is more than it began with.
     """
 
     def __init__(self) -> None:
         self.written: dict[MetaTensor, set[Phase]] = {}
         self.metadata: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
         self.version_before: dict[int, int] = {}
+        self.resized: dict[MetaTensor, Spec] = {}
+        self.extents: dict[MetaTensor, int] = {}
         self._outdated: dict[int, weakref.ref[torch.Tensor]] = {}  # by its id: a view of what was turned since
 
     def __bool__(self) -> bool:
         """Whether anything was mutated."""
         return bool(self.written or self.metadata)
 
+    @property
+    def changed(self) -> list[MetaTensor]:
+        """The leaves whose storage is not what it was."""
+        return [*self.written, *map(root, self.resized)]
+
     def copy(self) -> MutationLog:
         """Returns the same, which later mutations do not change."""
         log = MutationLog()
         log.written = {leaf: set(phases) for leaf, phases in self.written.items()}
         log.metadata = list(self.metadata)
+        log.resized, log.extents = dict(self.resized), dict(self.extents)
         log.version_before, log._outdated = dict(self.version_before), dict(self._outdated)
         return log
 
@@ -76,7 +88,8 @@ class MutationLog:
     ) -> None:
         """Hears of an operator that changes how its first argument looks; `made` is what the trace has made."""
         tensor = args[0]
-        self.metadata.append((tensor, func, args[1:], kwargs, torch.is_grad_enabled()))
+        how = (func, args[1:], kwargs) if func is not RESIZE_AS else resize_like(*args[1:], **kwargs)
+        self.metadata.append((tensor, *how, torch.is_grad_enabled()))
         self.version_before[id(tensor)] = _torch.version_of(tensor)
         if tensor.requires_grad:
             alive = [(ref, x) for ref in made if (x := ref()) is not None]
@@ -114,23 +127,48 @@ class MutationLog:
             raise MutationError(_STORAGE_REPLACED.format(shape=repr(owner.spec), **where))
         if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
             raise MutationError(_WRITTEN_TWICE.format(shape=repr(leaf.spec), **where))
-        _refuse_resized(func, leaf)
+        self._refuse_resized(func, leaf)
         self.written.setdefault(owner, set()).add(phase)
         return owner
 
     def collections(self) -> list[Collection[Any]]:
         """Returns where leaves and wrappers are held."""
-        return [self.written, *self.metadata]
+        return [self.written, self.resized, self.extents, *self.metadata]
 
+    def note_resize(self, func: _torch.Operator, leaf: MetaTensor) -> None:
+        """Notes how much memory a tensor has that is given another size. See Note [Resized tensors].
 
-def _refuse_resized(func: _torch.Operator, leaf: MetaTensor) -> None:
-    """Refuses tensors of another size as `out=`, where more than this tensor would change with it."""
-    before = leaf.tag.meta["spec"]
-    if before is leaf.spec or before.numel == leaf.spec.numel:
-        return
-    if leaf.tag.op == "placeholder":
-        path = str(leaf.tag.meta["desc"])
-        raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.spec))
-    if leaf.base is not None and before.numel < leaf.spec.numel:
-        sizes = {"before": list(before.size), "after": list(leaf.spec.size)}
-        raise MutationError(OUT_GROWS.format(operator=func, line=user_line(), **sizes))
+        Raises:
+            MutationError: A graph cannot do that.
+            SizesMustBeKnown: A size is a symbol.
+        """
+        began: Spec = root(leaf).tag.meta["spec"]
+        if root(leaf).tag.op == "get_attr":
+            raise MutationError(_CONSTANT_WRITTEN.format(operator=func, line=user_line(), shape=repr(began)))
+        if leaf.spec.dtype is not began.dtype:
+            before, after = began.dtype, leaf.spec.dtype
+            raise MutationError(RESIZED_DTYPE.format(operator=func, line=user_line(), before=before, after=after))
+        if leaf.spec.solver is not None or began.solver is not None:
+            raise SizesMustBeKnown
+        self.resized[leaf] = leaf.spec
+        self._note_extent(leaf)
+
+    def _note_extent(self, leaf: MetaTensor) -> None:
+        owner = root(leaf)
+        self.extents[owner] = max(self.extents.get(owner, owner.tag.meta["spec"].extent), leaf.spec.extent)
+
+    def _refuse_resized(self, func: _torch.Operator, leaf: MetaTensor) -> None:
+        """Refuses tensors of another size as `out=`, where more than this tensor would change with it."""
+        before = self.resized.get(leaf) or leaf.tag.meta["spec"]
+        if before is leaf.spec or before.numel == leaf.spec.numel:
+            return
+        if leaf.tag.op == "placeholder":
+            path = str(leaf.tag.meta["desc"])
+            raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.spec))
+        if leaf.base is not None and before.numel < leaf.spec.numel:
+            sizes = {"before": list(before.size), "after": list(leaf.spec.size)}
+            raise MutationError(OUT_GROWS.format(operator=func, line=user_line(), **sizes))
+        if before.solver is None and leaf.spec.solver is None:
+            self._note_extent(leaf)
+            if leaf in self.resized:
+                self.resized[leaf] = leaf.spec

@@ -26,6 +26,7 @@ from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared
 from subclass_aot.graph.messages import CONSTANT_REQUIRES_GRAD, FOREIGN_LEAF, NESTED_INT, UNHEARD
 from subclass_aot.graph.mutation_log import MutationLog, Phase
 from subclass_aot.graph.node_meta import name_of, val_of
+from subclass_aot.graph.resize import RESIZES
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.rng import SEEDED, Draws
 from subclass_aot.graph.symint_nodes import SymintNodes
@@ -182,7 +183,7 @@ class Recorder(Stream):
         return self._leaf(Spec.of(tensor), self.graph.create_node("get_attr", name))
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
-        written = {self.node_of(owner) for owner in self.mutations.written}
+        written = {self.node_of(owner) for owner in self.mutations.changed}
         readable = {self.moved(node): source for node, source in self._readable.items()}
         return known_value(self.node_of(leaf), self.constants, written, readable)
 
@@ -204,7 +205,7 @@ class Recorder(Stream):
     def _value_now(self, node: fx.Node) -> Any:
         """The value of a node in the call that is traced."""
         made = [leaf for leaf in (ref() for ref in self.made) if type(leaf) is MetaTensor]
-        written = {self.node_of(owner) for owner in self.mutations.written}
+        written = {self.node_of(owner) for owner in self.mutations.changed}
         recorded = Recorded(self.graph, self.constants, written, {leaf.tag for leaf in made})
         return self.values.value(recorded, node)  # type: ignore[union-attr]
 
@@ -237,6 +238,8 @@ class Recorder(Stream):
             refuse_overlap(func, args, kwargs, lambda leaf: self.overlaps.get(id(leaf), id(leaf)))
         if effects.reshapes or self.mutations.metadata:
             self.on_wrapper_operator(func, args, kwargs)
+        if func in RESIZES:
+            self.mutations.note_resize(func, args[0])
         if effects.writes and not effects.reshapes:
             for written in effects.writes:
                 self._take_apart(argument_at(written, args, kwargs))

@@ -67,7 +67,7 @@ def refuse_other_storages(
         source.refuse_if(f"{storage}.nbytes() != {nbytes}")
     # One of each group stands for it: storages that were two are two.
     alone = [slot for slot, leaf in enumerate(leaves) if has_storage(leaf) and slot not in together]
-    alone += [group[0] for group in groups]
+    alone += [group[0] for group in groups if has_storage(leaves[group[0]])]
     if len(alone) > 1:
         pointers = ", ".join(f"{names[slot]}.untyped_storage().data_ptr()" for slot in alone)
         source.refuse_if(f"len({{{pointers}}}) != {len(alone)}")

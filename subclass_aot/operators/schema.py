@@ -32,7 +32,8 @@ class Effects:
         pure: Nothing is written and nothing is aliased.
         data_dependent: The result's shape or a Python result depends on values.
         random: Draws from a generator.
-        reshapes: Changes what its first argument looks like from outside, and not its data, as `transpose_`.
+        reshapes: Changes what its first argument looks like from outside, and not its data, as `transpose_`; `resize_`
+            may make room for more.
     """
 
     parameters: Mapping[str, Kind]
@@ -151,7 +152,7 @@ def _read_schema(func: Operator) -> Effects:
         pure=not writes and not any(returns_view_of),
         data_dependent=torch.Tag.data_dependent_output in tags or _torch.has_shape_by_data(func),
         random=torch.Tag.nondeterministic_seeded in tags,
-        reshapes=torch.Tag.inplace_view in tags and func.overloadpacket not in _CHANGE_STORAGE,
+        reshapes=torch.Tag.inplace_view in tags and func.overloadpacket is not _aten.set_,
     )
 
 
@@ -168,5 +169,4 @@ _KINDS: Mapping[str, Kind] = {
     "List[Tensor]": "list",
     "List[Optional[Tensor]]": "list",
 }
-_CHANGE_STORAGE = frozenset({_aten.set_, _aten.resize_, _aten.resize_as_})
 _effects: dict[Target, Effects] = {}

@@ -126,7 +126,9 @@ def graph_inputs(source: Source, convention: Convention, leaves: Sequence[str]) 
         leaves: An expression for each flat slot.
     """
     slots, bases = convention.signature.graph_slots, convention.signature.mutations.bases
-    flat = [f"{source.const(flat_base, 'flat_base')}({leaves[base.slots[0]]})" for base in bases]
+    sizes = [f", {base.spec.size[0]}" if base.grows else "" for base in bases]
+    flat_of = source.const(flat_base, "flat_base") if bases else ""
+    flat = [f"{flat_of}({leaves[base.slots[0]]}{size})" for base, size in zip(bases, sizes, strict=True)]
     return [leaves[i] for i in slots] + flat
 
 

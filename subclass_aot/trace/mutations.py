@@ -102,7 +102,7 @@ def writes(
             untouched += [s for s in leaves if s not in slots]
     seen = [i for i, _ in autograd_mutations]
     version_bumps = _version_bumps(inputs, mutated_leaves, seen, bool(recorder.mutations.metadata))
-    bases = _bases(inputs, mutated_leaves, seen)
+    bases = _bases(inputs, mutated_leaves, seen, recorder)
     based = {s for base in bases for s in base.slots}
     mutated_leaves = [s for s in mutated_leaves if s not in based]
     return Mutations(
@@ -197,12 +197,17 @@ def _version_bumps(
     ]
 
 
-def _bases(inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: list[int]) -> list[Base]:
+def _bases(
+    inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: list[int], recorder: Recorder
+) -> list[Base]:
     """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
     slots = inputs.plan.index_map.slots
     through_autograd = {s for i in autograd_mutations for s in inputs.plan.index_map.flat_of(i)}
     written = {*mutated_leaves, *through_autograd}
-    bases = bases_of(inputs.real_leaves, written, lambda slot: str(inputs.desc_of(slot))) if written else []
+    resized = {root(leaf): recorder.mutations.extents[root(leaf)] for leaf in recorder.mutations.resized}
+    extents = {s: resized[inputs.leaves[s]] for s in inputs.graph_slots if inputs.is_among(s, set(resized))}
+    path_of = lambda slot: str(inputs.desc_of(slot))  # noqa: E731
+    bases = bases_of(inputs.real_leaves, written, path_of, extents) if written or extents else []
     based = {s for base in bases for s in base.slots}
     inputs.need_known_sizes(slots[s].outer for s in based)
     together = [{slots[s].outer for s in base.slots} for base in bases]
