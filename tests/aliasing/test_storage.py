@@ -1,63 +1,76 @@
-"""Which leaves share storage, and which need a base when one is written."""
+"""Which leaves share memory, and which of them need a base when one is written."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 
-from subclass_aot import TwoTensor
+from subclass_aot import MetaTensor
 from subclass_aot.aliasing import (
-    autograd_base,
     bases_of,
     flat_base,
     has_internal_overlap,
     has_storage,
     overlapping_slots,
     storage_groups,
-    versions,
 )
 from subclass_aot.errors import MutationError
-from subclass_aot.flatten import create_subclass_meta
+
+BASE = torch.arange(12.0)
+LEFT, MIDDLE, RIGHT, APART = BASE[:4], BASE[3:6], BASE[6:9], BASE[9:]
+OTHER = torch.ones(3)
 
 
-def test_a_group_shares_storage_and_a_cluster_overlaps() -> None:
-    x = torch.rand(6)
-    leaves = [x[:3], torch.rand(2), x[2:4], x[4:], None]
-    assert storage_groups(leaves) == [(0, 2, 3)]
-    assert overlapping_slots(leaves) == [(0, 2)]
-    assert not has_storage(None) and not has_storage(torch.empty(0, device="meta"))
+def path(slot: int) -> str:
+    return f"args[{slot}]"
 
 
-def test_a_base_is_needed_where_what_is_written_overlaps() -> None:
-    x = torch.rand(6)
-    leaves = [x[:3], x[2:4], x[4:]]
-    (base,) = bases_of(leaves, {0}, str)
-    assert base.slots == (0, 1) and base.spec.size == (6,)
-    (base,) = bases_of(leaves, {0, 2}, str)  # one new value replaces the whole storage
-    assert base.slots == (0, 1, 2)
-    assert not bases_of(leaves, {2}, str) and flat_base(leaves[2]).equal(x)
+def slots(leaves: list[Any], *written: int) -> list[tuple[int, ...]]:
+    return [base.slots for base in bases_of(leaves, set(written), path)]
 
 
-def test_a_leaf_that_overlaps_itself_needs_one() -> None:
-    x = torch.rand(1).expand(3)
-    assert has_internal_overlap(x) and not has_internal_overlap(torch.rand(3))
-    (base,) = bases_of([x], {0}, str)
-    assert base.slots == (0,)
+def test_what_has_storage() -> None:
+    assert has_storage(OTHER)
+    for leaf in (3, torch.ones(0), MetaTensor(OTHER), torch.ones(2, device="meta"), torch.eye(2).to_sparse()):
+        assert not has_storage(leaf)
 
 
-def test_dtypes_must_be_one() -> None:
-    x = torch.rand(4)
-    with pytest.raises(MutationError, match="0 and 1 share storage, have different dtypes"):
-        bases_of([x, x.view(torch.int32)], {0}, str)
+def test_groups_and_overlaps() -> None:
+    leaves = [LEFT, OTHER, MIDDLE, 5, RIGHT, BASE[6:]]
+    assert storage_groups(leaves) == [(0, 2, 4, 5)]
+    assert overlapping_slots(leaves) == [(0, 2), (4, 5)]
 
 
-def test_a_view_of_a_view_has_the_first_tensor_as_its_base() -> None:
-    x = torch.rand(4)
-    assert autograd_base(x) is x and autograd_base(x[1:][1:]) is x
+def test_neighbours_do_not_overlap() -> None:
+    assert overlapping_slots([BASE[:3], MIDDLE, BASE[3:3]]) == []
+    assert overlapping_slots([BASE.view(3, 4)[:, :2], BASE.view(3, 4)[:, 2:]]) == [(0, 1)]  # ranges, not elements
 
 
-def test_each_tensor_has_a_version_of_its_own() -> None:
-    x = TwoTensor(torch.rand(2), torch.rand(2))
-    x.a.add_(1)
-    (meta,) = create_subclass_meta([x])
-    assert versions(x, meta) == {"": 0, ".a": 1, ".b": 0}
+def test_only_what_is_written_and_overlaps_needs_a_base() -> None:
+    leaves = [LEFT, MIDDLE, RIGHT, OTHER, APART]
+    assert slots(leaves) == slots(leaves, 2, 3) == []
+    assert slots(leaves, 0) == slots(leaves, 1) == [(0, 1)]
+    assert slots(leaves, 0, 2) == [(0, 1, 2)]  # what is written of the storage is in the one base
+    assert slots([LEFT, RIGHT, OTHER, OTHER], 0, 2) == [(2, 3)]
+
+
+def test_a_base_is_the_whole_storage() -> None:
+    (base,) = bases_of([BASE.view(3, 4)[1], BASE[4:6]], {0}, path)
+    assert (base.spec.size, base.spec.stride, base.spec.offset, base.spec.dtype) == ((12,), (1,), 0, torch.float32)
+    flat = flat_base(APART)
+    assert torch.equal(flat, BASE) and flat.data_ptr() == BASE.data_ptr()
+
+
+def test_elements_in_one_place_need_a_base() -> None:
+    row = torch.ones(3).expand(2, 3)
+    assert has_internal_overlap(row) and not has_internal_overlap(OTHER)
+    assert slots([row], 0) == [(0,)] and slots([row, OTHER], 1) == []
+
+
+def test_overlapping_dtypes_are_refused_with_their_paths() -> None:
+    leaves = [BASE, BASE.view(torch.int32)]
+    with pytest.raises(MutationError, match=r"args\[0\] and args\[1\] share storage, have different dtypes"):
+        slots(leaves, 1)
+    assert slots(leaves) == []

@@ -11,7 +11,7 @@ import torch
 from subclass_aot import TwoTensor
 from subclass_aot.flatten import SYMBOLIC, PlainTensorMeta, SubclassCreationMeta, create_subclass_meta
 from subclass_aot.flatten.metas import NESTED_INT, AbsentMeta, OpaqueMeta, frozen_sizes
-from subclass_aot.meta import Symbols
+from subclass_aot.symbols import Symbols
 
 
 def meta_of(tensor: Any) -> Any:

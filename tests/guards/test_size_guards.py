@@ -7,21 +7,21 @@ from typing import Any
 
 import torch
 
-from subclass_aot.codegen import Source
+from subclass_aot.codegen import GuardedSource
 from subclass_aot.guards.size_guards import SizeGuards
-from subclass_aot.meta import Symbols
+from subclass_aot.symbols import Symbols
 
 
 def guard(assume: Callable[[Any], object] = lambda n: None) -> Callable[..., Any]:
     """Says whether `x` has `n` rows, and `y` three rows that are `2 * n` apart."""
-    symbols, source, guards = Symbols(), Source("guard", "x, y"), SizeGuards()
+    source = GuardedSource("guard", "x, y", "", (None, "None"))
+    symbols, guards = Symbols(), SizeGuards()
     n: Any = symbols.size(6, "x.size(0)")
     guards.read(source, "x", "size", 0, n)
     guards.read(source, "y", "size", 0, 3)
     guards.read(source, "y", "stride", 0, n * 2)
     assume(n)
-    for line in guards.lines(symbols):
-        source.line(line)
+    guards.write(source, symbols)
     source.line("return True")
     return source.build()
 
@@ -51,7 +51,8 @@ def test_a_size_that_became_known_is_compared() -> None:
 
 
 def test_which_sizes_are_known() -> None:
-    symbols, source, guards = Symbols(), Source("guard", "x"), SizeGuards()
+    source = GuardedSource("guard", "x", "", (None, "None"))
+    symbols, guards = Symbols(), SizeGuards()
     n = symbols.size(6, "x.size(1)")
     guards.read(source, "x", "size", 1, n)
     assert guards.known("x", "size", [2, n, 3]) == [2, None, 3]

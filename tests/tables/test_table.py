@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.tables import Table, limit_of, object_tables, tables_of
+from subclass_aot.tables import Table, limit_of
 
 
 class Loud(list[Any]):
@@ -23,6 +23,15 @@ class Loud(list[Any]):
 
     def clear(self) -> None:
         raise AssertionError
+
+
+class LoudDict(dict[str, Any]):
+    """A dict that must not be asked by its own methods."""
+
+    def items(self) -> Any:
+        raise AssertionError
+
+    __setitem__ = __delitem__ = items  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +52,7 @@ MAKERS: dict[str, tuple[Callable[[], Any], Table, list[tuple[Any, Any]], list[tu
     "set": (lambda: {1}, Table("members"), [(0, 1)], [(0, 2)]),
     "dict": (lambda: {"a": 1, "b": 2}, Table("items"), [("a", 1), ("b", 2)], [("b", 3), ("a", 1)]),
     "ordered dict": (lambda: OrderedDict(a=1, b=2), Table("items"), [("a", 1), ("b", 2)], [("b", 3), ("a", 1)]),
+    "dict of a user": (lambda: LoudDict(a=1), Table("items"), [("a", 1)], [("b", 2)]),
     "attributes": (lambda: SimpleNamespace(x=1), Table("attributes"), [("x", 1)], [("y", 2)]),
     "all but some": (lambda: SimpleNamespace(x=1, y=2), Table("attributes", but=frozenset("y")), [("x", 1)], []),
     "public": (lambda: SimpleNamespace(x=1, _y=2), Table("attributes", public=True), [("x", 1)], [("z", 3)]),
@@ -83,12 +93,40 @@ def test_readings_are_compared_by_identity_and_in_order() -> None:
     assert not Table.same([("x", a), ("y", b)], [("y", b), ("x", a)])
 
 
-def test_which_objects_are_looked_into() -> None:
-    kinds = [table.kind for table in object_tables(Loud())]
-    assert kinds == ["elements", "attributes"]
-    assert not object_tables(3) and not object_tables(torch.Generator()) and not object_tables(ValueError())
-    assert [table.kind for table in tables_of({SimpleNamespace: 1}, False, None, False)] == ["items"]
+@pytest.mark.parametrize(("value", "limit"), [(deque([], 3), 3), (defaultdict(list), list), ([], None)])
+def test_limits_of_containers(value: Any, limit: Any) -> None:
+    assert limit_of(value) == limit
 
 
-def test_limits_of_containers() -> None:
-    assert limit_of(deque(maxlen=3)) == 3 and limit_of([]) is None
+@pytest.mark.parametrize(
+    ("table", "key", "step"),
+    [
+        (Table("attributes"), "a", ".a"),
+        (Table("_buffers"), "mean", ".mean"),
+        (Table("cells"), "x", "::x"),
+        (Table("keys"), 2, ".keys()[2]"),
+        (Table("items"), "k", "['k']"),
+        (Table("items"), torch.ones(1), "[a tensor]"),
+    ],
+)
+def test_steps_of_paths(table: Table, key: Any, step: str) -> None:
+    assert table.step(key) == step
+
+
+def test_an_empty_cell_holds_nothing() -> None:
+    def function() -> Any:
+        return first, later
+
+    first = 1
+    assert Table("cells").read(function) == [("first", 1)]
+    later = 2
+    assert Table("cells").read(function) == [("first", 1), ("later", 2)]
+
+
+def test_what_is_put_on_a_tensor() -> None:
+    tensor: Any = torch.ones(2)
+    gradient = torch.ones(2)
+    tensor.kept = 1
+    Table("attributes").put_on(tensor, [("note", "here")])
+    Table("grad").put_on(tensor, [("grad", gradient)])
+    assert vars(tensor) == {"kept": 1, "note": "here"} and tensor.grad is gradient

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from subclass_aot.call.version_counters import versions
 
 from subclass_aot import TwoTensor
+from subclass_aot.aliasing import versions
 from subclass_aot.flatten import create_subclass_meta
 from subclass_aot.testing.fuzz.trees import Parts
 

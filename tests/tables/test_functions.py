@@ -1,0 +1,124 @@
+"""What functions hold."""
+
+from __future__ import annotations
+
+import functools
+import math
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot.tables import is_of_another_file, only_appends
+from subclass_aot.tables.functions import function_tables, is_library
+
+STATE = [1]
+
+
+def names_globals() -> Any:
+    """Reads a global, a module of Python and a builtin, and makes a global that was not there."""
+    global made_later
+    made_later = math.floor(len(STATE))
+    return made_later
+
+
+def names_globals_inside() -> Any:
+    return lambda: STATE[0]
+
+
+def names_attributes_only(x: Any) -> Any:
+    return x.absent_global
+
+
+def closure() -> Callable[[], Any]:
+    first, second = 1, [2]
+    return lambda: (first, second)
+
+
+def kinds(function: Any, module_name: str | None = None) -> list[str]:
+    return [table.kind for table in function_tables(function, module_name)]
+
+
+def test_a_function_holds_its_closure_and_its_attributes() -> None:
+    assert kinds(closure()) == ["cells", "attributes"] and kinds(names_globals) == ["attributes"]
+
+
+def test_the_function_below_a_decorator_is_found_in_the_closure() -> None:
+    def decorated(function: Any) -> Any:
+        return functools.wraps(function)(lambda: function())
+
+    function = decorated(names_globals)
+    function.calls = 0
+    cells, attributes = function_tables(function, None)
+    assert cells.read(function) == [("function", names_globals)] and attributes.read(function) == [("calls", 0)]
+
+
+def test_globals_of_the_users_module_that_may_change() -> None:
+    """Modules of Python stay what they are; what a function assigns need not be there before."""
+    *_, table = function_tables(names_globals, __name__)
+    assert (table.kind, set(table.only or ())) == ("globals", {"STATE", "made_later"})
+    *_, table = function_tables(names_globals_inside, __name__)
+    assert (table.kind, table.only) == ("globals", ("STATE",))
+
+
+@pytest.mark.parametrize("module_name", [None, "another"])
+def test_globals_of_other_modules_are_left_out(module_name: str | None) -> None:
+    assert kinds(names_globals, module_name) == ["attributes"]
+
+
+def test_no_table_without_a_global() -> None:
+    assert kinds(names_attributes_only, __name__) == ["attributes"]
+
+
+def test_functions_of_libraries() -> None:
+    function: Any = torch.nn.functional.relu
+    assert is_library(function) and kinds(function, function.__module__) == []
+    assert not is_library(closure())  # type: ignore[arg-type]
+    unknown = types.FunctionType(closure.__code__, {})
+    assert unknown.__module__ in (None, "builtins") and is_library(unknown)
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda box: lambda: box.append(1), True),
+        (lambda box: lambda: [box.append(1), box.extend([2])], True),
+        (lambda box: lambda: lambda: box.append(1), True),
+        (lambda box: lambda: (box.append(1), len(box)), False),
+        (lambda box: lambda: box.pop(), False),
+        (lambda box: lambda: lambda: box[0], False),
+        (lambda box: lambda: box, False),
+    ],
+)
+def test_who_only_appends(make: Callable[[list[Any]], Any], found: bool) -> None:
+    assert only_appends(make([]).__code__, "box") is found
+
+
+def appends_to_a_global() -> None:
+    STATE.append(1)
+
+
+def test_who_only_appends_to_a_global() -> None:
+    assert only_appends(appends_to_a_global.__code__, "STATE")
+    assert not only_appends(names_globals.__code__, "STATE")
+
+
+def assigns(box: list[Any]) -> Any:
+    def function() -> None:
+        nonlocal box
+        box.append(1)
+        box = []
+
+    return function
+
+
+def test_another_list_in_its_place_is_more_than_an_append() -> None:
+    assert not only_appends(assigns([]).__code__, "box")
+
+
+def test_functions_of_other_files() -> None:
+    assert is_of_another_file(functools.reduce, closure) is False, "it is written in C"
+    assert is_of_another_file(functools.wraps, closure) and not is_of_another_file(closure, names_globals)
+    assert not is_of_another_file(STATE, closure)
