@@ -2,13 +2,155 @@
 
 from __future__ import annotations
 
+import functools
 import types
-from typing import Any
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
 from subclass_aot import aot_compile
+from subclass_aot.codegen import GuardedSource
+from subclass_aot.objects import ObjectGuards, Objects
+
+A, B = torch.ones(1), torch.ones(2)
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+class Cell:
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+    def method(self) -> Any: ...
+
+    def other(self) -> Any: ...
+
+
+class Slotted:
+    __slots__ = ("x", "y")
+
+    def __init__(self, **attributes: Any) -> None:
+        for name, value in attributes.items():
+            setattr(self, name, value)
+
+
+class Loud(list[Any]):
+    def __iter__(self) -> Any:
+        raise AssertionError
+
+
+class Number(int):
+    pass
+
+
+def number(unit: str) -> Number:
+    made: Any = Number(3)
+    made.unit = unit
+    return made
+
+
+def guard_of(value: Any, written: frozenset[str] = frozenset()) -> Callable[[Any], Any]:
+    """Returns what tells, of another value, the tensors that it holds; None where it is of another kind."""
+    objects = Objects()
+    objects.leaf(0, value, "x")
+    source = GuardedSource("guard", "leaves", "", (None, "None"))
+    guards = ObjectGuards(objects, source, written)
+    guards.leaves()
+    guards.told_apart()
+    found = [guards.tensors[i] for i in range(len(objects.tensors))]
+    source.line(f"return ({''.join(f'{name}, ' for name in found)})")
+    built = source.build()
+    return lambda other: built([other])
+
+
+def held(x: Any) -> Any:
+    return lambda: x
+
+
+CELL = Cell()
+FUNCTION = held(1)
+MANY = range(20)
+
+KINDS: dict[str, tuple[Callable[[Any], Any], list[Callable[[Any], Any]]]] = {
+    "list": (lambda t: [t, 1], [lambda t: [t, 2], lambda t: [t], lambda t: (t, 1), lambda t: [t, True],
+                                lambda t: Loud([t, 1])]),
+    "list of a user": (lambda t: Loud([t, 1]), [lambda t: Loud([t, 2]), lambda t: [t, 1]]),
+    "deque": (lambda t: deque([t], 3), [lambda t: deque([t], 4), lambda t: deque([t, 1], 3), lambda t: [t]]),
+    "dict": (lambda t: {"a": t, 1: 2}, [lambda t: {1: 2, "a": t}, lambda t: {"a": t, True: 2}, lambda t: {"a": t},
+                                        lambda t: OrderedDict({"a": t, 1: 2}), lambda t: {"a": t, 1: 3}]),
+    "dict with a default": (lambda t: defaultdict(list, a=t), [lambda t: defaultdict(set, a=t)]),
+    "dict with a tensor for a key": (lambda t: {t: 1}, [lambda t: {t: 2}, lambda t: {}, lambda t: {t: 1, "a": 1}]),
+    "long list": (lambda t: [[t], [*MANY]], [lambda t: [[t], [*MANY, 1]], lambda t: [[t], [*MANY][::-1]]]),
+    "long dict": (lambda t: [t, dict.fromkeys(MANY)], [lambda t: [t, dict.fromkeys([*MANY][::-1])]]),
+    "set": (lambda t: [t, {1, CELL}], [lambda t: [t, {1, Cell()}], lambda t: [t, {2, CELL}]]),
+    "object": (lambda t: Cell(a=t, b=None), [lambda t: Cell(a=t), lambda t: Cell(a=t, b=0),
+                                             lambda t: Cell(a=t, b=None, c=1),
+                                             lambda t: types.SimpleNamespace(a=t, b=None)]),
+    "slots": (lambda t: Slotted(x=t), [lambda t: Slotted(x=t, y=1), lambda t: Slotted(y=t), lambda t: Cell(x=t)]),
+    "named tuple": (lambda t: [Point(t, 1)], [lambda t: [(t, 1)], lambda t: [Point(t, 2)]]),
+    "method": (lambda t: [Cell(a=t).method], [lambda t: [Cell(a=t, b=1).method], lambda t: [Cell(a=t).other], lambda t: [Cell(a=t)]]),
+    "partial": (lambda t: functools.partial(max, t, key=1), [lambda t: functools.partial(min, t, key=1),
+                                                             lambda t: functools.partial(max, t, key=2)]),
+    "a mark": (lambda t: [t, CELL], [lambda t: [t, Cell()]]),
+    "function": (lambda t: [t, FUNCTION], [lambda t: [t, held(1)]]),
+    "number with attributes": (lambda t: [t, number("cm")], [lambda t: [t, number("m")], lambda t: [t, 3]]),
+    "two objects": (lambda t: [Cell(a=t), Cell(a=1)], [lambda t: [Cell(a=t)] * 2]),
+    "one object twice": (lambda t: [Cell(a=t)] * 2, [lambda t: [Cell(a=t), Cell(a=t)]]),
+}  # fmt: skip
+"""What makes an object around a tensor; and what makes others around it that are compiled on their own."""
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_fits_and_what_does_not(name: str) -> None:
+    """Objects are compared by what they hold, and the tensors are found wherever they stand."""
+    make, others = KINDS[name]
+    fits = guard_of(make(A))
+    assert all(tensor is B for tensor in fits(make(B))) and len(fits(make(B))) >= 1
+    for other in others:
+        assert fits(other(B)) is None
+
+
+def test_a_mark_that_is_written_is_compared_by_what_it_holds() -> None:
+    assert guard_of(Cell(), frozenset({"x"}))(Cell()) == () and guard_of(Cell())(Cell()) is None
+
+
+def test_a_value_that_changes_in_place_is_compared_with_what_it_was() -> None:
+    value: Any = [number("cm"), A]
+    fits = guard_of(value)
+    value[0].unit = "m"
+    assert fits(value) is None and fits([number("cm"), A]) == (A,)
+
+
+def test_objects_that_hold_themselves() -> None:
+    def linked(tensor: Any, other: Any = None) -> Cell:
+        cell = Cell(x=tensor)
+        cell.itself = other or cell  # type: ignore[attr-defined]
+        return cell
+
+    fits = guard_of(linked(A))
+    assert fits(linked(B)) == (B,) and fits(linked(B, linked(B))) is None
+
+
+def test_what_a_function_holds_is_compared_where_it_is() -> None:
+    """Pinned objects are the same at each call: their contents are read of them, and not of arguments."""
+    box = Cell(scale=2, x=A)
+    objects = Objects()
+    objects.root(held(box), "fn", True)
+    source = GuardedSource("guard", "", "", (None, "None"))
+    guards = ObjectGuards(objects, source, frozenset())
+    guards.pinned([("fn", objects.holders[0].value)])
+    source.line(f"return {guards.tensors[0]}")
+    fits = source.build()
+    box.x = B  # type: ignore[attr-defined]
+    assert fits() is B
+    box.scale = 3  # type: ignore[attr-defined]
+    assert fits() is None
 
 
 @pytest.mark.parametrize("count", [3, 30])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import io
 import itertools
 import random
@@ -16,8 +17,73 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import aot_compile
 from subclass_aot.errors import MutationError, PlanError, TraceError
+from subclass_aot.objects import NotStepped
+from subclass_aot.objects.untracked_state import generators, is_stepped, refuse_changed, state_of
 
 x = torch.ones(2)
+
+
+CHANGES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "a Random": (lambda: random.Random(0), lambda r: r.random()),
+    "a Generator": (lambda: numpy.random.default_rng(0), lambda r: r.random()),
+    "a RandomState": (lambda: numpy.random.RandomState(0), lambda r: r.rand()),
+    "a bit generator": (lambda: numpy.random.PCG64(0), lambda r: r.random_raw()),
+    "an array of numpy": (lambda: numpy.zeros(2), lambda a: a.__setitem__(1, 5)),
+    "an array of Python": (lambda: array.array("d", [1.0]), lambda a: a.append(2.0)),
+    "a bytearray": (lambda: bytearray(b"ab"), lambda a: a.__setitem__(0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_state_of_what_cannot_be_looked_into(name: str) -> None:
+    """It stays while nothing happens, is the same for an equal object, and another one after a change."""
+    make, change = CHANGES[name]
+    value = make()
+    before = state_of(value)
+    assert before is not None and before == state_of(value) == state_of(make())
+    watched = [("held.source", value, before)]
+    refuse_changed(watched)
+    change(value)
+    array_like = not name.endswith(("Random", "enerator", "RandomState"))
+    with pytest.raises(MutationError if array_like else TraceError, match=r"^held\.source: the function") as raised:
+        refuse_changed(watched)
+    assert ("of class " + type(value).__name__ in str(raised.value)) is array_like
+
+
+@pytest.mark.parametrize("value", [b"ab", "ab", 3, [1], {}, object(), numpy.float64(1.0), iter([1])])
+def test_what_shows_no_state(value: object) -> None:
+    """Lists and dicts are walked, and what has a hash does not change."""
+    assert state_of(value) is None
+
+
+def test_the_generators_of_the_process() -> None:
+    before = {name: (generator, state_of(generator)) for name, generator in generators()}
+    assert list(before) == ["random", "numpy.random"]
+    kept = random.getstate(), numpy.random.get_state()
+    try:
+        random.random(), numpy.random.rand()
+        assert all(state_of(generator) != state for generator, state in before.values())
+    finally:
+        random.setstate(kept[0]), numpy.random.set_state(kept[1])
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(iter([]), True), (itertools.count(), True), ((i for i in ()), True), ([], False), (range(2), False),
+     (io.StringIO(), False), (NotStepped(iter([]), "x"), False)],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_what_is_an_iterator(value: object, found: bool) -> None:
+    assert is_stepped(value) is found
+
+
+def test_a_stand_in_takes_no_step() -> None:
+    iterator = iter([1])
+    stand_in = NotStepped(iterator, "held.batches")
+    assert iter(stand_in) is stand_in
+    with pytest.raises(TraceError, match=r"^held\.batches: .* of class list_iterator"):
+        next(stand_in)
+    assert stand_in.iterator is iterator and next(iterator) == 1
 
 
 def held_generator(make: Callable[[], Any], draw: Callable[[Any], Any]) -> Callable[[], Any]:

@@ -1,0 +1,81 @@
+"""Nodes: what a traced function sees another thing for, and tuples that are made again."""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from subclass_aot.objects.nodes import (
+    Node,
+    NumberAt,
+    ObjectAt,
+    TensorAt,
+    TupleAt,
+    ValueAt,
+    is_replaced,
+    make_tuple,
+    sized,
+)
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+class Checked(tuple[Any, ...]):
+    """A tuple whose constructor takes something else than its elements."""
+
+    def __new__(cls, *, count: int) -> Checked:
+        return tuple.__new__(cls, range(count))
+
+    def method(self) -> int:
+        return len(self)
+
+
+Old = collections.namedtuple("Old", "x y")
+
+
+@pytest.mark.parametrize(
+    ("node", "replaced"),
+    [
+        (TensorAt(0), True),
+        (NumberAt(0), True),
+        (ObjectAt(0), False),
+        (ValueAt(1), False),
+        (ValueAt(1, stand_in=2), True),
+        (TupleAt((1,), (ValueAt(1), ObjectAt(0))), False),
+        (TupleAt((1,), (ValueAt(1), TupleAt((), (TensorAt(0),)))), True),
+    ],
+)
+def test_what_a_function_sees_another_thing_for(node: Node, replaced: bool) -> None:
+    assert is_replaced(node) is replaced
+
+
+@pytest.mark.parametrize(
+    "value", [(), (1, 2), Point(1, 2), Old(1, 2), Checked(count=2), torch.rand(3).max(0), torch.rand(2, 2).sort()]
+)
+def test_tuples_of_any_class(value: Any) -> None:
+    made = make_tuple(type(value), list(value))
+    assert type(made) is type(value) and len(made) == len(value)
+    assert all(a is b for a, b in zip(made, value, strict=True))
+
+
+def test_methods() -> None:
+    owner = Checked(count=3)
+    made = make_tuple(types.MethodType, (owner, Checked.method))
+    assert made == owner.method and made() == 3
+
+
+@pytest.mark.parametrize("number", [0, 2, 10**12])
+def test_a_tensor_that_stands_for_a_number(number: int) -> None:
+    tensor = sized(number)
+    assert tensor.size(0) == number and tensor.untyped_storage().nbytes() == 0
+
+
+def test_the_class_of_a_tuple() -> None:
+    assert TupleAt(Point(1, 2), ()).cls is Point
