@@ -23,7 +23,7 @@ BESIDE_TORCH = [path for path in PACKAGE_FILES if "_torch" not in (path.stem, pa
 
 _WITHOUT_TESTS = {
     *("graph", "trace", "runtime"),  # are being rebuilt
-    *("meta", "wrapper", "outcome", "sizes"),  # are tested as wholes, for now
+    *("meta", "wrapper", "sizes"),  # are tested as wholes, for now
     "outputs.py",  # is data
     "_torch",  # by what uses it, and by tests/test_torch.py with each torch
     *("guards/aliasing_guards.py", "guards/lines.py", "guards/modes.py", "guards/module_guards.py"),  # by test_guard.py

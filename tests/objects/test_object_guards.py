@@ -94,13 +94,14 @@ KINDS: dict[str, tuple[Callable[[Any], Any], list[Callable[[Any], Any]]]] = {
                                              lambda t: types.SimpleNamespace(a=t, b=None)]),
     "slots": (lambda t: Slotted(x=t), [lambda t: Slotted(x=t, y=1), lambda t: Slotted(y=t), lambda t: Cell(x=t)]),
     "named tuple": (lambda t: [Point(t, 1)], [lambda t: [(t, 1)], lambda t: [Point(t, 2)]]),
-    "method": (lambda t: [Cell(a=t).method], [lambda t: [Cell(a=t, b=1).method], lambda t: [Cell(a=t).other], lambda t: [Cell(a=t)]]),
+    "method": (lambda t: [Cell(a=t).method], [lambda t: [Cell(a=t, b=1).method], lambda t: [Cell(a=t).other],
+                                              lambda t: [Cell(a=t)]]),
     "partial": (lambda t: functools.partial(max, t, key=1), [lambda t: functools.partial(min, t, key=1),
                                                              lambda t: functools.partial(max, t, key=2)]),
     "a mark": (lambda t: [t, CELL], [lambda t: [t, Cell()]]),
     "function": (lambda t: [t, FUNCTION], [lambda t: [t, held(1)]]),
     "number with attributes": (lambda t: [t, number("cm")], [lambda t: [t, number("m")], lambda t: [t, 3]]),
-    "two objects": (lambda t: [Cell(a=t), Cell(a=1)], [lambda t: [Cell(a=t)] * 2]),
+    "two objects": (lambda t: [t, Cell(a=1), Cell(a=1)], [lambda t: [t, *[Cell(a=1)] * 2]]),
     "one object twice": (lambda t: [Cell(a=t)] * 2, [lambda t: [Cell(a=t), Cell(a=t)]]),
 }  # fmt: skip
 """What makes an object around a tensor; and what makes others around it that are compiled on their own."""
