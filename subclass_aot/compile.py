@@ -210,7 +210,7 @@ class CompiledFunction:
                 if result is not MISS:  # unless another thread has changed something since
                     return result
 
-    def _as_in_eager_mode(self, failed: _FailedWithValues, args: Any, kwargs: Any) -> Any:
+    def _as_in_eager_mode(self, failed: _FailedWithValues, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Calls the function itself, whose trace failed for the values of the call: eager mode may fail, too."""
         result = self.fn(*args, **kwargs)
         if not self._has_failed:
@@ -274,7 +274,7 @@ class CompiledFunction:
             self._put_first(specialization)
             return specialization
 
-    def _arguments(self, args: Any, kwargs: Any) -> Arguments:
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
         """The call, taken apart. Numbers that the function changes itself are symbols from the second time on."""
         arguments = Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
         found = {

@@ -140,7 +140,7 @@ MOST_ANY = 0.10
 TOO_MUCH_ANY = {
     "backends": 0.34,
     "blocks": 0.16,
-    "compile": 0.19,
+    "compile": 0.16,
     "graph": 0.32,
     "runtime": 0.18,
     "testing": 0.18,

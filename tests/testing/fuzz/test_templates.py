@@ -56,4 +56,11 @@ def test_inner_tensors_are_those_of_the_classes() -> None:
 
     names = {re.sub(r"\W.*", "", name) for name in INNER}
     assert names - {"a", "b"} == {"value", "extra", "codes", "scale", "parts"}
-    assert names - {"a", "b"} == ({*Tagged._fields, *Scaled._fields, *Parts._fields} - {"tag"})
+    assert names - {"a", "b"} == (
+        {
+            *Tagged.__wrapper_declaration__.fields,
+            *Scaled.__wrapper_declaration__.fields,
+            *Parts.__wrapper_declaration__.fields,
+        }
+        - {"tag"}
+    )
