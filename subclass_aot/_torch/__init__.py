@@ -21,6 +21,7 @@ from subclass_aot._torch.autograd import sequence_number_of as sequence_number_o
 from subclass_aot._torch.autograd import sequence_number_of_current_gradient as sequence_number_of_current_gradient
 from subclass_aot._torch.autograd import set_versions as set_versions
 from subclass_aot._torch.autograd import set_view_rules as set_view_rules
+from subclass_aot._torch.autograd import skips_padding as skips_padding
 from subclass_aot._torch.autograd import version_of as version_of
 from subclass_aot._torch.autograd import view_function as view_function
 from subclass_aot._torch.autograd import view_rules as view_rules

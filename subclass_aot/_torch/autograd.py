@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -18,6 +20,23 @@ def sequence_number_of_current_gradient() -> int:
     """The number of the gradient function that runs now, or -1. No public way asks the engine what it runs."""
     node = torch._C._current_autograd_node()
     return -1 if node is None else int(node._sequence_nr())
+
+
+def skips_padding() -> bool:
+    """Whether the C++ formula of an embedding's gradient runs now, and is to leave out the rows of a `padding_idx`.
+
+    The formula is made of operators, and nobody can say to autograd that it should use another. Hooks on gradients run
+    while the engine names the same function, but from Python.
+    """
+    node: Any = torch._C._current_autograd_node()
+    if node is None or node.name() != "EmbeddingBackward0":
+        return False
+    if node._saved_padding_idx in (-1, 2**64 - 1):
+        return False
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("subclass_aot."):
+        frame = frame.f_back
+    return frame is None or frame.f_code.co_name == "_engine_run_backward"
 
 
 def sequence_number_of(function: Any) -> int:

@@ -14,7 +14,7 @@ from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.collectives import FUNCTIONAL_FORMS
 from subclass_aot.meta.ctc import CTC, ctc_loss
 from subclass_aot.meta.packed import PACK, pack
-from subclass_aot.meta.sparse import embedding_bag_backward, sparse_of
+from subclass_aot.meta.sparse import embedding_bag_backward, leave_out, sparse_of
 from subclass_aot.meta.spec import STRIDED_NESTED
 from subclass_aot.operators import PHYSICAL
 
@@ -69,6 +69,8 @@ def _allclose(
 def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
     if not any(isinstance(i, torch.Tensor) and i.dtype is torch.bool for i in indices):
         return NotImplemented
+    if _torch.skips_padding():
+        return leave_out(x, indices[0])
     positions: list[Any] = []
     try:
         for i in indices:

@@ -6,6 +6,9 @@ A graph has dense tensors only, and a sparse tensor is two of them. So where aut
 values, it is a wrapper of these, and goes the way of all wrappers: the graph returns indices and values, and what
 puts a gradient together at a call (`__tensor_unflatten__`) makes a sparse tensor of them. What autograd and optimizers
 do with gradients has a rule; anything else is refused by name, since eager has kernels of its own for sparse tensors.
+
+With a `padding_idx`, how many entries there are depends on the data. So a traced gradient has those of the padding,
+too, at the index -1, and they go where a sparse tensor is made, which is outside of the graph.
 """
 
 from __future__ import annotations
@@ -35,30 +38,41 @@ class SparseGradient(torch.Tensor):
         values: Of shape `[nnz, *dense]`.
         size: The shape of the whole.
         is_coalesced: Whether each position stands there once, in order; None if that is not known.
+        padded: Whether entries at the index -1 do not count.
     """
 
     indices_: torch.Tensor
     values_: torch.Tensor
     is_coalesced_: bool | None
+    padded_: bool
 
     def __new__(
-        cls, indices: torch.Tensor, values: torch.Tensor, size: Sequence[int], is_coalesced: bool | None = None
+        cls,
+        indices: torch.Tensor,
+        values: torch.Tensor,
+        size: Sequence[int],
+        is_coalesced: bool | None = None,
+        padded: bool = False,
     ) -> SparseGradient:
         made = _torch.make_wrapper_subclass(cls, size, dtype=values.dtype, device=values.device)
-        made.indices_, made.values_, made.is_coalesced_ = indices, values, is_coalesced
+        made.indices_, made.values_, made.is_coalesced_, made.padded_ = indices, values, is_coalesced, padded
         return made  # type: ignore[no-any-return]
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        return ["indices_", "values_"], self.is_coalesced_
+        return ["indices_", "values_"], (self.is_coalesced_, self.padded_)
 
     @staticmethod
     def __tensor_unflatten__(
-        inner: Mapping[str, Any], context: bool | None, size: Sequence[int], stride: object
+        inner: Mapping[str, Any], context: tuple[bool | None, bool], size: Sequence[int], stride: object
     ) -> torch.Tensor:
         indices, values = inner["indices_"], inner["values_"]
         if type(values) is not torch.Tensor:
-            return SparseGradient(indices, values, size, context)
-        return torch.sparse_coo_tensor(indices, values, tuple(size), is_coalesced=context, check_invariants=False)
+            return SparseGradient(indices, values, size, *context)
+        is_coalesced, padded = context
+        if padded:
+            kept = (indices[0] >= 0).nonzero().squeeze(1)
+            indices, values = indices[:, kept], values[kept]
+        return torch.sparse_coo_tensor(indices, values, tuple(size), is_coalesced=is_coalesced, check_invariants=False)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -83,11 +97,19 @@ class SparseGradient(torch.Tensor):
         """The same as a dense tensor."""
         sparse_dims = self.indices_.size(0)
         zeros = self.values_.new_zeros(self.shape)
-        return _aten.index_put.default(zeros, [self.indices_[i] for i in range(sparse_dims)], self.values_, True)  # type: ignore[no-any-return]
+        indices, values = self.indices_, self.values_
+        if self.padded_:
+            counts = (indices[0] >= 0).reshape(-1, *[1] * (values.dim() - 1))
+            indices, values = indices.clamp(min=0), torch.where(counts, values, 0)
+        return _aten.index_put.default(zeros, [indices[i] for i in range(sparse_dims)], values, True)  # type: ignore[no-any-return]
 
 
 def _same(x: SparseGradient, *_: object, **__: object) -> SparseGradient:
-    return SparseGradient(x.indices_, x.values_, x.shape, x.is_coalesced_)
+    return _with_values(x, x.values_)
+
+
+def _with_values(x: SparseGradient, values: torch.Tensor) -> SparseGradient:
+    return SparseGradient(x.indices_, values, x.shape, x.is_coalesced_, x.padded_)
 
 
 def _add(x: torch.Tensor, y: torch.Tensor, alpha: complex = 1) -> Any:
@@ -95,7 +117,8 @@ def _add(x: torch.Tensor, y: torch.Tensor, alpha: complex = 1) -> Any:
     if not (isinstance(x, SparseGradient) and isinstance(y, SparseGradient)):
         return torch.add(_dense(x), _dense(y), alpha=alpha)
     more = y.values_ if alpha == 1 else y.values_ * alpha
-    return SparseGradient(torch.cat([y.indices_, x.indices_], 1), torch.cat([more, x.values_]), x.shape, False)
+    indices, values = torch.cat([y.indices_, x.indices_], 1), torch.cat([more, x.values_])
+    return SparseGradient(indices, values, x.shape, False, x.padded_ or y.padded_)
 
 
 def _add_(x: torch.Tensor, y: SparseGradient, alpha: complex = 1) -> Any:
@@ -111,7 +134,7 @@ def _scaled(func: Operator) -> Any:
         is_number = not isinstance(y, torch.Tensor) or y.dim() == 0
         if not (isinstance(x, SparseGradient) and is_number):
             return NotImplemented
-        return SparseGradient(x.indices_, func(x.values_, y), x.shape, x.is_coalesced_)
+        return _with_values(x, func(x.values_, y))
 
     return rule
 
@@ -124,7 +147,7 @@ _RULES = {
     _aten.add_.Tensor: _add_,
     _aten.mul.Tensor: _scaled(_aten.mul.Tensor),
     _aten.div.Tensor: _scaled(_aten.div.Tensor),
-    _aten.neg.default: lambda x: SparseGradient(x.indices_, -x.values_, x.shape, x.is_coalesced_),
+    _aten.neg.default: lambda x: _with_values(x, -x.values_),
 }
 
 
@@ -139,7 +162,14 @@ def sparse_of(
     **_: object,
 ) -> SparseGradient:
     """What autograd makes of traced indices and values. See Note [Sparse gradients]."""
-    return SparseGradient(indices, values, size, is_coalesced)
+    return SparseGradient(indices, values, size, is_coalesced, _torch.skips_padding())
+
+
+def leave_out(x: torch.Tensor, mask: Any) -> torch.Tensor:
+    """What autograd makes of indices, and of the gradient at these, where some are padding: it keeps the others."""
+    if x.dim() == mask.dim():
+        return torch.where(mask, x, -1)
+    return x  # the values, which the indices say not to count
 
 
 def embedding_bag_backward(
@@ -162,7 +192,9 @@ def embedding_bag_backward(
     ones = torch.ones_like(offsets)  # kernels leave `offset2bag` empty where they do not need it
     starts = indices.new_zeros(indices.size(0) + 1).to(offsets.dtype).index_add(0, offsets, ones)
     offset2bag = starts.cumsum(0)[: indices.size(0)] - 1
-    return _aten._embedding_bag_sparse_backward.default(
-        grad, indices, offsets, offset2bag, bag_size, num_weights, scale_grad_by_freq, mode, per_sample_weights,
-        padding_idx,
-    )  # fmt: skip
+    made: Any = _aten._embedding_bag_sparse_backward.default(
+        grad, indices, offsets, offset2bag, bag_size, num_weights, scale_grad_by_freq, mode, per_sample_weights
+    )
+    if padding_idx < 0:
+        return made
+    return SparseGradient(leave_out(made.indices_, made.indices_ != padding_idx), made.values_, made.shape, padded=True)

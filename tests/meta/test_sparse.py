@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from subclass_aot.errors import DataDependentError, TraceError
+from subclass_aot.errors import TraceError
 from subclass_aot.meta import SparseGradient
 
 
@@ -45,6 +45,10 @@ MODELS = {
     "embedding": (lambda: nn.Embedding(10, 3, sparse=True), 1),
     "sum of a bag": (lambda: nn.EmbeddingBag(10, 3, sparse=True, mode="sum"), 2),
     "mean of a bag": (lambda: nn.EmbeddingBag(10, 3, sparse=True), 2),
+    "padded": (lambda: nn.Embedding(10, 3, sparse=True, padding_idx=3), 1),
+    "padded, from the end": (lambda: nn.Embedding(10, 3, sparse=True, padding_idx=-9), 1),
+    "sum of a padded bag": (lambda: nn.EmbeddingBag(10, 3, sparse=True, mode="sum", padding_idx=2), 2),
+    "mean of a padded bag": (lambda: nn.EmbeddingBag(10, 3, sparse=True, padding_idx=3), 2),
     "tied": (Tied, 1),
     "twice": (Twice, 1),
     "mixed": (Mixed, 1),
@@ -106,10 +110,44 @@ def test_without_data() -> None:
     assert gradient.indices_.shape == (1, 10**9) and gradient.values_.shape == (10**9, 64)
 
 
-def test_how_many_rows_are_padding_depends_on_data() -> None:
-    compiled = sa.aot_compile(nn.Embedding(10, 3, sparse=True, padding_idx=1))
-    with pytest.raises(DataDependentError, match="depends on the data"):
-        compiled(torch.tensor([1, 2]))
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("index", [[1, 2], [2, 2], [0, 1, 2, 9, 2], [[2, 1], [9, 2]], []])
+def test_entries_of_padding(index: Any, dynamic: bool | None) -> None:
+    """They are not there: each entry is where it is in eager mode."""
+    table = nn.Embedding(10, 3, sparse=True, padding_idx=2)
+    given = torch.tensor(index, dtype=torch.int64)
+    found = []
+    for function in (table, sa.aot_compile(table, dynamic=dynamic)):
+        function(given).sin().sum().backward()
+        found.append(table.weight.grad)
+        table.weight.grad = None
+    expected, got = found
+    assert expected._indices().equal(got._indices()) and expected._values().equal(got._values())
+    assert expected.is_coalesced() == got.is_coalesced()
+
+
+def test_padding_of_one_of_two_tables() -> None:
+    def program(weight: Any, index: Any) -> Any:
+        rows = nn.functional.embedding(index, weight, padding_idx=0, sparse=True)
+        others = nn.functional.embedding(index, weight, sparse=True)
+        gradient = torch.autograd.grad((rows.sin() * others).sum(), weight)[0]
+        return gradient, gradient * 2, gradient.to_dense()
+
+    weight, index = torch.rand(5, 3, requires_grad=True), torch.tensor([0, 1, 4, 0, 1])
+    for expected, got in zip(program(weight, index), sa.aot_compile(program)(weight, index), strict=True):
+        assert expected.layout == got.layout and torch.allclose(expected.to_dense(), got.to_dense())
+
+
+def test_a_mask_in_a_hook_is_no_padding() -> None:
+    """Hooks run while autograd is at the embedding, too."""
+
+    def program(weight: Any, index: Any) -> Any:
+        rows = nn.functional.embedding(index, weight, padding_idx=0, sparse=True)
+        rows.register_hook(lambda gradient: gradient * gradient[gradient > 0].sum())
+        return torch.autograd.grad((rows * rows).sum(), weight)[0].to_dense()
+
+    weight, index = torch.rand(5, 3, requires_grad=True), torch.tensor([0, 1, 4, 0, 1])
+    assert torch.allclose(program(weight, index), sa.aot_compile(program)(weight, index))
 
 
 def test_a_step_of_an_optimizer_inside() -> None:
