@@ -23,14 +23,9 @@ BESIDE_TORCH = [path for path in PACKAGE_FILES if "_torch" not in (path.stem, pa
 
 _WITHOUT_TESTS = {
     *("graph", "trace", "runtime"),  # are being rebuilt
-    *("meta", "wrapper", "sizes"),  # are tested as wholes, for now
+    *("meta", "wrapper"),  # are tested as wholes, for now
     "outputs.py",  # is data
     "_torch",  # by what uses it, and by tests/test_torch.py with each torch
-    *("guards/aliasing_guards.py", "guards/lines.py", "guards/modes.py", "guards/module_guards.py"),  # by test_guard.py
-    "guards/tensor_guards.py",  # the same
-    *("call/modules.py", "call/places.py", "call/pytree.py"),  # by test_arguments.py
-    *("flatten/walk.py", "symbols/numbers.py"),  # by their doctests, and all that walks and counts
-    *("jagged.py", "declaration.py"),  # by tests/call/test_jagged.py, and by tests/wrapper
 }
 MODULES = [
     path
