@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, WrapperTensor
-from subclass_aot.flatten import FlattenPlan, create_subclass_meta, walk
+from subclass_aot.flatten import ContainerMeta, FlattenPlan, PlainTensorMeta, create_subclass_meta, walk
 
 
 class Several(WrapperTensor, fallback="each"):
@@ -47,3 +47,12 @@ def test_leaves_are_those_of_a_plan_in_its_order() -> None:
     leaves = [part for _, part, _ in walk(value, meta) if type(part) is torch.Tensor]
     expected = FlattenPlan.of([value]).unwrap([value])
     assert len(leaves) == len(expected) and all(a is b for a, b in zip(leaves, expected, strict=True))
+
+
+@pytest.mark.parametrize("value", [[one(), one()], (one(), one()), {"k": one(), 1: one()}])
+def test_elements_of_containers(value: Any) -> None:
+    keys = list(value) if isinstance(value, dict) else [0, 1]
+    meta = ContainerMeta(2, type(value), {key: PlainTensorMeta(i) for i, key in enumerate(keys)})
+    found = list(walk(value, meta, "x"))
+    assert [path for path, _, _ in found] == ["x", *(f"x[{key!r}]" for key in keys)]
+    assert all(part is eval(path, {"x": value}) for path, part, _ in found)

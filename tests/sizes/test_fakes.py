@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
 from subclass_aot import Int8Weight, TwoTensor
 from subclass_aot.call import Arguments
@@ -103,3 +104,10 @@ def test_symbolic_sizes_of_a_wrapper_are_leaves_of_the_plan() -> None:
     plan = plan_of_fakes(symbolic_fakes(arguments, dynamic, Symbols()), arguments)
     kinds = [slot.kind for slot in known.index_map.slots]
     assert kinds == ["leaf"] * 3 and [slot.kind for slot in plan.index_map.slots] == ["leaf", "leaf", "size", "leaf"]
+
+
+def test_inner_tensors_do_not_follow_by_themselves() -> None:
+    """Only the outer size differed: the inner ones are what they were."""
+    value = ForeignTensor(torch.rand(4, 6), torch.rand(4, 6))
+    (fake,) = fakes(value, dynamic=DynamicSizes({"args[0]": {0}}))
+    assert is_symbolic(fake.shape[0]) and fake.a.shape == (4, 6) and not any(map(is_symbolic, fake.a.shape))
