@@ -171,8 +171,8 @@ def limit_of(value: object) -> Any:
 
 
 def _key(key: object) -> object:
-    """Returns what stands for a key in comparisons: tensors, whose `==` is no bool, are compared by identity."""
-    return id(key) if isinstance(key, torch.Tensor) else key
+    """Returns what stands for a key in comparisons: 1 and True are two keys, and tensors are compared by identity."""
+    return id(key) if isinstance(key, torch.Tensor) else (type(key), key)
 
 
 def _dict_methods(mapping: dict[Any, Any]) -> type[dict[Any, Any]]:

@@ -1024,3 +1024,16 @@ def test_explain_says_what_is_put_where() -> None:
     text = compiled.explain()
     assert "put into args[1].last" in text and "changed: args[1].keys" in text
     assert "args[1].__dict__" not in text and "leaves[1]" in compiled.source
+
+
+def test_a_key_is_exchanged_for_an_equal_one_of_another_class() -> None:
+    def exchange(x: torch.Tensor, holder: types.SimpleNamespace) -> torch.Tensor:
+        value = holder.table.pop(1)
+        holder.table[True] = value
+        return x * 2
+
+    compiled = aot_compile(exchange)
+    for _ in range(2):
+        holder = types.SimpleNamespace(table={1: "a"})
+        compiled(torch.ones(2), holder)
+        assert repr(holder.table) == "{True: 'a'}"

@@ -96,6 +96,7 @@ def test_what_is_as_it_was_is_no_change(value: Any, program: Any) -> None:
         ({"a": 1, "b": 2}, lambda args: args.update(b=3), [], {"b": 3}),
         ({"a": 1, "b": 2}, lambda args: args.update(a=args.pop("a")), ["a", "b"], {"b": 2, "a": 1}),
         ({1: "a"}, lambda args: (args.pop(1), args.update({True: "b"})), [1], {True: "b"}),
+        ({1: "a"}, lambda args: args.update({True: args.pop(1)}), [1], {True: "a"}),
         ([1, 2], lambda args: args.append(3), [], {2: 3}),
         ([1, 2], lambda args: args.pop(0), [], {0: 2}),
     ],
