@@ -99,6 +99,8 @@ class Mutations:
         version_bumps: Tensors whose version counter moves.
         autograd_mutations: Inputs whose new value autograd must see.
         untouched: Flat slots of these inputs that the program itself does not write.
+        counted_before: Those of these inputs that count together with another one, though they lie apart in memory:
+            views of one tensor. What is saved of the other one stays valid when they are written.
         metadata_mutations: What changes the look of inputs, in order; a call repeats it on the input itself, before it
             writes `autograd_mutations`.
         requires_grad_mutations: Inputs that begin to require grad; the call sees to it before it runs the graph.
@@ -111,6 +113,7 @@ class Mutations:
     version_bumps: tuple[VersionBump, ...] = ()
     autograd_mutations: tuple[AutogradMutation, ...] = ()
     untouched: tuple[int, ...] = ()
+    counted_before: tuple[int, ...] = ()
     metadata_mutations: tuple[MetadataMutation, ...] = ()
     requires_grad_mutations: tuple[int, ...] = ()
     backward_writes: tuple[int, ...] = ()

@@ -70,6 +70,8 @@ def emit_call(
     for position, of_input in changes.items():
         source.line(f"{_reshape(source, of_input)}({values[position]})")
     for (position, _), name in zip(signature.mutations.autograd_mutations, made, strict=False):
+        if position in signature.mutations.counted_before:
+            source.line(f"{source.const(version_counters.uncount, 'uncount')}({values[position]})")
         source.line(f"{values[position]}.copy_({name})")
     for position, of_input in of_views.items():  # autograd makes a view again, as it is, after such a write
         source.line(f"{_reshape(source, of_input)}({values[position]})")
@@ -191,6 +193,7 @@ def _counters(source: Source, signature: JointSignature, reads: Reads) -> str:
         for outer, path in signature.mutations.version_bumps
     ]
     turned = [reads.values[mutation.input] for mutation in signature.mutations.metadata_mutations]
-    version_bumps = [name for name in version_bumps if name not in turned] + turned
+    written = [reads.values[i] for i in signature.mutations.counted_before]
+    version_bumps = [name for name in version_bumps if name not in turned + written] + turned + written
     find = source.const(version_counters.counters, "counters")
     return f"{find}([{', '.join(silent)}], [{', '.join(version_bumps)}])"

@@ -68,7 +68,12 @@ class Convention:
             with_gradient = asking
         self.requires_grad_inputs = with_gradient if requires_grad_inputs is None else requires_grad_inputs
         mutations = signature.mutations
-        self.counts = bool(mutations.version_bumps or mutations.mutated_leaves or mutations.metadata_mutations)
+        self.counts = bool(
+            mutations.version_bumps
+            or mutations.mutated_leaves
+            or mutations.metadata_mutations
+            or mutations.counted_before
+        )
         self.structure = self._structure_of_gradients()
         self.checked = self._wrappers_to_check()
         self.saved_for_version_check = [

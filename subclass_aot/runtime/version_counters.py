@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.aliasing import autograd_base
 from subclass_aot.signature import MetadataMutation
 
 Counters = tuple[tuple[torch.Tensor, ...], tuple[int, ...]]
@@ -28,14 +29,20 @@ def counters(silent: Sequence[torch.Tensor], counted: Sequence[torch.Tensor]) ->
     moves: dict[int, int] = {}
     for x in counted:
         if not x.is_inference():
-            moves[id(x)] = moves.get(id(x), 0) + 1
-            versions.append((x, _torch.version_of(x) + moves[id(x)]))
+            counter = id(autograd_base(x))
+            moves[counter] = moves.get(counter, 0) + 1
+            versions.append((x, _torch.version_of(x) + moves[counter]))
     return tuple([x for x, _ in versions]), tuple([version for _, version in versions])
 
 
 def settle(found: Counters) -> None:
     """Sets the versions. Before anything is saved for backward, since autograd notes the versions of what is saved."""
     _torch.set_versions(*found)
+
+
+def uncount(tensor: torch.Tensor) -> None:
+    """Takes back one version of a tensor that was counted before, and that is going to be written now."""
+    _torch.set_versions((tensor,), (max(0, _torch.version_of(tensor) - 1),))
 
 
 def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor) -> None:

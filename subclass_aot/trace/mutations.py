@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from subclass_aot import _torch, descriptors
-from subclass_aot.aliasing import Base, bases_of, has_internal_overlap, versions
+from subclass_aot.aliasing import Base, autograd_base, bases_of, has_internal_overlap, versions
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder, Retrace, messages
 from subclass_aot.meta import MetaTensor, root
@@ -111,6 +111,7 @@ def writes(
         tuple(version_bumps),
         tuple(autograd_mutations),
         tuple(untouched),
+        _counted_together(inputs, seen, based),
         metadata_mutations,
     )
 
@@ -195,6 +196,13 @@ def _version_bumps(
         for path, version in versions(inputs.traced[i], inputs.plan.metas[i]).items()
         if version != inputs.before[i].versions[path] and (path or i in moved)  # else `copy_` counts on the outside
     ]
+
+
+def _counted_together(inputs: TracedInputs, autograd_mutations: list[int], based: set[int]) -> tuple[int, ...]:
+    """See `Mutations.counted_before`."""
+    owners = [id(autograd_base(value)) for value in inputs.arguments.values] if autograd_mutations else []
+    apart = (i for i in autograd_mutations if based.isdisjoint(inputs.plan.index_map.flat_of(i)))
+    return tuple(i for i in apart if owners.count(owners[i]) > 1)
 
 
 def _bases(

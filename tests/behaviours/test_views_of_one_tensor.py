@@ -9,7 +9,7 @@ import torch
 
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
-from subclass_aot.testing import difference
+from subclass_aot.testing import check_compiled, difference
 
 
 def root_of(kind: Any, *size: int) -> tuple[Any, Any]:
@@ -361,3 +361,41 @@ def test_a_view_that_only_as_strided_can_make_is_refused() -> None:
     base = torch.ones(4, 4)[:, :3].detach()
     with pytest.raises(MutationError, match=r"args\[0\] is a view .*\n.*as_strided"):
         aot_compile(program)(base[:3], base[1:], torch.ones(3, 3, requires_grad=True))
+
+
+APART = [
+    ("b.mul_(2)", "return a[-1] * b[0]"),
+    ("a.t_()", "b.mul_(2)", "return a.t()[-1] * b[0]"),
+    ("b.mul_(2)", "a.t_()", "return a.t()[-1] * b[0]"),
+    ("b.mul_(2)", "a.unsqueeze_(0)", "a.transpose_(0, 1)", "return a[-1] * b[0], a * 2"),
+    ("a.mul_(3)", "b.mul_(2)", "b.add_(a)", "return a * b"),
+    ("b.t_()", "b.mul_(2)", "a.unsqueeze_(0)", "return a[0].t() * b, b[0]"),
+]
+
+
+@pytest.mark.parametrize("lines", APART, ids="; ".join)
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad])
+def test_one_is_written_that_lies_apart_from_another(lines: tuple[str, ...], mode: Any) -> None:
+    """They count together: what is saved of the other one stays valid, as in eager mode, where it is saved later."""
+    scope: dict[str, Any] = {"torch": torch}
+    exec("def program(a, b, w):\n" + "".join(f"    {line}\n" for line in ("b.mul_(w)", *lines)), scope)
+    base = torch.rand(4, 2, requires_grad=True) * 1
+    with mode():
+        check_compiled(scope["program"], (base[:2], base[2:], torch.rand((), requires_grad=True)), tries=0)
+
+
+def test_a_write_after_the_call_is_seen_by_autograd() -> None:
+    """Of one that counts together with another: what was saved of it is no longer there."""
+
+    def program(a: Any, b: Any) -> Any:
+        b.mul_(2)
+        return (a * a).sum() + b.sum()
+
+    for function in (program, aot_compile(program)):
+        base = torch.rand(4, 2, requires_grad=True) * 1
+        a, b = base[:2], base[2:]
+        result = function(a, b)
+        with torch.no_grad():
+            a.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            result.backward()
