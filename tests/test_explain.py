@@ -34,7 +34,7 @@ def test_a_signature() -> None:
         "  0: TwoTensor requires_grad",
         "  1: a view of args[0]",
         "  2: the same object as args[1]",
-        "  3: the same object as output 1",
+        "  3: the same object as output[1]",
         "  4: TwoTensor requires_grad, put into args[2]['last']",
         "changed: args[2]",
     ]
