@@ -171,7 +171,19 @@ class LiveInput(InputDescriptor):
 
 
 @dataclass(frozen=True, slots=True)
-class Inner(InputDescriptor, OutputDescriptor):
+class _Part(InputDescriptor, OutputDescriptor):
+    """What belongs to a wrapper: of an input or of an output, and computed by forward or backward, as that is."""
+
+    base: Descriptor
+
+    @property
+    def is_backward(self) -> bool:  # type: ignore[override]
+        """Whether backward computes it."""
+        return getattr(self.base, "is_backward", False)
+
+
+@dataclass(frozen=True, slots=True)
+class Inner(_Part):
     """An inner tensor of a wrapper.
 
     Attributes:
@@ -179,13 +191,7 @@ class Inner(InputDescriptor, OutputDescriptor):
         attr: The name of the attribute, `codes`; of an element of a container, `[0]`.
     """
 
-    base: Descriptor
     attr: str
-
-    @property
-    def is_backward(self) -> bool:  # type: ignore[override]
-        """Whether backward computes it."""
-        return getattr(self.base, "is_backward", False)
 
     def __str__(self) -> str:
         return f"{self.base}{self.attr}" if self.attr.startswith("[") else f"{self.base}.{self.attr}"
@@ -195,16 +201,10 @@ class Inner(InputDescriptor, OutputDescriptor):
 
 
 @dataclass(frozen=True, slots=True)
-class InnerSize(InputDescriptor, OutputDescriptor):
+class InnerSize(_Part):
     """A symbolic size of a wrapper."""
 
-    base: Descriptor
     dim: int
-
-    @property
-    def is_backward(self) -> bool:  # type: ignore[override]
-        """Whether backward computes it."""
-        return getattr(self.base, "is_backward", False)
 
     def __str__(self) -> str:
         return f"{self.base}.size({self.dim})"
@@ -214,16 +214,10 @@ class InnerSize(InputDescriptor, OutputDescriptor):
 
 
 @dataclass(frozen=True, slots=True)
-class InnerStride(InputDescriptor, OutputDescriptor):
+class InnerStride(_Part):
     """A symbolic stride of a wrapper."""
 
-    base: Descriptor
     dim: int
-
-    @property
-    def is_backward(self) -> bool:  # type: ignore[override]
-        """Whether backward computes it."""
-        return getattr(self.base, "is_backward", False)
 
     def __str__(self) -> str:
         return f"{self.base}.stride({self.dim})"

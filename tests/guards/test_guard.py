@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import optree
 import pytest
 import torch
+from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor as TorchTwoTensor
 
 from subclass_aot import TwoTensor, WrapperTensor, aot_compile
@@ -364,3 +366,33 @@ def test_a_constant_whose_equality_fails() -> None:
     for odd in (one, one, other, one):
         compiled(dense(2), odd)
     assert len(compiled.recompiles) == 1
+
+
+def _all_of(*args: Any, **kwargs: Any) -> Any:
+    leaves = optree.tree_leaves((args, kwargs), none_is_leaf=True)
+    return sum(leaf.sum() if isinstance(leaf, torch.Tensor) else len(str(leaf)) for leaf in leaves) + len(args)
+
+
+_X, _Y = torch.rand(3), torch.rand(3)
+_CALLS: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+    ((_X,), {}), (([_X],), {}), (({"a": _X},), {}), ((3,), {}), ((None,), {}), ((), {"a": _X}), ((), {}),
+    ((_X, _Y), {}), (((_X, _Y),), {}), ((_X, None), {}), ((_X, _X), {}), ((_X,), {"b": _Y}), ((_X.double(),), {}),
+    ((_X, _Y, _X, _Y), {}), (([_X, _Y], _X, _Y), {}), ((_X, _Y, _X, 3), {}), ((_X, _Y, _X, [_Y]), {}),
+    ((_X, _Y, _X, _Y), {"b": _Y}), ((nn.Parameter(_X, requires_grad=False),), {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_arguments_that_are_tensors_one_by_one_are_told_from_others(wrapped: bool) -> None:
+    """Of these, the structure is not compared: their classes say that they stand where they stood."""
+
+    def given(value: Any) -> Any:
+        return TwoTensor(value, value) if wrapped and type(value) is torch.Tensor else value
+
+    compiled = aot_compile(_all_of)
+    for _ in range(2):
+        for call in _CALLS:
+            args, kwargs = optree.tree_map(given, call, none_is_leaf=True)  # type: ignore[arg-type]
+            expected, got = _all_of(*args, **kwargs), compiled(*args, **kwargs)
+            assert type(got) is type(expected) and str(got) == str(expected), call
+    assert len(compiled.recompiles) == len(_CALLS) - 1, "each is compiled for once"
