@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -62,3 +64,14 @@ def test_two_signatures_and_a_transform() -> None:
     said = compiled.explain()
     assert said.startswith("sin: 2 signatures, the one used last first\n\nsignature 1: ")
     assert said.index("float64") < said.index("signature 2: first call") and "not compiled" not in said
+
+
+def test_a_guard_on_sizes_names_the_line_that_asked() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if x.shape[0] > 2 else x  # asked here
+
+    compiled = aot_compile(program, dynamic=True)
+    compiled(torch.rand(5, 3))
+    (guard,) = re.findall(r"guard: s0 > 2 \((.*):(\d+)\)", compiled.explain())
+    asked = Path(__file__).read_text().splitlines()[int(guard[1]) - 1]
+    assert guard[0] == __file__ and asked.endswith("# asked here")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from traceback import FrameSummary
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,8 @@ if TYPE_CHECKING:  # brings sympy
     import sympy
     from torch.fx.experimental.sym_node import SymNode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+_LIBRARY = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 """A symbolic number."""
@@ -30,7 +33,7 @@ def shape_env() -> Any:
 def _solver_class() -> Any:
     import sympy
     from sympy.logic.boolalg import Boolean
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv, uninteresting_files
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
     def is_solved(asked: sympy.Basic, symbols: list[Any]) -> bool:
@@ -68,6 +71,16 @@ def _solver_class() -> Any:
                     for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would remember nothing that inductor hears
                         self.evaluate_expr(sympy.Eq(symbol, values[symbol]))
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+
+        def _get_user_frame(self) -> FrameType | None:
+            """Passes by what is of this library: torch calls a method of ours, and would take that for the user's."""
+            frame: FrameType | None = super()._get_user_frame()
+            passed = uninteresting_files()
+            while frame is not None and (
+                frame.f_code.co_filename.startswith(_LIBRARY) or frame.f_code.co_filename in passed
+            ):
+                frame = frame.f_back
+            return frame
 
         def _set_replacement(self, a: sympy.Symbol, tgt: sympy.Expr, msg: str) -> None:
             if tgt.is_Integer and tgt < 2:
