@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,7 +131,7 @@ class UnexpectedTangents:
         return kind.chosen, *given
 
     def _make(self, given: Sequence[Any], is_other: bool, write: Write) -> _Kind:
-        """Traces, compiles and generates. The guard of the signature is made already, and must not become too lax.
+        """Traces, compiles and generates.
 
         Args:
             given: The gradients; None for an undefined one.
@@ -138,20 +139,18 @@ class UnexpectedTangents:
             write: Generates a backward.
         """
         symbols = self._signature.assumptions.symbols
-        assumed = None if symbols is None else symbols.assumptions()
-        defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
-        trace = self._with_tangents(defined)
-        found = [(tangent.meta, tangent.specs) for tangent in trace.signature.tangents]
-        kinds = dict(zip(defined, found, strict=True))
-        described = tuple(map(kinds.get, range(len(given))))
-        if not is_other and _same_classes(trace.signature, self._signature):
-            return _Kind(described, None)
-        backward = self._backward_of(trace)
-        compiled = self._compile(backward)
-        run = write(trace.signature, dataclasses.replace(self._graphs, backward=backward), compiled)
-        if symbols is not None and symbols.assumptions() != assumed:
-            raise NotImplementedError("it would assume more of symbolic sizes than the call has checked")
-        return _Kind(described, run)
+        with nullcontext() if symbols is None else symbols.closed():
+            defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
+            trace = self._with_tangents(defined)
+            found = [(tangent.meta, tangent.specs) for tangent in trace.signature.tangents]
+            kinds = dict(zip(defined, found, strict=True))
+            described = tuple(map(kinds.get, range(len(given))))
+            if not is_other and _same_classes(trace.signature, self._signature):
+                return _Kind(described, None)
+            backward = self._backward_of(trace)
+            compiled = self._compile(backward)
+            run = write(trace.signature, dataclasses.replace(self._graphs, backward=backward), compiled)
+            return _Kind(described, run)
 
     def _backward_of(self, trace: JointTrace) -> fx.GraphModule:
         if trace.signature.mutations.backward_writes != self._signature.mutations.backward_writes:

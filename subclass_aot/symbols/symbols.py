@@ -118,6 +118,18 @@ class Symbols:
                 found.setdefault(self.text(expression), place)
         return list(found.items())
 
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Within the block, nothing more may be assumed: the guard that checks what is assumed is made already.
+
+        Raises:
+            NotImplementedError: Something was.
+        """
+        before = self.assumptions()
+        yield
+        if self.assumptions() != before:
+            raise NotImplementedError("it would assume more of symbolic sizes than the call has checked")
+
     def runtime_asserts(self) -> list[RuntimeAssert]:
         """What must hold of numbers that depend on data: the call checks it once they are known."""
         found = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from subclass_aot.descriptors import (
     ViewBase,
 )
 from subclass_aot.errors import TraceError
-from subclass_aot.flatten import FlattenPlan, ValueMeta
+from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
 from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, Spec, is_over, new_leaf
@@ -48,24 +48,98 @@ class Before:
         return Before(traced.requires_grad, grad, traced.grad_fn, versions(traced, meta))
 
 
-class TracedInputs:
-    """Placeholders for the leaves of a call, and fakes of its tensors that are made of them.
+@dataclass(frozen=True, slots=True, eq=False)
+class InputPlan:
+    """What the tensors of a call are, and how they become graph inputs. Holds none of them.
+
+    Attributes:
+        flatten: How they are taken apart.
+        descs: What each of them is.
+        paths: What each of them is called.
+        are_leaves: Whether each of them is a leaf of autograd.
+        static: The positions of those whose memory stays in place.
+        views: What further tensors of the call are called, which are views of these.
+        graph_slots: The flat slots that are graph inputs: all but opaque inner values.
+        structure: The flat slots that hold the structure of jagged tensors.
+        symbols: The symbols of the trace, if it has some.
+    """
+
+    flatten: FlattenPlan
+    descs: tuple[InputDescriptor, ...]
+    paths: tuple[str, ...]
+    are_leaves: tuple[bool, ...]
+    static: frozenset[int]
+    views: tuple[str, ...]
+    graph_slots: tuple[int, ...]
+    structure: tuple[int, ...]
+    symbols: Symbols | None
+
+    @property
+    def index_map(self) -> IndexMap:
+        """Which flat slot belongs to which input."""
+        return self.flatten.index_map
+
+    def is_dense(self, slot: int) -> bool:
+        """Whether a flat slot is a tensor of the call, and not an inner one."""
+        found = self.index_map.slots[slot]
+        return found.kind == "leaf" and not found.path
+
+    def desc_of(self, slot: int) -> InputDescriptor:
+        """What a flat slot is, as `self.head.weight.codes`."""
+        found = self.index_map.slots[slot]
+        desc: InputDescriptor = part_of(self.descs[found.outer], found)
+        return desc
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserInputs:
+    """The tensors of the call that is traced. Whoever outlives the trace does not hold them.
+
+    Attributes:
+        arguments: The call.
+        leaves: What its tensors are made of, by flat slot.
+        patterns: The same without data and with symbolic sizes, if the trace has some.
+    """
+
+    arguments: Arguments
+    leaves: Sequence[object]
+    patterns: Sequence[object]
+
+
+def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | None) -> tuple[InputPlan, UserInputs]:
+    """Says how the tensors of a call become graph inputs.
 
     Args:
         arguments: The call.
-        recorder: Gets the placeholders.
         dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
-        inference: Whether autograd is to see nothing of them.
+    """
+    flatten, tensors, symbols = arguments.plan, arguments.values, None
+    if dynamic is not None:
+        symbols = Symbols()
+        tensors = symbolic_fakes(arguments, dynamic, symbols)
+        flatten = plan_of_fakes(tensors, arguments)
+    user = UserInputs(arguments, flatten.unwrap(arguments.values), flatten.unwrap(tensors))
+    positions = range(len(arguments.values))
+    plan = InputPlan(
+        flatten,
+        tuple(_describe(arguments, i) for i in positions),
+        tuple(map(arguments.path_of, positions)),
+        tuple(value.is_leaf for value in arguments.values),
+        static_values(arguments),
+        tuple(arguments.paths_of_views),
+        tuple(i for i, x in enumerate(user.patterns) if is_graph_value(x)),
+        structure_slots(flatten.metas, flatten.index_map),
+        symbols,
+    )
+    return plan, user
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedInputs:
+    """The tensors of a call as the function sees them: fakes, made of leaves with a placeholder behind each.
 
     Attributes:
-        symbols: The symbols of the trace, if it has some.
-        plan: How the tensors are taken apart.
-        descs: What each of them is.
-        paths: What each of them is called.
-        real_leaves: The caller's leaves, by flat slot.
-        real_values: The same, and sizes, by graph input.
-        graph_slots: The flat slots that are graph inputs: all but opaque inner values.
-        structure: The flat slots that hold the structure of jagged tensors.
+        plan: What they are.
         leaves: What the trace has in each flat slot: a leaf, a symbolic number or an opaque value.
         specs: The same with the spec of each leaf, as it was when the trace began.
         autograd_leaves: Fakes at which the graph of autograd begins.
@@ -74,79 +148,22 @@ class TracedInputs:
         before: What was true of `traced` then.
     """
 
-    def __init__(self, arguments: Arguments, recorder: Recorder, dynamic: DynamicSizes | None, inference: bool) -> None:
-        self.arguments = arguments
-        self.paths = [arguments.path_of(i) for i in range(len(arguments.values))]
-        self.descs = [_describe(arguments, i) for i in range(len(arguments.values))]
-        self.symbols = None if dynamic is None else Symbols()
-        if self.symbols is None or dynamic is None:
-            self.plan = arguments.plan
-            self._patterns = self.plan.unwrap(arguments.values)
-        else:
-            fakes = symbolic_fakes(arguments, dynamic, self.symbols)
-            self.plan = plan_of_fakes(fakes, arguments)
-            self._patterns = self.plan.unwrap(fakes)
-        self.real_leaves = self.plan.unwrap(arguments.values)
-        self.graph_slots = tuple(i for i, x in enumerate(self._patterns) if is_graph_value(x))
-        self.structure = structure_slots(self.plan.metas, self.plan.index_map)
-        self._inference = inference
-        self._static = static_values(arguments)
-        self._are_leaves = [real.is_leaf for real in arguments.values]
-        self._recorder = recorder
+    plan: InputPlan
+    leaves: list[Any]
+    specs: list[Any]
+    autograd_leaves: list[Any]
+    traced: list[Any]
+    views: TracedViews
+    before: tuple[Before, ...]
 
-    def make(self) -> None:
-        """Makes placeholders and fakes. The recorder must be listening."""
-        recorder = self._recorder
-        self.leaves: list[Any] = list(self._patterns)
-        self.real_values: dict[Any, Any] = {}
-        for number, slot in enumerate(self.graph_slots, 1):
-            pattern, real = self._patterns[slot], self.real_leaves[slot]
-            if is_over(real):
-                raise TraceError(messages.OVER.format(path=self.desc_of(slot)))
-            if is_symbolic(pattern):
-                node = recorder.symint_placeholder(f"primals_{number}", pattern, self.desc_of(slot))
-                self.real_values[node] = real
-                continue
-            spec = pattern.spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
-            leaf = recorder.placeholder(f"primals_{number}", spec, self.desc_of(slot))
-            if not isinstance(real, MetaTensor):
-                recorder.stand_in(real, leaf)
-            self.leaves[slot] = leaf
-            self.real_values[leaf.tag] = real
-        for cluster in overlapping_slots(self.real_leaves):
-            recorder.overlaps.update((id(self.leaves[slot]), cluster) for slot in cluster)
-        for slot in self.structure:  # see Note [Jagged tensors]
-            first = next(s for s in self.structure if self.real_leaves[s] is self.real_leaves[slot])
-            self.leaves[slot] = self.leaves[first]
-            outer = self.plan.index_map.slots[slot].outer
-            recorder.let_read(self.leaves[slot], self.real_leaves[slot], self.paths[outer], slot)
-        self.specs = [x.spec if isinstance(x, MetaTensor) else x for x in self.leaves]
-        self.autograd_leaves = list(self.plan.wrap(self.leaves))
-        for outer in {self.plan.index_map.slots[slot].outer for slot in self.structure}:
-            jagged = self.autograd_leaves[outer]
-            values, offsets = _torch.parts_of_jagged(jagged)
-            offsets.total = values.shape[_torch.ragged_dim_of(jagged) - 1]
-        self.traced = list(self.autograd_leaves)
-        fresh: Sequence[Any] = ()
-        for i, real in enumerate(self.arguments.values):
-            if isinstance(real, torch.nn.Parameter):
-                _torch.mark_as_parameter(self.autograd_leaves[i])
-            if self._inference or not real.requires_grad:
-                continue
-            self.autograd_leaves[i].requires_grad_()
-            if real.is_leaf and real.grad is not None:
-                self.autograd_leaves[i].grad = _no_input(real.grad)
-            if not real.is_leaf:
-                fakes = [_fake(x) if self.is_dense(s) else x for s, x in enumerate(self.leaves)]
-                fresh = fresh or self.plan.wrap(fakes)
-                with torch.enable_grad():
-                    self.traced[i] = _NonLeaf.apply(self.autograd_leaves[i], [fresh[i]])  # type: ignore[no-untyped-call]
-        self.views = TracedViews(self.arguments, self.traced, recorder)
-        self.before = [Before.of(t, m) for t, m in zip(self.traced, self.plan.metas, strict=True)]
+    def collections(self) -> list[Collection[Any]]:
+        """Where traced tensors are held."""
+        return [self.leaves, self.autograd_leaves, self.traced, self.views.views, self.views.leaves]
 
-    def forget_call(self) -> None:
-        """Lets go of everything of the caller's."""
-        del self.arguments, self.real_leaves, self.real_values, self._patterns
+    @property
+    def seen(self) -> list[Any]:
+        """What the function is given in the place of each tensor of the call."""
+        return [*self.traced, *self.views.views]
 
     @property
     def requires_grad_inputs(self) -> list[int]:
@@ -155,13 +172,12 @@ class TracedInputs:
 
     def described(self, gradients: Mapping[int, Gradient]) -> tuple[Input, ...]:
         """The inputs as the signature has them, with the gradients that some have, by their positions."""
-        found = []
-        for i, is_leaf in enumerate(self._are_leaves):
-            specs = tuple(self.specs[s] for s in self.plan.index_map.flat_of(i))
+        plan, found = self.plan, []
+        for i, (desc, meta) in enumerate(zip(plan.descs, plan.flatten.metas, strict=True)):
+            specs = tuple(self.specs[s] for s in plan.index_map.flat_of(i))
             grad = self.autograd_leaves[i].requires_grad
             value, reach = gradients.get(i, (None, ()))
-            static = i in self._static
-            found.append(Input(self.descs[i], self.plan.metas[i], specs, grad, is_leaf, static, value, reach))
+            found.append(Input(desc, meta, specs, grad, plan.are_leaves[i], i in plan.static, value, reach))
         return tuple(found)
 
     def need_known_sizes(self, inputs: Iterable[int]) -> None:
@@ -174,25 +190,74 @@ class TracedInputs:
             SizesMustBeKnown: One of them has symbolic sizes.
         """
         flat_of = self.plan.index_map.flat_of
-        symbolic = {i for i in inputs if any(_has_symbols(self._patterns[s]) for s in flat_of(i))}
+        symbolic = {i for i in inputs if any(_has_symbols(self.specs[s]) for s in flat_of(i))}
         if symbolic:
-            raise SizesMustBeKnown([self.paths[i] for i in symbolic])
+            raise SizesMustBeKnown([self.plan.paths[i] for i in symbolic])
 
     def is_among(self, slot: int, leaves: set[MetaTensor]) -> bool:
         """Whether a flat slot holds one of some leaves."""
         leaf = self.leaves[slot]
         return isinstance(leaf, MetaTensor) and leaf in leaves
 
-    def is_dense(self, slot: int) -> bool:
-        """Whether a flat slot is a tensor of the call, and not an inner one."""
-        found = self.plan.index_map.slots[slot]
-        return found.kind == "leaf" and not found.path
 
-    def desc_of(self, slot: int) -> InputDescriptor:
-        """What a flat slot is, as `self.head.weight.codes`."""
-        found = self.plan.index_map.slots[slot]
-        desc: InputDescriptor = part_of(self.descs[found.outer], found)
-        return desc
+def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inference: bool) -> TracedInputs:
+    """Makes placeholders for the leaves of a call, and fakes of its tensors. The recorder must be listening.
+
+    Args:
+        plan: How.
+        user: The call.
+        recorder: Gets the placeholders.
+        inference: Whether autograd is to see nothing of them.
+    """
+    leaves = _placeholders(plan, user, recorder)
+    specs = [x.spec if isinstance(x, MetaTensor) else x for x in leaves]
+    autograd_leaves = list(plan.flatten.wrap(leaves))
+    for outer in {plan.index_map.slots[slot].outer for slot in plan.structure}:
+        jagged = autograd_leaves[outer]
+        values, offsets = _torch.parts_of_jagged(jagged)
+        offsets.total = values.shape[_torch.ragged_dim_of(jagged) - 1]
+    traced = list(autograd_leaves)
+    fresh: Sequence[Any] = ()
+    for i, real in enumerate(user.arguments.values):
+        if isinstance(real, torch.nn.Parameter):
+            _torch.mark_as_parameter(autograd_leaves[i])
+        if inference or not real.requires_grad:
+            continue
+        autograd_leaves[i].requires_grad_()
+        if real.is_leaf and real.grad is not None:
+            autograd_leaves[i].grad = _no_input(real.grad)
+        if not real.is_leaf:
+            fakes = [_fake(x) if plan.is_dense(s) else x for s, x in enumerate(leaves)]
+            fresh = fresh or plan.flatten.wrap(fakes)
+            with torch.enable_grad():
+                traced[i] = _NonLeaf.apply(autograd_leaves[i], [fresh[i]])  # type: ignore[no-untyped-call]
+    views = TracedViews(user.arguments, traced, recorder)
+    before = tuple(Before.of(t, m) for t, m in zip(traced, plan.flatten.metas, strict=True))
+    return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, before)
+
+
+def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list[Any]:
+    """What the trace has in each flat slot."""
+    leaves: list[Any] = list(user.patterns)
+    for number, slot in enumerate(plan.graph_slots, 1):
+        pattern, real = user.patterns[slot], user.leaves[slot]
+        if is_over(real):
+            raise TraceError(messages.OVER.format(path=plan.desc_of(slot)))
+        if is_symbolic(pattern):
+            recorder.symint_placeholder(f"primals_{number}", pattern, plan.desc_of(slot))
+            continue
+        spec = pattern.spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
+        leaf = leaves[slot] = recorder.placeholder(f"primals_{number}", spec, plan.desc_of(slot))
+        if not isinstance(real, MetaTensor):
+            recorder.stand_in(real, leaf)
+    for cluster in overlapping_slots(user.leaves):
+        recorder.overlaps.update((id(leaves[slot]), cluster) for slot in cluster)
+    for slot in plan.structure:  # see Note [Jagged tensors]
+        first = next(s for s in plan.structure if user.leaves[s] is user.leaves[slot])
+        leaves[slot] = leaves[first]
+        outer = plan.index_map.slots[slot].outer
+        recorder.let_read(leaves[slot], user.leaves[slot], plan.paths[outer], slot)
+    return leaves
 
 
 def is_graph_value(leaf: Any) -> bool:

@@ -15,11 +15,11 @@ from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Output, Value, ViewOfIn
 from subclass_aot.signature import AutogradMutation, MetadataMutation, Mutations, VersionBump
 from subclass_aot.trace.autograd_graph import is_autograd_leaf
 from subclass_aot.trace.input_views import check_histories
-from subclass_aot.trace.inputs import TracedInputs
+from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.outputs import OutputReader
 
 
-def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[MetadataMutation, ...]:
+def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: Recorder) -> tuple[MetadataMutation, ...]:
     """The operators that changed what an input looks like from outside.
 
     Raises:
@@ -27,26 +27,26 @@ def check_metadata_mutations(inputs: TracedInputs, recorder: Recorder) -> tuple[
         SizesMustBeKnown: One with symbolic sizes was turned.
     """
     asked_for = any(node.op == "placeholder" for node in recorder.graph.grads_read)  # type: ignore[attr-defined]
-    if asked_for and not inputs.arguments.with_grad:
+    if asked_for and not user.arguments.with_grad:
         raise Retrace(with_grad=True)
-    for path, before, traced in zip(inputs.paths, inputs.before, inputs.traced, strict=True):
+    for path, before, traced in zip(inputs.plan.paths, inputs.before, inputs.traced, strict=True):
         if before.requires_grad and not traced.requires_grad:
             raise MutationError(messages.SWITCHED_GRAD.format(path=path))
         if _torch.has_hooks(traced):
             raise MutationError(messages.HOOKED_INPUT.format(path=path))
-        if not inputs.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
+        if not user.arguments.with_grad and traced.is_leaf and traced.grad is not before.grad:
             raise Retrace(with_grad=True)
     found = tuple(
         MetadataMutation(i, *how)
         for tensor, *how in recorder.mutations.metadata
-        for i, traced in enumerate([*inputs.traced, *inputs.views.views])
+        for i, traced in enumerate(inputs.seen)
         if tensor is traced
     )
     count = len(inputs.traced)
     turned = {mutation.input for mutation in found if mutation.input < count}
     inputs.need_known_sizes(turned)
     inputs.views.check({mutation.input - count for mutation in found if mutation.input >= count})
-    _refuse_mutated_together(inputs, turned)
+    _refuse_mutated_together(inputs, user, turned)
     _refuse_other_leaves(inputs, turned)
     return found
 
@@ -64,12 +64,12 @@ def requires_grad_mutations(inputs: TracedInputs, looks: bool) -> tuple[int, ...
     pairs = enumerate(zip(inputs.before, inputs.traced, strict=True))
     found = [i for i, (before, now) in pairs if is_autograd_leaf(now) and not before.requires_grad]
     if found and looks:
-        raise MutationError(messages.BEGINS_TO_REQUIRE_GRAD.format(path=inputs.paths[found[0]]))
+        raise MutationError(messages.BEGINS_TO_REQUIRE_GRAD.format(path=inputs.plan.paths[found[0]]))
     return tuple(found)
 
 
 def writes(
-    inputs: TracedInputs, recorder: Recorder, reader: OutputReader, metadata_mutations: tuple[MetadataMutation, ...]
+    inputs: TracedInputs, user: UserInputs, recorder: Recorder, reader: OutputReader, metadata_mutations: tuple[MetadataMutation, ...]
 ) -> Mutations:
     """What is written how: in the graph, or by the caller since autograd must see it.
 
@@ -96,13 +96,13 @@ def writes(
         if traced.grad_fn is inputs.before[i].grad_fn:
             mutated_leaves += slots
         else:
-            desc = descriptors.AutogradMutation(inputs.descs[i])
+            desc = descriptors.AutogradMutation(inputs.plan.descs[i])
             autograd_mutations.append(AutogradMutation(i, reader.computed_value(traced, desc)))
             leaves = (s for s in flat_of(i) if isinstance(inputs.leaves[s], MetaTensor))
             untouched += [s for s in leaves if s not in slots]
     seen = [i for i, _ in autograd_mutations]
     version_bumps = _version_bumps(inputs, mutated_leaves, seen, bool(recorder.mutations.metadata))
-    bases = _bases(inputs, mutated_leaves, seen, recorder)
+    bases = _bases(inputs, user, mutated_leaves, seen, recorder)
     based = {s for base in bases for s in base.slots}
     mutated_leaves = [s for s in mutated_leaves if s not in based]
     return Mutations(
@@ -111,34 +111,34 @@ def writes(
         tuple(version_bumps),
         tuple(autograd_mutations),
         tuple(untouched),
-        _counted_together(inputs, seen, based),
+        _counted_together(inputs, user, seen, based),
         metadata_mutations,
     )
 
 
-def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Base]) -> list[int]:
+def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Base]) -> tuple[int, ...]:
     """Leaves that are written while gradients are computed, each in its time.
 
     Raises:
         MutationError: One shares memory that forward writes.
     """
     written = {leaf for leaf, phases in recorder.mutations.written.items() if "backward" in phases}
-    found = [s for s in inputs.graph_slots if inputs.is_among(s, written)] if written else []
+    found = [s for s in inputs.plan.graph_slots if inputs.is_among(s, written)] if written else []
     for slot in found:
         if any(slot in base.slots for base in bases):
-            raise MutationError(messages.BACKWARD_WRITES.format(path=inputs.desc_of(slot)))
-    return found
+            raise MutationError(messages.BACKWARD_WRITES.format(path=inputs.plan.desc_of(slot)))
+    return tuple(found)
 
 
 def refuse_views_of_mutated_metadata(
-    inputs: TracedInputs, recorder: Recorder, found: Mutations, outputs: Sequence[Output]
+    inputs: TracedInputs, user: UserInputs, recorder: Recorder, found: Mutations, outputs: Sequence[Output]
 ) -> None:
     """Views of a wrapper are made again from it as it looks after the call; made before, one would be another."""
     turned = {mutation.input for mutation in found.metadata_mutations}
     slots = inputs.plan.index_map.slots
     for i in turned.intersection(i for i, _ in found.autograd_mutations):
-        if _torch.base_of(inputs.arguments.values[i]) is not None and not isinstance(inputs.traced[i], MetaTensor):
-            raise MutationError(messages.MUTATED_VIEW.format(path=inputs.paths[i]))
+        if _torch.base_of(user.arguments.values[i]) is not None and not isinstance(inputs.traced[i], MetaTensor):
+            raise MutationError(messages.MUTATED_VIEW.format(path=inputs.plan.paths[i]))
     for path, view in zip(inputs.views.paths, inputs.views.views, strict=True):
         turned_at = recorder.mutations.version_before.get(id(view), _torch.version_of(view))
         if _torch.version_of(view) > turned_at + 1 and not isinstance(view, MetaTensor):
@@ -149,36 +149,36 @@ def refuse_views_of_mutated_metadata(
             sources = {slots[x.slot].outer for x in output.leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
         dense = {i for i in sources if i < len(inputs.traced) and isinstance(inputs.traced[i], MetaTensor)}
         for i in (sources - dense) & turned:
-            raise MutationError(messages.VIEW_OF_MUTATED.format(path=inputs.paths[i]))
+            raise MutationError(messages.VIEW_OF_MUTATED.format(path=inputs.plan.paths[i]))
 
 
 def _refuse_other_leaves(inputs: TracedInputs, turned: set[int]) -> None:
     """Another inner tensor, or one that looks otherwise, where the input itself was not turned."""
-    after = inputs.plan.unwrap(inputs.traced)
-    for slot in inputs.graph_slots:
+    after = inputs.plan.flatten.unwrap(inputs.traced)
+    for slot in inputs.plan.graph_slots:
         leaf = inputs.leaves[slot]
         if not isinstance(leaf, MetaTensor):
             continue
-        if leaf.grad_fn is not None and not inputs.is_dense(slot):
-            raise MutationError(messages.INNER_GRADIENT.format(path=inputs.desc_of(slot)))
+        if leaf.grad_fn is not None and not inputs.plan.is_dense(slot):
+            raise MutationError(messages.INNER_GRADIENT.format(path=inputs.plan.desc_of(slot)))
         if inputs.plan.index_map.slots[slot].outer in turned and root(after[slot]) is leaf:
             continue
-        if after[slot] is not leaf and not inputs.is_dense(slot):
-            raise MutationError(messages.REPLACED_LEAF.format(path=inputs.desc_of(slot)))
+        if after[slot] is not leaf and not inputs.plan.is_dense(slot):
+            raise MutationError(messages.REPLACED_LEAF.format(path=inputs.plan.desc_of(slot)))
         if not after[slot].spec.equals(inputs.specs[slot]):
-            path, before, now = inputs.desc_of(slot), inputs.specs[slot], after[slot].spec
+            path, before, now = inputs.plan.desc_of(slot), inputs.specs[slot], after[slot].spec
             raise MutationError(messages.METADATA_MUTATED.format(path=path, before=before, after=now))
 
 
-def _refuse_mutated_together(inputs: TracedInputs, turned: set[int]) -> None:
+def _refuse_mutated_together(inputs: TracedInputs, user: UserInputs, turned: set[int]) -> None:
     """An inner tensor that another input holds, too, would change there."""
     slots = inputs.plan.index_map.slots
     for slot in [s for i in turned for s in inputs.plan.index_map.flat_of(i)]:
-        real = inputs.real_leaves[slot]
-        for other in inputs.graph_slots:
-            same = isinstance(real, torch.Tensor) and inputs.real_leaves[other] is real
+        real = user.leaves[slot]
+        for other in inputs.plan.graph_slots:
+            same = isinstance(real, torch.Tensor) and user.leaves[other] is real
             if same and slots[other].outer != slots[slot].outer:
-                paths = f"{inputs.desc_of(slot)} and {inputs.desc_of(other)}"
+                paths = f"{inputs.plan.desc_of(slot)} and {inputs.plan.desc_of(other)}"
                 raise MutationError(messages.MUTATED_TOGETHER.format(paths=paths))
 
 
@@ -193,33 +193,33 @@ def _version_bumps(
     return [
         VersionBump(i, path)
         for i in dict.fromkeys([*moved, *autograd_mutations])
-        for path, version in versions(inputs.traced[i], inputs.plan.metas[i]).items()
+        for path, version in versions(inputs.traced[i], inputs.plan.flatten.metas[i]).items()
         if version != inputs.before[i].versions[path] and (path or i in moved)  # else `copy_` counts on the outside
     ]
 
 
-def _counted_together(inputs: TracedInputs, autograd_mutations: list[int], based: set[int]) -> tuple[int, ...]:
+def _counted_together(inputs: TracedInputs, user: UserInputs, autograd_mutations: list[int], based: set[int]) -> tuple[int, ...]:
     """See `Mutations.counted_before`."""
-    owners = [id(autograd_base(value)) for value in inputs.arguments.values] if autograd_mutations else []
+    owners = [id(autograd_base(value)) for value in user.arguments.values] if autograd_mutations else []
     apart = (i for i in autograd_mutations if based.isdisjoint(inputs.plan.index_map.flat_of(i)))
     return tuple(i for i in apart if owners.count(owners[i]) > 1)
 
 
 def _bases(
-    inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: list[int], recorder: Recorder
+    inputs: TracedInputs, user: UserInputs, mutated_leaves: list[int], autograd_mutations: list[int], recorder: Recorder
 ) -> list[Base]:
     """Written leaves that overlap with others are written through their base. See Note [Shared storage]."""
     slots = inputs.plan.index_map.slots
     through_autograd = {s for i in autograd_mutations for s in inputs.plan.index_map.flat_of(i)}
     written = {*mutated_leaves, *through_autograd}
     resized = {root(leaf): recorder.mutations.extents[root(leaf)] for leaf in recorder.mutations.resized}
-    extents = {s: resized[inputs.leaves[s]] for s in inputs.graph_slots if inputs.is_among(s, set(resized))}
-    path_of = lambda slot: str(inputs.desc_of(slot))  # noqa: E731
-    bases = bases_of(inputs.real_leaves, written, path_of, extents) if written or extents else []
+    extents = {s: resized[inputs.leaves[s]] for s in inputs.plan.graph_slots if inputs.is_among(s, set(resized))}
+    path_of = lambda slot: str(inputs.plan.desc_of(slot))  # noqa: E731
+    bases = bases_of(user.leaves, written, path_of, extents) if written or extents else []
     based = {s for base in bases for s in base.slots}
     inputs.need_known_sizes(slots[s].outer for s in based)
     together = [{slots[s].outer for s in base.slots} for base in bases]
     overlaps = {i: {j for owners in together if i in owners for j in owners} for i in autograd_mutations}
-    overlapping = {slots[s].outer for s in based if has_internal_overlap(inputs.real_leaves[s])}
-    check_histories(inputs.arguments.values, overlaps, overlapping, inputs.paths)
+    overlapping = {slots[s].outer for s in based if has_internal_overlap(user.leaves[s])}
+    check_histories(user.arguments.values, overlaps, overlapping, inputs.plan.paths)
     return bases

@@ -1,0 +1,184 @@
+"""The first half of a trace: the function runs, and it is read what it gave and what it did."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import descriptors
+from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
+from subclass_aot.errors import TraceError
+from subclass_aot.graph import Look, Recorder, messages
+from subclass_aot.meta import MetaTensor
+from subclass_aot.outcome import Existed, Outcome, read_outcome
+from subclass_aot.outputs import AliasOfLeaf, Output, Value, ViewOfBase, ViewOfInput
+from subclass_aot.signature import Mutations
+from subclass_aot.symbols import is_symbolic, lasting_key_of
+from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf
+from subclass_aot.trace.inputs import TracedInputs, UserInputs
+from subclass_aot.trace.mutations import check_metadata_mutations, refuse_views_of_mutated_metadata, writes
+from subclass_aot.trace.outputs import OutputReader
+from subclass_aot.trace.tangents import Tangents
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forward:
+    """What is known once the function has run.
+
+    Attributes:
+        outcome: What it left behind beside its results.
+        grad_modes: Whether autograd was on before it ran, and after.
+        outputs: What each of its results is.
+        intermediate_bases: Tensors that several results are views of.
+        mutations: What it did to its inputs.
+        tangents: The gradients that are expected, if something wants one.
+        nodes: The nodes of what the graph returns, by what that is.
+        looks: Where it asked for values.
+    """
+
+    outcome: Outcome
+    grad_modes: tuple[bool, bool]
+    outputs: tuple[Output, ...]
+    intermediate_bases: tuple[Value, ...]
+    mutations: Mutations
+    tangents: Tangents | None
+    nodes: Mapping[OutputDescriptor, fx.Node]
+    looks: tuple[Look, ...]
+
+    def collections(self) -> list[Collection[Any]]:
+        """Where traced tensors are held."""
+        return [] if self.tangents is None else self.tangents.collections()
+
+
+def run_forward(
+    fn: Callable[..., Any],
+    call: tuple[tuple[Any, ...], dict[str, Any]],
+    inputs: TracedInputs,
+    user: UserInputs,
+    recorder: Recorder,
+    inference: bool,
+) -> Forward:
+    """Runs the function on traced inputs, and reads what it did. The recorder must be listening.
+
+    Args:
+        fn: The function.
+        call: Its arguments, with traced inputs in them.
+        inputs: The traced inputs.
+        user: The call they were made for.
+        recorder: What listens.
+        inference: Whether the call is in inference mode.
+
+    Raises:
+        MutationError: The function did to an input what a graph cannot do.
+        Retrace: It has to run once more, in another way.
+        TraceError: A result depends on what is no input, and requires a gradient.
+    """
+    seen = user.arguments.seen(call, inputs.seen)
+    before = torch.is_grad_enabled()
+    recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
+    with Existed() as existed:
+        args, kwargs = call
+        out = fn(*args, **kwargs)
+        grad_modes = before, torch.is_grad_enabled()
+        recorder.draws.refuse_seeds()
+        results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
+
+    metadata_mutations = check_metadata_mutations(inputs, user, recorder)
+    turned = [tensor for tensor, *_ in recorder.mutations.metadata]
+    stands_for_lazy = recorder.lazy_views.stand_for
+    reader = OutputReader(inputs.seen, inputs.leaves, recorder.lift, not inference, turned, stands_for_lazy)
+    mutations = writes(inputs, user, recorder, reader, metadata_mutations)
+    outputs = reader.read(results)
+    refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
+    recorder.lazy_views.refuse_stale(*reader.computed.values())
+    recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
+
+    ends = _ends(inputs, mutations, results, outputs, reader)
+    _refuse_lost_gradients(ends, inputs, recorder, _new_leaves(results, inputs))
+    bases = tuple(value for _, value in reader.intermediate_bases)
+    tangents = Tangents.of(ends, dict.fromkeys(range(len(ends)))) if ends and inputs.requires_grad_inputs else None
+    looks = [] if recorder.values is None else recorder.values.found
+    computed: dict[OutputDescriptor, Any] = {
+        **reader.computed,
+        **_numbers(inputs, recorder, (*outputs, *bases), tangents),
+        **{LookedAt(i): look.leaf for i, look in enumerate(looks)},
+    }
+    return Forward(
+        outcome,
+        grad_modes,
+        outputs,
+        bases,
+        mutations,
+        tangents,
+        {desc: recorder.node_of(leaf) for desc, leaf in computed.items()},
+        tuple(dataclasses.replace(look, leaf=None) for look in looks),
+    )
+
+
+def _ends(
+    inputs: TracedInputs, mutations: Mutations, results: Sequence[Any], outputs: Sequence[Output], reader: OutputReader
+) -> dict[OutputDescriptor, torch.Tensor]:
+    """What autograd goes through: new values of inputs, results, and what several results are views of."""
+    through: list[tuple[OutputDescriptor, torch.Tensor, Value]] = [
+        (descriptors.AutogradMutation(inputs.plan.descs[i]), inputs.traced[i], value)
+        for i, value in mutations.autograd_mutations
+    ]
+    first_of: dict[int, int] = {}
+    for i, (tensor, output) in enumerate(zip(results, outputs, strict=True)):
+        if isinstance(output, Value):
+            through.append((PlainOutput(i), tensor, output))
+        elif isinstance(output, ViewOfBase):
+            first_of.setdefault(output.intermediate_base, i)
+    for i, (tensor, value) in enumerate(reader.intermediate_bases):
+        through.append((IntermediateBase(i, PlainOutput(first_of[i])), tensor, value))
+    return {desc: tensor for desc, tensor, value in through if value.requires_grad}
+
+
+def _new_leaves(results: Sequence[Any], inputs: TracedInputs) -> bool:
+    """Whether a result is a leaf of autograd that the function made."""
+    own = set(map(id, inputs.seen))
+    return any(is_autograd_leaf(x) for x in results if isinstance(x, torch.Tensor) and id(x) not in own)
+
+
+def _refuse_lost_gradients(
+    ends: Mapping[OutputDescriptor, torch.Tensor], inputs: TracedInputs, recorder: Recorder, returns_new_leaf: bool
+) -> None:
+    """A wrapper met on the way, or a leaf that the function made, is no input: the graph has no gradient for it.
+
+    If no result is a leaf that the function made, nobody could read its gradient.
+    """
+    if not recorder.constants and not returns_new_leaf:
+        return
+    for lost in foreign_leaves(ends.values(), inputs.autograd_leaves):
+        made_in_it = isinstance(lost, MetaTensor)
+        if made_in_it and not returns_new_leaf:
+            continue
+        kind = "tensor made in it" if made_in_it else type(lost).__name__
+        raise TraceError(messages.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
+
+
+def _numbers(
+    inputs: TracedInputs, recorder: Recorder, outputs: Sequence[Output], tangents: Tangents | None
+) -> dict[OutputDescriptor, Any]:
+    """Symbolic numbers that the call needs beside those of the results: the graph returns them, too."""
+    needed = [n for spec in ([] if tangents is None else tangents.specs) for n in (*spec.size, *spec.stride)]
+    for output in outputs:
+        if isinstance(output, Value):
+            for alias in [x for x in output.leaves if isinstance(x, AliasOfLeaf)]:
+                needed += [*alias.spec.size, *alias.spec.stride, alias.offset]
+    needed += [n for output in outputs if isinstance(output, ViewOfInput | ViewOfBase) for n in output.numbers]
+    numbers: dict[Any, Any] = {}
+    for number in filter(is_symbolic, needed):
+        numbers.setdefault(lasting_key_of(number), number)
+    symbols = inputs.plan.symbols
+    for runtime_assert in [] if symbols is None else symbols.runtime_asserts():
+        numbers = {**runtime_assert.numbers, **numbers}
+    if recorder.values is not None:  # of any of them, something may be assumed yet: see `runtime_asserts`
+        for number in recorder.numbers.unbacked():
+            numbers.setdefault(lasting_key_of(number), number)
+    return {Number(key, i): number for i, (key, number) in enumerate(numbers.items())}

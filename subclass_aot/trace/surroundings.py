@@ -1,0 +1,65 @@
+"""What is around a trace, and must not get into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from subclass_aot import _torch
+from subclass_aot._stack import is_raised_by_user, user_line_of
+from subclass_aot.call import parallel_modules_are_refused, reads_are_refused
+from subclass_aot.errors import MutationError, SubclassAotError
+from subclass_aot.graph import REPLACED, Recorder, messages
+from subclass_aot.jagged import JaggedAttention
+from subclass_aot.meta import Replaced
+from subclass_aot.symbols import unbacked_sizes
+from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
+from subclass_aot.trace.inputs import InputPlan
+from subclass_aot.trace.text import numbers_are_written_out
+
+
+@contextmanager
+def recording(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
+    """Within the block, operators are recorded.
+
+    Raises:
+        MutationError: One fails since the metadata of a tensor was mutated that it is a view of.
+    """
+    try:
+        with _surroundings(plan, recorder), recorder.draws, recorder, _torch.force_view_tracking(True):
+            yield
+    except (RuntimeError, ValueError, IndexError) as error:
+        if isinstance(error, SubclassAotError) or not recorder.mutations.metadata or is_raised_by_user(error):
+            raise
+        reason = str(error).splitlines()[0]
+        raise MutationError(messages.VIEW_OF_MUTATED_BEFORE.format(reason=reason, line=user_line_of(error))) from error
+
+
+@contextmanager
+def with_symbols(plan: InputPlan) -> Iterator[None]:
+    """Within the block, operators may make numbers that depend on data, if this trace has symbols."""
+    if plan.symbols is None:
+        with unbacked_sizes(None):
+            yield
+    else:
+        with unbacked_sizes(plan.symbols), _torch.python_dispatcher(), _torch.quiet_about_unknowns():
+            yield
+
+
+@contextmanager
+def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
+    """Within the block, nothing of what is around a trace gets into it, and nothing of it gets out."""
+    with ExitStack() as stack:
+        if plan.structure:
+            stack.enter_context(JaggedAttention())
+        stack.enter_context(Replaced(recorder, REPLACED))
+        stack.enter_context(_torch.flex_attention_anywhere())
+        stack.enter_context(_torch.without_dynamo())
+        stack.enter_context(_torch.compiling())
+        stack.enter_context(parallel_modules_are_refused())
+        stack.enter_context(with_symbols(plan))
+        if plan.symbols is not None:
+            stack.enter_context(numbers_are_written_out())
+        stack.enter_context(reads_are_refused())
+        stack.enter_context(without_saved_tensor_hooks())
+        yield

@@ -1,0 +1,93 @@
+"""The gradients that will come in: known once the function has run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from subclass_aot.descriptors import OutputDescriptor, Tangent
+from subclass_aot.flatten import FlattenPlan
+from subclass_aot.graph import Recorder
+from subclass_aot.jagged import structure_of
+from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.signature import TangentSpec
+from subclass_aot.trace.outputs import packed_tangent, part_of, spec_of_tangent
+from subclass_aot.wrapper import plain_tangent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tangents:
+    """One gradient for each result that has one.
+
+    Attributes:
+        ends: The results, by what each of them is.
+        plan: How the gradients are taken apart.
+        leaves: What is in each of their flat slots: the spec of a tensor, a number, or None for what `given` has.
+        given: By flat slot, what is not passed, since the result has it: the structure of jagged tensors.
+    """
+
+    ends: Mapping[OutputDescriptor, torch.Tensor]
+    plan: FlattenPlan
+    leaves: tuple[Any, ...]
+    given: Mapping[int, Any]
+
+    @staticmethod
+    def of(ends: Mapping[OutputDescriptor, torch.Tensor], kinds: Mapping[int, torch.Tensor | None]) -> Tangents:
+        """Says what comes in.
+
+        Args:
+            ends: The results.
+            kinds: What the gradient of each looks like, by its position: a fake, or None for the kind that is expected.
+                A result that is not among them gets none.
+        """
+        with torch.no_grad():
+            like = [
+                packed_tangent(plain_tangent(end.detach())) if kinds[i] is None else kinds[i]
+                for i, end in enumerate(ends.values())
+                if i in kinds
+            ]
+        ends = {desc: end for i, (desc, end) in enumerate(ends.items()) if i in kinds}
+        plan, leaves = FlattenPlan.read(like, where="tangents")
+        given = structure_of(plan, list(ends.values()))
+        return Tangents(ends, plan, tuple(None if i in given else _spec(x) for i, x in enumerate(leaves)), given)
+
+    @property
+    def described(self) -> tuple[TangentSpec, ...]:
+        """What comes in for each of the results."""
+        flat_of = self.plan.index_map.flat_of
+        return tuple(
+            TangentSpec(output, meta, tuple(self.leaves[s] for s in flat_of(i)))
+            for i, (output, meta) in enumerate(zip(self.ends, self.plan.metas, strict=True))
+        )
+
+    @property
+    def specs(self) -> list[Spec]:
+        """Those of the leaves that are tensors."""
+        return [spec for spec in self.leaves if isinstance(spec, Spec)]
+
+    def collections(self) -> list[Collection[Any]]:
+        """Where traced tensors are held."""
+        return [self.ends.values(), self.given.values()]
+
+    def make(self, recorder: Recorder) -> tuple[Any, ...]:
+        """Placeholders for them. They bring no sizes: those of the results are known."""
+        leaves, outputs = list(self.leaves), list(self.ends)
+        number = 0
+        for position, spec in enumerate(leaves):
+            if isinstance(spec, Spec):
+                number += 1
+                slot = self.plan.index_map.slots[position]
+                desc = part_of(Tangent(outputs[slot.outer]), slot)
+                leaves[position] = recorder.placeholder(f"tangents_{number}", spec, desc)
+        for position, leaf in self.given.items():
+            leaves[position] = leaf
+        return self.plan.wrap(leaves)
+
+
+def _spec(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return spec_of_tangent(leaf.spec if isinstance(leaf, MetaTensor) else Spec.of(leaf))
