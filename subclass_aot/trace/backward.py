@@ -13,9 +13,9 @@ from subclass_aot import _torch, descriptors
 from subclass_aot.descriptors import OutputDescriptor
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.graph import Recorder, messages
+from subclass_aot.graph import REPLACED, Recorder, messages
 from subclass_aot.jagged import with_structure_of
-from subclass_aot.meta import MetaTensor
+from subclass_aot.meta import MetaTensor, Replaced
 from subclass_aot.outputs import InputLeaf, Value
 from subclass_aot.trace.autograd_graph import gradients_of
 from subclass_aot.trace.forward import Forward
@@ -60,8 +60,9 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
     if tangents is None:
         return Backward(recorder)
     both = recorder.fork()
+    both.phase = "backward"
     try:
-        with both:
+        with both, Replaced(both, REPLACED):
             of_inputs, nodes = _gradients(inputs, tangents, both)
     except RuntimeError as error:
         if "backward through the graph a second time" not in str(error):
@@ -82,7 +83,9 @@ def _gradients(
     requires_grad_inputs = inputs.requires_grad_inputs
     given = tangents.make(recorder)
     with torch.autocast("cpu", enabled=False):
-        found = gradients_of(list(tangents.ends.values()), [inputs.autograd_leaves[i] for i in requires_grad_inputs], given)
+        found = gradients_of(
+            list(tangents.ends.values()), [inputs.autograd_leaves[i] for i in requires_grad_inputs], given
+        )
     for i, gradient, ends in zip(requires_grad_inputs, found.gradients, found.reach, strict=True):
         if gradient is None:
             continue

@@ -13,7 +13,7 @@ from torch import fx
 from subclass_aot import descriptors
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import TraceError
-from subclass_aot.graph import Look, Recorder, messages
+from subclass_aot.graph import Draws, Look, Recorder, messages
 from subclass_aot.meta import MetaTensor
 from subclass_aot.outcome import Existed, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Output, Value, ViewOfBase, ViewOfInput
@@ -61,6 +61,7 @@ def run_forward(
     inputs: TracedInputs,
     user: UserInputs,
     recorder: Recorder,
+    draws: Draws,
     inference: bool,
 ) -> Forward:
     """Runs the function on traced inputs, and reads what it did. The recorder must be listening.
@@ -71,6 +72,7 @@ def run_forward(
         inputs: The traced inputs.
         user: The call they were made for.
         recorder: What listens.
+        draws: The random numbers that were drawn.
         inference: Whether the call is in inference mode.
 
     Raises:
@@ -85,7 +87,7 @@ def run_forward(
         args, kwargs = call
         out = fn(*args, **kwargs)
         grad_modes = before, torch.is_grad_enabled()
-        recorder.draws.refuse_seeds()
+        draws.refuse_seeds()
         results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
 
     metadata_mutations = check_metadata_mutations(inputs, user, recorder)

@@ -27,7 +27,7 @@ from subclass_aot.meta import MetaTensor
 
 
 def check_histories(
-    values: Sequence[torch.Tensor], written: Mapping[int, set[int]], overlapping: Container[int], paths: list[str]
+    values: Sequence[torch.Tensor], written: Mapping[int, set[int]], overlapping: Container[int], paths: Sequence[str]
 ) -> None:
     """Looks for views of one base of which autograd sees one written that overlaps another, or itself.
 

@@ -102,8 +102,8 @@ class UserInputs:
     """
 
     arguments: Arguments
-    leaves: Sequence[object]
-    patterns: Sequence[object]
+    leaves: Sequence[Any]
+    patterns: Sequence[Any]
 
 
 def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | None) -> tuple[InputPlan, UserInputs]:
@@ -113,7 +113,7 @@ def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | None) -> tuple[Inp
         arguments: The call.
         dynamic: Which sizes are symbols; None if every number must be known, those that depend on data too.
     """
-    flatten, tensors, symbols = arguments.plan, arguments.values, None
+    flatten, tensors, symbols = arguments.plan, list(arguments.values), None
     if dynamic is not None:
         symbols = Symbols()
         tensors = symbolic_fakes(arguments, dynamic, symbols)

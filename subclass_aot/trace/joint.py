@@ -14,12 +14,11 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase
-from subclass_aot.graph import Looks, Recorder, remove_mutations
+from subclass_aot.graph import Draws, Looks, Recorder, remove_mutations
 from subclass_aot.outcome import check_leaks
 from subclass_aot.passes import drop_dead, drop_identities
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, fake_with_sizes
-from subclass_aot.symbols import RuntimeAssert
 from subclass_aot.trace.backward import Backward, run_backward
 from subclass_aot.trace.forward import Forward, run_forward
 from subclass_aot.trace.inputs import TracedInputs, plan_inputs, trace_inputs
@@ -75,34 +74,36 @@ def trace_once(
     Raises:
         Retrace: It has to run once more, in another way.
     """
-    recorder = Recorder(decompositions, values)
+    recorder = Recorder(decompositions)
+    recorder.values = values
+    draws = recorder.draws = Draws()
     plan, user = plan_inputs(arguments, dynamic)
     if values is not None and plan.symbols is not None:
         plan.symbols.answer(values.of_symbol, values.cautious)
     try:
-        with recording(plan, recorder):
+        with recording(plan, recorder, draws):
             inputs = trace_inputs(plan, user, recorder, inference)
             if values is not None:
                 placeholders = recorder.graph.find_nodes(op="placeholder")
                 values.start(dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True)))
             with arguments.replaced(inputs.seen, stand_ins=True) as call:
-                forward = run_forward(fn, call, inputs, user, recorder, inference)
+                forward = run_forward(fn, call, inputs, user, recorder, draws, inference)
                 backward = run_backward(inputs, forward, forward.tangents, recorder)  # may run parts of `fn` again
         read_values = tuple((s, user.leaves[s].tolist()) for s in sorted(recorder.read_slots))
         trace = _joint(inputs, forward, backward, read_values)
     finally:
         recorder.graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
-    recorder.forget_tensors()
+    for each in (recorder, backward.recorder):
+        each.forget_tensors()
     if values is not None:
         values.forget()
     _torch.forget_jagged_dummy()
-    recorders = [recorder, backward.recorder]
-    own = [part.collections() for part in (inputs, forward, *recorders)]
-    check_leaks(recorder.made, [collection for part in own for collection in part], forward.outcome.literals)
+    own = [*inputs.collections(), *forward.collections(), *recorder.collections(), *backward.recorder.collections()]
+    check_leaks(recorder.made, own, forward.outcome.literals)
     recorder.made.clear()
     if backward.tangents is None:
         return trace
-    again = partial(_with_tangents, inputs, forward, recorder, read_values)
+    again = partial(_with_tangents, inputs, forward, recorder, draws, read_values)
     return dataclasses.replace(trace, with_tangents=again)
 
 
@@ -110,6 +111,7 @@ def _with_tangents(
     inputs: TracedInputs,
     forward: Forward,
     recorder: Recorder,
+    draws: Draws,
     read_values: tuple[tuple[int, Any], ...],
     kinds: Mapping[int, torch.Tensor | None],
 ) -> JointTrace:
@@ -119,7 +121,7 @@ def _with_tangents(
     shapes = [end.shape for end in ends.values()]
     with one_at_a_time, torch.inference_mode(False), torch.enable_grad():
         fakes = {i: None if kind is None else fake_with_sizes(kind.detach(), shapes[i]) for i, kind in kinds.items()}
-        with recording(inputs.plan, recorder):
+        with recording(inputs.plan, recorder, draws):
             backward = run_backward(inputs, forward, Tangents.of(ends, fakes), recorder)
         backward.recorder.forget_tensors()
         return _joint(inputs, forward, backward, read_values)
@@ -160,21 +162,20 @@ def _joint(
 
 def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.GraphModule:
     """The graph of what was recorded, without writes and without what nobody reads."""
-    plan, recorder = inputs.plan, backward.recorder
-    nodes_of = lambda slots: [recorder.node_of(inputs.leaves[slot]) for slot in slots]  # noqa: E731
-    outputs = {**forward.nodes, **backward.nodes}
-    if recorder.mutations:
-        found = forward.mutations
-        written, live = nodes_of(found.mutated_leaves), nodes_of(backward.mutated_leaves)
-        bases = {SyntheticBase(tuple(map(plan.desc_of, base.slots))): base for base in found.bases}
-        with with_symbols(plan):
-            functional = remove_mutations(recorder, outputs, written, bases, live)
-        recorder, outputs = functional.recorder, functional.outputs
-    output = recorder.graph.output(tuple(outputs.values()))
-    output.meta["desc"] = tuple(outputs)
-    drop_identities(recorder.graph)
-    drop_dead(recorder.graph)
+    plan, recorder, found = inputs.plan, backward.recorder, forward.mutations
+    written, live = (
+        [recorder.node_of(inputs.leaves[slot]) for slot in slots]
+        for slots in (found.mutated_leaves, backward.mutated_leaves)
+    )
+    bases = {SyntheticBase(tuple(map(plan.desc_of, base.slots))): base for base in found.bases}
+    with with_symbols(plan):
+        functional = remove_mutations(recorder, {**forward.nodes, **backward.nodes}, written, bases, live)
+    graph = functional.graph
+    output = graph.output(tuple(functional.outputs.values()))
+    output.meta["desc"] = tuple(functional.outputs)
+    drop_identities(graph)
+    drop_dead(graph)
     holder = torch.nn.Module()
-    for name, tensor in recorder.constants.items():
+    for name, tensor in functional.constants.items():
         holder.register_buffer(name, tensor, persistent=False)
-    return _torch.make_graph_module(holder, recorder.graph, "Joint")
+    return _torch.make_graph_module(holder, graph, "Joint")

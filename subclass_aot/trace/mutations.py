@@ -19,7 +19,9 @@ from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.outputs import OutputReader
 
 
-def check_metadata_mutations(inputs: TracedInputs, user: UserInputs, recorder: Recorder) -> tuple[MetadataMutation, ...]:
+def check_metadata_mutations(
+    inputs: TracedInputs, user: UserInputs, recorder: Recorder
+) -> tuple[MetadataMutation, ...]:
     """The operators that changed what an input looks like from outside.
 
     Raises:
@@ -69,7 +71,11 @@ def requires_grad_mutations(inputs: TracedInputs, looks: bool) -> tuple[int, ...
 
 
 def writes(
-    inputs: TracedInputs, user: UserInputs, recorder: Recorder, reader: OutputReader, metadata_mutations: tuple[MetadataMutation, ...]
+    inputs: TracedInputs,
+    user: UserInputs,
+    recorder: Recorder,
+    reader: OutputReader,
+    metadata_mutations: tuple[MetadataMutation, ...],
 ) -> Mutations:
     """What is written how: in the graph, or by the caller since autograd must see it.
 
@@ -198,7 +204,9 @@ def _version_bumps(
     ]
 
 
-def _counted_together(inputs: TracedInputs, user: UserInputs, autograd_mutations: list[int], based: set[int]) -> tuple[int, ...]:
+def _counted_together(
+    inputs: TracedInputs, user: UserInputs, autograd_mutations: list[int], based: set[int]
+) -> tuple[int, ...]:
     """See `Mutations.counted_before`."""
     owners = [id(autograd_base(value)) for value in user.arguments.values] if autograd_mutations else []
     apart = (i for i in autograd_mutations if based.isdisjoint(inputs.plan.index_map.flat_of(i)))

@@ -15,7 +15,7 @@ from subclass_aot.errors import TraceError
 from subclass_aot.graph import Looks, Retrace, TraceOptions, messages
 from subclass_aot.sizes import DynamicSizes, marked_sizes
 from subclass_aot.symbols import SizesMustBeKnown
-from subclass_aot.trace.joint import JointTrace, Trace
+from subclass_aot.trace.joint import JointTrace, trace_once
 from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
 
 
@@ -81,7 +81,7 @@ def trace_arguments(
                 kernels = nullcontext() if options.fused_lstm else _torch.without_mkldnn()
                 with torch.set_grad_enabled(grad), kernels:  # inference mode turned it on, the function may switch it
                     call = arguments.with_views(options.views)
-                    return Trace(fn, call, decompositions, inference, dynamic, values).run(call)
+                    return trace_once(fn, call, decompositions, inference, dynamic, values)
             except SizesMustBeKnown as found:
                 if dynamic:
                     dynamic = dynamic.without(found.paths)
