@@ -112,6 +112,7 @@ class Trace:
             graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
         self.inputs.forget_call()
         self.recorder.forget_tensors()
+        self.forward_part.forget_tensors()
         if self.values is not None:
             self.values.forget()
         _torch.forget_jagged_dummy()
@@ -132,8 +133,10 @@ class Trace:
                 self.read(results)
                 self.plan_tangents(dict.fromkeys(range(len(self.differentiable))))
                 self.read_symints()
-                self.forward_part = self.recorder.mark()
-                self.backward()  # checkpoints run parts of the function again
+                self.forward_part = self.recorder
+                self.recorder = self.forward_part.fork()
+                with self.recorder, Replaced(self.recorder, REPLACED):
+                    self.backward()  # checkpoints run parts of the function again
         self.read_values = tuple((s, self.inputs.real_leaves[s].tolist()) for s in sorted(self.recorder.read_slots))
 
     def collections(self) -> list[Collection[Any]]:
@@ -141,7 +144,7 @@ class Trace:
         ends = [] if self.tangents is None else self.tangents.collections()
         given = self.inputs
         of_inputs = [given.leaves, given.autograd_leaves, given.traced, given.views.views, given.views.leaves]
-        of_recorder = [*self.recorder.collections(), *self.forward_part.mutations.collections()]
+        of_recorder = [*self.recorder.collections(), *self.forward_part.collections()]
         return [self.differentiable, *ends, *of_inputs, *of_recorder]
 
     @contextmanager
@@ -193,7 +196,7 @@ class Trace:
                 i: None if kind is None else fake_with_sizes(kind.detach(), self.differentiable[i].shape)
                 for i, kind in kinds.items()
             }
-            self.recorder.rewind(self.forward_part)
+            self.recorder = self.forward_part.fork()
             with self.tracing(), _torch.force_view_tracking(True):
                 self.plan_tangents(fakes)
                 self.backward()
@@ -297,8 +300,7 @@ class Trace:
         """The function went backward itself, and what autograd keeps for that is gone: the result has no gradient."""
         if len(self.differentiable) > 1:
             raise TraceError(messages.USED_UP.format(reason=str(error).split(". ")[0])) from error
-        self.recorder.rewind(self.forward_part)
-        self.recorder.phase = "forward"
+        self.recorder = self.forward_part
         self.tangents = None
 
     def refuse_lost_gradients(self) -> None:
@@ -317,21 +319,19 @@ class Trace:
         """The graph without writes, and its signature."""
         recorder, found = self.recorder, self.writes
         outputs = {**self.computed_nodes, **self.gradients.nodes}
-        outputs = {desc: recorder.moved(node) for desc, node in outputs.items()}
-        if recorder.mutations:
-            written, live = map(self.nodes, (found.mutated_leaves, self.backward_writes))
-            bases = {SyntheticBase(tuple(map(self.inputs.desc_of, base.slots))): base for base in found.bases}
-            with self.with_symbols():
-                functional = remove_mutations(recorder, outputs, written, bases, live)
-            recorder, outputs = functional.recorder, functional.outputs
-        output = recorder.graph.output(tuple(outputs.values()))
-        output.meta["desc"] = tuple(outputs)
-        drop_identities(recorder.graph)
-        drop_dead(recorder.graph)
+        written, live = map(self.nodes, (found.mutated_leaves, self.backward_writes))
+        bases = {SyntheticBase(tuple(map(self.inputs.desc_of, base.slots))): base for base in found.bases}
+        with self.with_symbols():
+            functional = remove_mutations(recorder, outputs, written, bases, live)
+        graph = functional.graph
+        output = graph.output(tuple(functional.outputs.values()))
+        output.meta["desc"] = tuple(functional.outputs)
+        drop_identities(graph)
+        drop_dead(graph)
         holder = torch.nn.Module()
-        for name, tensor in recorder.constants.items():
+        for name, tensor in functional.constants.items():
             holder.register_buffer(name, tensor, persistent=False)
-        return JointTrace(_torch.make_graph_module(holder, recorder.graph, "Joint"), self.signature())
+        return JointTrace(_torch.make_graph_module(holder, graph, "Joint"), self.signature())
 
     def nodes(self, slots: Sequence[int]) -> list[fx.Node]:
         """The graph inputs of some flat slots."""
