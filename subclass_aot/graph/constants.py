@@ -39,6 +39,7 @@ _LITERAL = torch.ops.aten.lift_fresh_copy.default
 
 def known_value(
     node: fx.Node,
+    nodes: Collection[fx.Node],
     constants: Mapping[str, torch.Tensor],
     written: Collection[fx.Node],
     readable: Mapping[fx.Node, Readable],
@@ -52,6 +53,7 @@ def known_value(
 
     Args:
         node: A node whose value is a tensor.
+        nodes: The nodes that are recorded; others may use them that are no part of this.
         constants: The graph's real tensors, by attribute name.
         written: Nodes whose values were written since they were made.
         readable: Inputs whose values may be part of the signature.
@@ -70,12 +72,12 @@ def known_value(
         step = todo.pop()
         if step in needed:
             continue
-        if step not in readable and not _is_fixed(step):
+        if step not in readable and not _is_fixed(step, nodes):
             return None
         needed.add(step)
         todo += step.all_input_nodes
         if step in written:
-            todo += _writes_into(step)
+            todo += _writes_into(step, nodes)
     values: dict[fx.Node, Any] = {}
     with _torch.disable_current_modes(), torch.no_grad():
         for step in sorted(needed):
@@ -107,7 +109,7 @@ def _need_known_sizes(node: fx.Node, readable: Mapping[fx.Node, Readable]) -> No
             raise SizesMustBeKnown(symbolic)
 
 
-def _is_fixed(node: fx.Node) -> bool:
+def _is_fixed(node: fx.Node, nodes: Collection[fx.Node]) -> bool:
     """True if a node gives the same small result each time, given its arguments."""
     spec = node.meta.get("spec")
     if spec is not None and (spec.solver is not None or spec.device.type != "cpu" or spec.numel > _LIMIT):
@@ -115,18 +117,21 @@ def _is_fixed(node: fx.Node) -> bool:
     if is_symint(node):
         return False
     if node.op == "get_attr":
-        return bool(node.users) and all(user.target is _LITERAL for user in node.users)
+        users = [user for user in node.users if user in nodes]
+        return bool(users) and all(user.target is _LITERAL for user in users)
     if node.op == "placeholder":
         return False
     return node.target is operator.getitem or not effects_of(node.target).random
 
 
-def _writes_into(node: fx.Node) -> list[fx.Node]:
+def _writes_into(node: fx.Node, nodes: Collection[fx.Node]) -> list[fx.Node]:
     """The operators that wrote into what `node` made, through it or through views of it."""
     writes: list[fx.Node] = []
     aliases = [node]
     while aliases:
         for user in aliases.pop().users:
+            if user not in nodes:
+                continue
             if user.target is operator.getitem:
                 aliases.append(user)
             elif effects_of(user.target).writes:

@@ -27,12 +27,14 @@ class Functional:
     """A graph without mutations.
 
     Attributes:
-        recorder: What recorded it.
+        graph: It, without an output node.
+        constants: Its real tensors, by attribute name.
         outputs: The node of each result asked for; before these, the new value of each input asked for when forward
             ended, and after them, of each input that backward writes, when backward ended.
     """
 
-    recorder: Recorder
+    graph: fx.Graph
+    constants: Mapping[str, torch.Tensor]
     outputs: dict[OutputDescriptor, Any]
 
 
@@ -43,9 +45,9 @@ def remove_mutations(
     bases: Mapping[SyntheticBase, Base] | None = None,
     live: Sequence[fx.Node] = (),
 ) -> Functional:
-    """Runs a recorded graph again under `torch.func.functionalize`, with a new recorder.
+    """Runs a recorded graph again under `torch.func.functionalize`, with a new recorder; copies it if nothing writes.
 
-    Only dense leaves take part: wrappers are gone from a recorded graph.
+    Only dense leaves take part: wrappers are gone from a recorded graph. What was recorded stays as it is.
 
     Args:
         recorded: The recorder of the graph as written.
@@ -55,6 +57,8 @@ def remove_mutations(
         live: Placeholders that backward writes. It reads them as they are when it runs, so each becomes one more
             input, after the tangents.
     """
+    if not recorded.mutations:
+        return _copy(recorded, results)
     rewrite = _Rewrite(recorded, bases or {}, live)
     at_end = [*(node.meta["desc"] for node in written), *rewrite.bases]
     new_values = [MutatedInput(desc) for desc in at_end]
@@ -73,7 +77,20 @@ def remove_mutations(
         nodes[desc] = copy.args[0]
         if not copy.users:
             graph.erase_node(copy)
-    return Functional(rewrite.recorder, {desc: nodes[desc] for desc in (*new_values, *results, *live_values)})
+    outputs = {desc: nodes[desc] for desc in (*new_values, *results, *live_values)}
+    return Functional(graph, rewrite.recorder.constants, outputs)
+
+
+def _copy(recorded: Recorder, results: Mapping[OutputDescriptor, Any]) -> Functional:
+    """A graph that writes nothing, with its placeholders in front."""
+    graph = fx.Graph()
+    copies: dict[Any, fx.Node] = {}
+    for node in sorted(recorded.nodes, key=lambda node: node.op != "placeholder"):
+        args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
+        name = str(node.target) if node.op == "placeholder" else node.name  # tangents of several backwards have one
+        copy = copies[node] = graph.create_node(node.op, node.target, args, kwargs, name)
+        copy.meta = dict(node.meta)
+    return Functional(graph, recorded.constants, {desc: copies.get(node, node) for desc, node in results.items()})
 
 
 class _Rewrite:
@@ -85,7 +102,7 @@ class _Rewrite:
         self.bases = bases
         self.live = live
         self.storage_of: dict[Any, Any] = {}
-        self.placeholders = [n for n in recorded.graph.nodes if n.op == "placeholder"]
+        self.placeholders: list[Any] = [n for n in recorded.nodes if n.op == "placeholder"]
         metadata_mutations = {
             recorded.node_of(leaf) for leaf, *_ in recorded.mutations.metadata if isinstance(leaf, MetaTensor)
         }
@@ -147,7 +164,7 @@ class _Rewrite:
         for node in self.metadata_mutations:  # what they look like changes, what they are views of does not
             values[node] = torch.ops.aten.alias.default(values[node])
         snapshots: list[Any] | None = None
-        for node in self.recorded.graph.nodes:
+        for node in self.recorded.nodes:
             if node.op == "placeholder" or is_symint(node) and not node.meta.get("unbacked"):
                 continue
             if snapshots is None and node.meta["partitioner_tag"] == "is_backward":

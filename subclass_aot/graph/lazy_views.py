@@ -29,6 +29,12 @@ class LazyViews:
         self._pairs: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
         self._stale: set[MetaTensor] = set()
 
+    def copy(self) -> LazyViews:
+        """Returns the same, which later ones do not change."""
+        views = LazyViews()
+        views._pairs, views._stale = list(self._pairs), set(self._stale)
+        return views
+
     def note(self, source: torch.Tensor, copy: torch.Tensor) -> None:
         """Hears that `copy` was computed where eager has a lazy view of `source`."""
         if type(source) is MetaTensor and type(copy) is MetaTensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import weakref
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -47,24 +46,17 @@ def is_gradient(value: Any) -> bool:
     return type(value) is MetaTensor and value.tag is GRADIENT
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Mark:
-    """What was recorded up to some moment, safe from what is done to the graph afterwards."""
-
-    nodes: list[tuple[fx.Node, Any, Any]]
-    constants: dict[str, torch.Tensor]
-    mutations: MutationLog
-    numbers: SymintNodes
-
-
 class Recorder(Stream):
     """Records the operators on leaves as an `fx.Graph`, as written: with mutations, views and duplicates.
 
     Each leaf's `tag` is its node. Nodes carry in `meta`: `val` (a tensor without data), `spec`, `stack_trace` (the
     user's lines; for backward those of the forward operator) and `partitioner_tag` (forward or backward).
 
+    The graph only grows, and a leaf has the same node for ever. Several backwards of one forward are recorded in it one
+    after the other, each by a recorder of its own: see `fork`.
+
     Attributes:
-        graph: The graph so far.
+        graph: The graph so far, in which placeholders stand where they were made.
         numbers: The nodes of symbolic sizes.
         phase: What is recorded now.
         constants: Real tensors met on the way, by attribute name.
@@ -89,36 +81,25 @@ class Recorder(Stream):
         self._readable: dict[fx.Node, Readable] = {}
         self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
         self._not_detached: torch.Tensor | None = None
-        self._last_placeholder: fx.Node | None = None
         self.made: list[weakref.ref[torch.Tensor]] = []  # every leaf of this trace, and the wrappers that were used
-        self._copies: dict[fx.Node, fx.Node] = {}  # after `rewind`: nodes of this graph, by those of the first
+        self._nodes: set[fx.Node] = set()  # those that are this recorder's
         self._stacks: dict[int, tuple[Any, ...]] = {}
 
-    def mark(self) -> Mark:
-        """What `rewind` needs to come back to this moment."""
-        nodes = [(node, node.args, node.kwargs) for node in self.graph.nodes]
-        numbers = self.numbers.moved(self.graph, {node: node for node, _, _ in nodes})
-        return Mark(nodes, dict(self.constants), self.mutations.copy(), numbers)
+    def fork(self) -> Recorder:
+        """A recorder that goes on from here in the same graph, and knows nothing of what others record there."""
+        fork = Recorder(self.decompositions)
+        fork.graph, fork._nodes, fork.phase = self.graph, set(self._nodes), self.phase
+        fork.constants, fork.numbers = dict(self.constants), self.numbers.copy()
+        fork.mutations, fork.lazy_views = self.mutations.copy(), self.lazy_views.copy()
+        fork._readable, fork._stand_ins = dict(self._readable), dict(self._stand_ins)
+        fork.read_slots, fork.overlaps, fork.made = self.read_slots, self.overlaps, self.made
+        fork.draws, fork.values, fork._stacks = self.draws, self.values, self._stacks
+        return fork
 
-    def rewind(self, mark: Mark) -> None:
-        """Goes on from `mark`, in another graph. Leaves that were recorded by then belong to that one from now on."""
-        self.graph, self._copies = fx.Graph(), {}
-        for node, args, kwargs in mark.nodes:
-            args, kwargs = fx.map_arg((args, kwargs), self._copies.__getitem__)
-            copy = self._copies[node] = self.graph.create_node(node.op, node.target, args, kwargs, node.name)
-            copy.meta = dict(node.meta)
-            if node.op == "placeholder":
-                self._last_placeholder = copy
-        self.constants, self.mutations = dict(mark.constants), mark.mutations.copy()
-        self.numbers = mark.numbers.moved(self.graph, self._copies)
-
-    def moved(self, node: Any) -> Any:
-        """A node of the graph as it was before `rewind`, in this one; what is no node stands for itself.
-
-        Raises:
-            LookupError: It belongs to another trace.
-        """
-        return node if not isinstance(node, fx.Node) or node.graph is self.graph else self._copies[node]
+    @property
+    def nodes(self) -> list[fx.Node]:
+        """The nodes that this recorder and those before it made, in the order of the graph."""
+        return [node for node in self.graph.nodes if node in self._nodes]
 
     def forget_tensors(self) -> None:
         """Lets go of the real tensors that leaves stand for."""
@@ -146,10 +127,7 @@ class Recorder(Stream):
         return node
 
     def _placeholder(self, name: str, desc: InputDescriptor) -> fx.Node:
-        anchor = self._last_placeholder
-        with self.graph.inserting_after(anchor) if anchor is not None else self.graph.inserting_before():
-            node = self.graph.create_node("placeholder", name)
-        self._last_placeholder = node
+        node = self.graph.create_node("placeholder", name)
         node.meta["desc"] = desc
         return node
 
@@ -184,8 +162,7 @@ class Recorder(Stream):
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         written = {self.node_of(owner) for owner in self.mutations.changed}
-        readable = {self.moved(node): source for node, source in self._readable.items()}
-        return known_value(self.node_of(leaf), self.constants, written, readable)
+        return known_value(self.node_of(leaf), self._nodes, self.constants, written, self._readable)
 
     def looks(self, func: _torch.Operator, args: tuple[Any, ...]) -> bool:
         if self.values is None or self.phase == "backward":
@@ -246,8 +223,8 @@ class Recorder(Stream):
         draws = self.draws if effects.random else None
         if draws is not None:
             earlier = draws.next(func, args, kwargs)
-            if earlier is not None:
-                return self._draw_again(self.moved(earlier), func, args, result)
+            if earlier in self._nodes:
+                return self._draw_again(earlier, func, args, result)
         try:
             node_args = tuple([self.node_of(a) for a in args])
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
@@ -300,6 +277,7 @@ class Recorder(Stream):
             with self.graph.inserting_after(source):
                 copy = self.graph.create_node("call_function", torch.ops.aten.clone.default, (source,))
             copy.meta = dict(source.meta)
+            self._nodes.add(copy)
             if leaf is args[0]:
                 numbers = new_leaf(leaf.spec)
                 numbers.tag = copy
@@ -330,6 +308,7 @@ class Recorder(Stream):
 
     def _item(self, node: fx.Node, i: int) -> fx.Node:
         item = self.graph.create_node("call_function", operator.getitem, (node, i), {}, name="getitem")
+        self._nodes.add(item)
         item.meta["partitioner_tag"] = node.meta["partitioner_tag"]
         item.meta["stack_trace"] = node.meta["stack_trace"]
         return item
@@ -343,6 +322,7 @@ class Recorder(Stream):
         return leaf
 
     def _describe(self, node: fx.Node) -> None:
+        self._nodes.add(node)
         node.meta["partitioner_tag"] = _TAGS[self.phase]
         node.meta["stack_trace"] = self._stack_from_python() if self.stack_of is None else self.stack_of()
 
@@ -363,12 +343,9 @@ class Recorder(Stream):
         """
         kind = type(value)
         if kind is MetaTensor:
-            if type(value.tag) is not fx.Node:
+            if value.tag not in self._nodes:
                 raise UnknownTensorError(UNHEARD)
-            try:
-                return self.moved(value.tag)
-            except LookupError:
-                raise UnknownTensorError(UNHEARD) from None
+            return value.tag
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]
         if is_symbolic(value):

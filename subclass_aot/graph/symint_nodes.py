@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,18 +32,12 @@ class SymintNodes:
         self._unbacked: dict[Any, Any] = {}
         self._sources: dict[Any, tuple[fx.Node, Any, int]] = {}
 
-    def moved(self, graph: fx.Graph, copies: Mapping[fx.Node, fx.Node]) -> SymintNodes:
-        """The same in a copy of the graph.
-
-        Args:
-            graph: The copy.
-            copies: The node of the copy for each node.
-        """
-        fake = SymintNodes(graph)
-        fake._nodes = {key: copies[node] for key, node in self._nodes.items() if node in copies}
-        fake._sources = {key: (copies[node], *rest) for key, (node, *rest) in self._sources.items() if node in copies}
-        fake._unbacked = dict(self._unbacked)
-        return fake
+    def copy(self) -> SymintNodes:
+        """Returns the same, which later nodes are not added to."""
+        numbers = SymintNodes(self.graph)
+        numbers._nodes, numbers._sources = dict(self._nodes), dict(self._sources)
+        numbers._unbacked = dict(self._unbacked)
+        return numbers
 
     def give(self, number: Any, node: fx.Node) -> None:
         """From now on `node` is what computes `number`."""

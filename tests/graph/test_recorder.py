@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import torch
 from torch import nn
 
 from subclass_aot import MetaTensor, Spec, trace_joint
-from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.descriptors import PlainInput, PlainOutput, Tangent
+from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
+from subclass_aot.graph import Draws, Recorder, remove_mutations
 
 
 def nodes_of(trace: Any, op: str) -> list[Any]:
@@ -101,3 +104,75 @@ def test_nodes_say_what_and_where_they_are() -> None:
     assert backward["cos"].splitlines()[-1].endswith("# deep"), "the forward line that this gradient belongs to"
     named = {text.splitlines()[-1].rsplit("# ")[-1] for text in backward.values() if text}
     assert named == {"deep", "product", "largest"}
+
+
+SPEC = Spec.of(torch.ones(3))
+
+
+def recorded(program: Callable[[MetaTensor], Any]) -> tuple[Recorder, Any]:
+    recorder = Recorder()
+    with recorder:
+        return recorder, program(recorder.placeholder("primals_1", SPEC, PlainInput("args[0]", 0)))
+
+
+def gone_backward(forward: Recorder, program: Callable[[MetaTensor], Any]) -> tuple[Recorder, Any]:
+    fork = forward.fork()
+    fork.phase = "backward"
+    with fork:
+        return fork, program(fork.placeholder("tangents_1", SPEC, Tangent(PlainOutput(0))))
+
+
+def finished(recorder: Recorder, result: Any) -> list[tuple[str, list[str]]]:
+    """The nodes of the graph in the end, each with what it reads."""
+    graph = remove_mutations(recorder, {PlainOutput(0): recorder.node_of(result)}, []).graph
+    graph.lint()
+    return [(node.name, [source.name for source in node.all_input_nodes]) for node in graph.nodes]
+
+
+def test_several_backwards_of_one_forward_do_not_see_each_other() -> None:
+    forward, y = recorded(lambda x: x.sin() * x)
+    start = [("primals_1", []), ("tangents_1", []), ("sin", ["primals_1"]), ("mul", ["sin", "primals_1"])]
+    first, one = gone_backward(forward, lambda tangent: tangent.cos() + y)
+    second, other = gone_backward(forward, lambda tangent: tangent.exp() + tangent)
+    assert finished(first, one) == [*start, ("cos", ["tangents_1"]), ("add", ["cos", "mul"])]
+    assert finished(second, other) == [*start, ("exp", ["tangents_1"]), ("add_1", ["exp", "tangents_1"])]
+    assert finished(forward, y) == [start[0], *start[2:]]
+    assert finished(first, one) == [*start, ("cos", ["tangents_1"]), ("add", ["cos", "mul"])], "it stays as it is"
+    with pytest.raises(UnknownTensorError), second:
+        one.neg()
+    with pytest.raises(UnknownTensorError), forward:
+        one.neg()
+
+
+def test_what_one_backward_writes_is_not_written_for_others() -> None:
+    forward, (kept, _) = recorded(lambda x: (torch.zeros(3), x))
+    first, _ = gone_backward(forward, lambda tangent: kept.add_(tangent))
+    second, _ = gone_backward(forward, torch.sin)
+    assert first.mutations and not second.mutations and not forward.mutations
+    table = torch.arange(3.0)
+    third, _ = gone_backward(forward, lambda tangent: tangent + table)
+    assert list(third.constants) == ["_constant0"] and not forward.constants
+
+
+def test_values_that_only_another_backward_has_written_are_known() -> None:
+    literal = torch.ones(3)
+    forward, made = recorded(lambda _: torch.ops.aten.lift_fresh_copy.default(literal).add_(1))
+    gone_backward(forward, lambda tangent: made.add_(tangent))
+    gone_backward(forward, lambda tangent: made.mul_(2))
+    last, known = gone_backward(forward, lambda _: made.add_(1).sum().item())
+    assert known == 9 and last.mutations
+
+
+def test_a_draw_of_another_backward_is_not_repeated() -> None:
+    def draws_twice(tangent: MetaTensor) -> Any:
+        torch.manual_seed(0)
+        torch.rand_like(tangent)
+        torch.manual_seed(0)
+        return torch.rand_like(tangent)
+
+    forward, _ = recorded(torch.sin)
+    forward.draws = Draws()
+    with forward.draws:
+        first, second = gone_backward(forward, draws_twice), gone_backward(forward, draws_twice)
+    assert finished(*first)[3:] == [("rand_like", ["tangents_1"]), ("clone_default", ["rand_like"])]
+    assert finished(*second)[3:] == [("rand_like_1", ["tangents_1"]), ("clone_default_1", ["rand_like_1"])]
