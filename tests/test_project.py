@@ -139,7 +139,6 @@ TOO_MUCH_ANY = {
     "graph": 0.32,
     "runtime": 0.18,
     "testing": 0.18,
-    "trace": 0.12,
 }
 """The rooms where it is more, and how much at the most. A number here only goes down."""
 

@@ -83,9 +83,7 @@ def _gradients(
     requires_grad_inputs = inputs.requires_grad_inputs
     given = tangents.make(recorder)
     with torch.autocast("cpu", enabled=False):
-        found = gradients_of(
-            list(tangents.ends.values()), [inputs.autograd_leaves[i] for i in requires_grad_inputs], given
-        )
+        found = gradients_of(tangents.ends, [inputs.autograd_leaves[i] for i in requires_grad_inputs], given)
     for i, gradient, ends in zip(requires_grad_inputs, found.gradients, found.reach, strict=True):
         if gradient is None:
             continue

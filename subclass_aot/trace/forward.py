@@ -103,7 +103,11 @@ def run_forward(
     ends = _ends(inputs, mutations, results, outputs, reader)
     _refuse_lost_gradients(ends, inputs, recorder, _new_leaves(results, inputs))
     bases = tuple(value for _, value in reader.intermediate_bases)
-    tangents = Tangents.of(ends, dict.fromkeys(range(len(ends)))) if ends and inputs.requires_grad_inputs else None
+    tangents = (
+        Tangents.of(ends, ends.values(), dict.fromkeys(range(len(ends))))
+        if ends and inputs.requires_grad_inputs
+        else None
+    )
     looks = [] if recorder.values is None else recorder.values.found
     computed: dict[OutputDescriptor, Any] = {
         **reader.computed,

@@ -21,7 +21,7 @@ from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, fake_with_sizes
 from subclass_aot.trace.backward import Backward, run_backward
 from subclass_aot.trace.forward import Forward, run_forward
-from subclass_aot.trace.inputs import TracedInputs, plan_inputs, trace_inputs
+from subclass_aot.trace.inputs import InputPlan, TracedInputs, UserInputs, plan_inputs, trace_inputs
 from subclass_aot.trace.mutations import requires_grad_mutations
 from subclass_aot.trace.surroundings import recording, with_symbols
 from subclass_aot.trace.tangents import Tangents
@@ -82,13 +82,7 @@ def trace_once(
         plan.symbols.answer(values.of_symbol, values.cautious)
     try:
         with recording(plan, recorder, draws):
-            inputs = trace_inputs(plan, user, recorder, inference)
-            if values is not None:
-                placeholders = recorder.graph.find_nodes(op="placeholder")
-                values.start(dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True)))
-            with arguments.replaced(inputs.seen, stand_ins=True) as call:
-                forward = run_forward(fn, call, inputs, user, recorder, draws, inference)
-                backward = run_backward(inputs, forward, forward.tangents, recorder)  # may run parts of `fn` again
+            inputs, forward, backward = _record(fn, plan, user, recorder, draws, inference)
         read_values = tuple((s, user.leaves[s].tolist()) for s in sorted(recorder.read_slots))
         trace = _joint(inputs, forward, backward, read_values)
     finally:
@@ -107,6 +101,19 @@ def trace_once(
     return dataclasses.replace(trace, with_tangents=again)
 
 
+def _record(
+    fn: Callable[..., Any], plan: InputPlan, user: UserInputs, recorder: Recorder, draws: Draws, inference: bool
+) -> tuple[TracedInputs, Forward, Backward]:
+    """Runs the function forward and backward. When this returns, nothing but what it returns holds traced tensors."""
+    inputs = trace_inputs(plan, user, recorder, inference)
+    if recorder.values is not None:
+        placeholders = recorder.graph.find_nodes(op="placeholder")
+        recorder.values.start(dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True)))
+    with user.arguments.replaced(inputs.seen, stand_ins=True) as call:
+        forward = run_forward(fn, call, inputs, user, recorder, draws, inference)
+        return inputs, forward, run_backward(inputs, forward, forward.tangents, recorder)  # may run parts of `fn` again
+
+
 def _with_tangents(
     inputs: TracedInputs,
     forward: Forward,
@@ -117,12 +124,13 @@ def _with_tangents(
 ) -> JointTrace:
     """See `JointTrace.with_tangents`."""
     assert forward.tangents is not None
-    ends = forward.tangents.ends
-    shapes = [end.shape for end in ends.values()]
+    outputs, ends = forward.tangents.outputs, forward.tangents.ends
     with one_at_a_time, torch.inference_mode(False), torch.enable_grad():
-        fakes = {i: None if kind is None else fake_with_sizes(kind.detach(), shapes[i]) for i, kind in kinds.items()}
+        fakes = {
+            i: None if kind is None else fake_with_sizes(kind.detach(), ends[i].shape) for i, kind in kinds.items()
+        }
         with recording(inputs.plan, recorder, draws):
-            backward = run_backward(inputs, forward, Tangents.of(ends, fakes), recorder)
+            backward = run_backward(inputs, forward, Tangents.of(outputs, ends, fakes), recorder)
         backward.recorder.forget_tensors()
         return _joint(inputs, forward, backward, read_values)
 

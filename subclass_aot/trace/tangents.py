@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,36 +23,42 @@ class Tangents:
     """One gradient for each result that has one.
 
     Attributes:
-        ends: The results, by what each of them is.
+        outputs: What each of the results is.
+        ends: The results.
         plan: How the gradients are taken apart.
         leaves: What is in each of their flat slots: the spec of a tensor, a number, or None for what `given` has.
         given: By flat slot, what is not passed, since the result has it: the structure of jagged tensors.
     """
 
-    ends: Mapping[OutputDescriptor, torch.Tensor]
+    outputs: tuple[OutputDescriptor, ...]
+    ends: tuple[torch.Tensor, ...]
     plan: FlattenPlan
     leaves: tuple[Any, ...]
     given: Mapping[int, Any]
 
     @staticmethod
-    def of(ends: Mapping[OutputDescriptor, torch.Tensor], kinds: Mapping[int, torch.Tensor | None]) -> Tangents:
+    def of(
+        outputs: Iterable[OutputDescriptor], ends: Iterable[torch.Tensor], kinds: Mapping[int, torch.Tensor | None]
+    ) -> Tangents:
         """Says what comes in.
 
         Args:
+            outputs: What each of the results is.
             ends: The results.
             kinds: What the gradient of each looks like, by its position: a fake, or None for the kind that is expected.
                 A result that is not among them gets none.
         """
+        descs = tuple(desc for i, desc in enumerate(outputs) if i in kinds)
+        kept = tuple(end for i, end in enumerate(ends) if i in kinds)
         with torch.no_grad():
             like = [
-                packed_tangent(plain_tangent(end.detach())) if kinds[i] is None else kinds[i]
-                for i, end in enumerate(ends.values())
-                if i in kinds
+                packed_tangent(plain_tangent(end.detach())) if kind is None else kind
+                for end, (_, kind) in zip(kept, sorted(kinds.items()), strict=True)
             ]
-        ends = {desc: end for i, (desc, end) in enumerate(ends.items()) if i in kinds}
         plan, leaves = FlattenPlan.read(like, where="tangents")
-        given = structure_of(plan, list(ends.values()))
-        return Tangents(ends, plan, tuple(None if i in given else _spec(x) for i, x in enumerate(leaves)), given)
+        given = structure_of(plan, kept)
+        specs = tuple(None if i in given else _spec(x) for i, x in enumerate(leaves))
+        return Tangents(descs, kept, plan, specs, given)
 
     @property
     def described(self) -> tuple[TangentSpec, ...]:
@@ -60,7 +66,7 @@ class Tangents:
         flat_of = self.plan.index_map.flat_of
         return tuple(
             TangentSpec(output, meta, tuple(self.leaves[s] for s in flat_of(i)))
-            for i, (output, meta) in enumerate(zip(self.ends, self.plan.metas, strict=True))
+            for i, (output, meta) in enumerate(zip(self.outputs, self.plan.metas, strict=True))
         )
 
     @property
@@ -70,17 +76,17 @@ class Tangents:
 
     def collections(self) -> list[Collection[Any]]:
         """Where traced tensors are held."""
-        return [self.ends.values(), self.given.values()]
+        return [self.ends, self.given.values()]
 
     def make(self, recorder: Recorder) -> tuple[Any, ...]:
         """Placeholders for them. They bring no sizes: those of the results are known."""
-        leaves, outputs = list(self.leaves), list(self.ends)
+        leaves = list(self.leaves)
         number = 0
         for position, spec in enumerate(leaves):
             if isinstance(spec, Spec):
                 number += 1
                 slot = self.plan.index_map.slots[position]
-                desc = part_of(Tangent(outputs[slot.outer]), slot)
+                desc = part_of(Tangent(self.outputs[slot.outer]), slot)
                 leaves[position] = recorder.placeholder(f"tangents_{number}", spec, desc)
         for position, leaf in self.given.items():
             leaves[position] = leaf
