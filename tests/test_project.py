@@ -133,7 +133,6 @@ MOST_ANY = 0.10
 """Of the parameters in a room, so many may have no other type than `Any`."""
 
 TOO_MUCH_ANY = {
-    "backends": 0.34,
     "blocks": 0.16,
     "compile": 0.16,
     "graph": 0.32,
