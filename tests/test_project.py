@@ -133,11 +133,7 @@ MOST_ANY = 0.10
 """Of the parameters in a room, so many may have no other type than `Any`."""
 
 TOO_MUCH_ANY = {
-    "blocks": 0.16,
-    "compile": 0.16,
     "graph": 0.32,
-    "runtime": 0.18,
-    "testing": 0.18,
     "trace": 0.12,
 }
 """The rooms where it is more, and how much at the most. A number here only goes down."""

@@ -137,7 +137,7 @@ class SymintNames:
         """The numbers among what forward computes."""
         return SymintNames({desc.number: name for desc, name in locals_of.items() if isinstance(desc, Number)})
 
-    def one(self, number: Any) -> str:
+    def one(self, number: object) -> str:
         """One of them."""
         return self.names[lasting_key_of(number)] if is_symbolic(number) else str(number)
 
@@ -165,6 +165,6 @@ def emit_run(source: Source, names: Sequence[str], function: BoxedFunction, inpu
         source.line(f"{source.const(_wrong_count, 'wrong_count')}({outputs}, {len(names)}, {which!r})")
 
 
-def _wrong_count(outputs: Any, expected: int, which: str) -> NoReturn:
+def _wrong_count(outputs: object, expected: int, which: str) -> NoReturn:
     got = str(len(outputs)) if hasattr(outputs, "__len__") else f"a {type(outputs).__name__} instead of a sequence of"
     raise CompilerResultError(_WRONG_COUNT.format(which=which, got=got, expected=expected))

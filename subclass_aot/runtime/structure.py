@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import types
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -98,22 +98,22 @@ class Structure:
         described = tuple((name, self._attribute(name, attributes[name])) for name in sorted(attributes))
         return path, type(module), shapes, children, described
 
-    def _attribute(self, name: str, value: Any) -> Any:
+    def _attribute(self, name: str, value: object) -> Any:
         if name in _AROUND and isinstance(value, dict):  # hooks, by numbers that differ from module to module
             self._watch(value)
             return tuple(map(self._of, value.values()))
         return self._of(value)
 
-    def _of(self, value: Any) -> Any:
+    def _of(self, value: object) -> Any:
         """What a value is made of, to be compared with `==`."""
         kind = type(value)
         if kind in _SCALARS:
             return kind, value
-        if kind is float:
+        if type(value) is float:
             return kind, value.hex()
         if id(value) in self._path_of:
             return "module", self._path_of[id(value)]
-        if kind is types.MethodType:
+        if type(value) is types.MethodType:
             return kind, _Same(value.__func__), self._of(value.__self__)
         if not (kind in _CONTAINERS or isinstance(value, tuple) or _is_plain_object(value)):
             return _Same(value)
@@ -125,7 +125,7 @@ class Structure:
         finally:
             del self._inside[id(value)]
 
-    def _parts(self, value: Any) -> Iterator[Any]:
+    def _parts(self, value: object) -> Iterator[Any]:
         if isinstance(value, dict):
             self._watch(value)
             yield tuple(map(self._of, value)), tuple(map(self._of, value.values()))
@@ -147,7 +147,7 @@ class _Same:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -161,13 +161,13 @@ class _Plain:
     pass
 
 
-def _is_plain_object(value: Any) -> bool:
+def _is_plain_object(value: object) -> bool:
     """Whether all that an object is stands in its `__dict__`: an instance of a class that is written in Python."""
     kind = type(value)
     plain = kind.__basicsize__ == _Plain.__basicsize__ and hasattr(value, "__dict__")
     return plain and not isinstance(value, type | enum.Enum | torch.nn.Module)
 
 
-def _ids(values: Any) -> list[int]:
+def _ids(values: Iterable[object]) -> list[int]:
     """What a list or a set holds, to be compared by identity."""
     return list(map(id, values))
