@@ -23,7 +23,6 @@ BESIDE_TORCH = [path for path in PACKAGE_FILES if "_torch" not in (path.stem, pa
 
 _WITHOUT_TESTS = {
     *("graph", "trace", "runtime"),  # are being rebuilt
-    "meta",  # is tested as a whole, for now
     "outputs.py",  # is data
     "_torch",  # by what uses it, and by tests/test_torch.py with each torch
 }
