@@ -18,6 +18,7 @@ from subclass_aot._torch import is_nested_int, is_traceable_wrapper_subclass
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import FlattenPlan, IndexMap, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.flatten import create_subclass_meta as create_subclass_meta
+from subclass_aot.symbols import Number
 
 __all__ = [
     "FunctionMeta",
@@ -209,9 +210,8 @@ def _leaves(value: Any, append_symints: bool) -> Iterator[Any]:
         for part in optree.tree_iter(inner) if type(inner) in (list, tuple, dict, type(None)) else (inner,):
             yield from _leaves(part, append_symints)
     if append_symints:
-        numbers: Iterable[Any]
-        for numbers in value.size(), value.stride():
-            yield from (n for n in numbers if isinstance(n, torch.SymInt) and not is_nested_int(n))
+        numbers: list[Number] = [*value.size(), *value.stride()]
+        yield from (n for n in numbers if isinstance(n, torch.SymInt) and not is_nested_int(n))
 
 
 class _Generated:

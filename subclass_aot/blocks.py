@@ -85,9 +85,9 @@ class Compilations:
     def __init__(self, options: dict[str, Any]) -> None:
         aot_compile(_run, **options)  # so that a wrong option is an error here and not at the first call
         self.options = options
-        self._known: list[tuple[Any, CompiledFunction, Reads]] = []
+        self._known: list[tuple[Any, CompiledFunction[..., Any], Reads]] = []
 
-    def of(self, key: Any, name: str) -> tuple[CompiledFunction, Reads]:
+    def of(self, key: object, name: str) -> tuple[CompiledFunction[..., Any], Reads]:
         """The compiled function of all blocks with this structure, and what was read of them so far.
 
         Structures that were met long ago are forgotten.
@@ -119,10 +119,10 @@ class BlockForward:
         self._block = block
         self._compilations = compilations
         self._turn = _Turn()
-        self._known: tuple[Structure, CompiledFunction, Lent] | None = None
+        self._known: tuple[Structure, CompiledFunction[..., Any], Lent] | None = None
         functools.update_wrapper(self, type(block).forward.__get__(block))
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         known = self._known
         if known is None or not known[0].still_holds():
             known = self._read()
@@ -139,7 +139,7 @@ class BlockForward:
         """What was compiled for blocks of this structure, as `explain()` of a compiled function says it."""
         return (self._known or self._read())[1].explain()
 
-    def _read(self) -> tuple[Structure, CompiledFunction, Lent]:
+    def _read(self) -> tuple[Structure, CompiledFunction[..., Any], Lent]:
         with one_at_a_time:
             structure = Structure(self._block, skip=("forward",))
             compiled, reads = self._compilations.of(structure.key, type(self._block).__name__)
@@ -154,7 +154,7 @@ class BlockForward:
 
 
 @_torch.dynamo_inlines(BlockForward.__call__)
-def _call_uncompiled(forward: BlockForward, /, *args: Any, **kwargs: Any) -> Any:
+def _call_uncompiled(forward: BlockForward, /, *args: object, **kwargs: object) -> Any:
     """What `torch.compile` and `torch.export` see: the method of the class."""
     block = forward._block
     return type(block).forward(block, *args, **kwargs)

@@ -7,7 +7,7 @@ import functools
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import optree
 import torch
@@ -42,6 +42,9 @@ from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
 _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
   Its graphs have no rule for a transform, so there the function itself runs, as in eager mode.
   For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
@@ -59,7 +62,7 @@ _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something l
 
 
 def aot_compile(
-    fn: Callable[..., Any],
+    fn: Callable[_P, _R],
     *,
     fw_compiler: str | Compiler = "eager",
     bw_compiler: str | Compiler | None = None,
@@ -71,7 +74,7 @@ def aot_compile(
     lazy_backward: bool = True,
     values: Literal["check", "refuse"] = "check",
     values_limit: int = 8,
-) -> CompiledFunction:
+) -> CompiledFunction[_P, _R]:
     """Compiles a function or module ahead of time, wrapper tensors included.
 
     The first call with a new signature traces `fn` once on tensors without data, forward and backward, and hands
@@ -154,7 +157,7 @@ class _FailedWithValues(Exception):
         self.error = error
 
 
-class CompiledFunction:
+class CompiledFunction(Generic[_P, _R]):
     """A compiled function; made by `aot_compile`.
 
     Attributes:
@@ -163,7 +166,7 @@ class CompiledFunction:
     """
 
     # More than ten attributes: each is something that a later call must know of the calls before it.
-    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
+    def __init__(self, fn: Callable[_P, _R], options: Options) -> None:
         self.fn = fn
         self.recompiles: list[str] = []
         self._options = options
@@ -177,14 +180,14 @@ class CompiledFunction:
         self._with_grad = False  # from when the function was seen to read or change the `.grad` of an input
         functools.update_wrapper(self, fn, updated=())
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         leaves = treespec = None
         for position, specialization in enumerate(self._specializations):
             entry = specialization.entry
             if leaves is None and not entry.takes_arguments:
                 leaves, treespec = flatten((args, kwargs))
             try:
-                result = entry.call(args, kwargs, leaves, treespec)
+                result: _R = entry.call(args, kwargs, leaves, treespec)
             except OtherValue as other:
                 tried: _Tried = {specialization: other.with_traceback(None)}  # which would hold this frame
                 break
@@ -201,7 +204,7 @@ class CompiledFunction:
             try:
                 specialization = self._compiled_for(call, tried)
             except _FailedWithValues as failed:
-                return self._as_in_eager_mode(failed, args, kwargs)
+                return self._as_in_eager_mode(failed, *args, **kwargs)
             try:
                 result = specialization.entry.call(*call)
             except OtherValue as other:
@@ -210,7 +213,7 @@ class CompiledFunction:
                 if result is not MISS:  # unless another thread has changed something since
                     return result
 
-    def _as_in_eager_mode(self, failed: _FailedWithValues, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _as_in_eager_mode(self, failed: _FailedWithValues, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls the function itself, whose trace failed for the values of the call: eager mode may fail, too."""
         result = self.fn(*args, **kwargs)
         if not self._has_failed:
@@ -357,7 +360,7 @@ class CompiledFunction:
 
 
 @_torch.dynamo_inlines(CompiledFunction.__call__)
-def _call_uncompiled(compiled: CompiledFunction, /, *args: Any, **kwargs: Any) -> Any:
+def _call_uncompiled(compiled: CompiledFunction[_P, _R], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
     """What `torch.compile` and `torch.export` see of a call: the function, whose graph becomes a part of theirs."""
     return compiled.fn(*args, **kwargs)
 

@@ -123,6 +123,11 @@ class Mutations:
         """Whether a call changes the data of one of its inputs."""
         return bool(self.mutated_leaves or self.bases or self.autograd_mutations)
 
+    @property
+    def move_versions(self) -> bool:
+        """Whether there are version counters to settle at a call."""
+        return bool(self.version_bumps or self.mutated_leaves or self.metadata_mutations or self.counted_before)
+
 
 @dataclass(frozen=True, slots=True)
 class TangentSpec:

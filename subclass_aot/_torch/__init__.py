@@ -3,6 +3,8 @@
 No other room of this package touches a name of torch that starts with an underscore. Each file here has one subject.
 """
 
+from typing import TYPE_CHECKING
+
 from subclass_aot._torch.aotautograd import BOXED as BOXED
 from subclass_aot._torch.aotautograd import descriptors as descriptors
 from subclass_aot._torch.autograd import BASE as BASE
@@ -138,3 +140,6 @@ from subclass_aot._torch.wrappers import mirrors_requires_grad as mirrors_requir
 from subclass_aot._torch.wrappers import parts_of_jagged as parts_of_jagged
 from subclass_aot._torch.wrappers import ragged_dim_of as ragged_dim_of
 from subclass_aot._torch.wrappers import set_geometry as set_geometry
+
+if TYPE_CHECKING:
+    from subclass_aot._torch.wrappers import Wrapper as Wrapper

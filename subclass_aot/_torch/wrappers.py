@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -16,7 +16,20 @@ make_wrapper_subclass: Any = torch.Tensor._make_wrapper_subclass
 disabled_torch_function_impl: Any = torch._C._disabled_torch_function_impl
 """Turns `__torch_function__` off for a class; else every attribute read passes through Python."""
 
-is_traceable_wrapper_subclass: Callable[[object], bool] = torch.utils._python_dispatch.is_traceable_wrapper_subclass
+if TYPE_CHECKING:
+
+    class Wrapper(torch.Tensor):
+        """A tensor with the flatten protocol. Torch has a type for it, which is not known to be a tensor."""
+
+        def __tensor_flatten__(self) -> tuple[Sequence[str], Any]: ...
+
+        @staticmethod
+        def __tensor_unflatten__(inner: Any, context: Any, size: Sequence[Any], stride: Sequence[Any]) -> Any: ...
+
+    def is_traceable_wrapper_subclass(value: object) -> TypeGuard[Wrapper]: ...
+
+else:
+    is_traceable_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass
 """Torch's own test of the flatten protocol. When it goes: a subclass of `Tensor` that has both methods."""
 
 is_opaque_value: Callable[[object], bool] = torch._library.opaque_object.is_opaque_value

@@ -6,25 +6,32 @@ the arguments that a graph has, which are those of the schema; each was compared
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.symbols import Number
 
 _aten = torch.ops.aten
 
 
-def binding_of(func: _torch.Operator) -> Callable[..., Any]:
+def binding_of(func: Callable[..., Any]) -> Callable[..., Any]:
     """The fastest callable that is `func`."""
     binding: Callable[..., Any] = BINDINGS.get(func) or _torch.call_of(func)
     return binding
 
 
-def _as_strided_scatter(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+def _as_strided_scatter(
+    tensor: torch.Tensor,
+    src: torch.Tensor,
+    size: Sequence[Number],
+    stride: Sequence[Number],
+    storage_offset: Number | None = None,
+) -> torch.Tensor:
     """The kernel refuses a view of what requires grad if it is not packed, though no gradient is recorded."""
-    return torch.as_strided_scatter(tensor.detach(), *args, **kwargs)
+    return torch.as_strided_scatter(tensor.detach(), src, size, stride, storage_offset)
 
 
 BINDINGS: dict[Any, Callable[..., Any]] = {

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.node import Argument
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
@@ -62,7 +63,7 @@ def then_write(run: Callable[[list[Any]], Any], positions: list[int]) -> Callabl
     return run_and_write if positions else run
 
 
-def _origin(node: Any) -> Any:
+def _origin(node: Argument) -> Argument:
     """The node whose values, moved and copied, a node has."""
     while isinstance(node, fx.Node) and node.op == "call_function" and _torch.is_overload(node.target):
         viewed = next((v[0] for v in effects_of(node.target).returns_view_of if v is not None), None)

@@ -44,7 +44,8 @@ class _Writer:
         constants = set(self.names)
         for node in inputs:
             self.names[node] = source.fresh(node.name)
-        output: Any = self.graph.output_node().args[0]
+        output = self.graph.output_node().args[0]
+        assert isinstance(output, tuple | list)
         last = self.last_readers(output)
         if inputs:
             source.line(f"({''.join(self.names[n] + ', ' for n in inputs)}) = inputs")
@@ -62,7 +63,7 @@ class _Writer:
         source.line(f"return {self.text(tuple(output))}")
         return source.build()
 
-    def last_readers(self, output: Any) -> dict[int, list[fx.Node]]:
+    def last_readers(self, output: Sequence[object]) -> dict[int, list[fx.Node]]:
         """The nodes that nobody reads after a step, by the step."""
         last: dict[fx.Node, int] = {}
         for i, (node, call) in enumerate(self.plan.steps):
@@ -77,7 +78,7 @@ class _Writer:
             readers.setdefault(i, []).append(node)
         return readers
 
-    def text(self, value: Any) -> str:
+    def text(self, value: object) -> str:
         """A value as an expression."""
         if isinstance(value, fx.Node):
             return self.names[owner_of(value, self.plan.same)]
@@ -125,5 +126,5 @@ class _Writer:
         return f"{function}({', '.join(arguments)})"
 
 
-def _hint(func: _torch.Operator) -> str:
+def _hint(func: Callable[..., Any]) -> str:
     return str(func).removesuffix(".default") if _torch.is_overload(func) else getattr(func, "__name__", "function")

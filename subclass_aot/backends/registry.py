@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -123,7 +124,7 @@ def solver_of(graph: fx.GraphModule) -> Any:
 class _Fakes(fx.Interpreter):
     """Puts a fake tensor on each node, views sharing storage as they do when the graph runs."""
 
-    def __init__(self, graph: fx.GraphModule, mode: Any, solver: Any) -> None:
+    def __init__(self, graph: fx.GraphModule, mode: AbstractContextManager[object], solver: Any) -> None:
         super().__init__(graph)
         self.mode = mode
         self.solver = solver
@@ -140,14 +141,14 @@ class _Fakes(fx.Interpreter):
         return val
 
 
-def map_leaves(make: Callable[[Spec], Any], val: Any) -> Any:
+def map_leaves(make: Callable[[Spec], Any], val: object) -> Any:
     """What a node stands for (a leaf, or several), with another tensor for each leaf."""
     if isinstance(val, tuple | list):
         return type(val)(map_leaves(make, v) for v in val)
     return make(val.spec) if isinstance(val, MetaTensor) else val
 
 
-def fake_of(spec: Spec, mode: Any) -> Any:
+def fake_of(spec: Spec, mode: AbstractContextManager[object]) -> torch.Tensor:
     """The fake tensor that torch's own passes want where this library has a `MetaTensor`."""
     with mode:
         return torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device=spec.device)
@@ -177,7 +178,7 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     return then_write(compiled, written)
 
 
-def _as_symbol(number: Any, solver: Any) -> Any:
+def _as_symbol(number: object, solver: Any) -> Any:
     """A float that is an input, as a symbol of its own: inductor has no name for what an expression stands for."""
     compound = isinstance(number, torch.SymFloat) and not _torch.expression_of(number).is_Symbol
     return _torch.new_unbacked(solver, "float") if compound else number
@@ -195,7 +196,7 @@ def _for_other_strides(graph: fx.GraphModule) -> fx.GraphModule:
     return graph
 
 
-def _keep_strides_of_outputs(graph: fx.GraphModule, mode: Any) -> None:
+def _keep_strides_of_outputs(graph: fx.GraphModule, mode: AbstractContextManager[object]) -> None:
     """Gives outputs whose strides follow from those of the inputs the strides that they were recorded with."""
     output = graph.graph.output_node()
     outputs: list[Any] = list(output.args[0])  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ from subclass_aot.tables import Table, extras_of
 
 
 @dataclass(frozen=True, eq=False)
-class Arguments:  # a record of many facts, each of which has readers of its own; what follows from them is a property
+class Arguments:
     """One call, taken apart.
 
     Attributes:
@@ -40,6 +40,7 @@ class Arguments:  # a record of many facts, each of which has readers of its own
         views: Tensors that stand for views of one of `values`. See Note [Views of one tensor].
     """
 
+    # More than ten attributes: a record of facts, each of which has readers of its own; what follows is a property.
     treespec: optree.PyTreeSpec
     leaves: Sequence[Any]
     places: tuple[Place, ...]

@@ -111,8 +111,7 @@ class SubclassCreationMeta:
         symbols_from: The inner tensor that gives symbolic sizes and strides where they have no slot.
     """
 
-    # As many fields as torch's protocols ask for: those of AOTAutograd's class of this name, and what
-    # `_make_wrapper_subclass` takes.
+    # More than ten attributes: those of AOTAutograd's class of this name, and what `_make_wrapper_subclass` takes.
     flat_tensor_start_idx: int
     arg_count: int
     included_subclass_symints: bool

@@ -84,7 +84,7 @@ def _without_gradients(
     """Appends what runs the forward graph. Returns the locals of what it made, and of numbers, by what they are."""
     signature = convention.signature
     written = source.fresh("written")
-    if convention.counts:
+    if signature.mutations.move_versions:
         source.line(f"{written} = {_counters(source, signature, reads)}")
     inputs = f"[{reads.listing(graph_inputs(source, convention, reads.leaves))}]"
     # Of leaves that have gradients, the results have none.
@@ -106,7 +106,7 @@ def _with_gradients(
     given = {"leaves": f"[{reads.listing(reads.leaves[: len(convention.signature.index_map.slots)])}]"}
     given["non_differentiable"] = beside
     given["checked"] = f"[{', '.join(values[i] for i in convention.saved_for_version_check)}]"
-    if convention.counts:
+    if convention.signature.mutations.move_versions:
         given["written"] = _counters(source, convention.signature, reads)
     if function.twice is not None:
         inputs = reads.listing(values[: len(convention.signature.inputs)])

@@ -36,12 +36,9 @@ class Convention:
             `non_differentiable`.
         numbers: Symbolic numbers that forward computes and the call needs. They go in `non_differentiable`, too.
         requires_grad_inputs: The positions of inputs that want a gradient.
-        counts: Whether version counters are to be settled.
         structure: Flat slots that gradients of jagged tensors are made with. See Note [Jagged tensors].
         checked: Wrappers whose leaves are saved: "input" or "output", and its position.
             See Note [Versions of wrappers].
-        saved_for_version_check: Inputs that are checked though autograd is not given them.
-        parameters: The names of the parameters of forward that get no gradient: all but the tensors, which come last.
     """
 
     def __init__(
@@ -67,25 +64,19 @@ class Convention:
         if keeps_inputs or not with_gradient:  # second derivatives are asked of all of them
             with_gradient = asking
         self.requires_grad_inputs = with_gradient if requires_grad_inputs is None else requires_grad_inputs
-        mutations = signature.mutations
-        self.counts = bool(
-            mutations.version_bumps
-            or mutations.mutated_leaves
-            or mutations.metadata_mutations
-            or mutations.counted_before
-        )
         self.structure = self._structure_of_gradients()
         self.checked = self._wrappers_to_check()
-        self.saved_for_version_check = [
-            p for kind, p in self.checked if kind == "input" and p not in self.requires_grad_inputs
-        ]
-        self.parameters = [
-            "leaves",
-            "non_differentiable",
-            *["written"] * self.counts,
-            "checked",
-            *["kept"] * keeps_inputs,
-        ]
+
+    @property
+    def saved_for_version_check(self) -> list[int]:
+        """Inputs that are checked though autograd is not given them."""
+        return [p for kind, p in self.checked if kind == "input" and p not in self.requires_grad_inputs]
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of the parameters of forward that get no gradient: all but the tensors, which come last."""
+        written = ["written"] * self.signature.mutations.move_versions
+        return ["leaves", "non_differentiable", *written, "checked", *["kept"] * self.keeps_inputs]
 
     def _structure_of_gradients(self) -> list[int]:
         metas = [given.meta for given in self.signature.inputs]
@@ -137,7 +128,7 @@ class SymintNames:
         """The numbers among what forward computes."""
         return SymintNames({desc.number: name for desc, name in locals_of.items() if isinstance(desc, Number)})
 
-    def one(self, number: Any) -> str:
+    def one(self, number: object) -> str:
         """One of them."""
         return self.names[lasting_key_of(number)] if is_symbolic(number) else str(number)
 
@@ -165,6 +156,6 @@ def emit_run(source: Source, names: Sequence[str], function: BoxedFunction, inpu
         source.line(f"{source.const(_wrong_count, 'wrong_count')}({outputs}, {len(names)}, {which!r})")
 
 
-def _wrong_count(outputs: Any, expected: int, which: str) -> NoReturn:
+def _wrong_count(outputs: object, expected: int, which: str) -> NoReturn:
     got = str(len(outputs)) if hasattr(outputs, "__len__") else f"a {type(outputs).__name__} instead of a sequence of"
     raise CompilerResultError(_WRONG_COUNT.format(which=which, got=got, expected=expected))

@@ -58,7 +58,7 @@ class DoubleBackward:
     def differentiable(self, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
         """`backward` for an `autograd.Function`, or the vjp in its place where autograd is to follow."""
 
-        def chosen(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+        def chosen(ctx: Any, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
             if not torch.is_grad_enabled():
                 return backward(ctx, *tangents)
             keeper = ctx.next_functions[0][0]  # what `keep` returned is the first tensor that the function was given

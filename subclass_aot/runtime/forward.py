@@ -60,7 +60,7 @@ def emit_forward(
     sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
     emit_run(source, [*computed.values(), *saved, *sizes], graph, inputs, "forward")
     numbers = SymintNames.of(computed)
-    if convention.counts:
+    if convention.signature.mutations.move_versions:
         source.line(f"{source.const(version_counters.settle, 'settle')}({written})")
     _detach(source, convention, computed)
     values = [_wrap(source, value, computed, leaves, numbers) for value in convention.forward_values]

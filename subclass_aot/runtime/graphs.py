@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import fx
+from torch.fx.node import Argument
 
 from subclass_aot import _torch
 from subclass_aot.backends import example_inputs, fake_of, map_leaves, solver_of
@@ -125,7 +126,7 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
 def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
     """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec."""
 
-    def partition(joint: fx.GraphModule, _: Any, **options: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+    def partition(joint: fx.GraphModule, _: object, **options: object) -> tuple[fx.GraphModule, fx.GraphModule]:
         mode = _torch.fake_mode(solver_of(joint))
         fake = functools.cache(lambda spec: fake_of(spec, mode))
         own = {n.name: n.meta["val"] for n in joint.graph.nodes if "val" in n.meta}
@@ -244,7 +245,7 @@ def _mark_inputs(graph: fx.GraphModule, static: tuple[int, ...]) -> None:
         node.meta["is_static_input"] = i in static
 
 
-def _is_view(node: Any) -> bool:
+def _is_view(node: Argument) -> bool:
     """Whether a view operator, such as `t` or `split`, made an output of a graph."""
     while isinstance(node, fx.Node) and node.target is operator.getitem:
         node = node.args[0]

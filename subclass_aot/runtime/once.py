@@ -6,7 +6,7 @@ Unless the function was compiled with `double_backward`: see `runtime/double_bac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -25,7 +25,7 @@ def once_differentiable(backward: Callable[..., tuple[Any, ...]]) -> Callable[..
     depends on the inputs; then second derivatives would come out too small without a word.
     """
 
-    def marked(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+    def marked(ctx: object, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         if not torch.is_grad_enabled():
             return backward(ctx, *tangents)
         with torch.no_grad():
@@ -42,9 +42,9 @@ class _Final(torch.autograd.Function):
     """Identity whose own gradient is an error."""
 
     @staticmethod
-    def forward(ctx: Any, anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: object, anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(g.detach() for g in gradients)
 
     @staticmethod
-    def backward(ctx: Any, *tangents: Any) -> Any:
+    def backward(ctx: object, *tangents: object) -> NoReturn:
         raise DoubleBackwardError(_TWICE)

@@ -29,7 +29,9 @@ def can_be_watched(module: torch.nn.Module, name: str) -> bool:
 
 
 @contextmanager
-def noticed(modules: Mapping[str, torch.nn.Module], names: list[tuple[str, str]], note: Any) -> Iterator[None]:
+def noticed(
+    modules: Mapping[str, torch.nn.Module], names: list[tuple[str, str]], note: Callable[[tuple[str, str]], None]
+) -> Iterator[None]:
     """Within the block, `note((path, name))` is called for reads of attributes.
 
     Args:
@@ -39,7 +41,7 @@ def noticed(modules: Mapping[str, torch.nn.Module], names: list[tuple[str, str]]
     """
     path_of = {id(module): path for path, module in modules.items()}
 
-    def tell(module: Any, name: str) -> None:
+    def tell(module: torch.nn.Module, name: str) -> None:
         if id(module) in path_of:
             note((path_of[id(module)], name))
 
@@ -60,10 +62,10 @@ def noticed(modules: Mapping[str, torch.nn.Module], names: list[tuple[str, str]]
 class _Watched:
     """Stands before an attribute of instances; `_Watched` itself says that the class had nothing there."""
 
-    def __init__(self, cls: type, name: str, before: Any, tell: Callable[[Any, str], None]) -> None:
+    def __init__(self, cls: type, name: str, before: object, tell: Callable[[torch.nn.Module, str], None]) -> None:
         self.cls, self.name, self.before, self.tell = cls, name, before, tell
 
-    def __get__(self, module: Any, owner: type | None = None) -> Any:
+    def __get__(self, module: torch.nn.Module | None, owner: type | None = None) -> Any:
         if module is not None:
             self.tell(module, self.name)
             if isinstance(self.before, _Watched):  # a trace in a trace
@@ -77,14 +79,14 @@ class _Watched:
         value = found[0]
         return value.__get__(module, owner) if hasattr(value, "__get__") else value
 
-    def __set__(self, module: Any, value: Any) -> None:
+    def __set__(self, module: torch.nn.Module, value: object) -> None:
         vars(module)[self.name] = value
 
-    def __delete__(self, module: Any) -> None:
+    def __delete__(self, module: torch.nn.Module) -> None:
         del vars(module)[self.name]
 
 
-def _looks_inside(member: Any) -> bool:
+def _looks_inside(member: object) -> bool:
     member = getattr(member, "__func__", getattr(member, "fget", member))
     return isinstance(member, FunctionType) and not {"__dict__", "vars", "copy", "deepcopy", "__getstate__"}.isdisjoint(
         member.__code__.co_names

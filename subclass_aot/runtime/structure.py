@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import types
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -37,6 +37,7 @@ class Structure:
         key: Equal for modules of one structure.
         modules: The module and its submodules, by path.
         scalars: Numbers and texts, by the path of their module and their name. Their values are no part of the key.
+        places: Each parameter and buffer: its name, the table it stands in, and its name there.
     """
 
     def __init__(self, module: torch.nn.Module, skip: tuple[str, ...] = ()) -> None:
@@ -47,25 +48,19 @@ class Structure:
             skip: Attributes of the module itself that do not count.
         """
         self.modules = dict(module.named_modules())
-        self.scalars: dict[tuple[str, str], Any] = {}
-        self._path_of = {id(m): path for path, m in self.modules.items()}
-        self._items: list[Any] = []
-        self._watched: set[int] = set()
-        self._mutable: list[tuple[Any, tuple[Any, ...]]] = []
-        self._inside: dict[int, int] = {}
-        self.places: list[tuple[str, dict[str, Any], str]] = []
-        """Each parameter and buffer: its name, the table it stands in, and its name there."""
-        self._tables: list[dict[str, Any]] = []
-        self.key: Any = tuple(self._of_module(path, m, skip if not path else ()) for path, m in self.modules.items())
-        self._kept = tuple(self._items)
-        self._count = len(self.places)
-        del self._items, self._watched, self._inside
+        reader = _Reader(self.modules)
+        self.key: Any = tuple(reader.of_module(path, m, () if path else skip) for path, m in self.modules.items())
+        self.scalars = reader.scalars
+        self.places = reader.places
+        self._tables = reader.tables
+        self._kept = tuple(reader.items)
+        self._mutable = reader.mutable
 
     def still_holds(self) -> bool:
         """Whether the module still has it."""
         return (
             _native.same_items(self._kept)
-            and sum(map(len, self._tables)) == self._count
+            and sum(map(len, self._tables)) == len(self.places)
             and all(_ids(value) == _ids(elements) for value, elements in self._mutable)
         )
 
@@ -73,18 +68,44 @@ class Structure:
         """The parameters and buffers that the module has now, by name."""
         return {name: table.get(key) for name, table, key in self.places}
 
+
+class _Reader:
+    """Reads modules.
+
+    Args:
+        modules: The modules, by path.
+
+    Attributes:
+        scalars: As in `Structure`.
+        places: As in `Structure`.
+        tables: The tables of parameters and buffers.
+        items: Each dict that was read, and what it held, to be compared by identity.
+        mutable: Each list and set that was read, and what it held.
+    """
+
+    def __init__(self, modules: Mapping[str, torch.nn.Module]) -> None:
+        self.scalars: dict[tuple[str, str], Any] = {}
+        self.places: list[tuple[str, dict[str, Any], str]] = []
+        self.tables: list[dict[str, Any]] = []
+        self.items: list[Any] = []
+        self.mutable: list[tuple[Any, tuple[Any, ...]]] = []
+        self._path_of = {id(module): path for path, module in modules.items()}
+        self._watched: set[int] = set()
+        self._inside: dict[int, int] = {}
+
     def _watch(self, table: dict[Any, Any]) -> None:
         if id(table) in self._watched:
             return
         self._watched.add(id(table))
-        self._items += table, tuple([x for item in table.items() for x in item])
+        self.items += table, tuple([x for item in table.items() for x in item])
 
-    def _of_module(self, path: str, module: torch.nn.Module, skip: tuple[str, ...]) -> Any:
+    def of_module(self, path: str, module: torch.nn.Module, skip: tuple[str, ...]) -> Any:
+        """A module but for its submodules and its tensors, to be compared with `==`."""
         self._watch(vars(module))
         self._watch(_torch.submodules_of(module))
         for table in _TABLES:
             content = getattr(module, table)
-            self._tables.append(content)
+            self.tables.append(content)
             self.places += [(f"{path}.{name}" if path else name, content, name) for name in content]
         tensors = [item for name in _TABLES for item in getattr(module, name).items()]
         shapes = tuple((name, None if tensor is None else tuple(tensor.shape)) for name, tensor in tensors)
@@ -98,22 +119,22 @@ class Structure:
         described = tuple((name, self._attribute(name, attributes[name])) for name in sorted(attributes))
         return path, type(module), shapes, children, described
 
-    def _attribute(self, name: str, value: Any) -> Any:
+    def _attribute(self, name: str, value: object) -> Any:
         if name in _AROUND and isinstance(value, dict):  # hooks, by numbers that differ from module to module
             self._watch(value)
             return tuple(map(self._of, value.values()))
         return self._of(value)
 
-    def _of(self, value: Any) -> Any:
+    def _of(self, value: object) -> Any:
         """What a value is made of, to be compared with `==`."""
         kind = type(value)
         if kind in _SCALARS:
             return kind, value
-        if kind is float:
+        if type(value) is float:
             return kind, value.hex()
         if id(value) in self._path_of:
             return "module", self._path_of[id(value)]
-        if kind is types.MethodType:
+        if type(value) is types.MethodType:
             return kind, _Same(value.__func__), self._of(value.__self__)
         if not (kind in _CONTAINERS or isinstance(value, tuple) or _is_plain_object(value)):
             return _Same(value)
@@ -125,16 +146,16 @@ class Structure:
         finally:
             del self._inside[id(value)]
 
-    def _parts(self, value: Any) -> Iterator[Any]:
+    def _parts(self, value: object) -> Iterator[Any]:
         if isinstance(value, dict):
             self._watch(value)
             yield tuple(map(self._of, value)), tuple(map(self._of, value.values()))
         elif isinstance(value, set | frozenset):
-            self._mutable.append((value, tuple(value)))
+            self.mutable.append((value, tuple(value)))
             yield frozenset((type(x), x) if type(x) in _SCALARS else _Same(x) for x in value)
         elif isinstance(value, tuple | list):
             if isinstance(value, list):
-                self._mutable.append((value, tuple(value)))
+                self.mutable.append((value, tuple(value)))
             yield tuple(map(self._of, value))
         else:
             attributes = vars(value)
@@ -147,7 +168,7 @@ class _Same:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __eq__(self, other: object) -> bool:
@@ -161,13 +182,13 @@ class _Plain:
     pass
 
 
-def _is_plain_object(value: Any) -> bool:
+def _is_plain_object(value: object) -> bool:
     """Whether all that an object is stands in its `__dict__`: an instance of a class that is written in Python."""
     kind = type(value)
     plain = kind.__basicsize__ == _Plain.__basicsize__ and hasattr(value, "__dict__")
     return plain and not isinstance(value, type | enum.Enum | torch.nn.Module)
 
 
-def _ids(values: Any) -> list[int]:
+def _ids(values: Iterable[object]) -> list[int]:
     """What a list or a set holds, to be compared by identity."""
     return list(map(id, values))

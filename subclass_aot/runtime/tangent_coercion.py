@@ -11,7 +11,7 @@ the same for each of its inner tensors, where only they differ. What cannot be c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -21,7 +21,7 @@ from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.symbols import is_symbolic
 
 
-def converted(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
+def converted(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
     """The tangent in the form that `meta` and `specs` describe; None where no conversion is known."""
     if fits(tangent, meta, specs):
         return tangent
@@ -32,7 +32,7 @@ def converted(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
     return None
 
 
-def fits(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> bool:
+def fits(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> bool:
     """True if a tangent is what the graph was traced for, all the way down. Strides may differ.
 
     Args:
@@ -59,10 +59,9 @@ def fits(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> bool:
     return (tangent is None) is isinstance(meta, AbsentMeta)
 
 
-def _fits_jagged(tangent: Any, meta: SubclassCreationMeta, specs: Sequence[Any]) -> bool:
+def _fits_jagged(tangent: object, meta: SubclassCreationMeta, specs: Sequence[Any]) -> bool:
     """Autograd has compared the sizes, so the structure is that of the result. See Note [Jagged tensors]."""
-    cls: Any = meta.cls
-    if type(tangent) is not cls:
+    if type(tangent) is not meta.cls or not hasattr(tangent, "__tensor_flatten__"):
         return False
     _, context = tangent.__tensor_flatten__()
     values, part, own = next(iter(_parts(meta.attrs, specs)))
@@ -82,15 +81,14 @@ def _parts(metas: Mapping[Any, InnerMeta], specs: Sequence[Any]) -> Iterator[tup
         start += meta.arg_count
 
 
-def _same_outside(tangent: Any, meta: SubclassCreationMeta) -> bool:
-    cls: Any = meta.cls
-    if type(tangent) is not cls:
+def _same_outside(tangent: object, meta: SubclassCreationMeta) -> TypeGuard[torch.Tensor]:
+    if type(tangent) is not meta.cls or not hasattr(tangent, "__tensor_flatten__"):
         return False
     names, context = tangent.__tensor_flatten__()
     return tuple(names) == tuple(meta.attrs) and bool(context == meta.context)
 
 
-def _by_its_class(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
+def _by_its_class(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
     hook = getattr(tangent, "__coerce_same_metadata_as_tangent__", None)
     if hook is None:
         return None
@@ -99,14 +97,14 @@ def _by_its_class(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
     return hook(meta.context) if type(tangent) is meta.cls else hook(meta.context, meta.cls)
 
 
-def _by_expected_class(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
+def _by_expected_class(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
     if not isinstance(meta, SubclassCreationMeta):
         return None
     convert: Any = getattr(meta.cls, "from_tangent", None)
     return None if convert is None else convert(tangent, meta.context)
 
 
-def _by_parts(tangent: Any, meta: InnerMeta, specs: Sequence[Any]) -> Any:
+def _by_parts(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
     """Another wrapper like the tangent, whose inner tensors are converted; None where the outside differs, too."""
     if not isinstance(meta, SubclassCreationMeta) or not _same_outside(tangent, meta):
         return None
@@ -130,7 +128,7 @@ def zeros(spec: Spec, size: tuple[int, ...], stride: tuple[int, ...], tangents: 
     return torch.empty_strided(size, stride, dtype=spec.dtype, device=spec.device).zero_()
 
 
-def _has_no_data(tangent: Any) -> bool:
+def _has_no_data(tangent: object) -> bool:
     if tangent is None or not _torch.is_traceable_wrapper_subclass(tangent):
         return isinstance(tangent, MetaTensor)
     names, _ = tangent.__tensor_flatten__()

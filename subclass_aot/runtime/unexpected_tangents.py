@@ -69,7 +69,7 @@ class _Kind:
         """What to run; None if it has to be the backward that the signature was traced for."""
         return None if self.backward is None else self._run
 
-    def _run(self, ctx: Any, *tangents: Any) -> tuple[Any, ...]:
+    def _run(self, ctx: Any, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         assert self.backward is not None
         return self.backward(ctx, *[t for t in tangents if t is not None])
 
@@ -95,7 +95,7 @@ class UnexpectedTangents:
         self.needed = _not_replaced_by_zeros(self._signature)
         """The tangents for which zeros may not do. See Note [Undefined gradients]."""
 
-    def take(self, write: Write, where: Sequence[str], *tangents: Any) -> tuple[Any, ...]:
+    def take(self, write: Write, where: Sequence[str], *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         """What to do with gradients of which at least one is not of the expected kind, or is undefined and needed.
 
         Args:
@@ -195,11 +195,11 @@ def _classes(meta: InnerMeta) -> Any:
     return torch.Tensor if isinstance(meta, PlainTensorMeta) else type(meta)
 
 
-def _is_of(tangent: Any, described: tuple[ValueMeta, tuple[Any, ...]] | None) -> bool:
+def _is_of(tangent: object, described: tuple[ValueMeta, tuple[Any, ...]] | None) -> bool:
     return tangent is None if described is None else tangent is not None and fits(tangent, *described)
 
 
-def _message(where: str, tangent: Any, meta: ValueMeta, error: Exception) -> str:
+def _message(where: str, tangent: object, meta: ValueMeta, error: Exception) -> str:
     expected, hook = _describe(meta), ""
     names = {"cls": type(tangent).__name__, "expected_cls": expected.split()[0]}
     if hasattr(tangent, "__tensor_flatten__"):
@@ -216,7 +216,7 @@ def _describe(meta: ValueMeta) -> str:
     return "Tensor (dense)"
 
 
-def _describe_tensor(tensor: Any) -> str:
+def _describe_tensor(tensor: object) -> str:
     if hasattr(tensor, "__tensor_flatten__"):
         names, context = tensor.__tensor_flatten__()
         return f"{type(tensor).__name__} with inner tensors {list(names)} and context {context!r}"

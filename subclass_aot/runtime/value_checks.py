@@ -79,7 +79,7 @@ def _after(
     node.meta = {"is_check": True, "stack_trace": last.meta.get("stack_trace", ""), "val": None}
 
 
-def _check_of_look(expected: Any, position: int) -> Callable[..., None]:
+def _check_of_look(expected: object, position: int) -> Callable[..., None]:
     """A function of the tensor that was asked."""
     source = Source("check_value", "asked", "Compares the value of a tensor with the one that was traced.")
     source.line("value = asked.tolist()")

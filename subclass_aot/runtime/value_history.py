@@ -155,7 +155,7 @@ def _way(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:
     return looks, runtime_asserts, other.position, _described(signature, other)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     if isinstance(value, list):
         return bool(value) and all(map(_is_number, value))
     return isinstance(value, int | float) and not isinstance(value, bool)

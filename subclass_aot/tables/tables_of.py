@@ -59,9 +59,9 @@ def _attributes_of(tensor: torch.Tensor) -> list[Table]:
         return []
     own = {name for name in names if _torch.is_mark(name)}
     if _torch.is_traceable_wrapper_subclass(tensor) and len(names) > len(own):
-        inner, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+        inner, context = tensor.__tensor_flatten__()
         parts = {name: getattr(tensor, name) for name in inner}
-        unflatten = type(tensor).__tensor_unflatten__  # type: ignore[attr-defined]
+        unflatten = type(tensor).__tensor_unflatten__
         # The class tells by doing it: what another such wrapper has from its constructor belongs to the class.
         own.update(vars(unflatten(parts, context, tensor.size(), tensor.stride())))
     table = Table("attributes", but=frozenset(own), public=_torch.is_traceable_wrapper_subclass(tensor))

@@ -88,7 +88,7 @@ def check_compiled(
     make = maker(Capture().all(arguments.values))
 
     def on_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*tensors: Any) -> Any:
+        def call(*tensors: torch.Tensor) -> Any:
             with arguments.replaced(list(tensors)) as (given_args, given_kwargs):
                 return function(*given_args, **given_kwargs)
 

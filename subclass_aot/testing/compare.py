@@ -10,7 +10,7 @@ import torch
 from subclass_aot import _torch
 
 
-def dense_leaves(tensor: Any) -> list[torch.Tensor]:
+def dense_leaves(tensor: torch.Tensor) -> list[torch.Tensor]:
     """The dense tensors that `tensor` is made of; itself, if it is no wrapper."""
     if not _torch.is_traceable_wrapper_subclass(tensor):
         return [tensor]
@@ -18,7 +18,7 @@ def dense_leaves(tensor: Any) -> list[torch.Tensor]:
     return [leaf for name in names for leaf in dense_leaves(getattr(tensor, name))]
 
 
-def rebuilt(tensor: Any, leaf: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def rebuilt(tensor: torch.Tensor, leaf: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """A wrapper of the same class and context whose leaves are `leaf(old leaf)`.
 
     The strides outside are those of the first inner tensor if that had those of the wrapper before.
@@ -47,7 +47,7 @@ def sharing(tensors: Sequence[Any]) -> list[tuple[int, ...]]:
     return found
 
 
-def difference(expected: Any, got: Any, strides: bool = True, rtol: float = 1e-5, atol: float = 1e-6) -> str:
+def difference(expected: object, got: object, strides: bool = True, rtol: float = 1e-5, atol: float = 1e-6) -> str:
     """How `got` differs from `expected`: class, context, metadata and values of every tensor in the tree.
 
     Args:
@@ -65,7 +65,7 @@ def difference(expected: Any, got: Any, strides: bool = True, rtol: float = 1e-5
     """
     if type(expected) is not type(got):
         return f"{type(expected).__name__} expected, {type(got).__name__} got"
-    if not isinstance(expected, torch.Tensor):
+    if not isinstance(expected, torch.Tensor) or not isinstance(got, torch.Tensor):
         return "" if expected == got else f"{expected!r} expected, {got!r} got"
     facts = ["shape", "dtype", "device", "layout"]
     if not cut_off(expected):
@@ -76,11 +76,10 @@ def difference(expected: Any, got: Any, strides: bool = True, rtol: float = 1e-5
             return f"{fact} {a} expected, {b} got"
     if strides and _meaningful_strides(expected) != _meaningful_strides(got):
         return f"stride {expected.stride()} expected, {got.stride()} got"
-    if not hasattr(expected, "__tensor_flatten__"):
+    if not hasattr(expected, "__tensor_flatten__") or not hasattr(got, "__tensor_flatten__"):
         same = torch.allclose(expected, got, rtol=rtol, atol=atol, equal_nan=True)
         return "" if same else f"values {expected} expected, {got} got"
-    wrapper: Any = expected
-    (names, context), (got_names, got_context) = wrapper.__tensor_flatten__(), got.__tensor_flatten__()
+    (names, context), (got_names, got_context) = expected.__tensor_flatten__(), got.__tensor_flatten__()
     if (list(names), context) != (list(got_names), got_context):
         return f"{list(names)}, {context} expected, {list(got_names)}, {got_context} got"
     for name in names:

@@ -119,7 +119,7 @@ class Capture:
                 self.given(tensor, f"x{i}")
         return [self.given(tensor, f"x{i}") for i, tensor in enumerate(tensors)]
 
-    def given(self, tensor: Any, name: str, role: str = "argument") -> Given:
+    def given(self, tensor: torch.Tensor, name: str, role: str = "argument") -> Given:
         """A recipe for `tensor`."""
         known = self._given.get(id(tensor))
         if known is None:
@@ -131,7 +131,7 @@ class Capture:
             self._alive.append(tensor)
         return known
 
-    def _base(self, tensor: Any, name: str) -> Given | None:
+    def _base(self, tensor: torch.Tensor, name: str) -> Given | None:
         """The tensor of which this is a view, if it can be made again: by `as_strided`, or as the whole."""
         base = _torch.base_of(tensor)
         if base is None or tensor.is_leaf or not base.requires_grad:
@@ -142,7 +142,7 @@ class Capture:
             return None
         return self.given(base, f"{name}_base", "hidden")
 
-    def _tree(self, tensor: Any) -> Tree:
+    def _tree(self, tensor: torch.Tensor) -> Tree:
         known = self._trees.get(id(tensor))
         if known is None:
             known = self._wrapped(tensor) if _torch.is_traceable_wrapper_subclass(tensor) else self._leaf(tensor)
@@ -150,7 +150,7 @@ class Capture:
             self._alive.append(tensor)
         return known
 
-    def _wrapped(self, tensor: Any) -> Wrapped:
+    def _wrapped(self, tensor: _torch.Wrapper) -> Wrapped:
         names, context = tensor.__tensor_flatten__()
         inner = {name: self._tree(getattr(tensor, name)) for name in names}
         fields = _fields(tensor) if isinstance(tensor, WrapperTensor) else None
@@ -172,7 +172,7 @@ class Capture:
         return Leaf(storage, tuple(tensor.size()), tensor.stride(), int(tensor.storage_offset()), tensor.dtype)
 
 
-def _fields(tensor: Any) -> dict[str, Any] | None:
+def _fields(tensor: WrapperTensor) -> dict[str, Any] | None:
     """The fields of a wrapper that are no tensors, if the constructor makes the same of its fields."""
     cls = type(tensor)
     declared = cls.__wrapper_declaration__.fields

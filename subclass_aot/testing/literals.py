@@ -24,7 +24,7 @@ class Names:
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
 
-    def const(self, value: Any, hint: str) -> str:
+    def const(self, value: object, hint: str) -> str:
         """The name of `value`; one name per object."""
         for name, known in self.values.items():
             if known is value:
@@ -37,7 +37,7 @@ class Names:
         self.values[name] = value
         return name
 
-    def literal(self, value: Any) -> str:
+    def literal(self, value: object) -> str:
         """An expression for `value`; a name, for what has none."""
         if isinstance(value, float) and not math.isfinite(value):
             return f"float('{value}')"
@@ -49,7 +49,7 @@ class Names:
             return f"torch.device({str(value)!r})"
         if isinstance(value, slice):
             return f"slice({self.literal(value.start)}, {self.literal(value.stop)}, {self.literal(value.step)})"
-        if type(value) in (tuple, torch.Size):
+        if type(value) is tuple or type(value) is torch.Size:
             return f"({', '.join(map(self.literal, value))}{',' if len(value) == 1 else ''})"
         if type(value) is list:
             return f"[{', '.join(map(self.literal, value))}]"
@@ -75,7 +75,7 @@ class Names:
         return lines
 
 
-def _home(value: Any) -> tuple[str, str]:
+def _home(value: object) -> tuple[str, str]:
     """The shortest module that has `value`, and its name there; nothing, if it cannot be imported."""
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if not isinstance(module, str) or module == "__main__":

@@ -17,15 +17,15 @@ from subclass_aot.testing.literals import Names
 
 class _NonLeaf(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, root: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:
+    def forward(ctx: object, root: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:
         return box[0]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
+    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient, None
 
 
-def non_leaf(root: Any) -> Any:
+def non_leaf(root: torch.Tensor) -> Any:
     """A tensor on the memory of `root` that is no leaf of autograd's graph, and no view: its gradient goes to `root`.
 
     >>> non_leaf(torch.ones(2, requires_grad=True)).is_leaf

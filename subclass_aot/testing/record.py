@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -61,10 +61,12 @@ class _Recorder(TorchFunctionMode):
         for tensor, given in zip(tensors, self._capture.all(tensors), strict=True):
             self._given(tensor, given.name, "argument")
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
-        if getattr(func, "__name__", "") == "__get__" and not isinstance(func.__self__.__get__(*args), torch.Tensor):
-            return func(*args, **kwargs)
+        if getattr(func, "__name__", "") == "__get__" and not isinstance(read := func(*args), torch.Tensor):
+            return read
         text = self._call_text(func, args, kwargs)
         self._append("", text)
         position = len(self.statements) - 1
@@ -87,7 +89,7 @@ class _Recorder(TorchFunctionMode):
                 self._items[id(part)] = f"{name}[{i}]"
                 self._alive.append(part)
 
-    def name_of(self, tensor: Any) -> str:
+    def name_of(self, tensor: torch.Tensor) -> str:
         """The name of a tensor; statements that get at it are added."""
         known = self._known.get(id(tensor))
         if known is not None:
@@ -102,7 +104,7 @@ class _Recorder(TorchFunctionMode):
         role = "argument" if tensor.requires_grad else "constant"
         return self._given(tensor, f"{'x' if tensor.requires_grad else 'c'}{len(self.inputs)}", role)
 
-    def _inner_of_known(self, tensor: Any) -> str | None:
+    def _inner_of_known(self, tensor: torch.Tensor) -> str | None:
         """`v1.a`, if it is an inner tensor of one that has a name."""
         for holder in reversed(self._alive):
             if id(holder) in self._known and _torch.is_traceable_wrapper_subclass(holder):
@@ -111,7 +113,7 @@ class _Recorder(TorchFunctionMode):
                         return self._known[id(holder)] + path
         return None
 
-    def _constructed(self, tensor: Any) -> str:
+    def _constructed(self, tensor: _torch.Wrapper) -> str:
         """The function made a wrapper by itself."""
         names, context = tensor.__tensor_flatten__()
         cls = self.names.const(type(tensor), type(tensor).__name__)
@@ -122,7 +124,7 @@ class _Recorder(TorchFunctionMode):
         context = self.names.literal(context)
         return f"{cls}.__tensor_unflatten__({{{parts}}}, {context}, {tuple(tensor.shape)}, {tensor.stride()})"
 
-    def _given(self, tensor: Any, name: str, role: str) -> str:
+    def _given(self, tensor: torch.Tensor, name: str, role: str) -> str:
         given = self._capture.given(tensor, name, role)
         if given.base is not None and all(given.base is not g for g in self.inputs):
             self.inputs.append(given.base)
@@ -130,13 +132,13 @@ class _Recorder(TorchFunctionMode):
         self._know(tensor, name)
         return name
 
-    def _value(self, tensor: Any, text: str) -> str:
+    def _value(self, tensor: torch.Tensor, text: str) -> str:
         name = self._new()
         self._append(name, text)
         self._know(tensor, name)
         return name
 
-    def _know(self, tensor: Any, name: str) -> None:
+    def _know(self, tensor: torch.Tensor, name: str) -> None:
         self._known[id(tensor)] = name
         self._alive.append(tensor)
 
@@ -149,7 +151,7 @@ class _Recorder(TorchFunctionMode):
         mode = "" if grad == self._grad else "torch.enable_grad()" if grad else "torch.no_grad()"
         self.statements.append(Statement(target, text, mode))
 
-    def _call_text(self, func: Any, args: Any, kwargs: Any) -> str:
+    def _call_text(self, func: Callable[..., Any], args: Iterable[object], kwargs: Mapping[str, object]) -> str:
         texts = [self._argument(a) for a in args]
         path = _path(func)
         owner, _, name = path.removeprefix("torch.Tensor.").partition(".")
@@ -167,7 +169,7 @@ class _Recorder(TorchFunctionMode):
         keywords = [f"{name}={self._argument(a)}" for name, a in kwargs.items()]
         return f"{texts[0]}.{owner}({', '.join((*texts[1:], *keywords))})"
 
-    def _argument(self, value: Any) -> str:
+    def _argument(self, value: object) -> str:
         if isinstance(value, torch.Tensor):
             return self.name_of(value)
         if type(value) is list:
@@ -179,7 +181,7 @@ class _Recorder(TorchFunctionMode):
         return self.names.literal(value)
 
 
-def _path(func: Any) -> str:
+def _path(func: Callable[..., Any]) -> str:
     """Where torch has `func`; "" if that is not known."""
     if _torch.is_overload(func) or _torch.is_packet(func):
         return f"torch.ops.{func}"
@@ -190,7 +192,7 @@ def _path(func: Any) -> str:
     return found or ""
 
 
-def _inside(wrapper: Any) -> Iterator[tuple[str, Any]]:
+def _inside(wrapper: _torch.Wrapper) -> Iterator[tuple[str, Any]]:
     for name in wrapper.__tensor_flatten__()[0]:
         inner = getattr(wrapper, name)
         yield f".{name}", inner
@@ -199,5 +201,5 @@ def _inside(wrapper: Any) -> Iterator[tuple[str, Any]]:
                 yield f".{name}{path}", deeper
 
 
-def _is_tensor(value: Any) -> bool:
+def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)

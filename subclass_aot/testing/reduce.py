@@ -95,7 +95,7 @@ def _fresh(inputs: list[Given]) -> str:
     return next(f"x{i}" for i in range(len(inputs) + 1) if f"x{i}" not in taken)
 
 
-def _like(tensor: Any, name: str) -> Given:
+def _like(tensor: torch.Tensor, name: str) -> Given:
     """An input in the place of a value."""
     given = Capture(values=False).given(tensor, name)
     return replace(given, base=None, history="computed" if tensor.requires_grad else "")

@@ -146,7 +146,7 @@ def _backward(run: Run, later: Later, generator: torch.Generator, like: Run | No
         torch.autograd.backward(used, tangents, retain_graph=again)
 
 
-def tangent_of(tensor: Any, kind: str, generator: torch.Generator) -> Any:
+def tangent_of(tensor: torch.Tensor, kind: str, generator: torch.Generator) -> Any:
     """Dense for classes whose operators give dense tensors: those get dense gradients in eager, too."""
     if kind == "expanded":
         return rebuilt(plain_tangent(tensor), lambda leaf: leaf.new_full((), 0.7).expand(leaf.shape))
@@ -157,7 +157,7 @@ def _random(leaf: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.rand(leaf.shape, generator=generator, dtype=leaf.dtype).to(leaf.device)
 
 
-def _tree(tensor: Any) -> Iterator[torch.Tensor]:
+def _tree(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """A tensor, and all tensors inside."""
     yield tensor
     if hasattr(tensor, "__tensor_flatten__"):
@@ -165,14 +165,14 @@ def _tree(tensor: Any) -> Iterator[torch.Tensor]:
             yield from _tree(getattr(tensor, name))
 
 
-def _write_after(result: Any, after: str) -> None:
+def _write_after(result: object, after: str) -> None:
     """What the caller may do with a result."""
     if after and isinstance(result, torch.Tensor) and result.dtype.is_floating_point:
         with torch.set_grad_enabled(after == "grad"):
             result.add_(0.5)
 
 
-def _readable(value: Any) -> Any:
+def _readable(value: object) -> Any:
     """A word in place of a view of which autograd says nothing any more, since another view of its base was written."""
     try:
         if isinstance(value, torch.Tensor):

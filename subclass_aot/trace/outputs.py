@@ -295,10 +295,10 @@ def _packed(value: Any) -> Any:
         return value
     if not _torch.is_traceable_wrapper_subclass(value):
         return new_leaf(spec_of_tangent(value.spec if isinstance(value, MetaTensor) else Spec.of(value)))
-    names, context = value.__tensor_flatten__()  # type: ignore[attr-defined]
+    names, context = value.__tensor_flatten__()
     inner = {name: _packed(getattr(value, name)) for name in names}
     outside = Spec.make(tuple(value.size()), value.stride(), 0, value.dtype, value.device)
-    return type(value).__tensor_unflatten__(inner, context, value.size(), spec_of_tangent(outside).stride)  # type: ignore
+    return type(value).__tensor_unflatten__(inner, context, value.size(), spec_of_tangent(outside).stride)
 
 
 def spec_of_tangent(spec: Spec) -> Spec:

@@ -68,9 +68,10 @@ def plain_tangent(tensor: Any) -> Any:
     """
     if not _torch.is_traceable_wrapper_subclass(tensor):
         return tensor
-    declaration = Declaration.of(type(tensor))
+    cls: Any = type(tensor)
+    declaration = Declaration.of(cls)
     if declaration is not None and declaration.fallback == "plain":
-        return plain_tangent(tensor.to_plain())
+        return plain_tangent(cls.to_plain(tensor))
     if hasattr(tensor, "__coerce_tangent_metadata__"):
         tensor = tensor.__coerce_tangent_metadata__()
     names, context = tensor.__tensor_flatten__()

@@ -451,8 +451,3 @@ def test_the_room_of_that_name_is_still_one() -> None:
 
     assert room is importlib.import_module("subclass_aot.meta") is sa.meta  # type: ignore[comparison-overlap]
     assert room.Stream is Stream
-
-
-def test_operators_that_take_functions_are_refused_by_name() -> None:
-    with sa.meta(), pytest.raises(TraceError, match="`cond` is an operator that takes functions"):
-        torch.cond(torch.ones(2).sum() > 1, torch.sin, torch.cos, (torch.ones(2),))

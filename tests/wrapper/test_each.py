@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
@@ -10,38 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subclass_aot.errors import OperatorRuleError
-from subclass_aot.wrapper import Outer, WrapperTensor
+from tests.wrapper.classes import Pair, assert_pair, pair
 
 aten = torch.ops.aten
-
-
-class Pair(WrapperTensor, fallback="each"):
-    left: torch.Tensor
-    right: torch.Tensor
-
-
-class Many(WrapperTensor, fallback="each"):
-    members: list[torch.Tensor]
-    mask: torch.Tensor | None = None
-    label: str = ""
-
-
-def pair(*size: int, seed: int = 0) -> Pair:
-    generator = torch.Generator().manual_seed(seed)
-    return Pair(torch.randn(size, generator=generator), torch.randn(size, generator=generator))
-
-
-def assert_pair(actual: Any, left: torch.Tensor, right: torch.Tensor) -> None:
-    assert type(actual) is Pair
-    for mine, theirs in ((actual.left, left), (actual.right, right)):
-        torch.testing.assert_close(mine, theirs, equal_nan=True)
-    assert (actual.shape, actual.stride(), actual.storage_offset(), actual.dtype) == (
-        left.shape,
-        left.stride(),
-        left.storage_offset(),
-        left.dtype,
-    )
 
 
 CALLS: dict[str, Any] = {
@@ -186,18 +156,6 @@ def test_random_operators_draw_for_each_inner_tensor_in_turn() -> None:
     assert_pair(x, torch.empty(3, 4).random_(3, 9), torch.empty(3, 4).random_(3, 9))
 
 
-def test_lists_with_dense_tensors_among_the_written() -> None:
-    x, y, dense, other = pair(3), pair(3, seed=1), torch.ones(3), torch.full((3,), 2.0)
-    expected = x.left + 3 * y.left
-    torch._foreach_add_([dense, x], [other, y], alpha=3)
-    torch.testing.assert_close(x.left, expected)
-    assert dense.tolist() == [7.0] * 3
-    for _ in range(2):
-        results = torch._foreach_mul([dense, x, dense], 2)
-    assert [type(result) for result in results] == [torch.Tensor, Pair, torch.Tensor]
-    torch.testing.assert_close(results[1].right, 2 * x.right)
-
-
 def test_structures_without_schema() -> None:
     def twice(structure: Any, *, more: Any) -> Any:
         return {"sum": structure[0] + more[0], "count": len(more), "none": None}
@@ -206,78 +164,6 @@ def test_structures_without_schema() -> None:
     result = Pair.__torch_dispatch__(twice, (Pair,), ((x, 1),), {"more": [x]})
     assert_pair(result["sum"], 2 * x.left, 2 * x.right)
     assert result["count"] == 1 and result["none"] is None
-
-
-def test_lists_with_wrappers_of_several_layouts() -> None:
-    one, two = Many([torch.ones(2)]), Many([torch.ones(2), torch.ones(2)], label="two")
-    results = torch._foreach_add([one, torch.ones(2), two], 1)
-    assert [type(result) for result in results] == [Many, torch.Tensor, Many]
-    assert [len(results[0].members), len(results[2].members), results[2].label] == [1, 2, "two"]
-
-
-def test_a_dense_tensor_cannot_take_several_values() -> None:
-    with pytest.raises(
-        OperatorRuleError, match=r"writes to \(or views\) `self`, a dense tensor, and reads a Pair"
-    ) as error:
-        torch.zeros(3, 4).add_(pair(3, 4))
-    assert "test_each.py" in str(error.value) and "@Pair.implements(torch.ops.aten.add_.Tensor)" in str(error.value)
-    dense = torch.zeros(3)
-    with pytest.raises(OperatorRuleError):
-        torch._foreach_add_([dense], [pair(3)])
-    with pytest.raises(OperatorRuleError):
-        torch.add(pair(3), 1, out=dense)
-    assert dense.tolist() == [0, 0, 0]
-
-
-def test_a_dense_tensor_can_take_the_only_one() -> None:
-    class Alone(WrapperTensor, fallback="each"):
-        only: torch.Tensor
-
-    dense = torch.zeros(3)
-    assert dense.add_(Alone(torch.ones(3))) is dense
-    assert dense.tolist() == [1, 1, 1]
-
-
-def test_optional_and_list_fields() -> None:
-    many = Many([torch.ones(2), torch.zeros(2)], mask=torch.ones(2), label="w")
-    result = (many + many) * 2
-    assert [member.tolist() for member in result.members] == [[4, 4], [0, 0]]
-    assert result.mask.tolist() == [4, 4] and result.label == "w"
-    assert (Many([torch.ones(2)]) + 1).mask is None
-    assert torch.cat([many, many]).shape == (4,)
-    with pytest.raises(
-        OperatorRuleError, match=r"hold different inner tensors: \['members_0'\] and \['members_0', 'mask'\]"
-    ):
-        Many([torch.ones(2)]) + Many([torch.ones(2)], torch.ones(2))
-
-
-def test_wrappers_with_different_context() -> None:
-    one, two = Many([torch.ones(2)], label="one"), Many([torch.ones(2)], label="two")
-    with pytest.raises(OperatorRuleError, match="different context: label is 'one' and 'two'"):
-        one + two
-    with pytest.raises(OperatorRuleError, match="different context: label is 'one' and 'two'"):
-        torch.cat([one, torch.ones(2), two])
-    assert (one + Many([torch.ones(2)], label="one")).label == "one"
-
-
-def test_relatives_meet_in_the_most_derived_class() -> None:
-    class Labelled(Pair):
-        label: str = "none"
-
-    base, derived = pair(3), Labelled(torch.ones(3), torch.ones(3), "x")
-    for result in (base + derived, derived + base, torch.cat([base, derived])[:3], torch.cat([derived, base])[:3]):
-        assert type(result) is Labelled and result.label == "x"
-
-
-def test_outer_rule_of_the_result() -> None:
-    class Half(WrapperTensor, fallback="each"):
-        payload: torch.Tensor
-
-        def outer(self) -> Outer:
-            return Outer.like(self.payload, dtype=torch.float16)
-
-    result = Half(torch.zeros(2, 3)).t()
-    assert (result.dtype, result.shape, result.payload.dtype) == (torch.float16, (3, 2), torch.float32)
 
 
 def test_nested_wrappers() -> None:
@@ -295,15 +181,6 @@ def test_complex_views() -> None:
     assert_pair(torch.view_as_real(x.conj()), *(torch.view_as_real(t.conj().resolve_conj()) for t in (x.left, x.right)))
     assert_pair(x.conj().imag + 0, x.left.conj().imag + 0, x.right.conj().imag + 0)
     assert not x.conj().left.is_conj()
-
-
-def test_the_plan_is_readable() -> None:
-    x = pair(3)
-    x + x
-    x.detach()
-    source = inspect.getsource(Pair._handlers[aten.detach.default])
-    assert "left = self.left.detach()" in source
-    assert "alias_outer_storage(result, self)" in source
 
 
 STEPS: list[Any] = [

@@ -110,22 +110,6 @@ def test_wrong_declarations(annotations: dict[str, object], namespace: dict[str,
     assert_message(error, *parts)
 
 
-@pytest.mark.parametrize(
-    ("keywords", "parts"),
-    [
-        ({"fallback": "every"}, ["fallback='every'", 'fallback="each"']),
-        ({"fallback": "plain"}, ["needs a method to_plain"]),
-        ({"views": "rows"}, ["views='rows'", 'views="broadcast"']),
-        ({"views": {"table": "keep"}}, ["views={'table': 'keep'}", "names of tensor fields"]),
-        ({"views": {"codes": "drop"}}, ["views={'codes': 'drop'}"]),
-    ],
-)
-def test_wrong_recipes(keywords: dict[str, object], parts: list[str]) -> None:
-    with pytest.raises(DefinitionError) as error:
-        define({"codes": torch.Tensor}, **keywords)
-    assert_message(error, *parts)
-
-
 def test_the_base_class_cannot_be_instantiated() -> None:
     with pytest.raises(TypeError, match="base class"):
         WrapperTensor(torch.zeros(2))

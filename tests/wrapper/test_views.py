@@ -1,4 +1,4 @@
-"""View recipes and built-in rules, against the same operator on the dense tensor that the wrapper stands for."""
+"""View recipes, against the same operator on the dense tensor that the wrapper stands for."""
 
 from __future__ import annotations
 
@@ -10,31 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subclass_aot.errors import OperatorRuleError
-from subclass_aot.wrapper import Outer, WrapperTensor
 from subclass_aot.wrapper.views import CannotFollow, _new_sizes
+from tests.wrapper.classes import Scaled, scaled
 
 aten = torch.ops.aten
-
-
-class Scaled(WrapperTensor, views={"table": "keep"}):
-    """Stands for `table[codes] * scale + shift`."""
-
-    codes: torch.Tensor
-    scale: torch.Tensor
-    shift: torch.Tensor
-    table: torch.Tensor
-
-    def outer(self) -> Outer:
-        return Outer.like(self.codes, dtype=self.scale.dtype)
-
-    def to_plain(self) -> torch.Tensor:
-        return self.table[self.codes] * self.scale + self.shift
-
-
-def scaled(*size: int, scale: tuple[int, ...] = (3, 1)) -> Scaled:
-    generator = torch.Generator().manual_seed(0)
-    codes = torch.randint(0, 5, size or (3, 4), generator=generator)
-    return Scaled(codes, torch.rand(scale, generator=generator), torch.tensor(0.5), torch.rand(5, generator=generator))
 
 
 VIEWS: dict[str, Any] = {
@@ -120,16 +99,6 @@ def test_views_that_a_field_cannot_follow(view: Any, why: str) -> None:
         view(scaled())
 
 
-def test_without_recipe_only_views_that_change_nothing() -> None:
-    class Bare(WrapperTensor):
-        payload: torch.Tensor
-
-    x = Bare(torch.zeros(3, 4))
-    assert type(x.view(3, 4)) is Bare and type(x.expand(3, 4)) is Bare
-    with pytest.raises(OperatorRuleError, match='Bare declares no views="broadcast"'):
-        x.view(12)
-
-
 @settings(deadline=None)
 @given(st.data())
 def test_new_sizes_agree_with_broadcasting(data: st.DataObject) -> None:
@@ -149,138 +118,3 @@ def test_new_sizes_agree_with_broadcasting(data: st.DataObject) -> None:
     except CannotFollow:
         return
     torch.testing.assert_close(tensor.view(sizes).expand(new), tensor.expand(outer).reshape(new))
-
-
-@settings(deadline=None)
-@given(st.data())
-def test_as_strided_is_the_view_it_was_computed_from(data: st.DataObject) -> None:
-    """The sizes, strides and offset that a chain of views gives a dense tensor, asked of the wrapper."""
-    x = scaled(4, 6, scale=data.draw(st.sampled_from([(4, 1), (1, 6), (4, 6), (1, 1)])))
-    view = plain = x.to_plain()
-    for _ in range(data.draw(st.integers(0, 4))):
-        dim = data.draw(st.integers(0, view.dim() - 1)) if view.dim() else 0
-        kind = data.draw(st.sampled_from(["slice", "select", "transpose", "unsqueeze", "expand"]))
-        if kind == "slice" and view.dim():
-            start = data.draw(st.integers(0, view.shape[dim] - 1))
-            view = view.movedim(dim, 0)[start :: data.draw(st.integers(1, 3))].movedim(0, dim)
-        elif kind == "select" and view.dim():
-            view = view.select(dim, data.draw(st.integers(0, view.shape[dim] - 1)))
-        elif kind == "transpose" and view.dim():
-            view = view.transpose(0, dim)
-        elif kind == "unsqueeze":
-            view = view.unsqueeze(dim)
-        else:
-            view = view.expand(2, *view.shape)
-    asked = (view.shape, view.stride(), view.storage_offset())
-    torch.testing.assert_close(x.as_strided(*asked).to_plain(), plain.as_strided(*asked))
-
-
-class Rounded(WrapperTensor, views="broadcast"):
-    """Stands for its codes, which are whole numbers of `step`."""
-
-    codes: torch.Tensor
-    step: torch.Tensor
-
-    def outer(self) -> Outer:
-        return Outer.like(self.codes, dtype=self.step.dtype)
-
-    def to_plain(self) -> torch.Tensor:
-        return self.codes * self.step
-
-    def from_plain(self, plain: torch.Tensor) -> Rounded:
-        return Rounded((plain / self.step).round().to(self.codes.dtype), self.step)
-
-
-def rounded() -> Rounded:
-    return Rounded(torch.arange(6).view(2, 3), torch.full((1, 1), 0.5))
-
-
-def test_operators_without_rule_run_on_the_plain_tensor() -> None:
-    x = rounded()
-    plain = x.to_plain()
-    torch.testing.assert_close(x + 1, plain + 1)
-    torch.testing.assert_close(torch.cat([x, torch.ones(1, 3)]), torch.cat([plain, torch.ones(1, 3)]))
-    torch.testing.assert_close(torch.addmm(x, x, input_ := torch.ones(3, 3)), torch.addmm(plain, plain, input_))
-    assert torch.zeros(2, 3).add_(x).sum() == plain.sum()
-    assert torch.add(x, x, out=torch.empty(2, 3)).sum() == 2 * plain.sum()
-    assert torch.zeros(2, 3).copy_(x).sum() == plain.sum()
-
-
-def test_writes_go_through_from_plain() -> None:
-    x = rounded()
-    codes = x.codes
-    assert x.mul_(3) is x and x.codes is codes
-    assert codes.tolist() == [[0, 3, 6], [9, 12, 15]]
-    x.copy_(torch.full((3,), 2.0))
-    assert codes.tolist() == [[4, 4, 4], [4, 4, 4]]
-    x.copy_(rounded())
-    assert codes.tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert torch.add(torch.ones(2, 3), 1, out=x) is x
-    assert codes.tolist() == [[4, 4, 4], [4, 4, 4]]
-    x[0].fill_(1)
-    assert codes.tolist() == [[2, 2, 2], [4, 4, 4]]
-
-
-def test_writes_without_from_plain() -> None:
-    with pytest.raises(OperatorRuleError, match="it writes to `self`, and Scaled has no from_plain"):
-        scaled().mul_(2)
-    with pytest.raises(OperatorRuleError, match="Scaled has no method from_plain"):
-        scaled().copy_(torch.zeros(3, 4))
-    with pytest.raises(OperatorRuleError, match="it writes to a list of wrappers"):
-        torch._foreach_add_([scaled()], 1)
-    with pytest.raises(OperatorRuleError, match="it changes the sizes or strides"):
-        scaled().resize_(2)
-
-
-def test_copy_field_by_field_needs_fields_that_fit() -> None:
-    x, y = scaled(), scaled()
-    y.codes.zero_()
-    x.copy_(y)
-    assert not x.codes.any()
-    with pytest.raises(OperatorRuleError, match="do not fit into"):
-        x.copy_(scaled(scale=(1, 4)))
-
-
-def test_moving_and_converting() -> None:
-    x = scaled()
-    half = x.to(torch.bfloat16)
-    assert (half.dtype, half.codes.dtype, half.scale.dtype) == (torch.bfloat16, torch.int64, torch.bfloat16)
-    assert x.to("meta").table.device.type == "meta" and x.to("meta").device.type == "meta"
-    assert type(x.clone()) is Scaled and x.clone().codes is not x.codes
-    assert x.to(torch.int32).dtype == torch.int32 and type(x.to(torch.int32)) is torch.Tensor
-
-    class Fixed(WrapperTensor):
-        codes: torch.Tensor
-
-        def outer(self) -> Outer:
-            return Outer.like(self.codes, dtype=torch.float32)
-
-    with pytest.raises(OperatorRuleError, match=r"no field has the outer dtype torch\.float32"):
-        Fixed(torch.zeros(2, dtype=torch.int8)).to(torch.float64)
-    with pytest.raises(OperatorRuleError, match="needs a to_plain method"):
-        Fixed(torch.zeros(2, dtype=torch.int8)).to(torch.int64)
-
-
-def test_making_room() -> None:
-    x = Rounded(torch.ones(2, 3, dtype=torch.int8), torch.ones(2, 1))
-    assert type(torch.zeros_like(x)) is Rounded and not torch.zeros_like(x).to_plain().any()
-    assert type(torch.empty_like(x)) is Rounded and torch.empty_like(x).shape == (2, 3)
-    new = x.new_zeros(5, 7)
-    assert type(new) is Rounded and (new.codes.shape, new.step.shape) == ((5, 7), (5, 1))
-    assert x.new_empty((2, 3), dtype=torch.float64).dtype == torch.float64
-    assert type(x.new_empty_strided((2, 3), (3, 1))) is Rounded
-    with pytest.raises(OperatorRuleError, match="it cannot tell"):
-        x.new_zeros(5)
-    with pytest.raises(OperatorRuleError, match="strides"):
-        x.new_empty_strided((2, 3), (1, 2))
-
-
-def test_fallback_error_keeps_to_plain_for_the_author() -> None:
-    class Strict(WrapperTensor, fallback="error"):
-        payload: torch.Tensor
-
-        def to_plain(self) -> torch.Tensor:
-            return self.payload
-
-    with pytest.raises(OperatorRuleError, match="No rule"):
-        Strict(torch.zeros(2)) + 1

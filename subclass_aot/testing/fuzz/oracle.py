@@ -47,7 +47,7 @@ REFUSED = (
 )
 
 
-def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: Any) -> CompiledFunction:
+def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: Any) -> CompiledFunction[..., Any]:
     """Compiles `program` once, and compares a call, and backward, with eager mode for each of `seeds`.
 
     One with symbolic sizes is called with larger arguments, too.
@@ -76,7 +76,7 @@ def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: 
     return compiled
 
 
-def _check(program: Program, seed: int, compiled: Any) -> None:
+def _check(program: Program, seed: int, compiled: Callable[..., Any]) -> None:
     expected = _run(program, program.function, seed)
     got = _run(program, compiled, seed, like=expected)
     if _refused(program, got) or _fails_in_every_backward(program, expected, got, seed):
@@ -96,7 +96,9 @@ def _check(program: Program, seed: int, compiled: Any) -> None:
             raise AssertionError(f"{found.text} (seed {seed})") from found.error
 
 
-def _run(program: Program, function: Any, seed: int, later: Later | None = None, like: Run | None = None) -> Run:
+def _run(
+    program: Program, function: Callable[..., Any], seed: int, later: Later | None = None, like: Run | None = None
+) -> Run:
     made = program.make_arguments(seed)
     with torch_does_not_warn():
         return observe(function, made, seed, later or program.later, lambda: mode_of(program), like)
@@ -125,7 +127,7 @@ def _saves_less(found: Difference, program: Program, got: Run, seed: int) -> boo
 def _with_copies(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns copies of computed results, so that a write into them reaches nothing that is saved for backward."""
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         return optree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, function(*args))
 
     return call
@@ -151,7 +153,7 @@ def _fails_in_every_backward(program: Program, expected: Run, got: Run, seed: in
 def _with_bases(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns what the results are views of, too: a view that was made under no_grad does not lead there itself."""
 
-    def call(*args: Any) -> Any:
+    def call(*args: object) -> Any:
         results = function(*args)
         bases = [_torch.base_of(x) for x in optree.tree_leaves(results) if isinstance(x, torch.Tensor)]
         return results, [base for base in bases if base is not None]

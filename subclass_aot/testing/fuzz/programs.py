@@ -161,7 +161,7 @@ def mode_of(program: Program) -> Any:
     return torch.set_grad_enabled(program.mode == "grad")
 
 
-def _alias_of(tensor: Any, alias: str) -> Any:
+def _alias_of(tensor: torch.Tensor, alias: str) -> Any:
     """See `Argument.alias`."""
     if alias == "same":
         return tensor

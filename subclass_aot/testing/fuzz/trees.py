@@ -38,11 +38,11 @@ class Scaled(WrapperTensor, views="broadcast"):
         return Scaled(plain / self.scale, self.scale)
 
 
-def _make_room(func: Any) -> None:
+def _make_room(func: Callable[..., torch.Tensor]) -> None:
     """A new `Scaled` has scales of one, so that a value that is copied into it later is kept."""
 
     @Scaled.implements(func)
-    def rule(self: Scaled, *args: Any, **kwargs: Any) -> Scaled:
+    def rule(self: Scaled, *args: object, **kwargs: object) -> Scaled:
         codes = func(self.codes, *args, **kwargs)
         return Scaled(codes, codes.new_ones((*codes.shape[:-1], 1) if codes.dim() else ()))
 

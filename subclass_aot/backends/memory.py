@@ -1,0 +1,86 @@
+"""Which tensors of a graph are on the same memory, and on memory that the graph made itself."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.backends.in_place import BACKWARD_OF, VIEW_OF, WRITING
+from subclass_aot.operators import effects_of
+from subclass_aot.passes import is_symint
+
+_aten = torch.ops.aten
+
+
+class Memory:
+    """The memory of the nodes of a graph. What is not known of an operator is taken to be the worst.
+
+    Attributes:
+        own: The nodes on memory that the graph made.
+        whole: Those of them that are no view of another.
+    """
+
+    def __init__(self, nodes: Iterable[fx.Node]) -> None:
+        self.own: set[fx.Node] = set()
+        self.whole: set[fx.Node] = set()
+        self._towards: dict[fx.Node, fx.Node] = {}  # one node for all that may share memory
+        for node in nodes:
+            self._add(node)
+
+    def root(self, node: fx.Node) -> fx.Node:
+        """One node for all that may be on the same memory."""
+        towards = self._towards
+        root = node
+        while towards[root] is not root:
+            root = towards[root]
+        while towards[node] is not root:
+            towards[node], node = root, towards[node]
+        return root
+
+    def _add(self, node: fx.Node) -> None:
+        self._towards[node] = node
+        if node.op != "call_function" or is_symint(node):
+            return
+        sources: Iterable[object] = node.all_input_nodes
+        own = False
+        if node.target is operator.getitem:
+            sources, own = node.args[:1], node.args[0] in self.own
+        elif _torch.is_overload(node.target):
+            viewed = [place[0] for place in effects_of(node.target).returns_view_of if place is not None]
+            if viewed:
+                sources, own = (node.args[viewed[0]],), node.args[viewed[0]] in self.own
+            elif makes_new(node.target):
+                sources, own = (), True
+                self.whole.add(node)
+        if own:
+            self.own.add(node)
+        for source in sources:
+            if isinstance(source, fx.Node) and not is_symint(source):
+                self._towards[self.root(source)] = self.root(node)
+
+
+def makes_new(func: _torch.Operator) -> bool:
+    """Whether what an operator returns is on new memory, whatever it is given."""
+    effects = effects_of(func)
+    if func.namespace != "aten" or effects.composite or not effects.pure:
+        return False
+    return not {torch.Tag.core, torch.Tag.pointwise}.isdisjoint(func.tags) or func in _NEW
+
+
+_NEW = {
+    *VIEW_OF,
+    *BACKWARD_OF,
+    *WRITING,
+    *(
+        getattr(_aten, name).default
+        for name in (
+            "zeros", "ones", "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "zeros_like",
+            "ones_like", "empty_like", "sum", "mv", "dot", "addmv", "baddbmm", "stack",
+        )
+    ),
+}  # fmt: skip
+"""Operators that return new memory, beside those of which their tags say it."""

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot.meta.ctc import ctc_loss
+
+X = torch.randn(10, 3, 5, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
+TARGETS = torch.tensor([[1, 2, 3, 4], [4, 3, 1, 0], [1, 1, 0, 0]])
+
+
+class Values:
+    """Knows the values of some tensors."""
+
+    def __init__(self, *known: torch.Tensor) -> None:
+        self.tensors = known
+
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        return tensor if any(tensor is t for t in self.tensors) else None
+
+    def literal(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+
+def lengths() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor([10, 9, 3]), torch.tensor([4, 3, 2])
+
+
+@pytest.mark.parametrize("options", [(), (4,), (0, True)])
+def test_known_lengths_are_given_as_numbers(options: Any) -> None:
+    given, wanted = lengths()
+    got = ctc_loss(Values(given, wanted), X, TARGETS, given, wanted, *options)
+    expected = torch.ops.aten._ctc_loss.Tensor(X, TARGETS, given, wanted, *options)
+    torch.testing.assert_close(got[0], expected[0])  # of the others, a part is memory that nobody wrote
+    assert [x.shape for x in got] == [x.shape for x in expected]
+
+
+def test_of_unknown_lengths_nothing_is_said() -> None:
+    given, wanted = lengths()
+    assert ctc_loss(Values(), X, TARGETS, given, wanted) is None
+    assert ctc_loss(Values(given), X, TARGETS, given, wanted) is None
+    assert ctc_loss(Values(wanted), X, TARGETS, given, wanted) is None

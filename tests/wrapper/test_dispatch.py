@@ -1,0 +1,87 @@
+"""What serves an operator, and on which classes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
+
+from subclass_aot.errors import OperatorRuleError
+from subclass_aot.wrapper import WrapperTensor
+from tests.wrapper.classes import fresh
+
+aten = torch.ops.aten
+
+
+class Stranger(WrapperTensor, fallback="each"):
+    content: torch.Tensor
+
+
+def test_unknown_wrapper_classes_are_asked_themselves() -> None:
+    cls = fresh(fallback="each")
+    x = cls(torch.zeros(2))
+    for other in (Stranger(torch.ones(2)), ForeignTensor(torch.ones(2), torch.ones(2))):
+        assert cls.__torch_dispatch__(aten.add.Tensor, (cls, type(other)), (x, other)) is NotImplemented
+    with pytest.raises(TypeError):
+        x + Stranger(torch.ones(2))
+
+
+def test_accepted_and_leaf_like_classes_are_known() -> None:
+    class Knows(WrapperTensor, fallback="each"):
+        accepts = (Stranger,)
+        payload: torch.Tensor
+
+    x = Knows(torch.zeros(2))
+    result = x + Stranger(torch.ones(2))
+    assert type(result) is Knows and type(result.payload) is Stranger
+    assert type(Stranger(torch.ones(2)) + x) is Knows
+    assert type(x + torch.nn.Parameter(torch.ones(2))) is Knows
+
+
+def test_higher_order_operators() -> None:
+    cls = fresh()
+    op = torch.ops.higher_order.cond
+    with pytest.raises(OperatorRuleError, match=r"@Fresh\.implements\(torch\.ops\.higher_order\.cond\)"):
+        cls.__torch_dispatch__(op, (cls,), (True, torch.sin, torch.cos, (cls(torch.zeros(2)),)))
+    cls.implements(op)(lambda *args: 7)
+    assert cls.__torch_dispatch__(op, (cls,), (True, torch.sin, torch.cos, (cls(torch.zeros(2)),))) == 7
+
+
+def test_a_rule_in_an_each_class_goes_before_the_recipe() -> None:
+    cls = fresh(fallback="each")
+    cls.implements(aten.mm.default)(lambda a, b: torch.tensor(5))
+    x = cls(torch.zeros(2, 2))
+    assert (x @ x).item() == 5
+    with torch.inference_mode():
+        assert torch.nn.functional.linear(x, x).item() == 5  # taken apart, so that the same rule is met
+
+
+def test_not_implemented_passes_on() -> None:
+    base = fresh(fallback="each")
+    derived = type("Derived", (base,), {})
+    base.implements(aten.neg.default)(lambda x: torch.tensor(1) if x.dim() == 1 else NotImplemented)
+    derived.implements(aten.neg.default)(lambda x: torch.tensor(2) if x.dim() == 2 else NotImplemented)
+    assert derived(torch.zeros(1)).neg().item() == 1
+    assert derived(torch.zeros(1, 1)).neg().item() == 2
+    assert type(derived(torch.zeros(1, 1, 1)).neg()) is derived
+
+
+def test_views_in_inference_mode_are_what_views_of_dense_tensors_are() -> None:
+    cls = fresh(fallback="each")
+    x, dense = cls(torch.zeros(2, 2)), torch.zeros(2, 2)
+    with torch.inference_mode():
+        made = cls(torch.zeros(2, 2))
+        for function in (torch.t, torch.neg):
+            assert function(x).is_inference() == function(dense).is_inference()
+        assert made.t().is_inference()
+
+
+def test_a_handler_is_found_once() -> None:
+    cls = fresh(fallback="each")
+    x = cls(torch.zeros(2))
+    x.neg()
+    handler = cls._handlers[aten.neg.default]
+    x.neg()
+    assert cls._handlers[aten.neg.default] is handler
+    cls.implements(aten.abs.default)(lambda self: self)
+    assert aten.neg.default not in cls._handlers  # a rule may serve what the operator is made of

@@ -1,0 +1,64 @@
+"""What a wrapper looks like from outside."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from subclass_aot.errors import DefinitionError
+from subclass_aot.wrapper import Outer, WrapperTensor
+from tests.wrapper.classes import Labelled
+
+
+def test_outer_like() -> None:
+    tensor = torch.zeros(6)[1:].view(5, 1)
+    assert Outer.like(tensor) == ((5, 1), (1, 1), torch.float32, torch.device("cpu"), torch.strided, 1)
+    assert Outer.like(tensor, dtype=torch.int8).storage_offset == 1
+    assert Outer.like(tensor, size=(2, 2)).stride is None
+    with pytest.raises(TypeError, match="sizes"):
+        Outer.like(tensor, sizes=(2, 2))
+
+
+class Packed(Labelled):
+    """Two codes in a byte."""
+
+    def outer(self) -> Outer:
+        below = super().outer()
+        return Outer.like(self.codes, dtype=below.dtype, size=(self.codes.shape[0], 2 * self.codes.shape[1]))
+
+
+def test_outer_rule_sees_fields_methods_and_super() -> None:
+    scaled = Labelled(torch.zeros(2, 3, dtype=torch.int8).t(), torch.zeros(3, 1, dtype=torch.float64))
+    assert (scaled.shape, scaled.stride(), scaled.dtype) == ((3, 2), (1, 3), torch.float64)
+    packed = Packed(torch.zeros(4, 3, dtype=torch.int8)[1:], torch.zeros(3, 1, dtype=torch.bfloat16))
+    assert (packed.shape, packed.stride(), packed.dtype) == ((3, 6), (6, 1), torch.bfloat16)
+    assert packed.storage_offset() == 0
+
+
+def test_outer_rule_with_unflatten_at_another_size() -> None:
+    packed = Packed(torch.zeros(3, 3, dtype=torch.int8), torch.zeros(3, 1))
+    _, context = packed.__tensor_flatten__()
+    inner = {"codes": torch.zeros(5, 4, dtype=torch.int8), "scale": torch.zeros(5, 1)}
+    again = Packed.__tensor_unflatten__(inner, context, (5, 8), (8, 1))
+    assert again.shape == (5, 8) and again.dtype == torch.float32
+    assert Packed.__tensor_unflatten__(inner, context).shape == (5, 8)
+
+
+def test_outer_rule_must_return_outer() -> None:
+    class Bad(WrapperTensor):
+        codes: torch.Tensor
+
+        def outer(self) -> torch.Size:
+            return self.codes.shape
+
+    with pytest.raises(DefinitionError, match=r"Bad\.outer returned torch\.Size\(\[2\]\), not an Outer"):
+        Bad(torch.zeros(2))
+
+
+def test_default_outer_skips_absent_fields() -> None:
+    class Maybe(WrapperTensor):
+        first: torch.Tensor | None
+        second: torch.Tensor
+
+    assert Maybe(None, torch.zeros(7)).shape == (7,)
+    assert Maybe(torch.zeros(3), torch.zeros(7)).shape == (3,)

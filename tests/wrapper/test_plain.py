@@ -1,0 +1,72 @@
+"""The recipe "plain": what an operator without a rule does is what it does on `to_plain()`."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from subclass_aot.errors import OperatorRuleError
+from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.wrapper.plain import plain_tangent
+from tests.wrapper.classes import Pair, pair, rounded, scaled
+
+
+def test_operators_without_rule_run_on_the_plain_tensor() -> None:
+    x = rounded()
+    plain = x.to_plain()
+    torch.testing.assert_close(x + 1, plain + 1)
+    torch.testing.assert_close(torch.cat([x, torch.ones(1, 3)]), torch.cat([plain, torch.ones(1, 3)]))
+    torch.testing.assert_close(torch.addmm(x, x, input_ := torch.ones(3, 3)), torch.addmm(plain, plain, input_))
+    assert torch.zeros(2, 3).add_(x).sum() == plain.sum()
+    assert torch.add(x, x, out=torch.empty(2, 3)).sum() == 2 * plain.sum()
+    assert torch.zeros(2, 3).copy_(x).sum() == plain.sum()
+
+
+def test_writes_go_through_from_plain() -> None:
+    x = rounded()
+    codes = x.codes
+    assert x.mul_(3) is x and x.codes is codes
+    assert codes.tolist() == [[0, 3, 6], [9, 12, 15]]
+    x.copy_(torch.full((3,), 2.0))
+    assert codes.tolist() == [[4, 4, 4], [4, 4, 4]]
+    x.copy_(rounded())
+    assert codes.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert torch.add(torch.ones(2, 3), 1, out=x) is x
+    assert codes.tolist() == [[4, 4, 4], [4, 4, 4]]
+    x[0].fill_(1)
+    assert codes.tolist() == [[2, 2, 2], [4, 4, 4]]
+
+
+def test_writes_without_from_plain() -> None:
+    with pytest.raises(OperatorRuleError, match="it writes to `self`, and Scaled has no from_plain"):
+        scaled().mul_(2)
+    with pytest.raises(OperatorRuleError, match="Scaled has no method from_plain"):
+        scaled().copy_(torch.zeros(3, 4))
+    with pytest.raises(OperatorRuleError, match="it writes to a list of wrappers"):
+        torch._foreach_add_([scaled()], 1)
+    with pytest.raises(OperatorRuleError, match="it changes the sizes or strides"):
+        scaled().resize_(2)
+
+
+def test_fallback_error_keeps_to_plain_for_the_author() -> None:
+    class Strict(WrapperTensor, fallback="error"):
+        payload: torch.Tensor
+
+        def to_plain(self) -> torch.Tensor:
+            return self.payload
+
+    with pytest.raises(OperatorRuleError, match="No rule"):
+        Strict(torch.zeros(2)) + 1
+
+
+def test_a_gradient_is_dense_where_operators_are() -> None:
+    x = rounded()
+    assert torch.equal(plain_tangent(x), x.to_plain())
+    dense = torch.ones(2)
+    assert plain_tangent(dense) is dense
+    whole = pair(2, 3)
+    assert plain_tangent(whole) is whole
+    mixed = Pair(x, torch.ones(2, 3))
+    tangent = plain_tangent(mixed)
+    assert type(tangent) is Pair and torch.equal(tangent.left, x.to_plain())
+    assert tangent.right is not mixed.right and torch.equal(tangent.right, mixed.right)
