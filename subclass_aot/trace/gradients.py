@@ -9,7 +9,13 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch, descriptors
-from subclass_aot.descriptors import OutputDescriptor, Tangent
+from subclass_aot.descriptors import (
+    Descriptor,
+    IntermediateBase,
+    OutputDescriptor,
+    PlainOutput,
+    Tangent,
+)
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Recorder
 from subclass_aot.jagged import structure_of, with_structure_of
@@ -83,47 +89,59 @@ class Gradients:
     """The gradients that go out.
 
     Attributes:
-        of_inputs: By the positions of inputs that have one: how it is made, and the tangents that it comes from.
+        found: By what has one: how it is made, and the tangents that it comes from.
         nodes: The nodes of what backward computes.
     """
 
-    of_inputs: Mapping[int, Gradient] = field(default_factory=dict)
+    found: Mapping[Descriptor, Gradient] = field(default_factory=dict)
     nodes: Mapping[OutputDescriptor, Any] = field(default_factory=dict)
 
 
-def gradients(inputs: TracedInputs, tangents: Tangents, recorder: Recorder) -> Gradients:
-    """Goes backward, and reads the gradients of the inputs.
+def gradients(
+    inputs: TracedInputs,
+    made_leaves: Mapping[PlainOutput | IntermediateBase, torch.Tensor],
+    tangents: Tangents,
+    recorder: Recorder,
+) -> Gradients:
+    """Goes backward, and reads the gradients of the inputs and of leaves that the function made.
 
     Args:
         inputs: The inputs.
+        made_leaves: These leaves. See Note [Made leaves].
         tangents: The gradients that come in.
         recorder: Gets placeholders for them, and listens.
     """
     recorder.phase = "backward"
-    of_inputs: dict[int, Gradient] = {}
+    found: dict[Descriptor, Gradient] = {}
     nodes: dict[OutputDescriptor, Any] = {}
-    requires_grad_inputs = inputs.requires_grad_inputs
+    targets: dict[Any, torch.Tensor] = dict(made_leaves)
+    targets |= {inputs.descs[i]: inputs.autograd_leaves[i] for i in inputs.requires_grad_inputs}
     given = tangents.make(recorder)
     with torch.autocast("cpu", enabled=False):
-        found = gradients_of(tangents.ends, [inputs.autograd_leaves[i] for i in requires_grad_inputs], given)
-    for i, gradient, ends in zip(requires_grad_inputs, found.gradients, found.reach, strict=True):
+        computed = gradients_of(tangents.ends, [*targets.values()], given)
+    for (of, target), gradient, ends in zip(targets.items(), computed.gradients, computed.reach, strict=True):
         if gradient is None:
             continue
-        desc = descriptors.Gradient(inputs.descs[i])
+        desc = descriptors.Gradient(of)
         if _torch.is_jagged(type(gradient)):
-            gradient = with_structure_of(inputs.autograd_leaves[i], gradient)
-        own = set(inputs.plan.index_map.flat_of(i))
-        slot_of = {inputs.leaves[slot]: slot for slot in inputs.structure if slot in own}
+            gradient = with_structure_of(target, gradient)
+        structure = _structure_of(target, inputs)
         plan, leaves = FlattenPlan.read([gradient], where=str(desc))
         sources: list[Any] = []
         for slot, leaf in zip(plan.index_map.slots, leaves, strict=True):
-            if isinstance(leaf, MetaTensor) and leaf in slot_of:
-                sources.append(InputLeaf(slot_of[leaf]))
+            if isinstance(leaf, MetaTensor) and leaf in structure:
+                sources.append(InputLeaf(structure[leaf]))
             elif is_graph_value(leaf):
                 part = part_of(desc, slot)
                 sources.append(part)
                 nodes[part] = recorder.node_of(leaf)
             else:
                 sources.append(leaf)
-        of_inputs[i] = Value(plan.metas[0], tuple(sources), requires_grad=False), ends
-    return Gradients(of_inputs, nodes)
+        found[of] = Value(plan.metas[0], tuple(sources), requires_grad=False), ends
+    return Gradients(found, nodes)
+
+
+def _structure_of(target: torch.Tensor, inputs: TracedInputs) -> dict[Any, int]:
+    """Flat slots that hold the structure of a jagged tensor: its own if it is an input, else any."""
+    own = [s for i, x in enumerate(inputs.autograd_leaves) if x is target for s in inputs.plan.index_map.flat_of(i)]
+    return {inputs.leaves[slot]: slot for slot in inputs.structure if slot in own or not own}

@@ -13,6 +13,7 @@ from subclass_aot.aliasing import overlapping_slots, versions
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, Place, static_values
 from subclass_aot.descriptors import (
     BufferInput,
+    Descriptor,
     HeldInput,
     InputDescriptor,
     ParamInput,
@@ -153,13 +154,13 @@ class TracedInputs:
         """The positions of inputs that want a gradient."""
         return [i for i, t in enumerate(self.autograd_leaves) if t.requires_grad]
 
-    def described(self, gradients: Mapping[int, Gradient]) -> tuple[Input, ...]:
-        """The inputs as the signature has them, with the gradients that some have, by their positions."""
+    def described(self, gradients: Mapping[Descriptor, Gradient]) -> tuple[Input, ...]:
+        """The inputs as the signature has them, with the gradients that some have, by what they are."""
         found = []
         for i, is_leaf in enumerate(self._are_leaves):
             specs = tuple(self.specs[s] for s in self.plan.index_map.flat_of(i))
             grad = self.autograd_leaves[i].requires_grad
-            value, reach = gradients.get(i, (None, ()))
+            value, reach = gradients.get(self.descs[i], (None, ()))
             static = i in self._static
             found.append(Input(self.descs[i], self.plan.metas[i], specs, grad, is_leaf, static, value, reach))
         return tuple(found)

@@ -32,7 +32,7 @@ from subclass_aot.graph import (
     remove_mutations,
 )
 from subclass_aot.jagged import JaggedAttention
-from subclass_aot.meta import MetaTensor, Replaced
+from subclass_aot.meta import Replaced
 from subclass_aot.objects import Objects
 from subclass_aot.outcome import Existed, check_leaks, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Value, ViewOfBase, ViewOfInput
@@ -40,9 +40,10 @@ from subclass_aot.passes import drop_dead, drop_identities
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, fake_with_sizes
 from subclass_aot.symbols import RuntimeAssert, is_symbolic, lasting_key_of, unbacked_sizes
-from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf, without_saved_tensor_hooks
+from subclass_aot.trace.autograd_graph import foreign_leaves, without_saved_tensor_hooks
 from subclass_aot.trace.gradients import Gradients, Tangents, gradients
 from subclass_aot.trace.inputs import TracedInputs
+from subclass_aot.trace.made_leaves import described, made_leaves
 from subclass_aot.trace.mutations import (
     backward_writes,
     check_metadata_mutations,
@@ -50,7 +51,7 @@ from subclass_aot.trace.mutations import (
     requires_grad_mutations,
     writes,
 )
-from subclass_aot.trace.outputs import OutputReader
+from subclass_aot.trace.outputs import OutputReader, is_traced
 from subclass_aot.trace.text import numbers_are_written_out
 from subclass_aot.trace.threads import one_at_a_time
 
@@ -142,7 +143,7 @@ class Trace:
         given = self.inputs
         of_inputs = [given.leaves, given.autograd_leaves, given.traced, given.views.views, given.views.leaves]
         of_recorder = [*self.recorder.collections(), *self.forward_part.mutations.collections()]
-        return [self.differentiable, *ends, *of_inputs, *of_recorder]
+        return [self.differentiable, self.made_leaves.values(), *ends, *of_inputs, *of_recorder]
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
@@ -226,9 +227,6 @@ class Trace:
         self.computed = reader.computed
         recorder.lazy_views.refuse_stale(*self.computed.values())
         recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
-        own = set(map(id, seen))
-        tensors = [x for x in results if isinstance(x, torch.Tensor) and id(x) not in own]
-        self.returns_new_leaf = any(map(is_autograd_leaf, tensors))
         self.intermediate_bases = tuple(value for _, value in reader.intermediate_bases)
         through: list[tuple[OutputDescriptor, Any, Value]] = [
             (descriptors.AutogradMutation(inputs.descs[i]), inputs.traced[i], value)
@@ -242,6 +240,7 @@ class Trace:
         }
         for i, (tensor, value) in enumerate(reader.intermediate_bases):
             through.append((IntermediateBase(i, PlainOutput(first_of[i])), tensor, value))
+        self.made_leaves = made_leaves(results, self.outputs, {desc: tensor for desc, tensor, _ in through})
         self.described = [desc for desc, _, value in through if value.requires_grad]
         self.differentiable = [tensor for _, tensor, value in through if value.requires_grad]
 
@@ -252,7 +251,8 @@ class Trace:
             kinds: For each result that has one, by its position, what that looks like; None for the expected.
         """
         ends = {self.described[i]: self.differentiable[i] for i in kinds}
-        self.tangents = Tangents(ends, list(kinds.values())) if ends and self.inputs.requires_grad_inputs else None
+        wanted = not self.inference and (self.inputs.requires_grad_inputs or self.made_leaves)
+        self.tangents = Tangents(ends, list(kinds.values())) if ends and wanted else None
 
     def read_symints(self) -> None:
         """Symbolic numbers that the call needs beside those of the results: the graph returns them, too."""
@@ -279,13 +279,13 @@ class Trace:
 
     def backward(self) -> None:
         """Goes backward, if something wants a gradient."""
-        if self.recorder.constants or self.returns_new_leaf:
+        if self.recorder.constants:
             self.refuse_lost_gradients()
         self.gradients = Gradients()
         self.backward_writes: list[int] = []
         if self.tangents is not None:
             try:
-                self.gradients = gradients(self.inputs, self.tangents, self.recorder)
+                self.gradients = gradients(self.inputs, self.made_leaves, self.tangents, self.recorder)
             except RuntimeError as error:
                 if "backward through the graph a second time" not in str(error):
                     raise
@@ -302,16 +302,11 @@ class Trace:
         self.tangents = None
 
     def refuse_lost_gradients(self) -> None:
-        """A wrapper met on the way, or a leaf that the function made, is no input: the graph has no gradient for it.
-
-        If no result is a leaf that the function made, nobody could read its gradient.
-        """
+        """A wrapper met on the way is no input: the graph has no gradient for it."""
         for lost in foreign_leaves(self.differentiable, self.inputs.autograd_leaves):
-            made_in_it = isinstance(lost, MetaTensor)
-            if made_in_it and not self.returns_new_leaf:
-                continue
-            kind = "tensor made in it" if made_in_it else type(lost).__name__
-            raise TraceError(messages.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
+            if not is_traced(lost):
+                kind = type(lost).__name__
+                raise TraceError(messages.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
 
     def finish(self) -> JointTrace:
         """The graph without writes, and its signature."""
@@ -352,12 +347,13 @@ class Trace:
             backward_writes=tuple(self.backward_writes),
         )
         return JointSignature(
-            inputs=self.inputs.described(self.gradients.of_inputs),
+            inputs=self.inputs.described(self.gradients.found),
             index_map=self.inputs.plan.index_map,
             views=self.paths_of_views,
             mutations=mutations,
             outputs=self.outputs,
             intermediate_bases=self.intermediate_bases,
+            made_leaves=described(self.made_leaves, self.outputs, self.gradients, mutations, self.inputs.paths),
             outcome=self.outcome,
             tangents=() if self.tangents is None else self.tangents.described,
             assumptions=assumptions,
