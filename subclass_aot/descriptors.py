@@ -300,15 +300,17 @@ class IntermediateBase(OutputDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class Gradient(OutputDescriptor):
-    """The gradient of an input."""
+    """The gradient of an input, or of a result that is a leaf of autograd's graph which the function makes."""
 
-    grad_of: InputDescriptor
+    grad_of: InputDescriptor | PlainOutput | IntermediateBase
     is_backward = True
 
     def __str__(self) -> str:
         return f"gradient of {self.grad_of}"
 
     def to_torch(self) -> Any:
+        if isinstance(self.grad_of, PlainOutput | IntermediateBase):
+            return _torch.descriptors().DummyAOTOutput(self.grad_of.index)
         return _torch.descriptors().GradAOTOutput(self.grad_of.to_torch())
 
 

@@ -79,8 +79,10 @@ def _section(specialization: Specialization) -> list[str]:
     lines.append("outputs")
     places = signature.outcome.assigned
     count = len(signature.outputs) - len(places)
+    made_leaves = {leaf.output for leaf in signature.made_leaves}
     for i, output in enumerate(signature.outputs):
-        place = "" if i < count else f", put into {places[i - count]}"
+        place = ", a leaf of autograd's graph" if PlainOutput(i) in made_leaves else ""
+        place += "" if i < count else f", put into {places[i - count]}"
         lines.append(f"  {i}: {_output(output, signature)}{place}")
     lines += [f"changed: {path}" for path in dict.fromkeys(change.path for change in signature.outcome.changes)]
     for slot in signature.mutations.mutated_leaves:

@@ -39,13 +39,11 @@ class Value:
         leaves: Where each of its flat slots comes from: the descriptor of a graph output, `InputLeaf` or `AliasOfLeaf`;
             a value that is no tensor stands for itself.
         requires_grad: Whether autograd goes through it.
-        starts_grad: Whether it requires grad and has no history: a leaf of autograd's that the function made.
     """
 
     meta: ValueMeta
     leaves: tuple[Any, ...]
     requires_grad: bool
-    starts_grad: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class ViewOfBase:
     """A view of what several results share; `replay(base, *numbers)` makes it.
 
     Attributes:
-        output: The result that is the base, or None.
+        output: The result that is the base, or a made leaf between the base and the view; None if neither is a result.
         intermediate_base: Where `output` is None, the position of the base among `OutputReader.intermediate_bases`.
     """
 

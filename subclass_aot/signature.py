@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from subclass_aot.aliasing import Base
-from subclass_aot.descriptors import InputDescriptor, OutputDescriptor
+from subclass_aot.descriptors import InputDescriptor, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.flatten import IndexMap, ValueMeta
 from subclass_aot.graph import Look
 from subclass_aot.meta import Spec
@@ -44,6 +44,25 @@ class Input:
     def path(self) -> str:
         """Where the user finds it, such as `args[0]` or `self.head.weight`."""
         return str(self.desc)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeLeaf:
+    """A leaf of autograd's graph that the function makes and gives out: one result, or what several are views of.
+
+    Attributes:
+        output: Which one.
+        meta: How it is made of leaves.
+        is_parameter: Whether it is an `nn.Parameter`.
+        gradient: How its gradient is made of what backward computes, or None where no result depends on it.
+        reach: The positions of the tangents that its gradient comes from.
+    """
+
+    output: PlainOutput | IntermediateBase
+    meta: ValueMeta
+    is_parameter: bool
+    gradient: Value | None = None
+    reach: tuple[int, ...] = ()
 
 
 class MetadataMutation(NamedTuple):
@@ -175,11 +194,14 @@ class JointSignature:
         mutations: What a call does to its inputs.
         outputs: What each flattened result is.
         intermediate_bases: Tensors that are no results, and of which several results are views.
+        made_leaves: Which of these and of the results are leaves of autograd's graph.
         outcome: What is made of the results, and what objects hold after the call.
         tangents: The gradients that come in, for each output through which autograd goes.
         assumptions: What was assumed of sizes and values.
         grad_modes: Whether autograd is on when the program begins, and when it ends.
     """
+
+    # More than ten: this is all that the stages after the trace know of it, in one place.
 
     inputs: tuple[Input, ...]
     index_map: IndexMap
@@ -187,10 +209,21 @@ class JointSignature:
     mutations: Mutations
     outputs: tuple[Output, ...]
     intermediate_bases: tuple[Value, ...]
+    made_leaves: tuple[MadeLeaf, ...]
     outcome: Outcome
     tangents: tuple[TangentSpec, ...]
     assumptions: Assumptions
     grad_modes: tuple[bool, bool]
+
+    @property
+    def gradient_targets(self) -> tuple[Input | MadeLeaf, ...]:
+        """What backward may compute a gradient of: the inputs, and made leaves after them."""
+        return *self.inputs, *self.made_leaves
+
+    def output_of(self, leaf: MadeLeaf) -> Output:
+        """What a made leaf is, beside that."""
+        results = self.outputs if isinstance(leaf.output, PlainOutput) else self.intermediate_bases
+        return results[leaf.output.index]
 
     @property
     def graph_slots(self) -> tuple[int, ...]:

@@ -58,6 +58,7 @@ EVERY: dict[Descriptor, str] = {
     BackwardMutation(PlainInput("x", 1)): "InputMutationAOTOutput(mutated_input=PlainAOTInput(idx=1))",
     IntermediateBase(0, PlainOutput(1)): "IntermediateBaseAOTOutput(base_of=PlainAOTOutput(idx=1))",
     Gradient(PlainInput("x", 1)): "GradAOTOutput(grad_of=PlainAOTInput(idx=1))",
+    Gradient(PlainOutput(1)): "DummyAOTOutput(idx=1)",
     SavedForBackward(3): "SavedForBackwardsAOTOutput(idx=3)",
     Number("s0", 1): "DummyAOTOutput(idx=1)",
     LookedAt(1): "DummyAOTOutput(idx=1)",
@@ -132,6 +133,11 @@ def writes_two_views_of_one(x: Any, y: Any) -> Any:
     return x[:2] * y
 
 
+def made_leaf(x: Any) -> Any:
+    leaf = x[0].requires_grad_()
+    return leaf, leaf * leaf
+
+
 def shares_memory() -> tuple[Any, ...]:
     base = torch.rand(4)
     return base[:3], base[1:3]
@@ -147,6 +153,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], set
     ),
     "write": (writes_a_view, lambda: (torch.rand(2, 2, requires_grad=True) * 1,), {AutogradMutation}),
     "base": (writes_two_views_of_one, shares_memory, {SyntheticBase}),
+    "leaf": (made_leaf, lambda: (torch.rand(2, 2),), {Gradient}),
     "look": (
         lambda x: x.long() // 3 if x.sum() > 0 else x,  # which may fail, and waits for the check: two parts
         lambda: (torch.ones(2),),

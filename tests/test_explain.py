@@ -44,6 +44,14 @@ def test_a_signature() -> None:
     assert any(line.startswith("  forward graph: ") and " saves " in line for line in lines)
 
 
+def test_leaves_that_the_function_makes() -> None:
+    compiled = aot_compile(lambda x: (x[0].requires_grad_(), (x * 2).requires_grad_(), x))
+    compiled(torch.ones(2))
+    said = compiled.explain()
+    assert "0: a view of args[0], a leaf of autograd's graph\n" in said
+    assert "1: Tensor, a leaf of autograd's graph\n" in said and "2: the same object as args[0]\n" in said
+
+
 def test_sizes_values_and_views() -> None:
     def looks(x: Any) -> Any:
         if x.shape[0] > 2 and x.sum() > 1:

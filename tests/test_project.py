@@ -165,7 +165,7 @@ MOST_ATTRIBUTES = 10
 
 REASON = "# More than ten attributes: "
 
-NOT_CUT_YET = {"Recorder", "Trace", "TracedInputs"}
+NOT_CUT_YET = {"Recorder"}
 
 
 def _classes() -> Iterator[tuple[str, ast.ClassDef]]:

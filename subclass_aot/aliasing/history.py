@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from subclass_aot import _torch
@@ -11,3 +13,34 @@ def autograd_base(tensor: torch.Tensor) -> torch.Tensor:
     """Returns the tensor whose history a write into `tensor` changes: what it is a view of, or itself."""
     base: torch.Tensor | None = _torch.base_of(tensor)  # that of a view of a view is the first tensor
     return tensor if base is None else base
+
+
+def is_autograd_leaf(tensor: torch.Tensor) -> bool:
+    """Says whether a gradient may end in a tensor.
+
+    Not so in a view that was made under `no_grad`, which says that it requires grad if its base does, nor in one that
+    autograd has given up and refuses to speak of.
+    """
+    try:
+        if not tensor.requires_grad or tensor.grad_fn is not None:
+            return False
+    except RuntimeError:
+        return False
+    base = _torch.base_of(tensor)
+    if base is None or not base.requires_grad:
+        return True
+    with _torch.disable_current_modes(), torch.enable_grad():
+        ((node, _),) = _Next.apply(tensor).grad_fn.next_functions  # type: ignore[no-untyped-call]
+    return node is not None
+
+
+class _Next(torch.autograd.Function):
+    """Shows where autograd would go with a gradient of a tensor, and computes nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty(0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> None:
+        return None

@@ -71,6 +71,19 @@ OVER = """{path}: this tensor belongs to a trace that is over, and has no data.
   It was kept while a function was traced, in a place that a later call does not fill again.
   Instead: return it from the function, or keep it in an attribute of an argument or of a module that is compiled."""
 
+USED_LEAF = """{path} is a leaf of autograd's graph that the function makes, and that it goes backward to or hooks.
+  Its .grad and its hooks are there while the function is traced, and would be missing on what a call returns.
+  Instead: return leaf.detach() and leaf.grad, and register hooks on the result after the call."""
+
+LEAF_OF_MUTATED = """{leaf} is a view of {path} and a leaf of autograd's graph, and another result depends on it.
+  The function also writes into {path} where autograd must see it. That write comes after the graph, and the leaf
+  would have to be made before it, and be a view of what comes after it.
+  Instead: return a leaf that is no view, as in x.detach().clone().requires_grad_()."""
+
+VIEW_OF_LEAF = """A result is a view of a leaf of autograd's graph that the function makes, and that is a view itself.
+  Autograd remembers how it was made of the first of these tensors, and not how it was made of the second.
+  Instead: make the view after the call, or make a leaf that is no view, as in x.detach().clone().requires_grad_()."""
+
 HOOKED_INPUT = """{path}: the function registers a gradient hook on this input.
   That happens while tracing, not in the graph, so the caller's tensor would not have the hook.
   Instead: register it on {path} before the call, or inside on a tensor that is computed, as in x.view_as(x)."""

@@ -70,11 +70,12 @@ def write_backward(
         source.line(f"({', '.join(structure.values())},) = ctx.structure")
     results = ["None"] * len(convention.parameters)
     for i in convention.requires_grad_inputs:
-        gradient = signature.inputs[i].gradient
+        wanted = signature.gradient_targets[i]
+        gradient = wanted.gradient
         if gradient is None:
             results.append("None")
             continue
-        reach = [names[k] for k in signature.inputs[i].reach]
+        reach = [names[k] for k in wanted.reach]
         if len(reach) == len(names):
             results.append(_wrap(source, gradient, computed, structure))
             continue

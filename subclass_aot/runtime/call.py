@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +14,11 @@ from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import OutputDescriptor
 from subclass_aot.guards import Reads
-from subclass_aot.outputs import ComputedSymints, Constant, SameAsInput, SameAsOutput, Value, ViewOfBase, ViewOfInput
 from subclass_aot.runtime import version_counters
-from subclass_aot.runtime.calling_convention import Convention, SymintNames
+from subclass_aot.runtime.calling_convention import Convention
 from subclass_aot.runtime.double_backward import DoubleBackward
-from subclass_aot.runtime.forward import emit_forward, graph_inputs
+from subclass_aot.runtime.forward import Made, emit_forward, graph_inputs
+from subclass_aot.runtime.results import Results
 from subclass_aot.signature import JointSignature, MetadataMutation
 
 
@@ -63,121 +63,106 @@ def emit_call(
     for position in signature.mutations.requires_grad_mutations:
         source.line(f"{values[position]}.requires_grad_()")
     reads = Reads(values, leaves, reads.listing)
-    if function is None:
-        made, numbers = _without_gradients(source, reads, convention, graph)
+    if function is None or convention.runs_first:
+        ran = _run(source, reads, convention, graph)
+        made, numbers = ran.values, {desc: ran.computed[desc] for desc in convention.numbers}
     else:
-        made, numbers = _with_gradients(source, reads, convention, function)
+        made, numbers = _apply(source, reads, convention, function)
     for position, of_input in changes.items():
         source.line(f"{_reshape(source, of_input)}({values[position]})")
+    results = Results(source, signature, values, made, numbers)
+    if function is not None and convention.runs_first:  # see Note [Made leaves]
+        _apply_to_leaves(source, reads, convention, function, ran, results)
     for (position, _), name in zip(signature.mutations.autograd_mutations, made, strict=False):
         if position in signature.mutations.counted_before:
             source.line(f"{source.const(version_counters.uncount, 'uncount')}({values[position]})")
         source.line(f"{values[position]}.copy_({name})")
     for position, of_input in of_views.items():  # autograd makes a view again, as it is, after such a write
         source.line(f"{_reshape(source, of_input)}({values[position]})")
-    return _results(source, convention, values, made, numbers)
+    return results.all()
 
 
-def _without_gradients(
-    source: Source, reads: Reads, convention: Convention, graph: BoxedFunction
-) -> tuple[list[str], dict[OutputDescriptor, str]]:
-    """Appends what runs the forward graph. Returns the locals of what it made, and of numbers, by what they are."""
+def _run(source: Source, reads: Reads, convention: Convention, graph: BoxedFunction) -> Made:
+    """Appends what runs the forward graph where autograd sees nothing of it."""
     signature = convention.signature
     written = source.fresh("written")
     if signature.mutations.move_versions:
         source.line(f"{written} = {_counters(source, signature, reads)}")
     inputs = f"[{reads.listing(graph_inputs(source, convention, reads.leaves))}]"
     # Of leaves that have gradients, the results have none.
-    no_grad = bool(convention.requires_grad_inputs) and signature.grad_modes[0]
+    no_grad = bool(convention.requires_grad_inputs) and (signature.grad_modes[0] or convention.runs_first)
     with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():") if no_grad else nullcontext():
-        made = emit_forward(source, convention, graph, reads.leaves, inputs, written)
-    return made.values, {desc: made.computed[desc] for desc in convention.numbers}
+        return emit_forward(source, convention, graph, reads.leaves, inputs, written)
 
 
-def _with_gradients(
+def _apply(
     source: Source, reads: Reads, convention: Convention, function: Function
 ) -> tuple[list[str], dict[OutputDescriptor, str]]:
-    """Appends what runs forward by way of autograd. Returns the same."""
-    values = reads.values
+    """Appends what runs forward by way of autograd.
+
+    Returns:
+        The locals of what it made, and of numbers, by what they are.
+    """
     made = [source.fresh(f"made_{i}") for i in range(len(convention.forward_values))]
     numbers = {desc: source.fresh(str(desc)) for desc in convention.numbers}
     beside = source.fresh("non_differentiable")
     source.line(f"{beside} = []")
-    given = {"leaves": f"[{reads.listing(reads.leaves[: len(convention.signature.index_map.slots)])}]"}
-    given["non_differentiable"] = beside
-    given["checked"] = f"[{', '.join(values[i] for i in convention.saved_for_version_check)}]"
+    given = {"non_differentiable": beside}
     if convention.signature.mutations.move_versions:
         given["written"] = _counters(source, convention.signature, reads)
-    if function.twice is not None:
-        inputs = reads.listing(values[: len(convention.signature.inputs)])
-        given["kept"] = f"{source.const(function.twice.keep, 'keep')}([{inputs}])"
-    arguments = [given[name] for name in convention.parameters]
-    arguments += [values[i] for i in convention.requires_grad_inputs]
-    pairs = list(zip(made, convention.through_autograd, strict=True))
-    through = "".join(f"{name}, " for name, differentiable in pairs if differentiable)
-    source.line(f"({through}) = {source.const(function.apply, 'run')}({', '.join(arguments)})")
-    others = [name for name, differentiable in pairs if not differentiable] + list(numbers.values())
+    _emit_apply(source, reads, convention, function, given, made, [])
+    through = convention.through_autograd
+    others = [name for name, seen in zip(made, through, strict=True) if not seen] + list(numbers.values())
     if others:
         source.line(f"({''.join(f'{name}, ' for name in others)}) = {beside}")
     return made, numbers
 
 
+def _apply_to_leaves(
+    source: Source, reads: Reads, convention: Convention, function: Function, ran: Made, results: Results
+) -> None:
+    """Appends what tells autograd of a graph that ran, once the leaves are there that its results depend on."""
+    first = len(convention.signature.inputs)
+    targets = [convention.signature.made_leaves[i - first] for i in convention.requires_grad_inputs if i >= first]
+    leaves = [results.of(leaf) for leaf in targets]
+    _emit_apply(source, reads, convention, function, {"made": f"[{reads.listing(ran.names)}]"}, ran.values, leaves)
+
+
+def _emit_apply(
+    source: Source,
+    reads: Reads,
+    convention: Convention,
+    function: Function,
+    given: dict[str, str],
+    made: Sequence[str],
+    leaves: Sequence[str],
+) -> None:
+    """Appends the call of the `autograd.Function`.
+
+    Args:
+        source: The function.
+        reads: What it has read.
+        convention: What the functions agree on.
+        function: What is called.
+        given: Expressions for some of `convention.parameters`; the others are the same everywhere.
+        made: The locals of what forward makes. Autograd gives those that it sees.
+        leaves: The locals of made leaves that have a gradient.
+    """
+    signature, values = convention.signature, reads.values
+    given["leaves"] = f"[{reads.listing(reads.leaves[: len(signature.index_map.slots)])}]"
+    given["checked"] = f"[{', '.join(values[i] for i in convention.saved_for_version_check)}]"
+    if function.twice is not None:
+        inputs = reads.listing(values[: len(signature.inputs)])
+        given["kept"] = f"{source.const(function.twice.keep, 'keep')}([{inputs}])"
+    arguments = [given[name] for name in convention.parameters]
+    arguments += [values[i] for i in convention.requires_grad_inputs if i < len(signature.inputs)]
+    through = "".join(f"{name}, " for name, seen in zip(made, convention.through_autograd, strict=True) if seen)
+    source.line(f"({through}) = {source.const(function.apply, 'run')}({', '.join([*arguments, *leaves])})")
+
+
 def _reshape(source: Source, of_input: list[MetadataMutation]) -> str:
     """The function that does to an input what the program did to its sizes and strides."""
     return source.const(functools.partial(version_counters.reshape, of_input), "reshape")
-
-
-def _results(
-    source: Source,
-    convention: Convention,
-    values: Sequence[str],
-    made: list[str],
-    locals_of: Mapping[OutputDescriptor, str],
-) -> list[str]:
-    """Appends what makes results of what forward made; returns a local for each."""
-    signature = convention.signature
-    numbers = SymintNames.of(locals_of)
-    start = len(signature.mutations.autograd_mutations)
-    own = [i for i, o in enumerate(signature.outputs) if isinstance(o, Value)]
-    name_of = dict(zip(own, made[start:], strict=False))
-    intermediate_bases = made[start + len(own) :]
-    for name, value in zip(made[start:], convention.forward_values[start:], strict=True):
-        if value.starts_grad:
-            source.line(f"{name} = {name}.detach().requires_grad_()")
-    results: list[str] = []
-    for i, output in enumerate(signature.outputs):
-        if isinstance(output, Value):
-            results.append(name_of[i])
-        elif isinstance(output, SameAsInput):
-            results.append(values[output.value])
-        elif isinstance(output, SameAsOutput):
-            results.append(results[output.output])
-        elif isinstance(output, ViewOfInput):
-            grad = output.requires_grad or not signature.inputs[output.value].requires_grad
-            results.append(_view(source, output, values[output.value], grad, numbers))
-        elif isinstance(output, ViewOfBase):
-            base = intermediate_bases[output.intermediate_base] if output.output is None else name_of[output.output]
-            results.append(_view(source, output, base, output.requires_grad, numbers))
-        elif isinstance(output, ComputedSymints):
-            parts = [locals_of[p] if isinstance(p, OutputDescriptor) else str(p) for p in output.parts]
-            results.append(f"{source.const(output.make, 'number')}({', '.join(parts)})")
-        else:
-            assert isinstance(output, Constant)
-            results.append(source.const(output.value, "constant"))
-    return results
-
-
-def _view(source: Source, view: ViewOfInput | ViewOfBase, base: str, grad: bool, numbers: SymintNames) -> str:
-    """Appends a view of the local `base`, made as the program made it; returns the name of its local."""
-    name = source.fresh("view")
-    arguments = "".join(f", {numbers.one(n)}" for n in view.numbers)
-    call = f"{name} = {source.const(view.replay, 'view_of')}({base}{arguments})"
-    if grad:
-        source.line(call)
-    else:
-        with source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
-            source.line(call)
-    return name
 
 
 def _counters(source: Source, signature: JointSignature, reads: Reads) -> str:

@@ -13,7 +13,7 @@ from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.jagged import structure_slots
 from subclass_aot.outputs import ComputedSymints, Value
 from subclass_aot.runtime.graphs import Graphs
-from subclass_aot.signature import JointSignature
+from subclass_aot.signature import JointSignature, MadeLeaf
 from subclass_aot.symbols import is_symbolic, lasting_key_of
 
 _WRONG_COUNT = """The function that the {which} compiler returned gave {got} outputs; its graph has {expected}.
@@ -35,7 +35,7 @@ class Convention:
         through_autograd: For each of them, whether autograd is given it. The others go beside, in the list
             `non_differentiable`.
         numbers: Symbolic numbers that forward computes and the call needs. They go in `non_differentiable`, too.
-        requires_grad_inputs: The positions of inputs that want a gradient.
+        requires_grad_inputs: The positions of inputs that want a gradient; made leaves count after the inputs.
         structure: Flat slots that gradients of jagged tensors are made with. See Note [Jagged tensors].
         checked: Wrappers whose leaves are saved: "input" or "output", and its position.
             See Note [Versions of wrappers].
@@ -63,9 +63,16 @@ class Convention:
         with_gradient = [i for i in asking if signature.inputs[i].gradient is not None]
         if keeps_inputs or not with_gradient:  # second derivatives are asked of all of them
             with_gradient = asking
+        leaves = enumerate(signature.made_leaves, len(signature.inputs))
+        with_gradient = with_gradient + [i for i, leaf in leaves if leaf.gradient is not None]
         self.requires_grad_inputs = with_gradient if requires_grad_inputs is None else requires_grad_inputs
         self.structure = self._structure_of_gradients()
         self.checked = self._wrappers_to_check()
+
+    @property
+    def runs_first(self) -> bool:
+        """Whether the graph runs before the `autograd.Function` is applied. See Note [Made leaves]."""
+        return any(i >= len(self.signature.inputs) for i in self.requires_grad_inputs)
 
     @property
     def saved_for_version_check(self) -> list[int]:
@@ -74,17 +81,22 @@ class Convention:
 
     @property
     def parameters(self) -> list[str]:
-        """The names of the parameters of forward that get no gradient: all but the tensors, which come last."""
+        """The names of the parameters of forward that get no gradient: all but the tensors, which come last.
+
+        `made` is what the graph has computed, where it runs first.
+        """
         written = ["written"] * self.signature.mutations.move_versions
-        return ["leaves", "non_differentiable", *written, "checked", *["kept"] * self.keeps_inputs]
+        beside = ["made"] if self.runs_first else ["non_differentiable", *written]
+        return ["leaves", *beside, "checked", *["kept"] * self.keeps_inputs]
 
     def _structure_of_gradients(self) -> list[int]:
-        metas = [given.meta for given in self.signature.inputs]
-        requires_grad_inputs = set(self.signature.index_map.to_flat(self.requires_grad_inputs))
-        return [s for s in structure_slots(metas, self.signature.index_map) if s in requires_grad_inputs]
+        metas, index_map = [given.meta for given in self.signature.inputs], self.signature.index_map
+        wanted = range(len(metas)) if self.runs_first else self.requires_grad_inputs
+        flat = set(index_map.to_flat(wanted))
+        return [s for s in structure_slots(metas, index_map) if s in flat]
 
     def _wrappers_to_check(self) -> list[tuple[str, int]]:
-        """Wrappers whose leaves are saved: inputs, and outputs through which gradients go.
+        """Wrappers whose leaves are saved: inputs, outputs through which gradients go, and made leaves.
 
         Note [Versions of wrappers]
         A write through a wrapper counts on the wrapper's version, not on its leaves': they are written below autograd.
@@ -92,12 +104,8 @@ class Convention:
         """
         signature, graphs = self.signature, self.graphs
         found: list[tuple[str, int]] = []
-        inputs = {
-            signature.index_map.slots[signature.graph_slots[p]].outer
-            for p, _ in graphs.saved
-            if p is not None and p < len(signature.graph_slots)
-        }
-        for i in sorted(inputs):
+        slots = {signature.graph_slots[p] for p, _ in graphs.saved if p is not None and p < len(signature.graph_slots)}
+        for i in sorted({signature.index_map.slots[slot].outer for slot in slots}):
             if isinstance(signature.inputs[i].meta, SubclassCreationMeta):
                 found.append(("input", i))
         outputs = {saved.output for saved in graphs.saved} - {None}
@@ -105,6 +113,13 @@ class Convention:
             is_wrapper = isinstance(value.meta, SubclassCreationMeta)
             if self.through_autograd[i] and is_wrapper and not outputs.isdisjoint(computed_leaves(value)):
                 found.append(("output", i))
+        for i in self.requires_grad_inputs:
+            leaf = signature.gradient_targets[i]
+            if isinstance(leaf, MadeLeaf) and isinstance(leaf.meta, SubclassCreationMeta) and graphs.saved:
+                output = signature.output_of(leaf)  # of a view, what is saved may be a view of its base, too
+                sources = output.leaves if isinstance(output, Value) else ()
+                if not sources or any(x in outputs or getattr(x, "slot", None) in slots for x in sources):
+                    found.append(("input", i))
         return found
 
 

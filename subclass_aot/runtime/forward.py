@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,21 @@ class Made:
     saved: list[str]
     sizes: list[str]
 
+    @property
+    def names(self) -> list[str]:
+        """All of them."""
+        return [*self.computed.values(), *self.values, *self.saved, *self.sizes]
+
+    @staticmethod
+    def fresh(source: Source, convention: Convention) -> Made:
+        """New locals."""
+        graphs = convention.graphs
+        computed = {desc: source.fresh(str(desc)) for desc in graphs.computed}
+        values = [source.fresh("value") for _ in convention.forward_values]
+        saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved))]
+        sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
+        return Made(computed, values, saved, sizes)
+
 
 def emit_forward(
     source: Source,
@@ -54,21 +70,21 @@ def emit_forward(
         inputs: An expression of a new list of the graph's inputs.
         written: The local that holds the version counters to settle, if there are any.
     """
-    graphs = convention.graphs
-    computed = {desc: source.fresh(str(desc)) for desc in graphs.computed}
-    saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved))]
-    sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
-    emit_run(source, [*computed.values(), *saved, *sizes], graph, inputs, "forward")
+    made = Made.fresh(source, convention)
+    computed = made.computed
+    emit_run(source, [*computed.values(), *made.saved, *made.sizes], graph, inputs, "forward")
     numbers = SymintNames.of(computed)
     if convention.signature.mutations.move_versions:
         source.line(f"{source.const(version_counters.settle, 'settle')}({written})")
     _detach(source, convention, computed)
     values = [_wrap(source, value, computed, leaves, numbers) for value in convention.forward_values]
-    return Made(computed, values, saved, sizes)
+    return dataclasses.replace(made, values=values)
 
 
 def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[..., Any]:
     """`forward(ctx, leaves, non_differentiable, checked, *values)`, the first half of an `autograd.Function`.
+
+    Where the graph runs first, it is `forward(ctx, leaves, made, checked, *values)`. See Note [Made leaves].
 
     With second derivatives `kept` stands before `values`: it leads autograd to what they need.
 
@@ -83,11 +99,15 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     params = ["ctx", *convention.parameters, *(f"x{i}" for i in convention.requires_grad_inputs)]
     source = Source("forward", ", ".join(params), "Runs the forward graph on leaves, and wraps what it computed.")
     leaves = [f"leaves[{i}]" for i in range(len(signature.index_map.slots))]
-    made = emit_forward(source, convention, graph, leaves, _list_of_inputs(source, convention, leaves), "written")
+    if convention.runs_first:
+        made = Made.fresh(source, convention)
+        source.line(f"({', '.join(made.names)},) = made")
+    else:
+        made = emit_forward(source, convention, graph, leaves, _list_of_inputs(source, convention, leaves), "written")
     pairs = list(zip(made.values, convention.through_autograd, strict=True))
     non_differentiable = [name for name, through in pairs if not through]
     non_differentiable += [made.computed[desc] for desc in convention.numbers]
-    if non_differentiable:
+    if non_differentiable and not convention.runs_first:
         source.line(f"non_differentiable += [{', '.join(non_differentiable)}]")
     _save(source, convention, made)
     numbers = list(SymintNames.of(made.computed).names.values())

@@ -21,6 +21,11 @@ _SHARED = {
     "why": "the inputs as they were before the write are kept one by one, so they would share nothing any more",
     "instead": "pass tensors that do not share storage, as in x.clone().",
 }
+_MADE_LEAF = {
+    "what": "makes {path} a leaf of autograd's graph and computes with it",
+    "why": "would make another leaf",
+    "instead": "make the leaf before the call and pass it, or compile without double_backward.",
+}
 _DRAWS = {
     "what": "draws random numbers ({path})",
     "why": "the draws must be the same again. {reason}",
@@ -49,6 +54,9 @@ def draws_again(signature: JointSignature, graphs: Graphs, repeats_draws: bool) 
     def path_of(slot: int) -> str:
         return signature.inputs[slots[slot].outer].path + "".join(slots[slot].path)
 
+    for leaf in signature.made_leaves:
+        if leaf.gradient is not None:
+            refuse(_MADE_LEAF, str(leaf.output))
     for slot in signature.mutations.backward_writes:
         refuse(_BACKWARD_WRITES, path_of(slot))
     for base in signature.mutations.bases:

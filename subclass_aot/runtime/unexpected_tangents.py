@@ -164,7 +164,7 @@ class UnexpectedTangents:
 def _not_replaced_by_zeros(signature: JointSignature) -> set[int]:
     """The tangents for which zeros may not do: those that are added to something of another class."""
     found: set[int] = set()
-    for given in signature.inputs:
+    for given in signature.gradient_targets:
         if given.gradient is not None and len(given.reach) > 1:
             metas = [given.meta, given.gradient.meta, *(signature.tangents[i].meta for i in given.reach)]
             if any(_classes(meta) != _classes(given.meta) for meta in metas):
@@ -182,7 +182,7 @@ def _same_classes(of_some: JointSignature, of_all: JointSignature) -> bool:
         is_sparse = isinstance(x, SubclassCreationMeta) and x.cls is SparseGradient
         return not is_sparse and _classes(x) == _classes(y)
 
-    pairs = ((x.gradient, y.gradient) for x, y in zip(of_some.inputs, of_all.inputs, strict=True))
+    pairs = ((x.gradient, y.gradient) for x, y in zip(of_some.gradient_targets, of_all.gradient_targets, strict=True))
     return all(x is None or y is not None and same(x.meta, y.meta) for x, y in pairs)
 
 

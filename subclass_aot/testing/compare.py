@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.aliasing import is_autograd_leaf
 
 
 def dense_leaves(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -91,7 +92,7 @@ def difference(expected: object, got: object, strides: bool = True, rtol: float 
 
 def cut_off(tensor: torch.Tensor) -> bool:
     """True for what says that it requires grad, and leads to no leaf: it was made of a view made under `no_grad`."""
-    if not tensor.requires_grad or tensor.is_leaf and _torch.base_of(tensor) is None:
+    if not tensor.requires_grad or is_autograd_leaf(tensor):
         return False
     nodes, seen = [tensor.grad_fn], set()
     while nodes:

@@ -62,6 +62,11 @@ class Run:
     failed: str = ""
     error: Exception | None = None
 
+    @property
+    def gradient_targets(self) -> list[Any]:
+        """What gradients may arrive in, among other things: the leaves behind the arguments, and results."""
+        return [*self.behind, *self.results]
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -246,8 +251,8 @@ def _relations(expected: Run, got: Run) -> Iterator[Difference]:
 
 
 def _gradients(expected: Run, got: Run, tolerances: tuple[float, float]) -> Iterator[Difference]:
-    for i, (x, y) in enumerate(zip(expected.behind, got.behind, strict=True)):
-        if not x.is_leaf:
+    for i, (x, y) in enumerate(zip(expected.gradient_targets, got.gradient_targets, strict=True)):
+        if not isinstance(x, torch.Tensor) or not x.is_leaf:
             continue
         if x.grad is None and y.grad is not None and expected.partial:  # zeros for nothing
             if any(leaf.any() for leaf in dense_leaves(y.grad)):

@@ -34,13 +34,25 @@ def has_history(result: torch.Tensor) -> bool:
     Not so for a view that leads nowhere, since a view on the way was made under `no_grad`, nor for one that autograd
     has given up and refuses to speak of.
     """
+    return _start_of_history(result) is not None
+
+
+def leaf_behind(view: torch.Tensor) -> torch.Tensor | None:
+    """The autograd leaf that lies between a view and the base of both; None if there is none."""
+    leaf: Any = getattr(_start_of_history(view), "variable", None)
+    base = _torch.base_of(view)
+    return leaf if base is not None and leaf is not None and _torch.base_of(leaf) is base else None
+
+
+def _start_of_history(result: torch.Tensor) -> Any:
+    """The gradient function of a result; that of a view may lead nowhere, or to an autograd leaf."""
     try:
-        node = result.grad_fn
+        node: Any = result.grad_fn
     except RuntimeError:
-        return False
+        return None
     while _torch.base_of(result) is not None and node is not None and len(node.next_functions) == 1:
         node = node.next_functions[0][0]
-    return node is not None
+    return node
 
 
 def is_invalidated(result: torch.Tensor) -> bool:
@@ -50,11 +62,6 @@ def is_invalidated(result: torch.Tensor) -> bool:
     except RuntimeError:
         return True
     return False
-
-
-def is_autograd_leaf(result: torch.Tensor) -> bool:
-    """True if a gradient may end in a result. Not so for a view that autograd has given up and refuses to speak of."""
-    return not is_invalidated(result) and result.requires_grad and result.is_leaf
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch, descriptors
-from subclass_aot.descriptors import OutputDescriptor
+from subclass_aot.descriptors import Descriptor, OutputDescriptor
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import REPLACED, Recorder, messages
@@ -20,6 +20,7 @@ from subclass_aot.outputs import InputLeaf, Value
 from subclass_aot.trace.autograd_graph import gradients_of
 from subclass_aot.trace.forward import Forward
 from subclass_aot.trace.inputs import Gradient, TracedInputs, is_graph_value
+from subclass_aot.trace.made_leaves import LeafDescriptor
 from subclass_aot.trace.mutations import backward_writes
 from subclass_aot.trace.outputs import part_of
 from subclass_aot.trace.tangents import Tangents
@@ -32,14 +33,14 @@ class Backward:
     Attributes:
         recorder: Has recorded forward and this.
         tangents: The gradients that came in, if something wants one.
-        of_inputs: By the positions of inputs that have one: how it is made, and the tangents that it comes from.
+        gradients: By what has one: how it is made, and the tangents that it comes from.
         nodes: The nodes of what backward computes, by what that is.
         mutated_leaves: The flat slots of inputs that backward writes.
     """
 
     recorder: Recorder
     tangents: Tangents | None = None
-    of_inputs: Mapping[int, Gradient] = field(default_factory=dict)
+    gradients: Mapping[Descriptor, Gradient] = field(default_factory=dict)
     nodes: Mapping[OutputDescriptor, fx.Node] = field(default_factory=dict)
     mutated_leaves: tuple[int, ...] = ()
 
@@ -63,7 +64,7 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
     both.phase = "backward"
     try:
         with both, Replaced(both, REPLACED):
-            of_inputs, nodes = _gradients(inputs, tangents, both)
+            gradients, nodes = _gradients(inputs, forward.made_leaves, tangents, both)
     except RuntimeError as error:
         if "backward through the graph a second time" not in str(error):
             raise
@@ -71,37 +72,47 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
         if len(tangents.ends) > 1:
             raise TraceError(messages.USED_UP.format(reason=str(error).split(". ")[0])) from error
         return Backward(recorder)
-    return Backward(both, tangents, of_inputs, nodes, backward_writes(inputs, both, forward.mutations.bases))
+    return Backward(both, tangents, gradients, nodes, backward_writes(inputs, both, forward.mutations.bases))
 
 
 def _gradients(
-    inputs: TracedInputs, tangents: Tangents, recorder: Recorder
-) -> tuple[dict[int, Gradient], dict[OutputDescriptor, fx.Node]]:
-    """The gradients of the inputs, and the nodes they are made of."""
-    of_inputs: dict[int, Gradient] = {}
+    inputs: TracedInputs,
+    made_leaves: Mapping[LeafDescriptor, torch.Tensor],
+    tangents: Tangents,
+    recorder: Recorder,
+) -> tuple[dict[Descriptor, Gradient], dict[OutputDescriptor, fx.Node]]:
+    """The gradients of inputs and of leaves that the function made, and the nodes they are made of."""
+    found: dict[Descriptor, Gradient] = {}
     nodes: dict[OutputDescriptor, fx.Node] = {}
-    requires_grad_inputs = inputs.requires_grad_inputs
+    targets: dict[Any, torch.Tensor] = dict(made_leaves)
+    targets |= {inputs.plan.descs[i]: inputs.autograd_leaves[i] for i in inputs.requires_grad_inputs}
     given = tangents.make(recorder)
     with torch.autocast("cpu", enabled=False):
-        found = gradients_of(tangents.ends, [inputs.autograd_leaves[i] for i in requires_grad_inputs], given)
-    for i, gradient, ends in zip(requires_grad_inputs, found.gradients, found.reach, strict=True):
+        computed = gradients_of(tangents.ends, [*targets.values()], given)
+    for (of, target), gradient, ends in zip(targets.items(), computed.gradients, computed.reach, strict=True):
         if gradient is None:
             continue
-        desc = descriptors.Gradient(inputs.plan.descs[i])
+        desc = descriptors.Gradient(of)
         if _torch.is_jagged(type(gradient)):
-            gradient = with_structure_of(inputs.autograd_leaves[i], gradient)
-        own = set(inputs.plan.index_map.flat_of(i))
-        slot_of = {inputs.leaves[slot]: slot for slot in inputs.plan.structure if slot in own}
+            gradient = with_structure_of(target, gradient)
+        structure = _structure_of(target, inputs)
         plan, leaves = FlattenPlan.read([gradient], where=str(desc))
         sources: list[Any] = []
         for slot, leaf in zip(plan.index_map.slots, leaves, strict=True):
-            if isinstance(leaf, MetaTensor) and leaf in slot_of:
-                sources.append(InputLeaf(slot_of[leaf]))
+            if isinstance(leaf, MetaTensor) and leaf in structure:
+                sources.append(InputLeaf(structure[leaf]))
             elif is_graph_value(leaf):
                 part = part_of(desc, slot)
                 sources.append(part)
                 nodes[part] = recorder.node_of(leaf)
             else:
                 sources.append(leaf)
-        of_inputs[i] = Value(plan.metas[0], tuple(sources), requires_grad=False), ends
-    return of_inputs, nodes
+        found[of] = Value(plan.metas[0], tuple(sources), requires_grad=False), ends
+    return found, nodes
+
+
+def _structure_of(target: torch.Tensor, inputs: TracedInputs) -> dict[Any, int]:
+    """Flat slots that hold the structure of a jagged tensor: its own if it is an input, else any."""
+    plan = inputs.plan
+    own = [s for i, x in enumerate(inputs.autograd_leaves) if x is target for s in plan.index_map.flat_of(i)]
+    return {inputs.leaves[slot]: slot for slot in plan.structure if slot in own or not own}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,15 +14,15 @@ from subclass_aot import descriptors
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import Draws, Look, Recorder, messages
-from subclass_aot.meta import MetaTensor
 from subclass_aot.outcome import Existed, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Output, Value, ViewOfBase, ViewOfInput
 from subclass_aot.signature import Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
-from subclass_aot.trace.autograd_graph import foreign_leaves, is_autograd_leaf
+from subclass_aot.trace.autograd_graph import foreign_leaves
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
+from subclass_aot.trace.made_leaves import LeafDescriptor, made_leaves
 from subclass_aot.trace.mutations import check_metadata_mutations, refuse_views_of_mutated_metadata, writes
-from subclass_aot.trace.outputs import OutputReader
+from subclass_aot.trace.outputs import OutputReader, is_traced
 from subclass_aot.trace.tangents import Tangents
 
 
@@ -35,6 +35,7 @@ class Forward:
         grad_modes: Whether autograd was on before it ran, and after.
         outputs: What each of its results is.
         intermediate_bases: Tensors that several results are views of.
+        made_leaves: Which of these and of its results are leaves of autograd's graph that it made.
         mutations: What it did to its inputs.
         tangents: The gradients that are expected, if something wants one.
         nodes: The nodes of what the graph returns, by what that is.
@@ -45,6 +46,7 @@ class Forward:
     grad_modes: tuple[bool, bool]
     outputs: tuple[Output, ...]
     intermediate_bases: tuple[Value, ...]
+    made_leaves: Mapping[LeafDescriptor, torch.Tensor]
     mutations: Mutations
     tangents: Tangents | None
     nodes: Mapping[OutputDescriptor, fx.Node]
@@ -52,7 +54,8 @@ class Forward:
 
     def collections(self) -> list[Collection[Any]]:
         """Where traced tensors are held."""
-        return [] if self.tangents is None else self.tangents.collections()
+        ends = [] if self.tangents is None else self.tangents.collections()
+        return [*ends, self.made_leaves, self.made_leaves.values()]
 
 
 def run_forward(
@@ -100,14 +103,14 @@ def run_forward(
     recorder.lazy_views.refuse_stale(*reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
 
-    ends = _ends(inputs, mutations, results, outputs, reader)
-    _refuse_lost_gradients(ends, inputs, recorder, _new_leaves(results, inputs))
+    through = _through_autograd(inputs, mutations, results, outputs, reader)
+    leaves = made_leaves(results, outputs, {desc: tensor for desc, (tensor, _) in through.items()})
+    ends = {desc: tensor for desc, (tensor, value) in through.items() if value.requires_grad}
+    if recorder.constants:
+        _refuse_lost_gradients(ends.values(), inputs)
     bases = tuple(value for _, value in reader.intermediate_bases)
-    tangents = (
-        Tangents.of(ends, ends.values(), dict.fromkeys(range(len(ends))))
-        if ends and inputs.requires_grad_inputs
-        else None
-    )
+    wanted = ends and not inference and (inputs.requires_grad_inputs or leaves)
+    tangents = Tangents.of(ends, ends.values(), dict.fromkeys(range(len(ends)))) if wanted else None
     looks = [] if recorder.values is None else recorder.values.found
     computed: dict[OutputDescriptor, Any] = {
         **reader.computed,
@@ -119,6 +122,7 @@ def run_forward(
         grad_modes,
         outputs,
         bases,
+        leaves,
         mutations,
         tangents,
         {desc: recorder.node_of(leaf) for desc, leaf in computed.items()},
@@ -126,46 +130,30 @@ def run_forward(
     )
 
 
-def _ends(
+def _through_autograd(
     inputs: TracedInputs, mutations: Mutations, results: Sequence[Any], outputs: Sequence[Output], reader: OutputReader
-) -> dict[OutputDescriptor, torch.Tensor]:
-    """What autograd goes through: new values of inputs, results, and what several results are views of."""
-    through: list[tuple[OutputDescriptor, torch.Tensor, Value]] = [
-        (descriptors.AutogradMutation(inputs.plan.descs[i]), inputs.traced[i], value)
+) -> dict[OutputDescriptor, tuple[torch.Tensor, Value]]:
+    """What autograd may go through: new values of inputs, results, and what several results are views of."""
+    through: dict[OutputDescriptor, tuple[torch.Tensor, Value]] = {
+        descriptors.AutogradMutation(inputs.plan.descs[i]): (inputs.traced[i], value)
         for i, value in mutations.autograd_mutations
-    ]
+    }
     first_of: dict[int, int] = {}
     for i, (tensor, output) in enumerate(zip(results, outputs, strict=True)):
         if isinstance(output, Value):
-            through.append((PlainOutput(i), tensor, output))
+            through[PlainOutput(i)] = tensor, output
         elif isinstance(output, ViewOfBase):
             first_of.setdefault(output.intermediate_base, i)
     for i, (tensor, value) in enumerate(reader.intermediate_bases):
-        through.append((IntermediateBase(i, PlainOutput(first_of[i])), tensor, value))
-    return {desc: tensor for desc, tensor, value in through if value.requires_grad}
+        through[IntermediateBase(i, PlainOutput(first_of[i]))] = tensor, value
+    return through
 
 
-def _new_leaves(results: Sequence[Any], inputs: TracedInputs) -> bool:
-    """Whether a result is a leaf of autograd that the function made."""
-    own = set(map(id, inputs.seen))
-    return any(is_autograd_leaf(x) for x in results if isinstance(x, torch.Tensor) and id(x) not in own)
-
-
-def _refuse_lost_gradients(
-    ends: Mapping[OutputDescriptor, torch.Tensor], inputs: TracedInputs, recorder: Recorder, returns_new_leaf: bool
-) -> None:
-    """A wrapper met on the way, or a leaf that the function made, is no input: the graph has no gradient for it.
-
-    If no result is a leaf that the function made, nobody could read its gradient.
-    """
-    if not recorder.constants and not returns_new_leaf:
-        return
-    for lost in foreign_leaves(ends.values(), inputs.autograd_leaves):
-        made_in_it = isinstance(lost, MetaTensor)
-        if made_in_it and not returns_new_leaf:
-            continue
-        kind = "tensor made in it" if made_in_it else type(lost).__name__
-        raise TraceError(messages.LOST_GRADIENT.format(kind=kind, shape=list(lost.shape)))
+def _refuse_lost_gradients(ends: Iterable[torch.Tensor], inputs: TracedInputs) -> None:
+    """A wrapper met on the way is no input: the graph has no gradient for it."""
+    for lost in foreign_leaves(ends, inputs.autograd_leaves):
+        if not is_traced(lost):
+            raise TraceError(messages.LOST_GRADIENT.format(kind=type(lost).__name__, shape=list(lost.shape)))
 
 
 def _numbers(

@@ -13,6 +13,7 @@ from subclass_aot.aliasing import overlapping_slots, versions
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, Place, static_values
 from subclass_aot.descriptors import (
     BufferInput,
+    Descriptor,
     HeldInput,
     InputDescriptor,
     ParamInput,
@@ -170,13 +171,13 @@ class TracedInputs:
         """The positions of inputs that want a gradient."""
         return [i for i, t in enumerate(self.autograd_leaves) if t.requires_grad]
 
-    def described(self, gradients: Mapping[int, Gradient]) -> tuple[Input, ...]:
-        """The inputs as the signature has them, with the gradients that some have, by their positions."""
+    def described(self, gradients: Mapping[Descriptor, Gradient]) -> tuple[Input, ...]:
+        """The inputs as the signature has them, with the gradients that some have, by what they are."""
         plan, found = self.plan, []
         for i, (desc, meta) in enumerate(zip(plan.descs, plan.flatten.metas, strict=True)):
             specs = tuple(self.specs[s] for s in plan.index_map.flat_of(i))
             grad = self.autograd_leaves[i].requires_grad
-            value, reach = gradients.get(i, (None, ()))
+            value, reach = gradients.get(desc, (None, ()))
             found.append(Input(desc, meta, specs, grad, plan.are_leaves[i], i in plan.static, value, reach))
         return tuple(found)
 

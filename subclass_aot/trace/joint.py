@@ -22,6 +22,7 @@ from subclass_aot.sizes import DynamicSizes, fake_with_sizes
 from subclass_aot.trace.backward import Backward, run_backward
 from subclass_aot.trace.forward import Forward, run_forward
 from subclass_aot.trace.inputs import InputPlan, TracedInputs, UserInputs, plan_inputs, trace_inputs
+from subclass_aot.trace.made_leaves import described
 from subclass_aot.trace.mutations import requires_grad_mutations
 from subclass_aot.trace.surroundings import recording, with_symbols
 from subclass_aot.trace.tangents import Tangents
@@ -154,12 +155,15 @@ def _joint(
         backward_writes=backward.mutated_leaves,
     )
     signature = JointSignature(
-        inputs=inputs.described(backward.of_inputs),
+        inputs=inputs.described(backward.gradients),
         index_map=inputs.plan.index_map,
         views=inputs.plan.views,
         mutations=mutations,
         outputs=forward.outputs,
         intermediate_bases=forward.intermediate_bases,
+        made_leaves=described(
+            forward.made_leaves, forward.outputs, backward.gradients, forward.mutations, inputs.plan.paths
+        ),
         outcome=forward.outcome,
         tangents=() if backward.tangents is None else backward.tangents.described,
         assumptions=assumptions,

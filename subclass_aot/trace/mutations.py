@@ -7,13 +7,12 @@ from collections.abc import Sequence
 import torch
 
 from subclass_aot import _torch, descriptors
-from subclass_aot.aliasing import Base, autograd_base, bases_of, has_internal_overlap, versions
+from subclass_aot.aliasing import Base, autograd_base, bases_of, has_internal_overlap, is_autograd_leaf, versions
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder, Retrace, messages
 from subclass_aot.meta import MetaTensor, root
 from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Output, Value, ViewOfInput
 from subclass_aot.signature import AutogradMutation, MetadataMutation, Mutations, VersionBump
-from subclass_aot.trace.autograd_graph import is_autograd_leaf
 from subclass_aot.trace.input_views import check_histories
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.outputs import OutputReader

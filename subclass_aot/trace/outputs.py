@@ -14,6 +14,7 @@ from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Inner, InnerSize, InnerStride, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot
+from subclass_aot.graph import messages, regenerated_view
 from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, Spec, new_leaf, root
 from subclass_aot.outputs import (
@@ -29,7 +30,7 @@ from subclass_aot.outputs import (
     ViewOfInput,
 )
 from subclass_aot.symbols import SizesMustBeKnown, is_symbolic, lasting_key_of
-from subclass_aot.trace.autograd_graph import has_history, is_invalidated
+from subclass_aot.trace.autograd_graph import has_history, is_invalidated, leaf_behind
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
@@ -87,6 +88,7 @@ class OutputReader:
         them, that tensor is collected in `intermediate_bases`: autograd must know that they share it.
         """
         shared = self._shared_bases(results)
+        own = {id(r): i for i, r in reversed([*enumerate(results)]) if isinstance(r, torch.Tensor)}
         seen: dict[int, int] = {}
         outputs: list[Output] = []
         for i, result in enumerate(results):
@@ -98,9 +100,12 @@ class OutputReader:
                 outputs.append(SameAsOutput(seen[id(result)]))
             else:
                 seen[id(result)] = i
-                base, desc = _torch.base_of(result), PlainOutput(i)
+                base, desc, leaf = _torch.base_of(result), PlainOutput(i), leaf_behind(result)
                 known = None if base is None else shared.get(id(base))
-                outputs.append(self._tensor(result, desc) if known is None else self._view_of(result, known, desc))
+                if leaf is not None and id(leaf) in own and id(leaf) not in self.inputs:
+                    outputs.append(ViewOfBase(own[id(leaf)], -1, _view_of_leaf(result, leaf), (), True))
+                else:
+                    outputs.append(self._tensor(result, desc) if known is None else self._view_of(result, known, desc))
         return tuple(outputs)
 
     def _python(self, result: Any, desc: OutputDescriptor) -> Output:
@@ -122,7 +127,7 @@ class OutputReader:
             base = _torch.base_of(result)
             if not self.autograd_views or key in self.inputs or base is None or id(base) in self.inputs:
                 continue
-            if _is_traced(base):
+            if is_traced(base):
                 views.setdefault(id(base), []).append(base)
         return {
             key: (unique[key][0] if key in unique else None, bases[0])
@@ -159,7 +164,7 @@ class OutputReader:
         base = _torch.base_of(result)
         if base is not None and self.autograd_views and id(base) in self.inputs and self._shares(result, base):
             return self._view(result, self.inputs[id(base)])
-        if _is_traced(result):
+        if is_traced(result):
             return self._value(result, desc)
         refuse_without_memory(result)
         return Constant(result)
@@ -175,11 +180,10 @@ class OutputReader:
     def _value(self, result: torch.Tensor, desc: OutputDescriptor) -> Value:
         plan, leaves = FlattenPlan.read([result], where=str(desc))
         through = has_history(result)
-        starts_grad = result.requires_grad and not through and _torch.base_of(result) is None
         new_object = through and isinstance(plan.metas[0], PlainTensorMeta)  # with a history that is not the input's
         pairs = zip(plan.index_map.slots, leaves, strict=True)
         sources = tuple(self._leaf(leaf, part_of(desc, slot), new_object) for slot, leaf in pairs)
-        return Value(plan.metas[0], sources, through, starts_grad)
+        return Value(plan.metas[0], sources, through)
 
     def _leaf(self, leaf: Any, desc: OutputDescriptor, new_object: bool) -> Any:
         if isinstance(leaf, MetaTensor):
@@ -268,7 +272,25 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
     return lambda real: real.as_strided(size, stride, real.storage_offset() + start)
 
 
-def _is_traced(result: torch.Tensor) -> bool:
+def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    """How a view is made of a leaf that is a view itself: autograd remembers only how both are made of their base.
+
+    Raises:
+        MutationError: That does not say it.
+        SizesMustBeKnown: They have symbolic sizes.
+    """
+    if isinstance(result, MetaTensor) and isinstance(leaf, MetaTensor) and result.dtype is leaf.dtype:
+        now, before = result.spec, leaf.spec
+        if now.solver is not None or before.solver is not None:
+            raise SizesMustBeKnown
+        where: Any = now.size, now.stride, now.offset - before.offset
+        with _torch.disable_current_modes(), torch.no_grad():
+            if regenerated_view(MetaTensor.like(leaf.detach()), *where) is not None:
+                return lambda real: regenerated_view(real, *where)  # type: ignore[return-value]  # as here
+    raise MutationError(messages.VIEW_OF_LEAF)
+
+
+def is_traced(result: torch.Tensor) -> bool:
     """True if a tensor has at least one leaf that belongs to the trace."""
     _, leaves = FlattenPlan.read([result])
     return any(isinstance(leaf, MetaTensor) for leaf in leaves)

@@ -76,7 +76,7 @@ class Tangents:
 
     def collections(self) -> list[Collection[Any]]:
         """Where traced tensors are held."""
-        return [self.ends, self.given.values()]
+        return [self.ends, self.given, self.given.values()]
 
     def make(self, recorder: Recorder) -> tuple[Any, ...]:
         """Placeholders for them. They bring no sizes: those of the results are known."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from subclass_aot import TwoTensor
-from subclass_aot.aliasing import autograd_base
+from subclass_aot.aliasing import autograd_base, is_autograd_leaf
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,27 @@ def test_a_write_reaches_whoever_has_the_same_base() -> None:
     views[0].mul_(2)
     assert all(autograd_base(view) is x and view.grad_fn is not fn for view, fn in zip(views, before, strict=True))
     assert autograd_base(apart) is not x and apart.grad_fn is None
+
+
+@pytest.mark.parametrize("make", [lambda: torch.rand(4), lambda: TwoTensor(torch.rand(4), torch.rand(4))])
+def test_a_gradient_ends_in_a_leaf(make: Any) -> None:
+    x, other = make(), make().requires_grad_()
+    with torch.no_grad():
+        views = [other[1:], other[1:].requires_grad_(), x[1:].requires_grad_()]
+    assert [is_autograd_leaf(t) for t in (x, other, other * 2, other[1:])] == [False, True, False, False]
+    assert [view.requires_grad and view.is_leaf for view in views] == [True, True, True]
+    assert [is_autograd_leaf(view) for view in views] == [False, True, True]
+    for view in views:  # the oracle: whether one arrives
+        with torch.enable_grad():
+            result = view * other[1:] if view is views[0] else view * 1
+        result.sum().backward()
+    assert [view.grad is not None for view in views] == [False, True, True]
+
+
+def test_none_ends_in_a_view_that_autograd_has_given_up() -> None:
+    x = torch.rand(4, requires_grad=True) * 1
+    first, second = x.split(2)
+    with torch.no_grad():
+        view = x[:2]
+    x.mul_(2)
+    assert not is_autograd_leaf(view) and not is_autograd_leaf(first)

@@ -1,0 +1,111 @@
+"""The part of a call that makes results of what forward made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import assert_never
+
+import torch
+
+from subclass_aot.codegen import Source
+from subclass_aot.descriptors import IntermediateBase, OutputDescriptor, PlainOutput
+from subclass_aot.outputs import (
+    ComputedSymints,
+    Constant,
+    Output,
+    SameAsInput,
+    SameAsOutput,
+    Value,
+    ViewOfBase,
+    ViewOfInput,
+)
+from subclass_aot.runtime.calling_convention import SymintNames
+from subclass_aot.signature import JointSignature, MadeLeaf
+
+
+class Results:
+    """Appends what makes the flat results, each when it is first asked for.
+
+    Args:
+        source: The function of the call.
+        signature: What the results are.
+        values: A local for each input.
+        made: A local for each of `Convention.forward_values`.
+        locals_of: Locals of numbers that forward computed.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        signature: JointSignature,
+        values: Sequence[str],
+        made: Sequence[str],
+        locals_of: Mapping[OutputDescriptor, str],
+    ) -> None:
+        self._source, self._signature, self._values = source, signature, values
+        self._locals_of, self._numbers = locals_of, SymintNames.of(locals_of)
+        start = len(signature.mutations.autograd_mutations)
+        own = [i for i, output in enumerate(signature.outputs) if isinstance(output, Value)]
+        self._made = dict(zip(own, made[start:], strict=False))
+        self._bases = list(made[start + len(own) :])
+        self._leaves = {leaf.output: leaf for leaf in signature.made_leaves}
+        self._results: dict[int, str] = {}
+        for desc, leaf in self._leaves.items():
+            if isinstance(desc, IntermediateBase):
+                self._bases[desc.index] = self._leaf(leaf, self._bases[desc.index])
+
+    def all(self) -> list[str]:
+        """A local or a constant for each result."""
+        return [self._result(i) for i in range(len(self._signature.outputs))]
+
+    def of(self, leaf: MadeLeaf) -> str:
+        """The local of a leaf of autograd's graph."""
+        if isinstance(leaf.output, IntermediateBase):
+            return self._bases[leaf.output.index]
+        return self._result(leaf.output.index)
+
+    def _result(self, i: int) -> str:
+        if i not in self._results:
+            self._results[i] = self._make(i, self._signature.outputs[i])
+        return self._results[i]
+
+    def _make(self, i: int, output: Output) -> str:
+        source, signature = self._source, self._signature
+        match output:
+            case Value():
+                leaf = self._leaves.get(PlainOutput(i))
+                return self._made[i] if leaf is None else self._leaf(leaf, self._made[i])
+            case SameAsInput():
+                return self._values[output.value]
+            case SameAsOutput():
+                return self._result(output.output)
+            case ViewOfInput():
+                grad = output.requires_grad or not signature.inputs[output.value].requires_grad
+                return self._view(i, output, self._values[output.value], grad)
+            case ViewOfBase():
+                base = self._bases[output.intermediate_base] if output.output is None else self._result(output.output)
+                return self._view(i, output, base, output.requires_grad)
+            case ComputedSymints():
+                parts = [self._locals_of[p] if isinstance(p, OutputDescriptor) else str(p) for p in output.parts]
+                return f"{source.const(output.make, 'number')}({', '.join(parts)})"
+            case Constant():
+                return source.const(output.value, "constant")
+        assert_never(output)
+
+    def _leaf(self, leaf: MadeLeaf, made: str) -> str:
+        """Appends what makes a leaf of autograd's graph of something that forward made, and may have saved."""
+        name, parameter = self._source.fresh("leaf"), torch.nn.Parameter
+        make = self._source.const(parameter, "Parameter") if leaf.is_parameter else ""
+        self._source.line(f"{name} = {make}({made}.detach()).requires_grad_()")
+        return name
+
+    def _view(self, i: int, view: ViewOfInput | ViewOfBase, base: str, grad: bool) -> str:
+        """Appends a view of the local `base`, made as the program made it; returns the name of its local."""
+        source, name = self._source, self._source.fresh("view")
+        arguments = "".join(f", {self._numbers.one(n)}" for n in view.numbers)
+        with nullcontext() if grad else source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
+            source.line(f"{name} = {source.const(view.replay, 'view_of')}({base}{arguments})")
+        if PlainOutput(i) in self._leaves:
+            source.line(f"{name}.requires_grad_()")
+        return name
