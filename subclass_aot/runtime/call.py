@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import torch
 
@@ -146,24 +146,26 @@ def _results(
             source.line(f"{name} = {name}.detach().requires_grad_()")
     results: list[str] = []
     for i, output in enumerate(signature.outputs):
-        if isinstance(output, Value):
-            results.append(name_of[i])
-        elif isinstance(output, SameAsInput):
-            results.append(values[output.value])
-        elif isinstance(output, SameAsOutput):
-            results.append(results[output.output])
-        elif isinstance(output, ViewOfInput):
-            grad = output.requires_grad or not signature.inputs[output.value].requires_grad
-            results.append(_view(source, output, values[output.value], grad, numbers))
-        elif isinstance(output, ViewOfBase):
-            base = intermediate_bases[output.intermediate_base] if output.output is None else name_of[output.output]
-            results.append(_view(source, output, base, output.requires_grad, numbers))
-        elif isinstance(output, ComputedSymints):
-            parts = [locals_of[p] if isinstance(p, OutputDescriptor) else str(p) for p in output.parts]
-            results.append(f"{source.const(output.make, 'number')}({', '.join(parts)})")
-        else:
-            assert isinstance(output, Constant)
-            results.append(source.const(output.value, "constant"))
+        match output:
+            case Value():
+                results.append(name_of[i])
+            case SameAsInput():
+                results.append(values[output.value])
+            case SameAsOutput():
+                results.append(results[output.output])
+            case ViewOfInput():
+                grad = output.requires_grad or not signature.inputs[output.value].requires_grad
+                results.append(_view(source, output, values[output.value], grad, numbers))
+            case ViewOfBase():
+                base = intermediate_bases[output.intermediate_base] if output.output is None else name_of[output.output]
+                results.append(_view(source, output, base, output.requires_grad, numbers))
+            case ComputedSymints():
+                parts = [locals_of[p] if isinstance(p, OutputDescriptor) else str(p) for p in output.parts]
+                results.append(f"{source.const(output.make, 'number')}({', '.join(parts)})")
+            case Constant():
+                results.append(source.const(output.value, "constant"))
+            case _:
+                assert_never(output)
     return results
 
 
