@@ -201,7 +201,7 @@ class JointSignature:
         grad_modes: Whether autograd is on when the program begins, and when it ends.
     """
 
-    # More than ten: this is all that the stages after the trace know of it, in one place.
+    # More than ten attributes: this is all that the stages after the trace know of it, in one place.
 
     inputs: tuple[Input, ...]
     index_map: IndexMap

@@ -16,8 +16,6 @@ from subclass_aot import MetaTensor, Spec
 from subclass_aot.errors import MutationError
 from subclass_aot.meta import root
 
-aten = torch.ops.aten
-
 
 def assert_same(real: Any, twin: Any) -> None:
     """Equal structures, each tensor with its spec and `requires_grad`."""

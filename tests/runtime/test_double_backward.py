@@ -1,4 +1,4 @@
-"""Second derivatives that were asked for: how they are got, what they keep, and what is refused."""
+"""Second derivatives that were asked for: how they are got, and what they keep."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, aot_compile
-from subclass_aot.errors import DoubleBackwardError
 
 
 def cube(x: Any) -> Any:
@@ -105,57 +104,3 @@ def test_a_wrapper_that_holds_python_values_among_arguments() -> None:
     (gradient,) = torch.autograd.grad(compiled({"a": x}, scale=3).sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(gradient.sum(), x)
     torch.testing.assert_close(second.a, 6 * x.detach().a)
-
-
-def refusal(program: Any, *args: Any, **options: Any) -> str:
-    before = [x.detach().clone() for x in args]
-    with pytest.raises(DoubleBackwardError) as info:
-        aot_compile(program, double_backward=True, **options)(*args)
-    assert all(x.equal(y) for x, y in zip(args, before, strict=True)), "nothing has changed"
-    return str(info.value)
-
-
-def test_memory_that_is_shared_and_written() -> None:
-    base = torch.rand(4)
-
-    def program(x: Any, y: Any, w: Any) -> Any:
-        x.mul_(2)
-        return (w * y).sin()
-
-    text = refusal(program, base[:3], base[1:], torch.rand(3, requires_grad=True))
-    assert "memory that several inputs share: args[0] and args[1]" in text and "x.clone()" in text
-
-
-class WritesInBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any, buffer: Any) -> Any:
-        ctx.buffer = buffer
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        ctx.buffer.add_(1)
-        return gradient * 2, None
-
-
-def test_a_write_in_backward() -> None:
-    text = refusal(WritesInBackward.apply, torch.rand(3, requires_grad=True), torch.rand(3))
-    assert "writes into args[1] while gradients are computed" in text
-
-
-class DrawsInBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return gradient * torch.rand_like(gradient)
-
-
-def test_random_numbers_that_would_be_others() -> None:
-    x = torch.rand(3, requires_grad=True)
-    dropout = torch.nn.functional.dropout
-    assert "drawn in backward" in refusal(DrawsInBackward.apply, x)
-    text = refusal(lambda x: dropout(x), x, fw_compiler="inductor")
-    assert "draws random numbers (aten.bernoulli" in text and 'fw_compiler="eager"' in text

@@ -1,4 +1,4 @@
-"""What compilers are told of inputs that stay in place."""
+"""The two graphs of a trace: what they say of their inputs and outputs, and what compilers are told of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import pytest
 import torch
 from torch import fx, nn
 
-from subclass_aot import QuantAwareWeight, TwoTensor, aot_compile, mark_static_address
+from subclass_aot import QuantAwareWeight, TwoTensor, aot_compile, mark_static_address, trace_joint
+from subclass_aot.errors import CompilerResultError
+from subclass_aot.passes import default_partition
+from subclass_aot.runtime import Graphs, backward_inputs, split
 
 
 def names(graph: fx.GraphModule, static: Any) -> list[str]:
@@ -114,3 +117,64 @@ def test_inductor(offset: int, expected: Any, monkeypatch: pytest.MonkeyPatch) -
     module.weight = nn.Parameter(QuantAwareWeight(codes))
     aot_compile(module, fw_compiler="inductor")(torch.rand(1, 2, requires_grad=True)).sum().backward()
     assert tuple(seen) == expected
+
+
+def test_a_partitioner_that_drops_an_input_is_refused() -> None:
+    def partition(joint: fx.GraphModule, inputs: Any, **options: Any) -> Any:
+        forward, backward = default_partition(joint, inputs, **options)
+        unused = next(n for n in forward.graph.nodes if n.op == "placeholder" and not n.users)
+        forward.graph.erase_node(unused)
+        return forward, backward
+
+    x = torch.rand(2, requires_grad=True)
+    with pytest.raises(CompilerResultError, match="has 1 inputs, but the call has 2 leaves"):
+        aot_compile(lambda x, unused: x.sin(), partition_fn=partition)(x, torch.rand(2))
+
+
+def split_of(function: Any, *args: Any) -> Graphs:
+    return split(trace_joint(function, *args), None)
+
+
+def test_what_forward_makes_is_told_from_what_it_passes_on() -> None:
+    def program(x: Any) -> Any:
+        y = x.exp()
+        return y, y.t(), y.view(-1)
+
+    computed = split_of(program, torch.rand(2, 2, requires_grad=True)).computed
+    assert [how.is_view for how in computed.values()] == [False]  # views are made again of what they view
+    written = split_of(lambda x: x.t_().mul_(2), torch.rand(2, 3)).computed
+    assert not any(how.is_alias for how in written.values())
+
+
+def test_saved_tensors_say_which_input_or_output_they_are() -> None:
+    graphs = split_of(lambda x, w: (x * w).exp(), torch.rand(2, requires_grad=True), torch.rand(2, requires_grad=True))
+    assert {saved.input for saved in graphs.saved} == {0, 1, None}
+    (output,) = [saved.output for saved in graphs.saved if saved.output is not None]
+    assert output in graphs.computed, "the exponential is a result, and what its own gradient reads"
+
+
+def test_writes_stand_at_the_end_of_forward() -> None:
+    def program(x: Any) -> Any:
+        x.mul_(2)
+        return x.sin()
+
+    nodes = list(split_of(program, torch.rand(2)).forward.graph.nodes)
+    assert [str(n.target) for n in nodes[-2:]] == ["aten.copy_.default", "output"]
+    assert nodes[-2].args[0] is nodes[0]
+
+
+def test_without_gradients_there_is_one_graph() -> None:
+    graphs = split_of(torch.sin, torch.rand(2))
+    assert graphs.backward is None and not graphs.saved
+
+
+@pytest.mark.parametrize("stride", [None, (1, 2), (2, 1)])
+def test_backward_is_compiled_for_the_strides_that_forward_gives(stride: Any) -> None:
+    graphs = split_of(lambda x: x.sin().exp() * 2, torch.rand(3, 2, requires_grad=True))
+    assert graphs.backward is not None
+    (free,) = [i for i, saved in enumerate(graphs.saved) if saved == (None, None)]
+    position = len(graphs.computed) + free
+    graphs.forward.meta["free_outputs"] = frozenset([position])
+    graphs.forward.meta["output_strides"] = {position: stride}
+    found = backward_inputs(graphs, graphs.backward)[free]
+    assert found.stride() == (stride or (2, 1)) and found.shape == (3, 2)

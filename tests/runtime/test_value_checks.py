@@ -1,0 +1,108 @@
+"""Where checks of values stand, and what runs before them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import fx
+
+from subclass_aot import aot_compile
+from subclass_aot.runtime.value_checks import may_run_on_a_guess
+
+aten = torch.ops.aten
+
+
+def parts_of(function: Callable[..., Any], *calls: tuple[torch.Tensor, ...], **options: Any) -> list[list[str]]:
+    """The operators of each graph that a compiler is given."""
+    found: list[list[str]] = []
+
+    def compiler(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+        found.append([str(n.target) for n in graph.graph.nodes if n.op == "call_function"])
+        return fx.Interpreter(graph).boxed_run
+
+    compiled = aot_compile(function, fw_compiler=compiler, **options)
+    for call in calls:
+        torch.testing.assert_close(compiled(*call), function(*call))
+    return found
+
+
+def branch(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    return y.sin() * 2 if y.sum() > 0 else y.cos()
+
+
+def test_what_cannot_fail_runs_before_the_check_in_one_graph() -> None:
+    (operators,) = parts_of(branch, (torch.ones(2),))
+    assert [name for name in operators if name in ("aten.exp.default", "aten.gt.Scalar", "aten.sin.default")] == [
+        "aten.exp.default", "aten.gt.Scalar", "aten.sin.default",
+    ]  # fmt: skip
+
+
+def choice(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    return y[index] if index.max() < 2 else y.cos()
+
+
+def test_the_graph_is_cut_before_what_must_not_run_on_a_guess() -> None:
+    first, second = parts_of(choice, (torch.ones(2), torch.tensor([0, 1])))
+    assert "aten.lt.Scalar" in first and "aten.index.Tensor" not in first
+    assert second == ["aten.index.Tensor"]
+
+
+def test_what_would_fail_on_another_value_is_not_run() -> None:
+    compiled = aot_compile(choice)
+    x = torch.ones(2)
+    for index in (torch.tensor([0, 1]), torch.tensor([0, 5])):
+        torch.testing.assert_close(compiled(x, index), choice(x, index))
+
+
+def draws(x: torch.Tensor) -> torch.Tensor:
+    noise = torch.rand_like(x)
+    return noise * 2 if x.sum() > 0 else noise.cos()
+
+
+@pytest.mark.parametrize("compiler", ["eager", lambda graph, inputs: fx.Interpreter(graph).boxed_run])
+def test_a_check_that_fails_takes_draws_back(compiler: Any) -> None:
+    compiled = aot_compile(draws, fw_compiler=compiler)
+    for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
+        found = []
+        for function in (draws, compiled):
+            torch.manual_seed(0)
+            found += [function(x), torch.get_rng_state()]
+        assert torch.equal(found[0], found[2]) and torch.equal(found[1], found[3])
+
+
+def node(func: Any, *specs: torch.Tensor) -> fx.Node:
+    graph = fx.Graph()
+    made = graph.call_function(func, tuple(graph.placeholder(f"x{i}") for i in range(len(specs))))
+    if specs:
+        made.meta["spec"] = specs[0]
+    return made
+
+
+FLOATS, INTEGERS = torch.ones(2), torch.ones(2, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("func", "like", "may"),
+    [
+        (aten.add.Tensor, FLOATS, True),
+        (aten.div.Tensor, FLOATS, True),
+        (aten.remainder.Tensor, INTEGERS, False),  # by zero
+        (aten.t.default, FLOATS, True),
+        (aten.sum.default, FLOATS, True),
+        (aten.index.Tensor, FLOATS, False),  # out of range
+        (aten.rand_like.default, FLOATS, False),
+        (aten.add_.Tensor, FLOATS, False),
+        (aten.nonzero.default, INTEGERS, False),
+        (aten.binary_cross_entropy.default, FLOATS, False),  # of what is no probability
+        (torch.ops._c10d_functional.wait_tensor.default, FLOATS, False),
+        (max, INTEGERS, True),  # of sizes
+    ],
+    ids=str,
+)
+def test_what_may_run_before_a_check(func: Any, like: torch.Tensor, may: bool) -> None:
+    assert may_run_on_a_guess(node(func, like)) is may
