@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from subclass_aot.meta.ctc import ctc_loss
 
@@ -24,6 +25,18 @@ class Values:
         return tensor
 
 
+class Calls(TorchDispatchMode):
+    """Writes down what is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Any] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.found.append((func, args))
+        return func(*args, **(kwargs or {}))
+
+
 def lengths() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.tensor([10, 9, 3]), torch.tensor([4, 3, 2])
 
@@ -35,6 +48,14 @@ def test_known_lengths_are_given_as_numbers(options: Any) -> None:
     expected = torch.ops.aten._ctc_loss.Tensor(X, TARGETS, given, wanted, *options)
     torch.testing.assert_close(got[0], expected[0])  # of the others, a part is memory that nobody wrote
     assert [x.shape for x in got] == [x.shape for x in expected]
+
+
+def test_options_are_passed_on() -> None:
+    given, wanted = lengths()
+    with Calls() as calls:
+        ctc_loss(Values(given, wanted), X, TARGETS, given, wanted, 4, True)
+    ((func, args),) = calls.found
+    assert func is torch.ops.aten._ctc_loss.default and args[2:] == ([10, 9, 3], [4, 3, 2], 4, True)
 
 
 def test_of_unknown_lengths_nothing_is_said() -> None:

@@ -38,8 +38,9 @@ def test_batch_norm_writes_the_statistics_that_it_writes(training: bool, statist
 def test_batch_norm_of_one_dimension_is_refused_as_by_the_kernel() -> None:
     form = form_of(aten.native_batch_norm.default)
     assert form is not None
-    with pytest.raises(IndexError, match="Dimension out of range"):
-        form(torch.ones(3), None, None, None, None, True, 0.1, 1e-5)
+    for make in (torch.ones, lambda size: MetaTensor(torch.ones(size))):
+        with pytest.raises(IndexError, match="Dimension out of range"):
+            form(make(3), None, None, make(3), make(3), False, 0.1, 1e-5)
 
 
 EQUAL: list[Any] = [

@@ -31,8 +31,12 @@ def test_it_is_a_part_of_the_call_where_there_are_no_gradients() -> None:
 
 def test_what_is_saved_and_returned_is_the_object_that_is_returned() -> None:
     """Autograd then sees that it is an output; else its history would keep itself alive."""
-    compiled = aot_compile(lambda x: x.exp())
-    result = compiled(leaf())
+
+    def compiler(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        run = torch.fx.Interpreter(graph).boxed_run
+        return lambda inputs: [output.detach() for output in run(inputs)]  # each is another object
+
+    result = aot_compile(lambda x: x.exp(), fw_compiler=compiler)(leaf())
     (saved,) = result.grad_fn.saved_tensors
     assert saved.data_ptr() == result.data_ptr() and saved.grad_fn is result.grad_fn
     result.add_(1)
@@ -92,6 +96,15 @@ def test_symbolic_sizes_are_kept_for_backward() -> None:
         compiled(x).sum().backward()
         assert x.grad is not None and x.grad.tolist() == [2.0] * size
     assert "ctx.sizes = [" in compiled.source and not compiled.recompiles
+
+
+def test_a_write_through_a_wrapper_that_autograd_is_given_is_seen() -> None:
+    x, w = (TwoTensor(torch.rand(2, 3), torch.rand(2, 3)).requires_grad_() for _ in range(2))
+    result = aot_compile(lambda x, w: x * w)(x, w)
+    with torch.no_grad():
+        w.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
 
 
 @pytest.mark.parametrize(

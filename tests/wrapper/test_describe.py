@@ -41,5 +41,10 @@ def test_repr_of_lists_gradients_and_nesting() -> None:
 def test_stable_hash_depends_on_everything_but_values() -> None:
     base = everything()._stable_hash_for_caching()
     assert everything(first=torch.ones(2, 3))._stable_hash_for_caching() == base
-    changed = [everything(bits=4), everything(first=torch.zeros(3, 2).t()), everything(extra=torch.zeros(1))]
-    assert len({base, *(wrapper._stable_hash_for_caching() for wrapper in changed)}) == 4
+    changed = [
+        everything(bits=4),
+        everything(first=torch.zeros(3, 2).t()),
+        everything(first=torch.zeros(7)[1:].view(2, 3)),
+        everything(extra=torch.zeros(1)),
+    ]
+    assert len({base, *(wrapper._stable_hash_for_caching() for wrapper in changed)}) == 5
