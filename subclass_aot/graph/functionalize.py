@@ -17,7 +17,7 @@ from subclass_aot.descriptors import BackwardMutation, LiveInput, MutatedInput, 
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, roomy
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.meta import Listener, MetaTensor, root
 from subclass_aot.passes import is_backward, is_symint
 from subclass_aot.symbols import current_symbols
 
@@ -93,12 +93,19 @@ def _copy(recorded: Recorder, results: Mapping[OutputDescriptor, Any]) -> Functi
     return Functional(graph, recorded.constants, {desc: copies.get(node, node) for desc, node in results.items()})
 
 
+class _Replay(Recorder):
+    """Records again what listeners have heard already."""
+
+    def audience(self) -> tuple[Listener, ...]:
+        return ()
+
+
 class _Rewrite:
     """A recorded graph, and the recorder that it is played to."""
 
     def __init__(self, recorded: Recorder, bases: Mapping[SyntheticBase, Base], live: Sequence[fx.Node]) -> None:
         self.recorded = recorded
-        self.recorder = Recorder(recorded.decompositions)  # the form of `t_` without mutation may be one of them
+        self.recorder = _Replay(recorded.decompositions)  # the form of `t_` without mutation may be one of them
         self.bases = bases
         self.live = live
         self.storage_of: dict[Any, Any] = {}
