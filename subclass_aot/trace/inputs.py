@@ -110,16 +110,16 @@ class TracedInputs:
             spec = pattern.spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
             leaf = recorder.placeholder(f"primals_{number}", spec, self.desc_of(slot))
             if not isinstance(real, MetaTensor):
-                recorder.stand_in(real, leaf)
+                recorder.listeners.real_tensors.stand_in(real, leaf)
             self.leaves[slot] = leaf
             self.real_values[leaf.tag] = real
         for cluster in overlapping_slots(self.real_leaves):
-            recorder.overlaps.update((id(self.leaves[slot]), cluster) for slot in cluster)
+            recorder.listeners.argument_overlap.of_inputs.update((id(self.leaves[slot]), cluster) for slot in cluster)
         for slot in self.structure:  # see Note [Jagged tensors]
             first = next(s for s in self.structure if self.real_leaves[s] is self.real_leaves[slot])
             self.leaves[slot] = self.leaves[first]
             outer = self.plan.index_map.slots[slot].outer
-            recorder.let_read(self.leaves[slot], self.real_leaves[slot], self.paths[outer], slot)
+            recorder.listeners.real_tensors.let_read(self.leaves[slot], self.real_leaves[slot], self.paths[outer], slot)
         self.specs = [x.spec if isinstance(x, MetaTensor) else x for x in self.leaves]
         self.autograd_leaves = list(self.plan.wrap(self.leaves))
         for outer in {self.plan.index_map.slots[slot].outer for slot in self.structure}:

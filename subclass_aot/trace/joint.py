@@ -25,7 +25,6 @@ from subclass_aot.descriptors import (
 from subclass_aot.errors import MutationError, SubclassAotError, TraceError
 from subclass_aot.graph import (
     REPLACED,
-    Draws,
     Looks,
     Recorder,
     messages,
@@ -94,9 +93,9 @@ class Trace:
     ) -> None:
         self.fn = fn
         self.inference = inference
-        self.recorder = Recorder(decompositions)
-        self.values = self.recorder.values = values
-        self.draws = self.recorder.draws = Draws()
+        self.recorder = Recorder(decompositions, values)
+        self.values = values
+        self.draws = self.recorder.listeners.draws
         self.inputs = TracedInputs(arguments, self.recorder, dynamic, inference)
         self.symbols = self.inputs.symbols
         if values is not None and self.symbols is not None:
@@ -137,7 +136,9 @@ class Trace:
                 self.recorder = self.forward_part.fork()
                 with self.recorder, Replaced(self.recorder, REPLACED):
                     self.backward()  # checkpoints run parts of the function again
-        self.read_values = tuple((s, self.inputs.real_leaves[s].tolist()) for s in sorted(self.recorder.read_slots))
+        self.read_values = tuple(
+            (s, self.inputs.real_leaves[s].tolist()) for s in sorted(self.recorder.listeners.real_tensors.read_slots)
+        )
 
     def collections(self) -> list[Collection[Any]]:
         """Where the trace itself holds traced tensors."""
@@ -151,7 +152,7 @@ class Trace:
     def tracing(self) -> Iterator[None]:
         """Within the block, operators are recorded."""
         try:
-            with self.surroundings(), self.draws, self.recorder:
+            with self.surroundings(), self.draws.kept(), self.recorder:
                 yield
         except (RuntimeError, ValueError, IndexError) as error:
             if isinstance(error, SubclassAotError) or not self.recorder.mutations.metadata or is_raised_by_user(error):
@@ -221,13 +222,13 @@ class Trace:
         seen = [*inputs.traced, *inputs.views.views]
         turned = [tensor for tensor, *_ in recorder.mutations.metadata]
         reader = OutputReader(
-            seen, inputs.leaves, recorder.lift, not self.inference, turned, recorder.lazy_views.stand_for
+            seen, inputs.leaves, recorder.lift, not self.inference, turned, recorder.listeners.lazy_views.stand_for
         )
         self.writes = writes(inputs, recorder, reader, metadata_mutations)
         self.outputs = reader.read(results)
         refuse_views_of_mutated_metadata(inputs, recorder, self.writes, self.outputs)
         self.computed = reader.computed
-        recorder.lazy_views.refuse_stale(*self.computed.values())
+        recorder.listeners.lazy_views.refuse_stale(*self.computed.values())
         recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
         own = set(map(id, seen))
         tensors = [x for x in results if isinstance(x, torch.Tensor) and id(x) not in own]
@@ -282,7 +283,7 @@ class Trace:
 
     def backward(self) -> None:
         """Goes backward, if something wants a gradient."""
-        if self.recorder.constants or self.returns_new_leaf:
+        if self.recorder.listeners.real_tensors.constants or self.returns_new_leaf:
             self.refuse_lost_gradients()
         self.gradients = Gradients()
         self.backward_writes: list[int] = []
