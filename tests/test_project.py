@@ -163,8 +163,6 @@ MOST_ATTRIBUTES = 10
 
 REASON = "# More than ten attributes: "
 
-NOT_CUT_YET = {"Recorder"}
-
 
 def _classes() -> Iterator[tuple[str, ast.ClassDef]]:
     """All classes of the package, each with its text."""
@@ -199,7 +197,8 @@ class A:
 
 def test_a_class_with_many_attributes_says_why() -> None:
     many = {cls.name: text for text, cls in _classes() if len(_attributes(cls)) > MOST_ATTRIBUTES}
-    assert {name for name, text in many.items() if REASON not in text} == NOT_CUT_YET
+    silent = {name for name, text in many.items() if REASON not in text}
+    assert not silent, "these are several classes, or need a reason"
     few = {cls.name for text, cls in _classes() if REASON in text} - set(many)
     assert not few, "these need no reason any more"
 

@@ -10,25 +10,18 @@ results.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line
-from subclass_aot.errors import MutationError
-from subclass_aot.meta import MetaTensor, call_on_meta, register_meta, root
+from subclass_aot.meta import call_on_meta, register_meta
 from subclass_aot.operators import argument_at, effects_of
 
 _aten = torch.ops.aten
 Place = tuple[int, str]
 """An argument of an operator: its position and its name."""
-
-
-_OVERLAP = """{operator} writes `{written}`, which shares memory with another of its arguments.
-  Your line:  {line}
-  Instead: give it a copy of one of them, as in x.clone()."""
 
 
 def has_no_functional_variant(func: _torch.Operator) -> bool:
@@ -37,34 +30,6 @@ def has_no_functional_variant(func: _torch.Operator) -> bool:
         return False
     fused = _torch.schema_of(func).name.startswith("aten::_fused_")
     return fused or func in _READ_SCALARS or func.namespace not in _OF_TORCH
-
-
-def refuse_overlap(
-    func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], memory_of: Callable[[MetaTensor], Hashable]
-) -> None:
-    """Refuses a call of such an operator in which it would see its own writes in another argument.
-
-    One tensor that is written, and is given whole once more to be read, is no such call.
-
-    Args:
-        func: The operator.
-        args: Its arguments.
-        kwargs: Its keyword arguments.
-        memory_of: What is equal for leaves that may share memory.
-
-    Raises:
-        MutationError: What it writes shares memory with another argument.
-    """
-    writes = effects_of(func).writes
-    places = [(i, a.name) for i, a in enumerate(_torch.schema_of(func).arguments)]
-    given = [(p, x) for p in places for x in _listed(argument_at(p, args, kwargs)) if isinstance(x, MetaTensor)]
-    for i, (place, target) in enumerate(given):
-        if place not in writes:
-            continue
-        for j, (other, x) in enumerate(given):
-            read_again = x is target and other not in writes and _is_whole(func, place) and _is_whole(func, other)
-            if i != j and memory_of(root(x)) == memory_of(root(target)) and not read_again:
-                raise MutationError(_OVERLAP.format(operator=func, written=place[1], line=user_line()))
 
 
 def auto_functionalized(func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -88,7 +53,7 @@ def auto_functionalized(func: _torch.Operator, args: tuple[Any, ...], kwargs: di
     found = _as_tuple(_functional_variant(func, written, same)(*args, **kwargs))
     count = len(found) - len(targets)
     for target, value in zip(targets, found[count:], strict=True):
-        for to, new in zip(_listed(target), _listed(value), strict=True):
+        for to, new in zip(listed(target), listed(value), strict=True):
             to.copy_(new)
     return found[0] if count == 1 else found[:count] or None
 
@@ -155,11 +120,13 @@ def _schema_without_writes(func: _torch.Operator, written: tuple[Place, ...]) ->
     return f"({arguments}) -> ({', '.join([*filter(None, [returns.strip('()')]), *values])})"
 
 
-def _is_whole(func: _torch.Operator, place: Place) -> bool:
+def is_whole(func: _torch.Operator, place: Place) -> bool:
+    """Whether an argument is no list."""
     return "List" not in str(_torch.schema_of(func).arguments[place[0]].type)
 
 
-def _listed(value: Any) -> Sequence[Any]:
+def listed(value: Any) -> Sequence[Any]:
+    """The parts of an argument: of a list, or the argument itself."""
     return value if isinstance(value, list | tuple) else (value,)
 
 

@@ -15,9 +15,10 @@ from torch.func import functionalize
 from subclass_aot.aliasing import Base
 from subclass_aot.descriptors import BackwardMutation, LiveInput, MutatedInput, OutputDescriptor, SyntheticBase
 from subclass_aot.graph.functional_forms import replay as replay_operator
+from subclass_aot.graph.node_meta import new_node
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, roomy
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.meta import Listener, MetaTensor, root
 from subclass_aot.passes import is_backward, is_symint
 from subclass_aot.symbols import current_symbols
 
@@ -78,19 +79,27 @@ def remove_mutations(
         if not copy.users:
             graph.erase_node(copy)
     outputs = {desc: nodes[desc] for desc in (*new_values, *results, *live_values)}
-    return Functional(graph, rewrite.recorder.constants, outputs)
+    return Functional(graph, rewrite.recorder.listeners.real_tensors.constants, outputs)
 
 
 def _copy(recorded: Recorder, results: Mapping[OutputDescriptor, Any]) -> Functional:
     """A graph that writes nothing, with its placeholders in front."""
     graph = fx.Graph()
     copies: dict[Any, fx.Node] = {}
-    for node in sorted(recorded.nodes, key=lambda node: node.op != "placeholder"):
+    for node in sorted(recorded.in_order(), key=lambda node: node.op != "placeholder"):
         args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
         name = str(node.target) if node.op == "placeholder" else node.name  # tangents of several backwards have one
-        copy = copies[node] = graph.create_node(node.op, node.target, args, kwargs, name)
-        copy.meta = dict(node.meta)
-    return Functional(graph, recorded.constants, {desc: copies.get(node, node) for desc, node in results.items()})
+        copy = copies[node] = new_node(graph, node.op, node.target, args, kwargs, name)
+        copy.meta.update(node.meta)
+    outputs = {desc: copies.get(node, node) for desc, node in results.items()}
+    return Functional(graph, recorded.listeners.real_tensors.constants, outputs)
+
+
+class _Replay(Recorder):
+    """Records again what listeners have heard already."""
+
+    def audience(self) -> tuple[Listener, ...]:
+        return ()
 
 
 class _Rewrite:
@@ -98,11 +107,11 @@ class _Rewrite:
 
     def __init__(self, recorded: Recorder, bases: Mapping[SyntheticBase, Base], live: Sequence[fx.Node]) -> None:
         self.recorded = recorded
-        self.recorder = Recorder(recorded.decompositions)  # the form of `t_` without mutation may be one of them
+        self.recorder = _Replay(recorded.decompositions)  # the form of `t_` without mutation may be one of them
         self.bases = bases
         self.live = live
         self.storage_of: dict[Any, Any] = {}
-        self.placeholders: list[Any] = [n for n in recorded.nodes if n.op == "placeholder"]
+        self.placeholders: list[Any] = [n for n in recorded.in_order() if n.op == "placeholder"]
         metadata_mutations = {
             recorded.node_of(leaf) for leaf, *_ in recorded.mutations.metadata if isinstance(leaf, MetaTensor)
         }
@@ -164,7 +173,7 @@ class _Rewrite:
         for node in self.metadata_mutations:  # what they look like changes, what they are views of does not
             values[node] = torch.ops.aten.alias.default(values[node])
         snapshots: list[Any] | None = None
-        for node in self.recorded.nodes:
+        for node in self.recorded.in_order():
             if node.op == "placeholder" or is_symint(node) and not node.meta.get("unbacked"):
                 continue
             if snapshots is None and node.meta["partitioner_tag"] == "is_backward":
@@ -191,9 +200,10 @@ class _Rewrite:
     def play_node(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         """Runs one node of the old graph."""
         target: Any = node.target
-        self.recorder.stack_of = lambda: str(node.meta["stack_trace"])
+        self.recorder.listeners.stack_traces.given = str(node.meta["stack_trace"])
         if node.op == "get_attr":
-            return self.recorder.constant(target, self.recorded.constants[target])
+            real_tensors = self.recorded.listeners.real_tensors
+            return self.recorder.listeners.real_tensors.constant(self.recorder, target, real_tensors.constants[target])
         symbols = current_symbols()
         if symbols is not None:
             symbols.repeat(node.meta.get("unbacked", []))

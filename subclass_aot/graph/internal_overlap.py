@@ -13,13 +13,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from subclass_aot import _torch
+from subclass_aot.graph.listener import GraphListener, written_leaves
 from subclass_aot.graph.view_ops import regenerated_view
 from subclass_aot.meta import MetaTensor, root
+from subclass_aot.operators import effects_of
 from subclass_aot.symbols import SizesMustBeKnown
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
 
 _aten = torch.ops.aten
 
@@ -40,6 +46,21 @@ def apart(leaf: MetaTensor) -> Any:
     if not has_internal_overlap(owner):
         again = regenerated_view(owner, size, stride, int(spec.offset - owner.spec.offset))
     return owner.as_strided(size, stride, int(spec.offset)) if again is None else again
+
+
+class InternalOverlap(GraphListener):
+    """Has a part of an input that overlaps itself written through the storage."""
+
+    def wants(self, func: _torch.Operator) -> bool:
+        return effects_of(func).mutates and not effects_of(func).reshapes
+
+    def on_operator(
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        for leaf in written_leaves(func, args, kwargs):
+            if has_internal_overlap(root(leaf)) and not has_internal_overlap(leaf):
+                with recorder:
+                    leaf.tag = apart(leaf).tag
 
 
 def _fill(x: Any, value: Any) -> Any:

@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
+from subclass_aot.graph.listener import GraphListener
 from subclass_aot.meta import MetaTensor, root
 
 _LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj(), and one of the two is written.
@@ -22,21 +24,19 @@ _LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj()
   Instead: write into a copy, as in x.conj().resolve_conj().clone(), or write into x itself before it is conjugated."""
 
 
-class LazyViews:
+class LazyViews(GraphListener):
     """Notes which leaves were computed where eager has a lazy view, and what was written of those."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
         self._stale: set[MetaTensor] = set()
 
-    def copy(self) -> LazyViews:
-        """Returns the same, which later ones do not change."""
+    def fork(self) -> LazyViews:
         views = LazyViews()
         views._pairs, views._stale = list(self._pairs), set(self._stale)
         return views
 
-    def note(self, source: torch.Tensor, copy: torch.Tensor) -> None:
-        """Hears that `copy` was computed where eager has a lazy view of `source`."""
+    def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
         if type(source) is MetaTensor and type(copy) is MetaTensor:
             self._pairs.append((root(source), root(copy)))
 
@@ -44,12 +44,14 @@ class LazyViews:
         """Tells whether a leaf was computed where eager has a lazy view."""
         return any(copy is leaf for _, copy in self._pairs)
 
-    def note_write(self, written: MetaTensor) -> None:
-        """Hears of a write, with which eager would have changed what a graph does not.
+    def on_operator(
+        self, recorder: Any, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        if self._stale:
+            self.refuse_stale(*args, *kwargs.values())
 
-        Raises:
-            MutationError: That is an input.
-        """
+    def on_write(self, recorder: Any, func: _torch.Operator, leaf: MetaTensor) -> None:
+        written = root(leaf)
         for source, copy in self._pairs:
             if written is source:
                 self._stale.add(copy)
@@ -67,13 +69,10 @@ class LazyViews:
         Raises:
             MutationError: One of them, or what it is a lazy view of, was written since.
         """
-        if not self._stale:
-            return
         for value in values:
             for leaf in value if isinstance(value, list | tuple) else (value,):
                 if type(leaf) is MetaTensor and root(leaf) in self._stale:
                     raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(leaf.spec)))
 
     def collections(self) -> list[Collection[Any]]:
-        """Returns where leaves are held."""
         return [self._stale, *self._pairs]

@@ -92,12 +92,6 @@ USED_UP = """The function goes backward itself, as with loss.backward(), and ret
   Of at least one, autograd's graph is used up then. Torch says: {reason}.
   Instead: return loss.detach(), or call loss.backward(retain_graph=True)."""
 
-CONSTANT_REQUIRES_GRAD = """A tensor that requires grad is used by the traced function without being an argument of it.
-  Your line:  {line}
-  The tensor: {kind} of shape {shape}
-  It would become a constant of the graph, and its gradient would be lost.
-  Instead: pass it as an argument, compile the module that owns it, or use tensor.detach() if no gradient is wanted."""
-
 FOREIGN_LEAF = """A tensor without data that belongs to no running trace, or to another one, is used here.
   Operator:   {operator}
   Your line:  {line}

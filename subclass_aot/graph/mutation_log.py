@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
+from subclass_aot.graph.listener import GraphListener
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
-from subclass_aot.graph.resize import RESIZE_AS, RESIZED_DTYPE, resize_like
+from subclass_aot.graph.resize import RESIZE_AS, RESIZED_DTYPE, RESIZES, resize_like
 from subclass_aot.meta import MetaTensor, Spec, root
+from subclass_aot.operators import effects_of
 from subclass_aot.symbols import SizesMustBeKnown
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
 
 Phase = Literal["forward", "backward"]
 
@@ -41,7 +46,7 @@ _STORAGE_REPLACED = """The traced function gives an input other memory.
 _OUTDATED = "a view of it is used that was made before"
 
 
-class MutationLog:
+class MutationLog(GraphListener):
     """Notes writes and metadata mutations, and refuses what no graph can do.
 
     Attributes:
@@ -70,8 +75,7 @@ class MutationLog:
         """The leaves whose storage is not what it was."""
         return [*self.written, *map(root, self.resized)]
 
-    def copy(self) -> MutationLog:
-        """Returns the same, which later mutations do not change."""
+    def fork(self) -> MutationLog:
         log = MutationLog()
         log.written = {leaf: set(phases) for leaf, phases in self.written.items()}
         log.metadata = list(self.metadata)
@@ -79,14 +83,33 @@ class MutationLog:
         log.version_before, log._outdated = dict(self.version_before), dict(self._outdated)
         return log
 
-    def note_metadata(
+    def on_wrapper_operator(
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if func in _torch.METADATA_QUERIES:
+            return
+        if effects_of(func).reshapes:
+            self._note_metadata(func, args, kwargs, recorder.made)
+        else:
+            self.refuse_outdated([*args, *kwargs.values()])
+
+    def on_operator(
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        if effects_of(func).reshapes or self.metadata:
+            recorder.note_used(args)
+            self.on_wrapper_operator(recorder, func, args, kwargs)
+        if func in RESIZES:
+            self._note_resize(func, args[0])
+
+    def _note_metadata(
         self,
         func: _torch.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         made: Iterable[weakref.ref[torch.Tensor]],
     ) -> None:
-        """Hears of an operator that changes how its first argument looks; `made` is what the trace has made."""
+        """Notes that an operator changes how its first argument looks; `made` is what the trace has made."""
         tensor = args[0]
         how = (func, args[1:], kwargs) if func is not RESIZE_AS else resize_like(*args[1:], **kwargs)
         self.metadata.append((tensor, *how, torch.is_grad_enabled()))
@@ -110,15 +133,7 @@ class MutationLog:
             if ref is not None and ref() is value:
                 raise MutationError(VIEW_OF_MUTATED_BEFORE.format(reason=_OUTDATED, line=user_line()))
 
-    def note_write(self, func: _torch.Operator, leaf: MetaTensor, phase: Phase) -> MetaTensor:
-        """Hears that an operator writes a leaf, after it did.
-
-        Returns:
-            The leaf whose storage was written.
-
-        Raises:
-            MutationError: A graph cannot do that.
-        """
+    def on_write(self, recorder: Recorder, func: _torch.Operator, leaf: MetaTensor) -> None:
         owner = root(leaf)
         where = {"operator": func, "line": user_line()}
         if owner.tag.op == "get_attr":
@@ -128,14 +143,12 @@ class MutationLog:
         if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
             raise MutationError(_WRITTEN_TWICE.format(shape=repr(leaf.spec), **where))
         self._refuse_resized(func, leaf)
-        self.written.setdefault(owner, set()).add(phase)
-        return owner
+        self.written.setdefault(owner, set()).add(recorder.phase)
 
     def collections(self) -> list[Collection[Any]]:
-        """Returns where leaves and wrappers are held."""
         return [self.written, self.resized, self.extents, *self.metadata]
 
-    def note_resize(self, func: _torch.Operator, leaf: MetaTensor) -> None:
+    def _note_resize(self, func: _torch.Operator, leaf: MetaTensor) -> None:
         """Notes how much memory a tensor has that is given another size. See Note [Resized tensors].
 
         Raises:

@@ -22,7 +22,7 @@ def _resolved(recorder: Recorder, x: Any) -> Any:
 
 def _has_lazy(recorder: Recorder, x: Any) -> bool:
     if type(x) is MetaTensor:
-        return recorder.lazy_views.stand_for(root(x))
+        return recorder.listeners.lazy_views.stand_for(root(x))
     names = x.__tensor_flatten__()[0] if _torch.is_traceable_wrapper_subclass(x) else ()
     return any(_has_lazy(recorder, getattr(x, name)) for name in names)
 

@@ -5,10 +5,10 @@ import types
 
 import subclass_aot.meta.layout_rules
 import subclass_aot.meta.shape_rules  # noqa: F401
-from subclass_aot.meta.dispatch import run as run
 from subclass_aot.meta.functions import Replaced as Replaced
 from subclass_aot.meta.infer import call_on_meta as call_on_meta
 from subclass_aot.meta.infer import register_meta as register_meta
+from subclass_aot.meta.listener import Listener as Listener
 from subclass_aot.meta.mode import meta as meta
 from subclass_aot.meta.module import to_meta as to_meta
 from subclass_aot.meta.sparse import SparseGradient as SparseGradient

@@ -11,6 +11,7 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
+from subclass_aot.meta.listener import audience
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.tensor import MetaTensor, is_over, new_leaf, set_spec
 from subclass_aot.meta.unbacked import unbacked_rule
@@ -97,7 +98,11 @@ def _dispatch(
             for b in a:
                 if type(b) is MetaTensor and b.tag is not None:
                     _refuse_if_over(func, b)
-    return run(PHYSICAL.get(func, func), args, kwargs or {})
+    func, kwargs = PHYSICAL.get(func, func), kwargs or {}
+    result = run(func, args, kwargs)
+    for listener in audience():
+        listener.on_operator(None, func, args, kwargs, result)
+    return result
 
 
 MetaTensor.__torch_dispatch__ = classmethod(_dispatch)

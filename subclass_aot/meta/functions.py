@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from subclass_aot.meta.listener import Listener
+from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.packed import PAD, pad
 
 
@@ -19,7 +19,7 @@ class Replaced(TorchFunctionMode):
         rules: Rules beside those that every stream needs.
     """
 
-    def __init__(self, stream: Listener, rules: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+    def __init__(self, stream: Answers, rules: Mapping[Any, Callable[..., Any]] | None = None) -> None:
         super().__init__()
         self.stream = stream
         self.rules = {PAD: pad, **(rules or {})}

@@ -1,7 +1,8 @@
-"""What may listen to the operators of a stream, and what it may be asked."""
+"""What may listen to the operators of a stream, and what a stream may be asked."""
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,27 +10,53 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch import Operator
 
-if TYPE_CHECKING:  # which tells listeners what happens to it
+if TYPE_CHECKING:  # which asks the stream that runs
     from subclass_aot.meta.tensor import MetaTensor
 
 
-class Listener(_torch.DispatchMode):
-    """Hears of every operator on leaves, and may know values.
+class Listener:
+    """Hears of operators without being asked anything: a profiler, a part of a recorder.
 
-    A subclass of `Stream` overrides what it wants to hear of (a recorder, a profiler).
+    In a `with` block it hears of each operator on leaves that a program in this thread runs, in whatever stream:
+    a trace, forward and backward, `meta()`, or none. A trace that begins again is heard again.
     """
 
-    def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
+    def on_operator(
+        self, stream: Any, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> Any:
         """Called after each operator, with the leaves it was given and the ones it made."""
 
-    def on_wrapper_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Called before an operator on a wrapper goes to the wrapper's class."""
+    def __enter__(self) -> Any:
+        _on.listeners = (*_on.listeners, self)
+        return self
 
-    def materialized(self, source: torch.Tensor, copy: torch.Tensor) -> None:
-        """Hears that `copy` was computed where eager has a view of `source`: a lazy conjugation or negation."""
+    def __exit__(self, *error: object) -> None:
+        _on.listeners = tuple([other for other in _on.listeners if other is not self])
+
+
+class _On(threading.local):
+    """The listeners of this thread."""
+
+    listeners: tuple[Listener, ...] = ()
+
+
+_on = _On()
+
+
+def audience() -> tuple[Listener, ...]:
+    """Those who listen in this thread."""
+    return _on.listeners
+
+
+class Answers(_torch.DispatchMode):
+    """What a stream may be asked, and its answers where it knows nothing."""
+
+    def audience(self) -> tuple[Listener, ...]:
+        """Who hears of the operators of this stream."""
+        return audience()
 
     def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> None:
-        """Hears that a leaf no listener has a tag on is given the data of another tensor."""
+        """Hears that a leaf no recorder has a tag on is given the data of another tensor."""
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         """The real tensor behind `leaf`, where it is known."""

@@ -15,7 +15,7 @@ from subclass_aot.errors import TraceError
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
 from subclass_aot.meta.forms import BY_VALUES, form_of
 from subclass_aot.meta.infer import asks_for_values
-from subclass_aot.meta.listener import Listener
+from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.tensor import MetaTensor
 from subclass_aot.operators import PHYSICAL, effects_of
 
@@ -24,10 +24,11 @@ _HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no
   Instead: call it outside, or write it with other operators, as torch.where for torch.cond."""
 
 
-class Stream(Listener):
-    """Brings every operator to `run`, and hears of each one.
+class Stream(Answers):
+    """Brings every operator to `run`, does with it what a subclass does, and tells listeners.
 
-    A subclass overrides what a `Listener` may hear and know, and `lift` (what stands for a tensor that is not a leaf).
+    A subclass overrides `on_operator` and its kin, what a stream may be asked, and `lift` (what stands for a tensor
+    that is not a leaf).
 
     Args:
         decompositions: Operators to replace by a function of others, as in AOTAutograd.
@@ -36,6 +37,15 @@ class Stream(Listener):
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.decompositions = decompositions or {}
+
+    def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Called after each operator, with the leaves it was given and the ones it made."""
+
+    def on_wrapper_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Called before an operator on a wrapper goes to the wrapper's class."""
+
+    def materialized(self, source: torch.Tensor, copy: torch.Tensor) -> None:
+        """Hears that `copy` was computed where eager has a view of `source`: a lazy conjugation or negation."""
 
     def lift(self, tensor: torch.Tensor) -> MetaTensor:
         """The leaf that stands for a real tensor met on the way."""
@@ -95,6 +105,8 @@ class Stream(Listener):
                 return known
         result = run(func, args, kwargs)
         self.on_operator(func, args, kwargs, result)
+        for listener in self.audience():
+            listener.on_operator(self, func, args, kwargs, result)
         return result
 
     def _known(

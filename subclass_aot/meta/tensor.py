@@ -9,7 +9,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
-from subclass_aot.meta.listener import Listener
+from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.spec import Spec, indexed, native_device
 
 _DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor other memory.
@@ -49,7 +49,7 @@ class MetaTensor(torch.Tensor):
     base: MetaTensor | None
     """The tensor whose storage this one shares, if it was made as a view."""
     tag: Any
-    """Belongs to the listener; None where there is none. One whose `graph` says `is_over` is of a finished trace."""
+    """Belongs to the recorder; None where there is none. One whose `graph` says `is_over` is of a finished trace."""
 
     def __new__(cls, tensor: torch.Tensor, device: str | torch.device | None = None) -> MetaTensor:
         return new_leaf(Spec.of(tensor, indexed(device) if device is not None else None))
@@ -82,10 +82,10 @@ class MetaTensor(torch.Tensor):
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
-        if getattr(self, "tag", None) is not None:  # a listener knows it
+        if getattr(self, "tag", None) is not None:  # a recorder knows it
             raise MutationError(_DATA_REPLACED.format(line=user_line(), tensor=self))
         for mode in _torch.dispatch_modes():
-            if isinstance(mode, Listener):
+            if isinstance(mode, Answers):
                 mode.replaced(self, value)
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         self.spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
@@ -144,7 +144,7 @@ class MetaTensor(torch.Tensor):
     def tolist(self) -> Any:
         """The elements, where they are known."""
         stream = _torch.current_dispatch_mode()
-        if self.dim() and isinstance(stream, Listener) and stream.looks(_ITEM, (self,)):
+        if self.dim() and isinstance(stream, Answers) and stream.looks(_ITEM, (self,)):
             values = stream.known(self)
             if values is not None:
                 return values.tolist()

@@ -13,7 +13,7 @@ from torch import fx
 from subclass_aot import descriptors
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import TraceError
-from subclass_aot.graph import Draws, Look, Recorder, messages
+from subclass_aot.graph import Look, Recorder, messages
 from subclass_aot.outcome import Existed, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Output, Value, ViewOfBase, ViewOfInput
 from subclass_aot.signature import Mutations
@@ -64,7 +64,6 @@ def run_forward(
     inputs: TracedInputs,
     user: UserInputs,
     recorder: Recorder,
-    draws: Draws,
     inference: bool,
 ) -> Forward:
     """Runs the function on traced inputs, and reads what it did. The recorder must be listening.
@@ -75,7 +74,6 @@ def run_forward(
         inputs: The traced inputs.
         user: The call they were made for.
         recorder: What listens.
-        draws: The random numbers that were drawn.
         inference: Whether the call is in inference mode.
 
     Raises:
@@ -90,28 +88,29 @@ def run_forward(
         args, kwargs = call
         out = fn(*args, **kwargs)
         grad_modes = before, torch.is_grad_enabled()
-        draws.refuse_seeds()
+        recorder.listeners.draws.refuse_seeds()
         results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
 
     metadata_mutations = check_metadata_mutations(inputs, user, recorder)
     turned = [tensor for tensor, *_ in recorder.mutations.metadata]
-    stands_for_lazy = recorder.lazy_views.stand_for
+    stands_for_lazy = recorder.listeners.lazy_views.stand_for
     reader = OutputReader(inputs.seen, inputs.leaves, recorder.lift, not inference, turned, stands_for_lazy)
     mutations = writes(inputs, user, recorder, reader, metadata_mutations)
     outputs = reader.read(results)
     refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
-    recorder.lazy_views.refuse_stale(*reader.computed.values())
+    recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
 
     through = _through_autograd(inputs, mutations, results, outputs, reader)
     leaves = made_leaves(results, outputs, {desc: tensor for desc, (tensor, _) in through.items()})
     ends = {desc: tensor for desc, (tensor, value) in through.items() if value.requires_grad}
-    if recorder.constants:
+    if recorder.listeners.real_tensors.constants:
         _refuse_lost_gradients(ends.values(), inputs)
     bases = tuple(value for _, value in reader.intermediate_bases)
     wanted = ends and not inference and (inputs.requires_grad_inputs or leaves)
     tangents = Tangents.of(ends, ends.values(), dict.fromkeys(range(len(ends)))) if wanted else None
-    looks = [] if recorder.values is None else recorder.values.found
+    answers = recorder.listeners.data_dependent.looks
+    looks = [] if answers is None else answers.found
     computed: dict[OutputDescriptor, Any] = {
         **reader.computed,
         **_numbers(inputs, recorder, (*outputs, *bases), tangents),
@@ -172,7 +171,9 @@ def _numbers(
     symbols = inputs.plan.symbols
     for runtime_assert in [] if symbols is None else symbols.runtime_asserts():
         numbers = {**runtime_assert.numbers, **numbers}
-    if recorder.values is not None:  # of any of them, something may be assumed yet: see `runtime_asserts`
+    if (
+        recorder.listeners.data_dependent.looks is not None
+    ):  # of any of them, something may be assumed yet: see `runtime_asserts`
         for number in recorder.numbers.unbacked():
             numbers.setdefault(lasting_key_of(number), number)
     return {Number(key, i): number for i, (key, number) in enumerate(numbers.items())}

@@ -82,7 +82,7 @@ class TracedViews:
         self.specs = [getattr(leaf, "spec", None) for leaf in self.leaves]
         for real, leaf in zip(self.plan.unwrap(arguments.views), self.leaves, strict=True):
             if isinstance(leaf, MetaTensor) and not isinstance(real, MetaTensor):
-                recorder.stand_in(real, leaf)
+                recorder.listeners.real_tensors.stand_in(real, leaf)
 
     def check(self, turned: Collection[int]) -> None:
         """Refuses what a graph cannot do to a view.

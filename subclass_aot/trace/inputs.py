@@ -250,14 +250,14 @@ def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list
         spec = pattern.spec if isinstance(pattern, MetaTensor) else Spec.of(pattern)
         leaf = leaves[slot] = recorder.placeholder(f"primals_{number}", spec, plan.desc_of(slot))
         if not isinstance(real, MetaTensor):
-            recorder.stand_in(real, leaf)
+            recorder.listeners.real_tensors.stand_in(real, leaf)
     for cluster in overlapping_slots(user.leaves):
-        recorder.overlaps.update((id(leaves[slot]), cluster) for slot in cluster)
+        recorder.listeners.argument_overlap.of_inputs.update((id(leaves[slot]), cluster) for slot in cluster)
     for slot in plan.structure:  # see Note [Jagged tensors]
         first = next(s for s in plan.structure if user.leaves[s] is user.leaves[slot])
         leaves[slot] = leaves[first]
         outer = plan.index_map.slots[slot].outer
-        recorder.let_read(leaves[slot], user.leaves[slot], plan.paths[outer], slot)
+        recorder.listeners.real_tensors.let_read(leaves[slot], user.leaves[slot], plan.paths[outer], slot)
     return leaves
 
 

@@ -14,7 +14,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase
-from subclass_aot.graph import Draws, Looks, Recorder, remove_mutations
+from subclass_aot.graph import Looks, Recorder, remove_mutations
 from subclass_aot.outcome import check_leaks
 from subclass_aot.passes import drop_dead, drop_identities
 from subclass_aot.signature import Assumptions, JointSignature
@@ -75,17 +75,14 @@ def trace_once(
     Raises:
         Retrace: It has to run once more, in another way.
     """
-    recorder = Recorder(decompositions)
-    recorder.values = values
-    draws = recorder.draws = Draws()
+    recorder = Recorder(decompositions, values)
     plan, user = plan_inputs(arguments, dynamic)
     if values is not None and plan.symbols is not None:
         plan.symbols.answer(values.of_symbol, values.cautious)
     try:
-        with recording(plan, recorder, draws):
-            inputs, forward, backward = _record(fn, plan, user, recorder, draws, inference)
-        read_values = tuple((s, user.leaves[s].tolist()) for s in sorted(recorder.read_slots))
-        trace = _joint(inputs, forward, backward, read_values)
+        with recording(plan, recorder):
+            inputs, forward, backward = _record(fn, plan, user, recorder, inference, values)
+        trace = _joint(inputs, forward, backward)
     finally:
         recorder.graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
     for each in (recorder, backward.recorder):
@@ -98,30 +95,25 @@ def trace_once(
     recorder.made.clear()
     if backward.tangents is None:
         return trace
-    again = partial(_with_tangents, inputs, forward, recorder, draws, read_values)
+    again = partial(_with_tangents, inputs, forward, recorder)
     return dataclasses.replace(trace, with_tangents=again)
 
 
 def _record(
-    fn: Callable[..., Any], plan: InputPlan, user: UserInputs, recorder: Recorder, draws: Draws, inference: bool
+    fn: Callable[..., Any], plan: InputPlan, user: UserInputs, recorder: Recorder, inference: bool, values: Looks | None
 ) -> tuple[TracedInputs, Forward, Backward]:
     """Runs the function forward and backward. When this returns, nothing but what it returns holds traced tensors."""
     inputs = trace_inputs(plan, user, recorder, inference)
-    if recorder.values is not None:
+    if values is not None:
         placeholders = recorder.graph.find_nodes(op="placeholder")
-        recorder.values.start(dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True)))
+        values.start(dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True)))
     with user.arguments.replaced(inputs.seen, stand_ins=True) as call:
-        forward = run_forward(fn, call, inputs, user, recorder, draws, inference)
+        forward = run_forward(fn, call, inputs, user, recorder, inference)
         return inputs, forward, run_backward(inputs, forward, forward.tangents, recorder)  # may run parts of `fn` again
 
 
 def _with_tangents(
-    inputs: TracedInputs,
-    forward: Forward,
-    recorder: Recorder,
-    draws: Draws,
-    read_values: tuple[tuple[int, Any], ...],
-    kinds: Mapping[int, torch.Tensor | None],
+    inputs: TracedInputs, forward: Forward, recorder: Recorder, kinds: Mapping[int, torch.Tensor | None]
 ) -> JointTrace:
     """See `JointTrace.with_tangents`."""
     assert forward.tangents is not None
@@ -130,23 +122,18 @@ def _with_tangents(
         fakes = {
             i: None if kind is None else fake_with_sizes(kind.detach(), ends[i].shape) for i, kind in kinds.items()
         }
-        with recording(inputs.plan, recorder, draws):
+        with recording(inputs.plan, recorder):
             backward = run_backward(inputs, forward, Tangents.of(outputs, ends, fakes), recorder)
         backward.recorder.forget_tensors()
-        return _joint(inputs, forward, backward, read_values)
+        return _joint(inputs, forward, backward)
 
 
-def _joint(
-    inputs: TracedInputs,
-    forward: Forward,
-    backward: Backward,
-    read_values: tuple[tuple[int, Any], ...],
-) -> JointTrace:
+def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointTrace:
     """The graph without writes, and its signature."""
-    symbols = inputs.plan.symbols
-    # Backward and the removal of writes may have added to what must hold.
     graph_module = _graph(inputs, forward, backward)
-    asserts = () if symbols is None else tuple(symbols.runtime_asserts())
+    symbols = inputs.plan.symbols
+    read_values = tuple(sorted(backward.recorder.listeners.real_tensors.read_values.items()))
+    asserts = () if symbols is None else tuple(symbols.runtime_asserts())  # backward and `_graph` may have added some
     asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.numbers))
     assumptions = Assumptions(symbols, asserts, forward.looks, read_values)
     mutations = dataclasses.replace(

@@ -9,7 +9,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.call import parallel_modules_are_refused, reads_are_refused
 from subclass_aot.errors import MutationError, SubclassAotError
-from subclass_aot.graph import REPLACED, Draws, Recorder, messages
+from subclass_aot.graph import REPLACED, Recorder, messages
 from subclass_aot.jagged import JaggedAttention
 from subclass_aot.meta import Replaced
 from subclass_aot.symbols import unbacked_sizes
@@ -19,14 +19,14 @@ from subclass_aot.trace.text import numbers_are_written_out
 
 
 @contextmanager
-def recording(plan: InputPlan, recorder: Recorder, draws: Draws) -> Iterator[None]:
+def recording(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
     """Within the block, operators are recorded.
 
     Raises:
         MutationError: One fails since the metadata of a tensor was mutated that it is a view of.
     """
     try:
-        with _surroundings(plan, recorder), draws, recorder, _torch.force_view_tracking(True):
+        with _surroundings(plan, recorder), recorder.listeners.draws.kept(), recorder, _torch.force_view_tracking(True):
             yield
     except (RuntimeError, ValueError, IndexError) as error:
         if isinstance(error, SubclassAotError) or not recorder.mutations.metadata or is_raised_by_user(error):

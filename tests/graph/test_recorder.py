@@ -12,7 +12,7 @@ from torch import nn
 from subclass_aot import MetaTensor, Spec, trace_joint
 from subclass_aot.descriptors import PlainInput, PlainOutput, Tangent
 from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
-from subclass_aot.graph import Draws, Recorder, remove_mutations
+from subclass_aot.graph import Recorder, remove_mutations
 
 
 def nodes_of(trace: Any, op: str) -> list[Any]:
@@ -151,7 +151,9 @@ def test_what_one_backward_writes_is_not_written_for_others() -> None:
     assert first.mutations and not second.mutations and not forward.mutations
     table = torch.arange(3.0)
     third, _ = gone_backward(forward, lambda tangent: tangent + table)
-    assert list(third.constants) == ["_constant0"] and not forward.constants
+    assert (
+        list(third.listeners.real_tensors.constants) == ["_constant0"] and not forward.listeners.real_tensors.constants
+    )
 
 
 def test_values_that_only_another_backward_has_written_are_known() -> None:
@@ -171,8 +173,7 @@ def test_a_draw_of_another_backward_is_not_repeated() -> None:
         return torch.rand_like(tangent)
 
     forward, _ = recorded(torch.sin)
-    forward.draws = Draws()
-    with forward.draws:
+    with forward.listeners.draws.kept():
         first, second = gone_backward(forward, draws_twice), gone_backward(forward, draws_twice)
     assert finished(*first)[3:] == [("rand_like", ["tangents_1"]), ("clone_default", ["rand_like"])]
     assert finished(*second)[3:] == [("rand_like_1", ["tangents_1"]), ("clone_default_1", ["rand_like_1"])]

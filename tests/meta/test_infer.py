@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import subclass_aot as sa
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
-from subclass_aot.meta import MetaTensor, Spec, run
+from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.meta.dispatch import run
 from subclass_aot.meta.infer import infer
 
 aten = torch.ops.aten

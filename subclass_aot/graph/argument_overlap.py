@@ -1,0 +1,52 @@
+"""Arguments of one operator that share memory, where it would see its own writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import MutationError
+from subclass_aot.graph.auto_functionalize import has_no_functional_variant, is_whole, listed
+from subclass_aot.graph.listener import GraphListener
+from subclass_aot.meta import MetaTensor, root
+from subclass_aot.operators import argument_at, effects_of
+
+_OVERLAP = """{operator} writes `{written}`, which shares memory with another of its arguments.
+  Your line:  {line}
+  Instead: give it a copy of one of them, as in x.clone()."""
+
+
+class ArgumentOverlap(GraphListener):
+    """Refuses operators without a functional variant of torch's that write what another of their arguments shares.
+
+    One tensor that is written, and is given whole once more to be read, is no such call.
+
+    Attributes:
+        of_inputs: By the id of a leaf, the flat slots of inputs that it overlaps.
+    """
+
+    def __init__(self) -> None:
+        self.of_inputs: dict[int, tuple[int, ...]] = {}
+
+    def wants(self, func: _torch.Operator) -> bool:
+        return has_no_functional_variant(func)
+
+    def on_operator(
+        self, recorder: Any, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        writes = effects_of(func).writes
+        places = [(i, a.name) for i, a in enumerate(_torch.schema_of(func).arguments)]
+        given = [(p, x) for p in places for x in listed(argument_at(p, args, kwargs)) if isinstance(x, MetaTensor)]
+        for i, (place, target) in enumerate(given):
+            if place not in writes:
+                continue
+            for j, (other, x) in enumerate(given):
+                read_again = x is target and other not in writes and is_whole(func, place) and is_whole(func, other)
+                if i != j and self._memory(x) == self._memory(target) and not read_again:
+                    raise MutationError(_OVERLAP.format(operator=func, written=place[1], line=user_line()))
+
+    def _memory(self, leaf: MetaTensor) -> Any:
+        """What is equal for leaves that may share memory."""
+        owner = id(root(leaf))
+        return self.of_inputs.get(owner, owner)
