@@ -180,7 +180,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._with_grad = False  # from when the function was seen to read or change the `.grad` of an input
         functools.update_wrapper(self, fn, updated=())
 
-    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         leaves = treespec = None
         for position, specialization in enumerate(self._specializations):
             entry = specialization.entry
