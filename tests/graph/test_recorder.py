@@ -1,70 +1,19 @@
-"""What a recorded graph says of its nodes, and which real tensors get into it."""
+"""What a recorded graph says of its nodes, and what several recorders of one graph know of each other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 from subclass_aot import MetaTensor, Spec, trace_joint
-from subclass_aot.descriptors import PlainInput, PlainOutput, Tangent
-from subclass_aot.errors import MutationError, TraceError, UnknownTensorError
-from subclass_aot.graph import Recorder, remove_mutations
+from subclass_aot.errors import TraceError, UnknownTensorError
+from tests.graph.recording import finished, gone_backward, recorded
 
 
 def nodes_of(trace: Any, op: str) -> list[Any]:
     return [n for n in trace.graph_module.graph.nodes if n.op == op]
-
-
-def test_one_tensor_is_one_constant() -> None:
-    table, other = torch.arange(3.0), torch.arange(3.0)
-    trace = trace_joint(lambda x, table=table, other=other: x * table + table.sin() + other, torch.ones(3))
-    constants = dict(trace.graph_module.named_buffers())
-    assert len(nodes_of(trace, "get_attr")) == len(constants) == 2
-    assert [c.data_ptr() for c in constants.values()] == [table.data_ptr(), other.data_ptr()]
-    assert torch.equal(trace.graph_module(torch.ones(3))[0], table + table.sin() + other)
-
-
-def test_a_tensor_that_is_an_argument_too_is_the_argument() -> None:
-    x = torch.ones(3)
-    trace = trace_joint(lambda y: y + x, x)
-    assert not nodes_of(trace, "get_attr")
-    assert torch.equal(trace.graph_module(torch.full((3,), 5.0))[0], torch.full((3,), 10.0))
-
-
-@pytest.mark.parametrize("what", [nn.Parameter(torch.ones(3)), torch.ones(3, requires_grad=True)])
-def test_a_tensor_that_wants_a_gradient_must_be_an_argument(what: torch.Tensor) -> None:
-    def program(x: torch.Tensor, what: torch.Tensor = what) -> torch.Tensor:
-        return x * what  # the line
-
-    with pytest.raises(TraceError) as caught:
-        trace_joint(program, torch.ones(3))
-    message = str(caught.value)
-    assert message.startswith("A tensor that requires grad is used by the traced function without being an argument")
-    assert f"{__file__}:" in message and "return x * what  # the line" in message
-    assert ("nn.Parameter of shape [3]" in message) == isinstance(what, nn.Parameter)
-    with torch.no_grad():
-        assert trace_joint(program, torch.ones(3)).graph_module(torch.ones(3))[0].sum() == 3
-    assert trace_joint(lambda x, what=what: x * what.detach(), torch.ones(3))
-
-
-@pytest.mark.parametrize(
-    "write", [lambda t, x: t.add_(x), lambda t, x: t[1:].copy_(x[1:]), lambda t, x: torch.add(x, 1, out=t)]
-)
-def test_a_write_into_a_found_tensor_is_an_error(write: Any) -> None:
-    kept = torch.zeros(3)
-
-    def program(x: torch.Tensor, kept: torch.Tensor = kept) -> torch.Tensor:
-        write(kept, x)
-        return x * 2
-
-    with pytest.raises(MutationError, match="writes into a tensor that is not an argument of it") as caught:
-        trace_joint(program, torch.ones(3))
-    assert f"{__file__}:" in str(caught.value) and "[3], float32, cpu" in str(caught.value)
-    assert torch.equal(kept, torch.zeros(3))
 
 
 def test_tensors_without_data_of_an_earlier_trace() -> None:
@@ -106,29 +55,6 @@ def test_nodes_say_what_and_where_they_are() -> None:
     assert named == {"deep", "product", "largest"}
 
 
-SPEC = Spec.of(torch.ones(3))
-
-
-def recorded(program: Callable[[MetaTensor], Any]) -> tuple[Recorder, Any]:
-    recorder = Recorder()
-    with recorder:
-        return recorder, program(recorder.placeholder("primals_1", SPEC, PlainInput("args[0]", 0)))
-
-
-def gone_backward(forward: Recorder, program: Callable[[MetaTensor], Any]) -> tuple[Recorder, Any]:
-    fork = forward.fork()
-    fork.phase = "backward"
-    with fork:
-        return fork, program(fork.placeholder("tangents_1", SPEC, Tangent(PlainOutput(0))))
-
-
-def finished(recorder: Recorder, result: Any) -> list[tuple[str, list[str]]]:
-    """The nodes of the graph in the end, each with what it reads."""
-    graph = remove_mutations(recorder, {PlainOutput(0): recorder.node_of(result)}, []).graph
-    graph.lint()
-    return [(node.name, [source.name for source in node.all_input_nodes]) for node in graph.nodes]
-
-
 def test_several_backwards_of_one_forward_do_not_see_each_other() -> None:
     forward, y = recorded(lambda x: x.sin() * x)
     start = [("primals_1", []), ("tangents_1", []), ("sin", ["primals_1"]), ("mul", ["sin", "primals_1"])]
@@ -142,38 +68,3 @@ def test_several_backwards_of_one_forward_do_not_see_each_other() -> None:
         one.neg()
     with pytest.raises(UnknownTensorError), forward:
         one.neg()
-
-
-def test_what_one_backward_writes_is_not_written_for_others() -> None:
-    forward, (kept, _) = recorded(lambda x: (torch.zeros(3), x))
-    first, _ = gone_backward(forward, lambda tangent: kept.add_(tangent))
-    second, _ = gone_backward(forward, torch.sin)
-    assert first.mutations and not second.mutations and not forward.mutations
-    table = torch.arange(3.0)
-    third, _ = gone_backward(forward, lambda tangent: tangent + table)
-    assert (
-        list(third.listeners.real_tensors.constants) == ["_constant0"] and not forward.listeners.real_tensors.constants
-    )
-
-
-def test_values_that_only_another_backward_has_written_are_known() -> None:
-    literal = torch.ones(3)
-    forward, made = recorded(lambda _: torch.ops.aten.lift_fresh_copy.default(literal).add_(1))
-    gone_backward(forward, lambda tangent: made.add_(tangent))
-    gone_backward(forward, lambda tangent: made.mul_(2))
-    last, known = gone_backward(forward, lambda _: made.add_(1).sum().item())
-    assert known == 9 and last.mutations
-
-
-def test_a_draw_of_another_backward_is_not_repeated() -> None:
-    def draws_twice(tangent: MetaTensor) -> Any:
-        torch.manual_seed(0)
-        torch.rand_like(tangent)
-        torch.manual_seed(0)
-        return torch.rand_like(tangent)
-
-    forward, _ = recorded(torch.sin)
-    with forward.listeners.draws.kept():
-        first, second = gone_backward(forward, draws_twice), gone_backward(forward, draws_twice)
-    assert finished(*first)[3:] == [("rand_like", ["tangents_1"]), ("clone_default", ["rand_like"])]
-    assert finished(*second)[3:] == [("rand_like_1", ["tangents_1"]), ("clone_default_1", ["rand_like_1"])]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import TwoTensor, aot_compile
+from subclass_aot import Spec, TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
 from subclass_aot.testing import check_compiled
+from tests.graph.recording import gone_backward, recorded
 
 
 def z(grad: bool = False) -> torch.Tensor:
@@ -96,3 +97,12 @@ def test_a_product_with_a_complex_number() -> None:
     """Its backward conjugates the number, which stands for a tensor."""
     check_compiled(lambda x: x * (0.1 + 1j) / 3j, [z(grad=True)])
     check_compiled(lambda x: torch.view_as_complex(x).mul(1j), [torch.rand(3, 2).requires_grad_()])
+
+
+def test_what_one_backward_makes_stale_is_not_so_for_others() -> None:
+    forward, (y, seen) = recorded(lambda x: (y := x * 2, y.conj()), Spec.of(z()))
+    first, _ = gone_backward(forward, lambda _: y.mul_(2))
+    second, _ = gone_backward(forward, lambda _: seen.sin())
+    with pytest.raises(MutationError, match="conjugated or negated lazily"), first:
+        seen.cos()
+    assert [recorder.listeners.lazy_views.stand_for(seen) for recorder in (forward, first, second)] == [True] * 3

@@ -1,0 +1,60 @@
+"""Operators that depend on data: numbers that stand for what they give, and values of the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import MetaTensor
+from subclass_aot.errors import DataDependentError
+from subclass_aot.graph import Looks, Recorder
+from subclass_aot.symbols import Symbols, is_symbolic, unbacked_sizes
+from tests.graph.recording import gone_backward, raw, recorded
+
+
+def looking(program: Any, value: torch.Tensor) -> tuple[Recorder, Any, Looks]:
+    """The recorder of a program in a call with such a value, what it returned, and what it looked at."""
+    looks = Looks()
+    recorder = Recorder(looks=looks)
+
+    def started(x: MetaTensor) -> Any:
+        looks.start({x.tag: value})
+        return program(x)
+
+    return *recorded(started, recorder=recorder), looks
+
+
+def test_the_call_answers_and_what_was_asked_is_kept() -> None:
+    def program(x: Any) -> str:
+        return "large" if x.sum() > 3 else "small"  # the line
+
+    for value, expected in (torch.ones(3), "small"), (torch.ones(3) * 2, "large"):
+        recorder, answer, looks = looking(program, value)
+        assert answer == expected and raw(recorder) == ["sum_1", "gt", "clone"]
+        (look,) = looks.found
+        assert look.leaf.tag.name == "clone" and look.value is (expected == "large") and "# the line" in look.line
+
+
+def test_what_is_written_counts_as_it_is_now() -> None:
+    value = torch.ones(3)
+    _, answer, _ = looking(lambda x: (x.mul_(5), bool(x.sum() > 3))[1], value)
+    assert answer and torch.equal(value, torch.ones(3))
+
+
+def test_backward_may_not_ask() -> None:
+    forward, _, looks = looking(torch.sin, torch.ones(3))
+    with pytest.raises(DataDependentError, match="asks for values"):
+        gone_backward(forward, lambda tangent: tangent.sum().item())
+    assert not looks.found
+
+
+def test_a_number_that_depends_on_data_is_a_node_that_knows_it() -> None:
+    symbols = Symbols()
+    with unbacked_sizes(symbols):
+        recorder, chosen = recorded(lambda x: x.nonzero())
+        assert is_symbolic(chosen.shape[0])
+        node = recorder.node_of(chosen.shape[0])
+    assert raw(recorder) == ["nonzero", "sym_size_int"] and node.args == (chosen.tag, 0)
+    assert [str(n) for n in chosen.tag.meta["unbacked"]] == [str(n) for n in recorder.numbers.unbacked()] != []
