@@ -100,7 +100,7 @@ JAGGED_VALUES = "_values"
 
 
 def context_of_new(cls: type, context: Any) -> Any:
-    """The context to make a wrapper with: a jagged tensor has `requires_grad` in it, which is the caller's to set."""
+    """The context to make a wrapper with: a jagged tensor has `requires_grad` in it, which is the call's to set."""
     return {**context, "requires_grad": False} if is_jagged(cls) else context
 
 

@@ -74,7 +74,7 @@ def bases_of(
     needs a base, too.
 
     Args:
-        leaves: The caller's leaves.
+        leaves: The user's leaves.
         written: The flat slots that the graph writes.
         path_of: What a flat slot is called.
         extents: Flat slots that are resized, or of which a view is, and how many elements their storages then have. All

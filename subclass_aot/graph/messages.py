@@ -85,7 +85,7 @@ VIEW_OF_LEAF = """A result is a view of a leaf of autograd's graph that the func
   Instead: make the view after the call, or make a leaf that is no view, as in x.detach().clone().requires_grad_()."""
 
 HOOKED_INPUT = """{path}: the function registers a gradient hook on this input.
-  That happens while tracing, not in the graph, so the caller's tensor would not have the hook.
+  That happens while tracing, not in the graph, so the user's tensor would not have the hook.
   Instead: register it on {path} before the call, or inside on a tensor that is computed, as in x.view_as(x)."""
 
 USED_UP = """The function goes backward itself, as with loss.backward(), and returns several results that require grad.

@@ -1,4 +1,4 @@
-"""What the generated functions of one signature agree on: what forward makes, and which way it goes to the caller."""
+"""What the generated functions of one signature agree on: what forward makes, and which way it goes to the call."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Note [Gradients of another kind]
 A gradient with another class, context or inner tensors than the graph was traced for becomes what is expected by the
 first of these that applies: `__coerce_same_metadata_as_tangent__` of its class; `from_tangent` of the expected class;
 the same for each of its inner tensors, where only they differ. What cannot be converted gets a backward of its own
-(`runtime/unexpected_tangents.py`). The caller's gradient is never changed.
+(`runtime/unexpected_tangents.py`). The user's gradient is never changed.
 """
 
 from __future__ import annotations

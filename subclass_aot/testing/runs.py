@@ -19,7 +19,7 @@ INVALIDATED = "a view that was invalidated"
 
 @dataclass(frozen=True)
 class Later:
-    """What the caller does with the results.
+    """What the user does with the results.
 
     Attributes:
         backward: Whether to go backward, where anything requires grad.
@@ -171,7 +171,7 @@ def _tree(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _write_after(result: object, after: str) -> None:
-    """What the caller may do with a result."""
+    """What the user may do with a result."""
     if after and isinstance(result, torch.Tensor) and result.dtype.is_floating_point:
         with torch.set_grad_enabled(after == "grad"):
             result.add_(0.5)

@@ -6,8 +6,8 @@ Autograd keeps one history for a tensor and all its views: a write to one view c
 they are views of, and through it that of every other view. Inputs are traced as tensors with histories of their own,
 which is right until the program makes autograd see a write into one that overlaps another view of its base. The trace
 gives up then and begins again with the tensor behind the views as the input. Its views are made inside the trace, by
-the operators that made the caller's, and autograd treats them there as it treats those: gradients, and writes that it
-refuses. A call writes the new value into that tensor, and the caller's views follow.
+the operators that made the user's, and autograd treats them there as it treats those: gradients, and writes that it
+refuses. A call writes the new value into that tensor, and the user's views follow.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class TracedViews:
     Args:
         arguments: The call.
         traced: Traced fakes of its values.
-        recorder: Told that the leaves of these views stand for those of the caller's.
+        recorder: Told that the leaves of these views stand for those of the user's.
 
     Raises:
-        MutationError: Autograd does not treat a caller's view as the view that it is.
+        MutationError: Autograd does not treat a user's view as the view that it is.
 
     Attributes:
         views: Traced fakes of `arguments.views`.

@@ -288,7 +288,7 @@ def _describe_place(place: Place) -> InputDescriptor:
 
 
 class _NonLeaf(torch.autograd.Function):
-    """Makes a traced input a non-leaf of autograd's graph, as the caller's is: in-place operators are allowed on it."""
+    """Makes a traced input a non-leaf of autograd's graph, as the user's is: in-place operators are allowed on it."""
 
     @staticmethod
     def forward(ctx: Any, start: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:

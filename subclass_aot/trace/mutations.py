@@ -76,7 +76,7 @@ def writes(
     reader: OutputReader,
     metadata_mutations: tuple[MetadataMutation, ...],
 ) -> Mutations:
-    """What is written how: in the graph, or by the caller since autograd must see it.
+    """What is written how: in the graph, or by generated code, since autograd must see it.
 
     Args:
         inputs: The inputs, after the function ran.

@@ -30,7 +30,7 @@ def test_views_are_on_the_memory_of_what_they_view() -> None:
     memory = Memory(n.values())
     assert shares(memory, n["a"], n["b"]) and shares(memory, n["a"], n["c"])
     assert not shares(memory, n["a"], n["x"]) and shares(memory, n["d"], n["x"])
-    assert memory.own == {n["a"], n["b"], n["c"]}  # views of an input are on memory of the caller
+    assert memory.own == {n["a"], n["b"], n["c"]}  # views of an input are on memory of the user
     assert memory.whole == {n["a"]}
 
 

@@ -186,7 +186,7 @@ def build(compiler: str) -> Callable[..., Any]:
 def agree(build: Any) -> Callable[..., Any]:
     """`agree(program, make, later)` checks that a compiled program does what it does in eager, on two calls.
 
-    `make()` gives the arguments. `later(args, results)` is what the caller does then, such as going backward. Compared
+    `make()` gives the arguments. `later(args, results)` is what the user does then, such as going backward. Compared
     are results, arguments and what `later` gives, down to the leaves: class, context, metadata, values, and for
     arguments and results also object identity, which storages are shared, and which version counters moved. If eager
     raises in `later`, so must the compiled program, the same kind of error. Returns the compiled program. Options are

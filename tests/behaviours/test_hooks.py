@@ -70,7 +70,7 @@ def test_hook_registered_inside(follow: Any, kind: Any, on_result: bool) -> None
 
 @pytest.mark.parametrize("register", ["register_hook", "register_post_accumulate_grad_hook"])
 def test_hook_on_an_input_inside_is_refused(kind: Any, register: str) -> None:
-    """It would stay on the tensor of the trace, and the caller's would not have it."""
+    """It would stay on the tensor of the trace, and the user's would not have it."""
 
     def inside(x: Any) -> Any:
         getattr(x, register)(lambda value: None)

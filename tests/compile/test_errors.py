@@ -1,4 +1,4 @@
-"""Programs that cannot be compiled: what is said of them, and that nothing of the caller's has changed."""
+"""Programs that cannot be compiled: what is said of them, and that nothing of the user's has changed."""
 
 from __future__ import annotations
 

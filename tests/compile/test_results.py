@@ -1,4 +1,4 @@
-"""What a caller may do with results is what he may do with eager's: write into them, view them, send gradients back."""
+"""What a user may do with results is what he may do with eager's: write into them, view them, send gradients back."""
 
 from __future__ import annotations
 

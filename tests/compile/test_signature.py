@@ -184,3 +184,11 @@ def test_frozen_weights_do_not_depend_on_their_values() -> None:
         weight = Int8Weight.from_float(torch.randn(5, 3))
         assert not difference(nn.functional.linear(x, weight), compiled(x, weight))
     assert compiled.recompiles == []
+
+
+def test_an_argument_may_have_any_name() -> None:
+    def program(x: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+        return x * others["self"] + others["args"]
+
+    x = torch.ones(2)
+    torch.testing.assert_close(aot_compile(program)(x, self=x * 2, args=x * 3), x * 5)

@@ -1,4 +1,4 @@
-"""Caches of `transformers` that the caller keeps, and configurations that he changes."""
+"""Caches of `transformers` that the user keeps, and configurations that he changes."""
 
 from __future__ import annotations
 

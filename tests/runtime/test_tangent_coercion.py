@@ -88,7 +88,7 @@ def test_inner_tensors_are_converted_where_only_they_differ() -> None:
     tangent = two(Scaled(torch.full((2, 3), 4.0), 3))
     found = converted(tangent, *kind_of(two()))
     assert type(found) is TwoTensor and found.a.unique().item() == 12 and found.b is tangent.b
-    assert type(tangent.a) is Scaled, "the caller's gradient is not changed"
+    assert type(tangent.a) is Scaled, "the user's gradient is not changed"
 
 
 @pytest.mark.parametrize("tangent", [torch.zeros(2, 3), two(two()), Scaled(torch.zeros(2, 3))])

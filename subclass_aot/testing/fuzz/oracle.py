@@ -117,7 +117,7 @@ def _minds_a_mode(found: Difference, program: Program, got: Run, seed: int) -> b
 
 
 def _saves_less(found: Difference, program: Program, got: Run, seed: int) -> bool:
-    """Whether a compiled backward does not need what the caller has written, and eager mode has saved all the same."""
+    """Whether a compiled backward does not need what the user has written, and eager mode has saved all the same."""
     if found.kind != "no error" or "modified by an inplace operation" not in str(found.error):
         return False
     spared = _run(program, _with_copies(program.function), seed)
@@ -186,7 +186,7 @@ def _excused(found: Difference, program: Program, expected: Run, got: Run) -> bo
         return any(no_grad for _, no_grad in program.statements)  # of a view made under no_grad, which leads nowhere
     if found.kind == "no error" and expected.failed == "backward":
         # Only eager shares version counters; and of an input that the program writes where autograd sees it, a compiled
-        # backward keeps the value and not the tensor, so that the caller may write into it.
+        # backward keeps the value and not the tensor, so that the user may write into it.
         written = program.later.after and any(a.grad not in ("none", "leaf") for a in program.arguments)
         return bool(written) or any(argument.alias for argument in program.arguments)
     if found.kind == "gradient":  # its class may depend on what autograd copies it into when a view is written

@@ -100,7 +100,7 @@ class Program:
         statements: Its lines, each with whether it stands in a `no_grad` block.
         results: The names or expressions it returns.
         mode: "grad", "no_grad" or "inference": the mode in which it is called.
-        later: What the caller does with the results.
+        later: What the user does with the results.
         symbolic: Whether sizes are symbols, and it is called with other sizes, too.
     """
 

@@ -58,7 +58,7 @@ def test_what_a_view_of_no_grad_is_a_view_of_may_fail_in_every_backward() -> Non
 
 
 def test_a_compiled_backward_may_not_need_what_was_saved_and_written() -> None:
-    """The gradient of `angle` is zero, whatever comes of `relu`, whose result the caller writes."""
+    """The gradient of `angle` is zero, whatever comes of `relu`, whose result the user writes."""
     statements = (("v1 = x0.angle()", False), ("v2 = v1.relu()", False))
     given = (Argument(Tree("dense"), (2, 3), grad="leaf"),)
     check_program(Program(given, statements, ("v2",), later=Later(after="grad")))
