@@ -45,6 +45,13 @@ VIEW_OF_MUTATED_BEFORE = """The function changes the size or strides of a tensor
   Instead: use the operator that returns a new tensor (x.unsqueeze(0) instead of x.unsqueeze_(0)), or make the view
   afterwards."""
 
+TURNED_VIEW = """The function changes the size or strides of a view in place, and a gradient goes through a later write.
+  The view:   {shape}
+  Your line:  {line}
+  Here the view is written, or it is used after what it is a view of was written. In a trace, autograd makes it again
+  after a write, and forgets the change.
+  Instead: use the operator that returns a new tensor (x.t() instead of x.t_())."""
+
 SHARED_GRADIENT = """{path} is a view and overlaps another input, and autograd must see a write into one of them.
   The requires_grad of {path} is not that of what it is a view of, so that its gradient would not follow the write.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""

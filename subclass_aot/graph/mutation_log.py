@@ -13,6 +13,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
 from subclass_aot.graph.resize import RESIZE_AS, RESIZED_DTYPE, resize_like
+from subclass_aot.graph.turned_views import TurnedViews
 from subclass_aot.meta import MetaTensor, Spec, root
 from subclass_aot.symbols import SizesMustBeKnown
 
@@ -48,6 +49,7 @@ class MutationLog:
         written: Leaves whose storage was written, each with the phases it was written in.
         metadata: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in order: the
             tensor, the operator, its other arguments, whether autograd sees it.
+        turned_views: What refuses to go through some of these.
         version_before: By the id of such a tensor, its version before the last time.
         resized: Leaves that `resize_` changed, and what they look like since. See Note [Resized tensors].
         extents: How many elements the storage of a leaf has in the end, where that is more than it began with.
@@ -59,6 +61,7 @@ class MutationLog:
         self.version_before: dict[int, int] = {}
         self.resized: dict[MetaTensor, Spec] = {}
         self.extents: dict[MetaTensor, int] = {}
+        self.turned_views = TurnedViews()
         self._outdated: dict[int, weakref.ref[torch.Tensor]] = {}  # by its id: a view of what was turned since
 
     def __bool__(self) -> bool:
@@ -77,6 +80,7 @@ class MutationLog:
         log.metadata = list(self.metadata)
         log.resized, log.extents = dict(self.resized), dict(self.extents)
         log.version_before, log._outdated = dict(self.version_before), dict(self._outdated)
+        log.turned_views = self.turned_views.copy()
         return log
 
     def note_metadata(
@@ -91,6 +95,7 @@ class MutationLog:
         how = (func, args[1:], kwargs) if func is not RESIZE_AS else resize_like(*args[1:], **kwargs)
         self.metadata.append((tensor, *how, torch.is_grad_enabled()))
         self.version_before[id(tensor)] = _torch.version_of(tensor)
+        self.turned_views.note(tensor)
         if tensor.requires_grad:
             alive = [(ref, x) for ref in made if (x := ref()) is not None]
             views = [(id(x), ref) for ref, x in alive if _torch.is_view(x) and _torch.base_of(x) is tensor]

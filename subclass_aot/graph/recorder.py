@@ -238,6 +238,11 @@ class Recorder(Stream):
             refuse_overlap(func, args, kwargs, lambda leaf: self.overlaps.get(id(leaf), id(leaf)))
         if effects.reshapes or self.mutations.metadata:
             self.on_wrapper_operator(func, args, kwargs)
+        if self.mutations.metadata and not effects.reshapes and self.phase == "forward":
+            turned, given = self.mutations.turned_views, [*args, *kwargs.values()]
+            turned.refuse_read(given)
+            targets = [argument_at(written, args, kwargs) for written in effects.writes]
+            turned.refuse_written(targets, given, torch.Tag.pointwise in func.tags)
         if func in RESIZES:
             self.mutations.note_resize(func, args[0])
         if effects.writes and not effects.reshapes:

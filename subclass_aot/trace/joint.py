@@ -240,6 +240,7 @@ class Trace:
         }
         for i, (tensor, value) in enumerate(reader.intermediate_bases):
             through.append((IntermediateBase(i, PlainOutput(first_of[i])), tensor, value))
+        recorder.mutations.turned_views.refuse_read(tensor for _, tensor, _ in through)
         self.made_leaves = made_leaves(results, self.outputs, {desc: tensor for desc, tensor, _ in through})
         self.described = [desc for desc, _, value in through if value.requires_grad]
         self.differentiable = [tensor for _, tensor, value in through if value.requires_grad]
