@@ -118,8 +118,8 @@ class Mutations:
         version_bumps: Tensors whose version counter moves.
         autograd_mutations: Inputs whose new value autograd must see.
         untouched: Flat slots of these inputs that the program itself does not write.
-        counted_before: Those of these inputs that count together with another one, though they lie apart in memory:
-            views of one tensor. What is saved of the other one stays valid when they are written.
+        counted_before: Those of these inputs that may count together with another one: parts of one storage. What is
+            saved of the other one, if they lie apart, stays valid when they are written.
         metadata_mutations: What changes the look of inputs, in order; a call repeats it on the input itself, before it
             writes `autograd_mutations`.
         requires_grad_mutations: Inputs that begin to require grad; the call sees to it before it runs the graph.

@@ -23,6 +23,7 @@ from subclass_aot.graph.listener import GraphListener, written_leaves
 from subclass_aot.graph.looks import Looks
 from subclass_aot.graph.lost_gradients import LostGradients
 from subclass_aot.graph.messages import FOREIGN_LEAF, NESTED_INT, UNHEARD
+from subclass_aot.graph.mutated_views import MutatedViews
 from subclass_aot.graph.mutation_log import MutationLog, Phase
 from subclass_aot.graph.node_meta import name_of, new_node, val_of
 from subclass_aot.graph.real_tensors import RealTensors
@@ -53,6 +54,7 @@ class Listeners(NamedTuple):
     lost_gradients: LostGradients
     argument_overlap: ArgumentOverlap
     mutations: MutationLog
+    mutated_views: MutatedViews
     internal_overlap: InternalOverlap
     lazy_views: LazyViews
     draws: Draws
@@ -67,6 +69,7 @@ class Listeners(NamedTuple):
             LostGradients(),
             ArgumentOverlap(),
             MutationLog(),
+            MutatedViews(),
             InternalOverlap(),
             LazyViews(),
             Draws(),

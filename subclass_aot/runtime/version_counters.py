@@ -53,6 +53,8 @@ def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor) -> None:
     """
     if not tensor.is_inference():
         _torch.set_versions((tensor,), (max(0, _torch.version_of(tensor) - len(changes)),))
+    if _torch.is_view(tensor):
+        tensor.grad_fn  # noqa: B018  # if what it is a view of was written, autograd makes it again, as it was
     for _, operator, rest, kwargs, tracked in changes:
         with torch.set_grad_enabled(tracked):
             operator(tensor, *rest, **kwargs)

@@ -102,6 +102,7 @@ def run_forward(
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
 
     through = _through_autograd(inputs, mutations, results, outputs, reader)
+    recorder.listeners.mutated_views.refuse_read(tensor for tensor, _ in through.values())
     leaves = made_leaves(results, outputs, {desc: tensor for desc, (tensor, _) in through.items()})
     ends = {desc: tensor for desc, (tensor, value) in through.items() if value.requires_grad}
     if recorder.listeners.real_tensors.constants:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from subclass_aot import _torch, descriptors
-from subclass_aot.aliasing import Base, autograd_base, bases_of, has_internal_overlap, is_autograd_leaf, versions
+from subclass_aot.aliasing import Base, bases_of, has_internal_overlap, is_autograd_leaf, storage_groups, versions
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder, Retrace, messages
 from subclass_aot.meta import MetaTensor, root
@@ -116,7 +116,7 @@ def writes(
         tuple(version_bumps),
         tuple(autograd_mutations),
         tuple(untouched),
-        _counted_together(inputs, user, seen, based),
+        _counted_together(inputs, user, seen),
         metadata_mutations,
     )
 
@@ -203,13 +203,10 @@ def _version_bumps(
     ]
 
 
-def _counted_together(
-    inputs: TracedInputs, user: UserInputs, autograd_mutations: list[int], based: set[int]
-) -> tuple[int, ...]:
+def _counted_together(inputs: TracedInputs, user: UserInputs, autograd_mutations: list[int]) -> tuple[int, ...]:
     """See `Mutations.counted_before`."""
-    owners = [id(autograd_base(value)) for value in user.arguments.values] if autograd_mutations else []
-    apart = (i for i in autograd_mutations if based.isdisjoint(inputs.plan.index_map.flat_of(i)))
-    return tuple(i for i in apart if owners.count(owners[i]) > 1)
+    shared = {s for group in storage_groups(user.leaves) for s in group} if autograd_mutations else set()
+    return tuple(i for i in autograd_mutations if not shared.isdisjoint(inputs.plan.index_map.flat_of(i)))
 
 
 def _bases(

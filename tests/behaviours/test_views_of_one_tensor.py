@@ -384,6 +384,61 @@ def test_one_is_written_that_lies_apart_from_another(lines: tuple[str, ...], mod
         check_compiled(scope["program"], (base[:2], base[2:], torch.rand((), requires_grad=True)), tries=0)
 
 
+OVERLAPPING = {
+    "both are the same part": lambda base: (base[:2], base[:2]),
+    "they overlap": lambda base: (base[:2], base[1:3]),
+}
+
+
+@pytest.mark.parametrize("cut", OVERLAPPING.values(), ids=OVERLAPPING)
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_one_is_turned_and_then_the_other_written_that_overlaps_it(cut: Any, requires_grad: bool) -> None:
+    """To read the first one then is refused: see Note [Mutated views]. The user's tensor is turned all the same."""
+
+    def program(a: Any, b: Any, w: Any) -> Any:
+        a.t_()
+        b.mul_(w)
+        return b * 2
+
+    def reads(a: Any, b: Any, w: Any) -> Any:
+        program(a, b, w)
+        return a * b.t()
+
+    def given() -> Any:
+        return *cut(torch.rand(4, 2, requires_grad=requires_grad) * 1), torch.rand(2, 2, requires_grad=True)
+
+    check_compiled(program, given(), tries=0)
+    with pytest.raises(MutationError, match="forgets the change"):
+        aot_compile(reads)(*given())
+    with torch.no_grad():
+        check_compiled(reads, given(), tries=0)
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+def test_one_is_written_that_counts_together_with_a_detached_one(wraps: bool) -> None:
+    """Autograd knows of no common base, and still they have one version counter."""
+
+    def program(a: Any, b: Any, w: Any) -> Any:
+        b.mul_(w)
+        b.add_(1)
+        return a * b, b[0], a * w
+
+    base, w = torch.rand(4, 2), torch.rand(2, 2)
+    if wraps:
+        base, w = TwoTensor(base, base.clone()), TwoTensor(w, w.clone())
+    check_compiled(program, (base.detach()[2:], base[:2], w.requires_grad_()), tries=0)
+
+
+def test_one_is_written_that_lies_apart_from_another_and_overlaps_a_third() -> None:
+    def program(a: Any, b: Any, c: Any) -> Any:
+        b.mul_(2)
+        return a * b, c * 1
+
+    base = torch.rand(6, requires_grad=True) * 1
+    for third in (base.detach()[1:3], base[1:3]):
+        check_compiled(program, (base[4:], base[:2], third), tries=0)
+
+
 def test_a_write_after_the_call_is_seen_by_autograd() -> None:
     """Of one that counts together with another: what was saved of it is no longer there."""
 

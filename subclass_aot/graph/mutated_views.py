@@ -1,0 +1,110 @@
+"""Views of dense tensors whose sizes or strides changed in place, of which autograd remembers how they were made.
+
+Note [Mutated views]
+~~~~~~~~~~~~~~~~~~~~
+In eager mode autograd makes a view of a dense tensor again after a write by its sizes and strides. Of a tensor without
+data, as of a wrapper, it knows the view operators instead, and `t_` is none of them: `v = y[:2]; v.t_()` is made again
+as `y[:2]`. So a gradient that goes through a write into such a view, or through a view that is made again after one,
+would be that of another view.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import MutationError
+from subclass_aot.graph.listener import GraphListener, written_leaves
+from subclass_aot.meta import MetaTensor
+from subclass_aot.operators import effects_of
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
+
+_MESSAGE = """The function changes the size or strides of a view in place, and a gradient goes through a later write.
+  The view:   {shape}
+  Your line:  {line}
+  Here the view is written, or it is used after what it is a view of was written. In a trace, autograd makes it again
+  after a write, and forgets the change.
+  Instead: use the operator that returns a new tensor (x.t() instead of x.t_())."""
+
+
+class MutatedViews(GraphListener):
+    """Refuses what autograd would differentiate as of another view. See Note [Mutated views]."""
+
+    def __init__(self) -> None:
+        # By the id of a base: its version after the first metadata mutation of one of its views.
+        self._mutated_at: dict[int, int] = {}
+
+    def fork(self) -> MutatedViews:
+        views = MutatedViews()
+        views._mutated_at = dict(self._mutated_at)
+        return views
+
+    def on_operator(
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        if effects_of(func).reshapes:
+            self._note(args[0])
+        elif self._mutated_at and recorder.phase == "forward":
+            given = [*args, *kwargs.values()]
+            self.refuse_read(given)
+            self._refuse_written(written_leaves(func, args, kwargs), given, torch.Tag.pointwise in func.tags)
+
+    def _note(self, view: torch.Tensor) -> None:
+        base = _torch.base_of(view)
+        if base is not None:
+            self._mutated_at.setdefault(id(base), _torch.version_of(view) + 1)
+
+    def _refuse_written(self, written: Iterable[object], tensors: Sequence[object], elementwise: bool = False) -> None:
+        """Refuses writes that autograd sees: what is written, all that is given, whether element by element."""
+        if torch.is_grad_enabled():
+            if any(isinstance(x, torch.Tensor) and x.requires_grad for x in tensors):
+                self._refuse((x for x in written if self._has_mutated_view(x)), elementwise)
+
+    def refuse_read(self, tensors: Iterable[object]) -> None:
+        """Refuses what autograd has made again, or makes again now.
+
+        Args:
+            tensors: What is read; only tensors count.
+
+        Raises:
+            MutationError: One is such a view, and it was written since.
+        """
+        if self._mutated_at:
+            self._refuse(x for x in tensors if self._has_mutated_view(x) and x.requires_grad and self._is_written(x))
+
+    def _has_mutated_view(self, value: object) -> TypeGuard[MetaTensor]:
+        return isinstance(value, MetaTensor) and id(_torch.base_of(value)) in self._mutated_at
+
+    def _is_written(self, view: MetaTensor) -> bool:
+        return _torch.version_of(view) > self._mutated_at[id(_torch.base_of(view))]
+
+    def _refuse(self, views: Iterable[MetaTensor], broadcasts: bool = True) -> None:
+        for view in views:
+            if not _is_made_again(view, broadcasts):
+                raise MutationError(_MESSAGE.format(shape=list(view.shape), line=user_line()))
+
+
+def _is_made_again(view: MetaTensor, broadcasts: bool) -> bool:
+    """Whether what autograd remembers of a view makes one with the same sizes and strides.
+
+    Args:
+        view: The view.
+        broadcasts: Whether dims of size 1 before the others make no difference.
+    """
+    base = _torch.base_of(view)
+    with _torch.disable_current_modes(), torch.no_grad():
+        again = _torch.view_function(view)(MetaTensor.like(base.detach()), lambda number: number)
+    return _dims(again, broadcasts) == _dims(view, broadcasts)
+
+
+def _dims(view: torch.Tensor, broadcasts: bool) -> list[tuple[int, int]]:
+    """The size and stride of each dim."""
+    dims = list(zip(view.shape, view.stride(), strict=True))
+    return list(itertools.dropwhile(lambda dim: dim[0] == 1, dims)) if broadcasts else dims
