@@ -210,7 +210,7 @@ class Recorder(Stream):
         """Notes what an operator is given, so that the trace knows it: wrappers, leaves that look otherwise now."""
         self.made += [weakref.ref(x) for x in args if isinstance(x, torch.Tensor)]
 
-    def materialized(self, source: torch.Tensor, copy: torch.Tensor) -> None:
+    def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
         for hear in self.listeners.methods("on_lazy_view"):
             hear(source, copy)
 
