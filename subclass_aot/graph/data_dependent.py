@@ -76,4 +76,5 @@ class DataDependent(GraphListener):
         """The value of a node in the call that is traced."""
         alive = {leaf.tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
         constants = recorder.listeners.real_tensors.constants
-        return self.looks.value(Recorded(recorder.graph, constants, recorder.written_nodes(), alive), node)  # type: ignore[union-attr]
+        recorded = Recorded(recorder.in_order(), constants, recorder.written_nodes(), alive)
+        return self.looks.value(recorded, node)  # type: ignore[union-attr]

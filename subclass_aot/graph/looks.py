@@ -14,7 +14,7 @@ assumes of it (`if n > 3`) is then decided by the call that is traced, too, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,7 @@ from subclass_aot.graph.generators import drawing_from, generators
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import reads_size
 from subclass_aot.meta import MetaTensor, unbacked_rule
+from subclass_aot.passes import is_backward
 from subclass_aot.symbols import is_symbolic
 
 _LIMIT = 1 << 16
@@ -54,13 +55,13 @@ class Recorded:
     """A graph while it is recorded.
 
     Attributes:
-        graph: It.
+        nodes: Its nodes, in order.
         constants: Its real tensors, by attribute name.
         written: Nodes whose memory was written so far.
         alive: Nodes of which the program still has the tensors.
     """
 
-    graph: fx.Graph
+    nodes: Sequence[Any]
     constants: Mapping[str, torch.Tensor]
     written: Collection[fx.Node]
     alive: Collection[Any]
@@ -180,7 +181,7 @@ class _Run:
     def value(self, recorded: Recorded, node: fx.Node) -> Any:
         if any(isinstance(x, torch.Tensor) and (isinstance(x, MetaTensor) or x.is_meta) for x in self._inputs.values()):
             return None
-        if any(_communicates(n) for n in recorded.graph.nodes if n not in self._done):
+        if any(_communicates(n) for n in recorded.nodes if n not in self._done):
             return None  # it would run once more than on other ranks
         written = {n for n in recorded.written if n.op == "placeholder"}
         if not written <= self._written:  # from the start, with copies of what is written
@@ -194,8 +195,8 @@ class _Run:
         return self._values[node]
 
     def _go_on(self, recorded: Recorded) -> None:
-        for node in recorded.graph.nodes:
-            if node in self._done or node.meta.get("partitioner_tag") == "is_backward":
+        for node in recorded.nodes:
+            if node in self._done or is_backward(node):
                 continue
             self._done.add(node)
             if node.op == "get_attr":

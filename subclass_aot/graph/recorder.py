@@ -207,13 +207,13 @@ class Recorder(Stream):
 
     def written_nodes(self) -> set[fx.Node]:
         """The nodes whose memory was written."""
-        return {self.node_of(owner) for owner in self.listeners.mutations.changed}
+        return {self.node_of(owner) for owner in self.mutations.changed}
 
     def note_used(self, args: tuple[Any, ...]) -> None:
         """Notes what an operator is given, so that the trace knows it: wrappers, leaves that look otherwise now."""
         self.made += [weakref.ref(x) for x in args if isinstance(x, torch.Tensor)]
 
-    def materialized(self, source: torch.Tensor, copy: torch.Tensor) -> None:
+    def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
         for hear in self.listeners.methods("on_lazy_view"):
             hear(source, copy)
 
@@ -286,7 +286,7 @@ class Recorder(Stream):
         return item
 
     def _describe(self, node: fx.Node) -> None:
-        self.nodes.add(node)
+        self.nodes.add(node)  # those of numbers are made elsewhere
         node.meta["partitioner_tag"] = _TAGS[self.phase]
         for hear in self._on_node:
             hear(self, node)

@@ -44,7 +44,7 @@ class Stream(Answers):
     def on_wrapper_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Called before an operator on a wrapper goes to the wrapper's class."""
 
-    def materialized(self, source: torch.Tensor, copy: torch.Tensor) -> None:
+    def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
         """Hears that `copy` was computed where eager has a view of `source`: a lazy conjugation or negation."""
 
     def lift(self, tensor: torch.Tensor) -> MetaTensor:
@@ -81,7 +81,7 @@ class Stream(Answers):
                 result = decomposition(*args, **kwargs)
             if result is not NotImplemented:
                 if func in PHYSICAL:
-                    self.materialized(args[0], result)
+                    self.on_lazy_view(args[0], result)
                 return result
         by_values = BY_VALUES.get(func)
         if by_values is not None:

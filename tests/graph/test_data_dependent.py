@@ -58,3 +58,22 @@ def test_a_number_that_depends_on_data_is_a_node_that_knows_it() -> None:
         node = recorder.node_of(chosen.shape[0])
     assert raw(recorder) == ["nonzero", "sym_size_int"] and node.args == (chosen.tag, 0)
     assert [str(n) for n in chosen.tag.meta["unbacked"]] == [str(n) for n in recorder.numbers.unbacked()] != []
+
+
+def test_a_look_after_a_backward_that_repeats_a_draw() -> None:
+    """The copy of a draw stands in forward, and is no part of what the call runs."""
+    looks = Looks()
+    recorder, state, value = Recorder(looks=looks), torch.get_rng_state(), torch.ones(3)
+
+    def asks(x: MetaTensor) -> Any:
+        looks.start({x.tag: value})
+        return x, bool((x + torch.rand(3)).sum() > 0)
+
+    with recorder.listeners.draws.kept():
+        _, (x, answer) = recorded(asks, recorder=recorder)
+        torch.set_rng_state(state)
+        fork, _ = gone_backward(recorder, lambda _: torch.rand(3))
+        assert "clone_default" in raw(fork)
+        with recorder:
+            other = bool(x.sum() == 3)
+    assert answer and other
