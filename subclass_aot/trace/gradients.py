@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -60,6 +60,17 @@ class Tangents:
             TangentSpec(output, meta, tuple(self._leaves[s] for s in flat_of(i)))
             for i, (output, meta) in enumerate(zip(outputs, self._plan.metas, strict=True))
         )
+
+    def refuse(self, errors: Mapping[int, str], recorder: Recorder) -> None:
+        """Notes why some must not come in: what their results need was written. The compiled backward says so, then.
+
+        Raises:
+            RuntimeError: The trace may be to blame, or has written something on the way to such an error.
+        """
+        written = [leaf for leaf, phases in recorder.mutations.written.items() if "backward" in phases]
+        if errors and (recorder.mutations.metadata or any(leaf.tag.op == "placeholder" for leaf in written)):
+            raise RuntimeError(next(iter(errors.values())))
+        self.described = tuple(replace(spec, error=errors.get(i)) for i, spec in enumerate(self.described))
 
     def collections(self) -> list[Collection[Any]]:
         """Where traced tensors are held."""
@@ -119,6 +130,7 @@ def gradients(
     given = tangents.make(recorder)
     with torch.autocast("cpu", enabled=False):
         computed = gradients_of(tangents.ends, [*targets.values()], given)
+    tangents.refuse(computed.errors, recorder)
     for (of, target), gradient, ends in zip(targets.items(), computed.gradients, computed.reach, strict=True):
         if gradient is None:
             continue
