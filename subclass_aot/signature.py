@@ -156,11 +156,13 @@ class TangentSpec:
         output: Of which output.
         meta: How it is made of leaves. It has slots for symbolic sizes, but the sizes are those of the output.
         specs: The spec of each of its leaves.
+        error: Why none must come in: autograd cannot go back from this output, as in eager mode.
     """
 
     output: OutputDescriptor
     meta: ValueMeta
     specs: tuple[Any, ...]
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -40,6 +40,10 @@ def write_backward(
     nothing = ", ".join(["None"] * (len(convention.parameters) + len(convention.requires_grad_inputs)))
     missing = " and ".join(f"{name} is None" for name in names)
     source.line(f"if {missing}: return ({nothing},)  # autograd passes by, on its way to something else")
+    for name, tangent in zip(names, signature.tangents, strict=True):
+        if tangent.error is not None:
+            fail = source.const(functools.partial(_fail, tangent.error), "fail")
+            source.line(f"if {name} is not None: {fail}()")
     sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
     numbers = SymintNames.of({desc: source.fresh(str(desc)) for desc in graphs.computed if isinstance(desc, Number)})
     if sizes or numbers.names:
@@ -86,6 +90,10 @@ def write_backward(
             source.line(f"{results[-1]} = {_wrap(source, gradient, computed, structure)}")
     source.line(f"return ({', '.join(results)},)")
     return source.build()
+
+
+def _fail(error: str) -> NoReturn:
+    raise RuntimeError(error)
 
 
 def _wrap(source: Source, gradient: Value, computed: Mapping[OutputDescriptor, str], structure: dict[int, str]) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+
+_OVERWRITTEN = "modified by an inplace operation"
+"""What autograd says if what it saved was written since."""
 
 
 @contextmanager
@@ -71,16 +74,42 @@ class Found:
     Attributes:
         gradients: For each leaf its gradient, None where `results` do not depend on it.
         reach: For each leaf the positions of the results it has a gradient of. See Note [Reach].
+        errors: By the positions of results that autograd cannot go back from, since the function has written what it
+            saved: what it says.
     """
 
     gradients: Sequence[torch.Tensor | None]
     reach: tuple[tuple[int, ...], ...]
+    errors: Mapping[int, str] = field(default_factory=dict)
 
 
 def gradients_of(
     results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
 ) -> Found:
-    """The gradients of leaves of autograd's graph.
+    """The gradients of leaves of autograd's graph, from those of `results` that autograd can go back from.
+
+    In eager mode the others fail when somebody goes back from them, and not before.
+    """
+    try:
+        return _found(results, leaves, tangents)
+    except RuntimeError as error:
+        if _OVERWRITTEN not in str(error):
+            raise
+    errors = {}
+    for i, (result, tangent) in enumerate(zip(results, tangents, strict=True)):
+        try:
+            _found([result], leaves, [tangent])
+        except RuntimeError as error:
+            errors[i] = str(error)
+    good = [i for i in range(len(results)) if i not in errors]
+    if not good:
+        return Found((None,) * len(leaves), ((),) * len(leaves), errors)
+    found = _found([results[i] for i in good], leaves, [tangents[i] for i in good])
+    return Found(found.gradients, tuple(tuple(good[k] for k in reach) for reach in found.reach), errors)
+
+
+def _found(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]) -> Found:
+    """The same, from all results.
 
     The graph stays, for gradients of other kinds. A checkpoint with `use_reentrant=True` wants them to be accumulated,
     and refuses `torch.autograd.grad`.

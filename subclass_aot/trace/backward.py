@@ -17,6 +17,7 @@ from subclass_aot.graph import REPLACED, Recorder, messages
 from subclass_aot.jagged import with_structure_of
 from subclass_aot.meta import MetaTensor, Replaced
 from subclass_aot.outputs import InputLeaf, Value
+from subclass_aot.signature import TangentSpec
 from subclass_aot.trace.autograd_graph import gradients_of
 from subclass_aot.trace.forward import Forward
 from subclass_aot.trace.inputs import Gradient, TracedInputs, is_graph_value
@@ -36,6 +37,8 @@ class Backward:
         gradients: By what has one: how it is made, and the tangents that it comes from.
         nodes: The nodes of what backward computes, by what that is.
         mutated_leaves: The flat slots of inputs that backward writes.
+        errors: By the positions of tangents that must not come in: why. The function has written what their results
+            need, and as in eager mode it is backward that says so.
     """
 
     recorder: Recorder
@@ -43,6 +46,12 @@ class Backward:
     gradients: Mapping[Descriptor, Gradient] = field(default_factory=dict)
     nodes: Mapping[OutputDescriptor, fx.Node] = field(default_factory=dict)
     mutated_leaves: tuple[int, ...] = ()
+    errors: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def described_tangents(self) -> tuple[TangentSpec, ...]:
+        """What comes in, as the signature has it."""
+        return () if self.tangents is None else self.tangents.described(self.errors)
 
 
 def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | None, recorder: Recorder) -> Backward:
@@ -64,7 +73,7 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
     both.phase = "backward"
     try:
         with both, Replaced(both, REPLACED):
-            gradients, nodes = _gradients(inputs, forward.made_leaves, tangents, both)
+            gradients, nodes, errors = _gradients(inputs, forward.made_leaves, tangents, both)
     except RuntimeError as error:
         if "backward through the graph a second time" not in str(error):
             raise
@@ -72,7 +81,10 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
         if len(tangents.ends) > 1:
             raise TraceError(messages.USED_UP.format(reason=str(error).split(". ")[0])) from error
         return Backward(recorder)
-    return Backward(both, tangents, gradients, nodes, backward_writes(inputs, both, forward.mutations.bases))
+    mutated_leaves = backward_writes(inputs, both, forward.mutations.bases)
+    if errors and (mutated_leaves or both.mutations.metadata):
+        raise RuntimeError(next(iter(errors.values())))  # the trace may be to blame, or has written on the way to it
+    return Backward(both, tangents, gradients, nodes, mutated_leaves, errors)
 
 
 def _gradients(
@@ -80,8 +92,8 @@ def _gradients(
     made_leaves: Mapping[LeafDescriptor, torch.Tensor],
     tangents: Tangents,
     recorder: Recorder,
-) -> tuple[dict[Descriptor, Gradient], dict[OutputDescriptor, fx.Node]]:
-    """The gradients of inputs and of leaves that the function made, and the nodes they are made of."""
+) -> tuple[dict[Descriptor, Gradient], dict[OutputDescriptor, fx.Node], Mapping[int, str]]:
+    """The gradients of inputs and of leaves that the function made, their nodes, and `Backward.errors`."""
     found: dict[Descriptor, Gradient] = {}
     nodes: dict[OutputDescriptor, fx.Node] = {}
     targets: dict[Any, torch.Tensor] = dict(made_leaves)
@@ -108,7 +120,7 @@ def _gradients(
             else:
                 sources.append(leaf)
         found[of] = Value(plan.metas[0], tuple(sources), requires_grad=False), ends
-    return found, nodes
+    return found, nodes, computed.errors
 
 
 def _structure_of(target: torch.Tensor, inputs: TracedInputs) -> dict[Any, int]:

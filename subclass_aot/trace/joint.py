@@ -152,7 +152,7 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
             forward.made_leaves, forward.outputs, backward.gradients, forward.mutations, inputs.plan.paths
         ),
         outcome=forward.outcome,
-        tangents=() if backward.tangents is None else backward.tangents.described,
+        tangents=backward.described_tangents,
         assumptions=assumptions,
         grad_modes=forward.grad_modes,
     )

@@ -60,12 +60,15 @@ class Tangents:
         specs = tuple(None if i in given else _spec(x) for i, x in enumerate(leaves))
         return Tangents(descs, kept, plan, specs, given)
 
-    @property
-    def described(self) -> tuple[TangentSpec, ...]:
-        """What comes in for each of the results."""
+    def described(self, errors: Mapping[int, str]) -> tuple[TangentSpec, ...]:
+        """What comes in for each of the results.
+
+        Args:
+            errors: Why none must come in for some, by their positions.
+        """
         flat_of = self.plan.index_map.flat_of
         return tuple(
-            TangentSpec(output, meta, tuple(self.leaves[s] for s in flat_of(i)))
+            TangentSpec(output, meta, tuple(self.leaves[s] for s in flat_of(i)), errors.get(i))
             for i, (output, meta) in enumerate(zip(self.outputs, self.plan.metas, strict=True))
         )
 

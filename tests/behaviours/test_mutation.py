@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import aot_compile
+from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
 
 
@@ -186,3 +186,61 @@ def test_buffer_is_a_wrapper(agree: Any, kind: Any) -> None:
 
     x = torch.rand(3, 4)
     agree(lambda x, b: WritesInBackward.apply(x, b), lambda: (x.clone().requires_grad_(), kind(3, 4)), later)
+
+
+def square_of_what_is_written(x: Any, w: Any) -> Any:
+    y = x * w
+    z = y * y
+    y.mul_(2)
+    return z, w * 3, x * 2
+
+
+def a_part_is_written_and_another_read(x: Any, w: Any) -> Any:
+    a, b = x[2:], x[:2]
+    b.mul_(w)
+    b.mul_(a)
+    return a * b, w * 3
+
+
+@pytest.mark.parametrize("lazy_backward", [True, False])
+def test_where_eager_fails_in_backward_so_does_the_compiled_one_and_not_before(kind: Any, lazy_backward: bool) -> None:
+    for function in (square_of_what_is_written, aot_compile(square_of_what_is_written, lazy_backward=lazy_backward)):
+        x, w = kind(3, 4, grad=True), torch.full((), 2.0, requires_grad=True)
+        square, triple, double = function(x, w)
+        triple.backward(retain_graph=True)
+        assert w.grad == 3 and x.grad is None
+        double.sum().backward(retain_graph=True)
+        assert x.grad is not None
+        for ends in ([square.sum()], [square.sum(), double.sum()]):
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                torch.autograd.backward(ends)
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch's own deprecated parts
+@pytest.mark.parametrize(
+    "options", [{}, {"double_backward": True}, {"fw_compiler": "inductor", "lazy_backward": False}]
+)
+def test_from_no_result_can_anybody_go_back(options: dict[str, Any]) -> None:
+    def program(x: Any, w: Any) -> Any:
+        return square_of_what_is_written(x, w)[0]
+
+    for function in (program, aot_compile(program, **options)):
+        square = function(torch.ones(3), torch.full((), 2.0, requires_grad=True))
+        assert square.requires_grad and torch.equal(square, torch.full((3,), 4.0))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            square.sum().backward()
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+def test_an_input_that_nobody_can_go_back_from(wraps: bool) -> None:
+    for function in (a_part_is_written_and_another_read, aot_compile(a_part_is_written_and_another_read)):
+        x, w = torch.full((4, 2), 2.0), torch.full((2,), 3.0)
+        if wraps:
+            x, w = TwoTensor(x, x.clone()), TwoTensor(w, w.clone())
+        w.requires_grad_()
+        product, triple = function(x, w)
+        triple.sum().backward(retain_graph=True)
+        assert w.grad is not None and x.requires_grad
+        for end in (product, x):
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                end.sum().backward()
