@@ -74,7 +74,7 @@ def _section(specialization: Specialization) -> list[str]:
             lines.append(f"guard: {text}" + (f" ({place})" if place else ""))
     lines += [f"looks at a value: {look.value!r} ({look.line})" for look in signature.assumptions.looks]
     for runtime_assert in signature.assumptions.runtime_asserts:
-        names = {symbol: str(symbol) for symbol in runtime_assert.numbers}
+        names = {symbol: str(symbol) for symbol in runtime_assert.symints}
         lines.append(f"{runtime_assert.by}: {runtime_assert.text(names)} ({runtime_assert.line})")
     lines.append("outputs")
     places = signature.outcome.assigned

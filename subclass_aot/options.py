@@ -88,11 +88,11 @@ def compile_graphs(
         compile_alike: Compiles another function with the same options.
     """
     graphs = split(trace, options.partition_fn, options.backward.chooses_strides)
-    twice = None
+    double_backward = None
     if options.double_backward and graphs.backward is not None:
         again = RecordedCall.of(fn, arguments)
         repeats_draws = options.forward is BACKENDS["eager"]
-        twice = DoubleBackward(trace.signature, graphs, again, compile_alike, repeats_draws)
+        double_backward = DoubleBackward(trace.signature, graphs, again, compile_alike, repeats_draws)
     forward = compiled_with_checks(options.forward, graphs.forward)
     if graphs.backward is None:
         return CompiledGraphs(graphs, forward)
@@ -105,7 +105,7 @@ def compile_graphs(
         backward = LazyFunction(compile_later, name, user_line())
     else:  # a compiler that does not take symbols is given numbers, before forward runs
         backward = compile_backward(graphs.backward)
-    return CompiledGraphs(graphs, forward, backward, others, twice)
+    return CompiledGraphs(graphs, forward, backward, others, double_backward)
 
 
 def _compile_backward(backend: Backend, graphs: Graphs, graph: fx.GraphModule) -> BoxedFunction:

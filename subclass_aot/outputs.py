@@ -62,17 +62,17 @@ class SameAsOutput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewOfInput:
-    """A view of an input as autograd sees it; `replay(input, *numbers)` makes it."""
+    """A view of an input as autograd sees it; `replay(input, *symints)` makes it."""
 
     value: int
     replay: Callable[..., torch.Tensor]
-    numbers: tuple[Any, ...]
+    symints: tuple[Any, ...]
     requires_grad: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewOfBase:
-    """A view of what several results share; `replay(base, *numbers)` makes it.
+    """A view of what several results share; `replay(base, *symints)` makes it.
 
     Attributes:
         output: The result that is the base, or a made leaf between the base and the view; None if neither is a result.
@@ -82,7 +82,7 @@ class ViewOfBase:
     output: int | None
     intermediate_base: int
     replay: Callable[..., torch.Tensor]
-    numbers: tuple[Any, ...]
+    symints: tuple[Any, ...]
     requires_grad: bool
 
 

@@ -60,7 +60,7 @@ def test_a_view_of_an_input_can_be_made_again(make: Any) -> None:
     (view,) = outputs_of(lambda y, x: x[1:].t(), make(), make())
     x = make()
     assert isinstance(view, ViewOfInput) and view.value == 1 and view.requires_grad
-    again = view.replay(x, *view.numbers)
+    again = view.replay(x, *view.symints)
     assert again._base is x and again.shape == (3, 1)
 
 
@@ -76,7 +76,7 @@ def test_views_of_something_computed_are_made_of_a_result_or_of_a_base_of_their_
     assert (first.output, second.output) == (None, None) and first.intermediate_base == second.intermediate_base == 0
     assert len(trace.signature.intermediate_bases) == 1
     base = torch.rand(2, 3)
-    assert torch.equal(second.replay(base, *second.numbers), base[1:])
+    assert torch.equal(second.replay(base, *second.symints), base[1:])
 
 
 def test_a_wrapper_may_hold_leaves_of_inputs_and_what_shares_memory_with_them() -> None:

@@ -217,11 +217,11 @@ def statically_known_true(condition: bool | torch.SymBool) -> bool:
     return bool(statically_known_true(condition))
 
 
-def bindings_of(env: ShapeEnv, numbers: list[Any], result: object) -> Any:
+def bindings_of(env: ShapeEnv, symints: list[Any], result: object) -> Any:
     """Where in an operator's result its unknown numbers are found, as inductor wants it on the node."""
     from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
 
-    env.pending_fresh_unbacked_symbols[:] = [s for n in numbers for s in n.node.expr.free_symbols]
+    env.pending_fresh_unbacked_symbols[:] = [s for n in symints for s in n.node.expr.free_symbols]
     return compute_unbacked_bindings(env, result)
 
 

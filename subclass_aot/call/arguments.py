@@ -128,10 +128,10 @@ class Arguments:
         """Takes the tensors at `paths` for views: what they are views of is among the values in their place."""
         if not paths:
             return self
-        turned = [self.path_of(i) in paths for i in range(len(self.values))]
-        stand_ins = [autograd_base(v) if turn else v for v, turn in zip(self.values, turned, strict=True)]
+        to_views = [self.path_of(i) in paths for i in range(len(self.values))]
+        stand_ins = [autograd_base(v) if is_view else v for v, is_view in zip(self.values, to_views, strict=True)]
         values = tuple({id(v): v for v in stand_ins}.values())
-        views = tuple(v for v, turn in zip(self.values, turned, strict=True) if turn)
+        views = tuple(v for v, is_view in zip(self.values, to_views, strict=True) if is_view)
         position = {id(v): i for i, v in enumerate((*values, *views))}
         value_at = tuple(position[id(self.values[i])] for i in self.value_at)
         return dataclasses.replace(self, values=values, views=views, value_at=value_at)

@@ -102,11 +102,11 @@ def _both(recorder: Recorder, pred: torch.Tensor, true_fn: Callable[[], Any], fa
 
 def _branch(recorder: Recorder, fn: Callable[[], Any], taken: torch.Tensor) -> Any:
     """Calls one branch, of which no gradient gets out unless it is taken."""
-    before, turned = next(iter(reversed(recorder.graph.nodes)), None), len(recorder.mutations.metadata)
+    before, mutations_before = next(iter(reversed(recorder.graph.nodes)), None), len(recorder.mutations.metadata)
     first = _torch.last_sequence_number()
     result = fn()
     last = _torch.last_sequence_number()
-    _refuse_effects(_nodes_after(recorder.graph, before), recorder.mutations.metadata[turned:])
+    _refuse_effects(_nodes_after(recorder.graph, before), recorder.mutations.metadata[mutations_before:])
 
     def if_taken(gradients: Any, _: Any) -> Any:
         return tuple([None if g is None else torch.where(taken, g, torch.zeros_like(g)) for g in gradients])

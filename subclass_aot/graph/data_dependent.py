@@ -47,10 +47,10 @@ class DataDependent(GraphListener):
             return
         node.meta["unbacked"] = symbols.take_fresh_unbacked()
         leaves = result if type(result) in (tuple, list) else (result,)
-        recorder.numbers.made(node.meta["unbacked"], leaves, symbols.places)
+        recorder.symints.made(node.meta["unbacked"], leaves, symbols.places)
         for leaf in leaves:
             if type(leaf) is MetaTensor and leaf.spec.solver is not None:
-                recorder.numbers.offer(leaf.spec, leaf.tag)
+                recorder.symints.offer(leaf.spec, leaf.tag)
         if self.looks is not None and recorder.phase == "forward":
             self.looks.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
 

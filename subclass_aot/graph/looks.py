@@ -139,21 +139,21 @@ class Looks:
         self.has_answered = True
         return self._run.value(recorded, node)
 
-    def tell_unbacked(self, numbers: list[Any], result: Any, value: Callable[[], Any]) -> None:
+    def tell_unbacked(self, symints: list[Any], result: Any, value: Callable[[], Any]) -> None:
         """Says what gives the value of numbers that depend on data, should the program assume something of them.
 
         Args:
-            numbers: The numbers.
+            symints: The numbers.
             result: What the operator that made them gave.
             value: Gives what it gives in the call.
         """
-        symbols = {_torch.expression_of(n) for n in numbers}
+        symbols = {_torch.expression_of(n) for n in symints}
         for path, number in _numbers_in(result):
             symbol = _torch.expression_of(number)
             if symbol in symbols:
                 self._unbacked.setdefault(symbol, lambda path=path: _number_at(path, value()))  # type: ignore[misc]
         if not is_symbolic(result):
-            for number in [n for n in numbers if isinstance(n, torch.SymInt)]:
+            for number in [n for n in symints if isinstance(n, torch.SymInt)]:
                 size = self.of_symbol(_torch.expression_of(number))
                 if size is not None:
                     _assume_small_or_not(number, size)

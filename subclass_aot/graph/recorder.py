@@ -28,7 +28,7 @@ from subclass_aot.graph.mutation_log import MutationLog, Phase
 from subclass_aot.graph.node_meta import name_of, new_node, val_of
 from subclass_aot.graph.real_tensors import RealTensors
 from subclass_aot.graph.retrace import Retrace
-from subclass_aot.graph.rng import Draws
+from subclass_aot.graph.rng import RandomNumbers
 from subclass_aot.graph.stack_traces import StackTraces
 from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import MetaTensor, Spec, Stream, new_leaf
@@ -57,7 +57,7 @@ class Listeners(NamedTuple):
     mutated_views: MutatedViews
     internal_overlap: InternalOverlap
     lazy_views: LazyViews
-    draws: Draws
+    random_numbers: RandomNumbers
     data_dependent: DataDependent
     real_tensors: RealTensors
     stack_traces: StackTraces
@@ -72,7 +72,7 @@ class Listeners(NamedTuple):
             MutatedViews(),
             InternalOverlap(),
             LazyViews(),
-            Draws(),
+            RandomNumbers(),
             DataDependent(looks),
             RealTensors(),
             StackTraces(),
@@ -106,7 +106,7 @@ class Recorder(Stream):
     Attributes:
         graph: The graph so far, in which placeholders stand where they were made.
         nodes: Those that this recorder knows.
-        numbers: The nodes of symbolic sizes.
+        symints: The nodes of symbolic sizes.
         phase: What is recorded now.
         listeners: What hears of the operators.
         made: Every leaf of this trace, and the wrappers that were used.
@@ -121,7 +121,7 @@ class Recorder(Stream):
         super().__init__(internal_overlap.before(lstm.before(decompositions or {})))
         self.graph = fx.Graph()
         self.nodes: set[fx.Node] = set()
-        self.numbers = SymintNodes(self.graph)
+        self.symints = SymintNodes(self.graph)
         self.phase: Phase = "forward"
         self.listeners = listeners or Listeners.new(looks)
         self.made: list[weakref.ref[torch.Tensor]] = []
@@ -137,7 +137,7 @@ class Recorder(Stream):
     def fork(self) -> Recorder:
         """A recorder that goes on from here in the same graph, and knows nothing of what others record there."""
         fork = Recorder(self.decompositions, listeners=self.listeners.fork())
-        fork.graph, fork.nodes, fork.numbers = self.graph, set(self.nodes), self.numbers.copy()
+        fork.graph, fork.nodes, fork.symints = self.graph, set(self.nodes), self.symints.copy()
         fork.phase, fork.made = self.phase, self.made
         return fork
 
@@ -160,7 +160,7 @@ class Recorder(Stream):
         node.meta["desc"] = desc
         leaf = self.new_leaf(spec, node)
         if spec.solver is not None and self.phase == "forward":
-            self.numbers.offer(spec, node)
+            self.symints.offer(spec, node)
         return leaf
 
     def symint_placeholder(self, name: str, number: Any, desc: InputDescriptor) -> fx.Node:
@@ -169,7 +169,7 @@ class Recorder(Stream):
         node.meta["desc"] = desc
         node.meta["val"] = number
         self._describe(node)
-        self.numbers.give(number, node)
+        self.symints.give(number, node)
         return node
 
     def new_leaf(self, spec: Spec, node: fx.Node) -> MetaTensor:
@@ -249,7 +249,7 @@ class Recorder(Stream):
                 self.made.append(weakref.ref(result))
         elif is_symbolic(result):
             node.meta["val"] = result
-            self.numbers.give(result, node)
+            self.symints.give(result, node)
         elif result is not None:
             self._multiple(node, result, effects.returns_written)
         for hear in after:
@@ -305,7 +305,7 @@ class Recorder(Stream):
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]
         if is_symbolic(value):
-            return self.numbers.node(value, self._describe)
+            return self.symints.node(value, self._describe)
         if _torch.is_nested_int(value):
             raise TraceError(NESTED_INT.format(line=user_line()))
         return self.lift(value).tag if isinstance(value, torch.Tensor) else value

@@ -37,7 +37,7 @@ _GENERATOR = """The traced function gives a generator to an operator, and a grap
   random numbers as an argument."""
 
 
-class Draws(GraphListener):
+class RandomNumbers(GraphListener):
     """Records a draw that repeats another one as a copy of it, within a block of `kept`."""
 
     def __init__(self) -> None:

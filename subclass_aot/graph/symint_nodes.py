@@ -34,21 +34,21 @@ class SymintNodes:
 
     def copy(self) -> SymintNodes:
         """Returns the same, which later nodes are not added to."""
-        numbers = SymintNodes(self.graph)
-        numbers._nodes, numbers._sources = dict(self._nodes), dict(self._sources)
-        numbers._unbacked = dict(self._unbacked)
-        return numbers
+        symints = SymintNodes(self.graph)
+        symints._nodes, symints._sources = dict(self._nodes), dict(self._sources)
+        symints._unbacked = dict(self._unbacked)
+        return symints
 
     def give(self, number: Any, node: fx.Node) -> None:
         """From now on `node` is what computes `number`."""
         self._nodes.setdefault(_torch.original_expression_of(number), node)
         self._nodes.setdefault(_torch.expression_of(number), node)
 
-    def made(self, numbers: list[Any], leaves: Sequence[Any], places: dict[Any, tuple[int, int]]) -> None:
+    def made(self, symints: list[Any], leaves: Sequence[Any], places: dict[Any, tuple[int, int]]) -> None:
         """Numbers that depend on data. They are read also where the program says what they are: it may be wrong.
 
         Args:
-            numbers: What an operator made.
+            symints: What an operator made.
             leaves: Its results.
             places: Of each number, the result and the dimension whose size it is. Filled when the operator is recorded;
                 when it is replayed, the number may be known, and the size is a symbol no more.
@@ -62,7 +62,7 @@ class SymintNodes:
         ]
         for symbol, place in sizes:
             places.setdefault(symbol, place)
-        for number in numbers:
+        for number in symints:
             symbol = _torch.original_expression_of(number)
             self._unbacked[symbol] = number
             if symbol in places:

@@ -45,11 +45,11 @@ class SizeGuards:
         self.reads.append(Read(tensor, kind, dim, number, local))
         return local
 
-    def known(self, tensor: str, kind: Kind, numbers: list[Any]) -> list[int | None]:
+    def known(self, tensor: str, kind: Kind, symints: list[Any]) -> list[int | None]:
         """Returns sizes or strides with None for symbolic ones, and for nested ints, which are no numbers."""
         of_tensor = [read for read in self.reads if (read.tensor, read.kind) == (tensor, kind)]
         symbolic = {read.dim for read in of_tensor if is_symbolic(plain(read.number))}
-        return [None if dim in symbolic or type(number) is not int else number for dim, number in enumerate(numbers)]
+        return [None if dim in symbolic or type(number) is not int else number for dim, number in enumerate(symints)]
 
     def write(self, source: GuardedSource, symbols: Symbols) -> None:
         """Appends what reads the sizes, and the assumptions about them. Those may use `math`."""

@@ -38,10 +38,10 @@ def default_partition(
     forward_outputs, gradients = outputs[:num_fwd_outputs], outputs[num_fwd_outputs:]
     backward = _reachable([n for n in gradients if isinstance(n, fx.Node)])
     saved, redone = _what_to_save(joint.graph, backward, {n for n in gradients if isinstance(n, fx.Node)})
-    numbers = [n for n in saved if is_symint(n)]
+    symints = [n for n in saved if is_symint(n)]
     saved = [n for n in saved if not is_symint(n)]
-    return _forward(joint, forward_outputs, saved + numbers), _backward(
-        joint, backward, numbers + saved, redone, gradients
+    return _forward(joint, forward_outputs, saved + symints), _backward(
+        joint, backward, symints + saved, redone, gradients
     )
 
 

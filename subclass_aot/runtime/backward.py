@@ -45,18 +45,18 @@ def write_backward(
             fail = source.const(functools.partial(_fail, tangent.error), "fail")
             source.line(f"if {name} is not None: {fail}()")
     sizes = [source.fresh(f"size_{i}") for i in range(graphs.num_saved_symints)]
-    numbers = SymintNames.of({desc: source.fresh(str(desc)) for desc in graphs.computed if isinstance(desc, Number)})
-    if sizes or numbers.names:
-        source.line(f"({''.join(n + ', ' for n in (*sizes, *numbers.names.values()))}) = ctx.sizes")
+    symints = SymintNames.of({desc: source.fresh(str(desc)) for desc in graphs.computed if isinstance(desc, Number)})
+    if sizes or symints.names:
+        source.line(f"({''.join(n + ', ' for n in (*sizes, *symints.names.values()))}) = ctx.sizes")
     if others is not None:
-        _hand_over(source, convention, others, names, numbers)
+        _hand_over(source, convention, others, names, symints)
     saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved))]
     ignored = [source.fresh("checked") for _ in convention.checked]
     if saved or ignored:
         source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
     leaves = sizes + saved
     for name, tangent in zip(names, signature.tangents, strict=True):
-        leaves += _tangent(source, name, tangent, numbers, names)
+        leaves += _tangent(source, name, tangent, symints, names)
     live = [source.fresh("live") for _ in signature.mutations.backward_writes]
     if live:
         source.line(f"({', '.join(live)},) = ctx.live")
@@ -107,7 +107,7 @@ def _wrap(source: Source, gradient: Value, computed: Mapping[OutputDescriptor, s
 
 
 def _hand_over(
-    source: Source, convention: Convention, others: UnexpectedTangents, names: list[str], numbers: SymintNames
+    source: Source, convention: Convention, others: UnexpectedTangents, names: list[str], symints: SymintNames
 ) -> None:
     """Appends what hands gradients of another kind over to `others`."""
 
@@ -118,7 +118,7 @@ def _hand_over(
         )
 
     tangents = convention.signature.tangents
-    wrong = [_wrong(source, n, t.meta, t.specs, numbers) for n, t in zip(names, tangents, strict=True)]
+    wrong = [_wrong(source, n, t.meta, t.specs, symints) for n, t in zip(names, tangents, strict=True)]
     if len(names) > 1:  # autograd does not go backward for nothing at all
         wrong += [f"{names[i]} is None" for i in others.needed]
     take = source.const(
@@ -129,7 +129,7 @@ def _hand_over(
         source.line(f"if run is not None: return run(ctx, {', '.join(names)})")
 
 
-def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], numbers: SymintNames) -> str:
+def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], symints: SymintNames) -> str:
     """The condition that a gradient is not of the kind that was traced."""
     if not isinstance(meta, SubclassCreationMeta):
         return f"hasattr({name}, '__tensor_flatten__')"
@@ -137,7 +137,7 @@ def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], num
         cls, dense = source.const(meta.cls, meta.cls.__name__), source.const(torch.Tensor, "Tensor")
         wrong = [f"type({name}) is not {cls}"]
         for a, spec in zip(meta.attrs, specs, strict=False):  # sizes and strides of the wrapper may follow
-            size, dtype = numbers.all(spec.size), source.const(spec.dtype, "dtype")
+            size, dtype = symints.all(spec.size), source.const(spec.dtype, "dtype")
             wrong.append(f"type({name}.{a}) is not {dense}")
             wrong.append(f"{name}.{a}.size() != {size} or {name}.{a}.dtype is not {dtype}")
         return f"{name} is not None and ({' or '.join(wrong)})"
@@ -146,7 +146,7 @@ def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], num
     return f"{name} is not None and not {fits}({name}, {kind})"
 
 
-def _tangent(source: Source, name: str, tangent: TangentSpec, numbers: SymintNames, names: Sequence[str]) -> list[str]:
+def _tangent(source: Source, name: str, tangent: TangentSpec, symints: SymintNames, names: Sequence[str]) -> list[str]:
     """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves."""
     specs = [spec for spec in tangent.specs if not is_symbolic(spec)]  # its sizes are those of the result
     leaves = [source.fresh(f"{name}_{i}") for i in range(len(specs))]
@@ -157,7 +157,7 @@ def _tangent(source: Source, name: str, tangent: TangentSpec, numbers: SymintNam
             zeros = source.const(tangent_coercion.zeros, "zeros")
             for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
                 if isinstance(spec, Spec):
-                    geometry = f"{numbers.all(spec.size)}, {numbers.all(spec.stride)}"
+                    geometry = f"{symints.all(spec.size)}, {symints.all(spec.stride)}"
                     source.line(f"{leaf} = {zeros}({constant}, {geometry}, ({', '.join(names)},))")
                 else:
                     source.line(f"{leaf} = {constant}")
@@ -167,6 +167,6 @@ def _tangent(source: Source, name: str, tangent: TangentSpec, numbers: SymintNam
         for leaf, part, spec in zip(leaves, parts, specs, strict=True):
             source.line(f"{leaf} = {part}")
             if isinstance(spec, Spec):
-                stride = numbers.all(spec.stride)
+                stride = symints.all(spec.stride)
                 source.line(f"if {leaf}.stride() != {stride}: {leaf} = {restride}({leaf}, {stride})")
     return [leaf for leaf, spec in zip(leaves, specs, strict=True) if isinstance(spec, Spec)]

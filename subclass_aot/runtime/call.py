@@ -28,11 +28,11 @@ class Function:
 
     Attributes:
         apply: Runs it.
-        twice: What keeps the inputs for second derivatives, if that was asked for.
+        double_backward: What keeps the inputs for second derivatives, if that was asked for.
     """
 
     apply: Callable[..., Any]
-    twice: DoubleBackward | None
+    double_backward: DoubleBackward | None
 
 
 def emit_call(
@@ -65,12 +65,12 @@ def emit_call(
     reads = Reads(values, leaves, reads.listing)
     if function is None or convention.runs_first:
         ran = _run(source, reads, convention, graph)
-        made, numbers = ran.values, {desc: ran.computed[desc] for desc in convention.numbers}
+        made, symints = ran.values, {desc: ran.computed[desc] for desc in convention.symints}
     else:
-        made, numbers = _apply(source, reads, convention, function)
+        made, symints = _apply(source, reads, convention, function)
     for position, of_input in changes.items():
         source.line(f"{_reshape(source, of_input)}({values[position]})")
-    results = Results(source, signature, values, made, numbers)
+    results = Results(source, signature, values, made, symints)
     if function is not None and convention.runs_first:  # see Note [Made leaves]
         _apply_to_leaves(source, reads, convention, function, ran, results)
     for (position, _), name in zip(signature.mutations.autograd_mutations, made, strict=False):
@@ -104,7 +104,7 @@ def _apply(
         The locals of what it made, and of numbers, by what they are.
     """
     made = [source.fresh(f"made_{i}") for i in range(len(convention.forward_values))]
-    numbers = {desc: source.fresh(str(desc)) for desc in convention.numbers}
+    symints = {desc: source.fresh(str(desc)) for desc in convention.symints}
     beside = source.fresh("non_differentiable")
     source.line(f"{beside} = []")
     given = {"non_differentiable": beside}
@@ -112,10 +112,10 @@ def _apply(
         given["written"] = _counters(source, convention.signature, reads)
     _emit_apply(source, reads, convention, function, given, made, [])
     through = convention.through_autograd
-    others = [name for name, seen in zip(made, through, strict=True) if not seen] + list(numbers.values())
+    others = [name for name, seen in zip(made, through, strict=True) if not seen] + list(symints.values())
     if others:
         source.line(f"({''.join(f'{name}, ' for name in others)}) = {beside}")
-    return made, numbers
+    return made, symints
 
 
 def _apply_to_leaves(
@@ -151,9 +151,9 @@ def _emit_apply(
     signature, values = convention.signature, reads.values
     given["leaves"] = f"[{reads.listing(reads.leaves[: len(signature.index_map.slots)])}]"
     given["checked"] = f"[{', '.join(values[i] for i in convention.saved_for_version_check)}]"
-    if function.twice is not None:
+    if function.double_backward is not None:
         inputs = reads.listing(values[: len(signature.inputs)])
-        given["kept"] = f"{source.const(function.twice.keep, 'keep')}([{inputs}])"
+        given["kept"] = f"{source.const(function.double_backward.keep, 'keep')}([{inputs}])"
     arguments = [given[name] for name in convention.parameters]
     arguments += [values[i] for i in convention.requires_grad_inputs if i < len(signature.inputs)]
     through = "".join(f"{name}, " for name, seen in zip(made, convention.through_autograd, strict=True) if seen)
@@ -177,8 +177,10 @@ def _counters(source: Source, signature: JointSignature, reads: Reads) -> str:
         reads.leaves[slot_of[outer, path]] if path and (outer, path) in slot_of else reads.values[outer] + path
         for outer, path in signature.mutations.version_bumps
     ]
-    turned = [reads.values[mutation.input] for mutation in signature.mutations.metadata_mutations]
+    metadata_mutated = [reads.values[mutation.input] for mutation in signature.mutations.metadata_mutations]
     written = [reads.values[i] for i in signature.mutations.counted_before]
-    version_bumps = [name for name in version_bumps if name not in turned + written] + turned + written
+    version_bumps = (
+        [name for name in version_bumps if name not in metadata_mutated + written] + metadata_mutated + written
+    )
     find = source.const(version_counters.counters, "counters")
     return f"{find}([{', '.join(silent)}], [{', '.join(version_bumps)}])"

@@ -34,7 +34,7 @@ class Convention:
             of.
         through_autograd: For each of them, whether autograd is given it. The others go beside, in the list
             `non_differentiable`.
-        numbers: Symbolic numbers that forward computes and the call needs. They go in `non_differentiable`, too.
+        symints: Symbolic numbers that forward computes and the call needs. They go in `non_differentiable`, too.
         requires_grad_inputs: The positions of inputs that want a gradient; made leaves count after the inputs.
         structure: Flat slots that gradients of jagged tensors are made with. See Note [Jagged tensors].
         checked: Wrappers whose leaves are saved: "input" or "output", and its position.
@@ -56,7 +56,7 @@ class Convention:
         self.forward_values += signature.intermediate_bases
         self.through_autograd = [v.requires_grad and signature.needs_backward for v in self.forward_values]
         returned = {part for o in signature.outputs if isinstance(o, ComputedSymints) for part in o.parts}
-        self.numbers = [desc for desc in graphs.computed if desc in returned or isinstance(desc, Number)]
+        self.symints = [desc for desc in graphs.computed if desc in returned or isinstance(desc, Number)]
         asking = [i for i, given in enumerate(signature.inputs) if given.requires_grad]
         # Autograd goes through the history of every input that it is given, even where nothing comes from here. Some
         # histories are used up, such as that of the last loss, which an object holds.
@@ -147,9 +147,9 @@ class SymintNames:
         """One of them."""
         return self.names[lasting_key_of(number)] if is_symbolic(number) else str(number)
 
-    def all(self, numbers: Sequence[Any]) -> str:
+    def all(self, symints: Sequence[Any]) -> str:
         """A tuple of them."""
-        return f"({''.join(self.one(n) + ', ' for n in numbers)})"
+        return f"({''.join(self.one(n) + ', ' for n in symints)})"
 
 
 def emit_run(source: Source, names: Sequence[str], function: BoxedFunction, inputs: str, which: str) -> None:

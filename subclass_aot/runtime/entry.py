@@ -38,14 +38,14 @@ class CompiledGraphs:
         forward: The forward graph, compiled.
         backward: The backward graph, compiled; None without gradients.
         others: What to do with gradients of other kinds than the backward graph is for.
-        twice: What makes gradients differentiable, if that was asked for.
+        double_backward: What makes gradients differentiable, if that was asked for.
     """
 
     graphs: Graphs
     forward: BoxedFunction
     backward: BoxedFunction | None = None
     others: UnexpectedTangents | None = None
-    twice: DoubleBackward | None = None
+    double_backward: DoubleBackward | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,18 +81,18 @@ def make_entry(
         together: What the guards of one function keep from call to call.
         told_apart: Whether no list or dict among the arguments is reached a second time; None where that is the same.
     """
-    convention = Convention(signature, compiled.graphs, keeps_inputs=compiled.twice is not None)
+    convention = Convention(signature, compiled.graphs, keeps_inputs=compiled.double_backward is not None)
     sources: dict[str, str] = {}
     function = None
     if compiled.backward is not None:
         forward = write_forward(convention, compiled.forward)
         backward = write_backward(convention, compiled.backward, compiled.others)
         sources = {"forward": _text(forward), "backward": _text(backward)}
-        twice = compiled.twice
-        chosen = once_differentiable(backward) if twice is None else twice.differentiable(backward)
+        double_backward = compiled.double_backward
+        chosen = once_differentiable(backward) if double_backward is None else double_backward.differentiable(backward)
         members = {"forward": staticmethod(forward), "backward": staticmethod(chosen)}
         autograd_function: Any = type("Compiled", (torch.autograd.Function,), members)
-        function = Function(autograd_function.apply, twice)
+        function = Function(autograd_function.apply, double_backward)
 
     def body(source: Source, reads: Reads) -> None:
         before, after = signature.grad_modes

@@ -73,11 +73,11 @@ def emit_forward(
     made = Made.fresh(source, convention)
     computed = made.computed
     emit_run(source, [*computed.values(), *made.saved, *made.sizes], graph, inputs, "forward")
-    numbers = SymintNames.of(computed)
+    symints = SymintNames.of(computed)
     if convention.signature.mutations.move_versions:
         source.line(f"{source.const(version_counters.settle, 'settle')}({written})")
     _detach(source, convention, computed)
-    values = [_wrap(source, value, computed, leaves, numbers) for value in convention.forward_values]
+    values = [_wrap(source, value, computed, leaves, symints) for value in convention.forward_values]
     return dataclasses.replace(made, values=values)
 
 
@@ -106,13 +106,13 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
         made = emit_forward(source, convention, graph, leaves, _list_of_inputs(source, convention, leaves), "written")
     pairs = list(zip(made.values, convention.through_autograd, strict=True))
     non_differentiable = [name for name, through in pairs if not through]
-    non_differentiable += [made.computed[desc] for desc in convention.numbers]
+    non_differentiable += [made.computed[desc] for desc in convention.symints]
     if non_differentiable and not convention.runs_first:
         source.line(f"non_differentiable += [{', '.join(non_differentiable)}]")
     _save(source, convention, made)
-    numbers = list(SymintNames.of(made.computed).names.values())
-    if made.sizes or numbers:
-        source.line(f"ctx.sizes = [{', '.join([*made.sizes, *numbers])}]")
+    symints = list(SymintNames.of(made.computed).names.values())
+    if made.sizes or symints:
+        source.line(f"ctx.sizes = [{', '.join([*made.sizes, *symints])}]")
     source.line("ctx.set_materialize_grads(False)")
     live = signature.mutations.backward_writes
     if live:  # not among the saved: backward wants them as they are when it runs
@@ -168,7 +168,7 @@ def _detach(source: Source, convention: Convention, computed: Mapping[OutputDesc
 
 
 def _wrap(
-    source: Source, value: Value, computed: Mapping[OutputDescriptor, str], given: Sequence[str], numbers: SymintNames
+    source: Source, value: Value, computed: Mapping[OutputDescriptor, str], given: Sequence[str], symints: SymintNames
 ) -> str:
     """Appends what makes one value of its leaves; returns the name of a local that nobody else has."""
     leaves = []
@@ -180,9 +180,9 @@ def _wrap(
         elif isinstance(leaf, AliasOfLeaf):
             name = source.fresh("alias")
             make = source.const(_alias, "alias_of")
-            geometry = ", ".join(map(numbers.all, (leaf.spec.size, leaf.spec.stride)))
+            geometry = ", ".join(map(symints.all, (leaf.spec.size, leaf.spec.stride)))
             dtype = source.const(leaf.spec.dtype, "dtype")
-            source.line(f"{name} = {make}({given[leaf.slot]}, {dtype}, {geometry}, {numbers.one(leaf.offset)})")
+            source.line(f"{name} = {make}({given[leaf.slot]}, {dtype}, {geometry}, {symints.one(leaf.offset)})")
             leaves.append(name)
         else:
             leaves.append(source.const(leaf, "opaque"))

@@ -44,7 +44,7 @@ class Results:
         locals_of: Mapping[OutputDescriptor, str],
     ) -> None:
         self._source, self._signature, self._values = source, signature, values
-        self._locals_of, self._numbers = locals_of, SymintNames.of(locals_of)
+        self._locals_of, self._symints = locals_of, SymintNames.of(locals_of)
         start = len(signature.mutations.autograd_mutations)
         own = [i for i, output in enumerate(signature.outputs) if isinstance(output, Value)]
         self._made = dict(zip(own, made[start:], strict=False))
@@ -103,7 +103,7 @@ class Results:
     def _view(self, i: int, view: ViewOfInput | ViewOfBase, base: str, grad: bool) -> str:
         """Appends a view of the local `base`, made as the program made it; returns the name of its local."""
         source, name = self._source, self._source.fresh("view")
-        arguments = "".join(f", {self._numbers.one(n)}" for n in view.numbers)
+        arguments = "".join(f", {self._symints.one(n)}" for n in view.symints)
         with nullcontext() if grad else source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
             source.line(f"{name} = {source.const(view.replay, 'view_of')}({base}{arguments})")
         if PlainOutput(i) in self._leaves:

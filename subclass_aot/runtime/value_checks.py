@@ -56,14 +56,14 @@ def with_checks(graph: fx.GraphModule, signature: JointSignature, computed: Mapp
     for position, look in enumerate(signature.assumptions.looks):
         _after(graph, [computed[LookedAt(position)]], _check_of_look(look.value, position), last)
     for runtime_assert in signature.assumptions.runtime_asserts:
-        numbers = [computed[Number(symbol)] for symbol in runtime_assert.numbers]
-        read = [number for number in numbers if isinstance(number, fx.Node)]  # others turned out to be known
+        symints = [computed[Number(symbol)] for symbol in runtime_assert.symints]
+        read = [number for number in symints if isinstance(number, fx.Node)]  # others turned out to be known
         for node in read:
             source: Any = node.args[0]
             if node.target is _aten.sym_size.int and source.op != "placeholder":
                 source.append(node)  # read as soon as it is known, so that nothing runs before the check
         if read:
-            _after(graph, numbers, _check_of_assert(runtime_assert), last)
+            _after(graph, symints, _check_of_assert(runtime_assert), last)
     graph.recompile()
 
 
@@ -93,7 +93,7 @@ def _check_of_look(expected: object, position: int) -> Callable[..., None]:
 
 def _check_of_assert(runtime_assert: RuntimeAssert) -> Callable[..., None]:
     """A function of the numbers in what the program says, or assumed."""
-    names = {symbol: f"n{i}" for i, symbol in enumerate(runtime_assert.numbers)}
+    names = {symbol: f"n{i}" for i, symbol in enumerate(runtime_assert.symints)}
     given = ", ".join(names.values())
     source = Source("check_numbers", given, f"Compares numbers: what is {runtime_assert.by} of them.")
     source.globals |= {"math": math, "torch": torch}

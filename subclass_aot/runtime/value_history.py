@@ -107,10 +107,10 @@ class ValueHistory:
         self, unmet: tuple[RuntimeAssert, list[Any]], earlier: Sequence[tuple[RuntimeAssert, list[Any]]]
     ) -> None:
         """What an operator needs of its arguments may not be needed of zero and one: the next trace looks at that."""
-        runtime_assert, numbers = unmet
+        runtime_assert, symints = unmet
         if runtime_assert.by == "assumed":
             return
-        text, values = _in_words(runtime_assert, numbers)
+        text, values = _in_words(runtime_assert, symints)
         if runtime_assert.by == "stated" or not self._allowed or (text, values) in [_in_words(*e) for e in earlier]:
             raise RuntimeAssertError(
                 _FAILED_ASSERT.format(runtime_assert=text, values=values, line=runtime_assert.line)
@@ -139,17 +139,17 @@ def _described(signature: JointSignature, other: OtherValue) -> tuple[str, str, 
     return other.value[0].line, *_in_words(*other.value)
 
 
-def _in_words(runtime_assert: RuntimeAssert, numbers: list[Any]) -> tuple[str, str]:
+def _in_words(runtime_assert: RuntimeAssert, symints: list[Any]) -> tuple[str, str]:
     """A demand, and the numbers in it, with names."""
-    names = {symbol: f"n{i}" for i, symbol in enumerate(runtime_assert.numbers)}
-    return runtime_assert.text(names), ", ".join(f"n{i} = {n}" for i, n in enumerate(numbers))
+    names = {symbol: f"n{i}" for i, symbol in enumerate(runtime_assert.symints)}
+    return runtime_assert.text(names), ", ".join(f"n{i} = {n}" for i, n in enumerate(symints))
 
 
 def _way(signature: JointSignature, other: OtherValue) -> tuple[Any, ...]:
     """All that a specialization expects of values, and what it found instead."""
     looks = [(look.line, repr(look.value)) for look in signature.assumptions.looks]
     runtime_asserts = [
-        runtime_assert.text({symbol: str(symbol) for symbol in runtime_assert.numbers})
+        runtime_assert.text({symbol: str(symbol) for symbol in runtime_assert.symints})
         for runtime_assert in signature.assumptions.runtime_asserts
     ]
     return looks, runtime_asserts, other.position, _described(signature, other)

@@ -35,7 +35,7 @@ class Symbols:
 
     def __init__(self) -> None:
         self.env = _torch.shape_env()
-        self.numbers: dict[Any, Any] = {}
+        self.symints: dict[Any, Any] = {}
         """For each symbol, the number that is nothing but it."""
         self.places: dict[Any, tuple[int, int]] = {}
         """For each size that depends on data, where its operator gives it: in which result, and in which dimension."""
@@ -55,14 +55,14 @@ class Symbols:
         if isinstance(number, torch.SymInt):
             symbol = _torch.expression_of(number)
             self._names[symbol] = f"s{len(self._names)}"
-            self.numbers[symbol] = number
+            self.symints[symbol] = number
         return number
 
     def unbacked(self, kind: str = "size") -> Any:
         """A number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`."""
         number = self._again.pop(0) if self._again else _torch.new_unbacked(self.env, kind)
         self._unbacked.append(number)
-        self.numbers.setdefault(_torch.original_expression_of(number), number)
+        self.symints.setdefault(_torch.original_expression_of(number), number)
         return number
 
     def take_fresh_unbacked(self) -> list[Any]:
@@ -79,9 +79,9 @@ class Symbols:
         """
         _torch.tell_unknowns(self.env, value_of, is_cautious)
 
-    def repeat(self, numbers: list[Any]) -> None:
+    def repeat(self, symints: list[Any]) -> None:
         """An operator runs again: these are the numbers that it made."""
-        self._again = list(numbers)
+        self._again = list(symints)
 
     def text(self, number: Any) -> str:
         """A number or an assumption as Python text, with the names of the symbols for symbols.
@@ -134,10 +134,10 @@ class Symbols:
         """What must hold of numbers that depend on data: the call checks it once they are known."""
         found = []
         for expression, stack, assumed in _torch.assertions(self.env):
-            if expression.free_symbols and expression.free_symbols <= self.numbers.keys():
-                numbers = {symbol: self.numbers[symbol] for symbol in expression.free_symbols}
+            if expression.free_symbols and expression.free_symbols <= self.symints.keys():
+                symints = {symbol: self.symints[symbol] for symbol in expression.free_symbols}
                 by = "assumed" if assumed else "stated" if _torch.is_checked_by(is_user_file, stack) else "needed"
-                found.append(RuntimeAssert(expression, numbers, user_line_in(stack), by))  # type: ignore[arg-type]
+                found.append(RuntimeAssert(expression, symints, user_line_in(stack), by))  # type: ignore[arg-type]
         return found
 
 
@@ -147,14 +147,14 @@ class RuntimeAssert:
 
     Attributes:
         expression: What.
-        numbers: The numbers in it, by symbol.
+        symints: The numbers in it, by symbol.
         line: Where the program says it.
         by: Who says it. "stated": the user, with `torch._check`. "assumed": nobody, but it was so in the call that was
             traced, and the program went on accordingly, as after `if n > 3`. "needed": an operator, of its arguments.
     """
 
     expression: Any
-    numbers: Mapping[Any, Any]
+    symints: Mapping[Any, Any]
     line: str
     by: Literal["stated", "assumed", "needed"]
 

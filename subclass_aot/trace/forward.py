@@ -88,13 +88,13 @@ def run_forward(
         args, kwargs = call
         out = fn(*args, **kwargs)
         grad_modes = before, torch.is_grad_enabled()
-        recorder.listeners.draws.refuse_seeds()
+        recorder.listeners.random_numbers.refuse_seeds()
         results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
 
     metadata_mutations = check_metadata_mutations(inputs, user, recorder)
-    turned = [tensor for tensor, *_ in recorder.mutations.metadata]
+    metadata_mutated = [tensor for tensor, *_ in recorder.mutations.metadata]
     stands_for_lazy = recorder.listeners.lazy_views.stand_for
-    reader = OutputReader(inputs.seen, inputs.leaves, recorder.lift, not inference, turned, stands_for_lazy)
+    reader = OutputReader(inputs.seen, inputs.leaves, recorder.lift, not inference, metadata_mutated, stands_for_lazy)
     mutations = writes(inputs, user, recorder, reader, metadata_mutations)
     outputs = reader.read(results)
     refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
@@ -114,7 +114,7 @@ def run_forward(
     looks = [] if answers is None else answers.found
     computed: dict[OutputDescriptor, Any] = {
         **reader.computed,
-        **_numbers(inputs, recorder, (*outputs, *bases), tangents),
+        **_symints(inputs, recorder, (*outputs, *bases), tangents),
         **{LookedAt(i): look.leaf for i, look in enumerate(looks)},
     }
     return Forward(
@@ -156,7 +156,7 @@ def _refuse_lost_gradients(ends: Iterable[torch.Tensor], inputs: TracedInputs) -
             raise TraceError(messages.LOST_GRADIENT.format(kind=type(lost).__name__, shape=list(lost.shape)))
 
 
-def _numbers(
+def _symints(
     inputs: TracedInputs, recorder: Recorder, outputs: Sequence[Output], tangents: Tangents | None
 ) -> dict[OutputDescriptor, Any]:
     """Symbolic numbers that the call needs beside those of the results: the graph returns them, too."""
@@ -165,16 +165,16 @@ def _numbers(
         if isinstance(output, Value):
             for alias in [x for x in output.leaves if isinstance(x, AliasOfLeaf)]:
                 needed += [*alias.spec.size, *alias.spec.stride, alias.offset]
-    needed += [n for output in outputs if isinstance(output, ViewOfInput | ViewOfBase) for n in output.numbers]
-    numbers: dict[Any, Any] = {}
+    needed += [n for output in outputs if isinstance(output, ViewOfInput | ViewOfBase) for n in output.symints]
+    symints: dict[Any, Any] = {}
     for number in filter(is_symbolic, needed):
-        numbers.setdefault(lasting_key_of(number), number)
+        symints.setdefault(lasting_key_of(number), number)
     symbols = inputs.plan.symbols
     for runtime_assert in [] if symbols is None else symbols.runtime_asserts():
-        numbers = {**runtime_assert.numbers, **numbers}
+        symints = {**runtime_assert.symints, **symints}
     if (
         recorder.listeners.data_dependent.looks is not None
     ):  # of any of them, something may be assumed yet: see `runtime_asserts`
-        for number in recorder.numbers.unbacked():
-            numbers.setdefault(lasting_key_of(number), number)
-    return {Number(key, i): number for i, (key, number) in enumerate(numbers.items())}
+        for number in recorder.symints.unbacked():
+            symints.setdefault(lasting_key_of(number), number)
+    return {Number(key, i): number for i, (key, number) in enumerate(symints.items())}

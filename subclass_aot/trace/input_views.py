@@ -84,11 +84,11 @@ class TracedViews:
             if isinstance(leaf, MetaTensor) and not isinstance(real, MetaTensor):
                 recorder.listeners.real_tensors.stand_in(real, leaf)
 
-    def check(self, turned: Collection[int]) -> None:
+    def check(self, metadata_mutated: Collection[int]) -> None:
         """Refuses what a graph cannot do to a view.
 
         Args:
-            turned: Positions of views that operators such as `t_` changed, which a call repeats.
+            metadata_mutated: Positions of views that operators such as `t_` changed, which a call repeats.
 
         Raises:
             MutationError: Another view has other sizes, strides or inner tensors than before.
@@ -96,7 +96,7 @@ class TracedViews:
         slots = self.plan.index_map.slots
         for slot, leaf, spec, now in zip(slots, self.leaves, self.specs, self.plan.unwrap(self.views), strict=True):
             path = self.paths[slot.outer] + "".join(slot.path)
-            if slot.outer in turned or not isinstance(leaf, MetaTensor):
+            if slot.outer in metadata_mutated or not isinstance(leaf, MetaTensor):
                 continue
             if now is not leaf:
                 raise MutationError(messages.REPLACED_LEAF.format(path=path))

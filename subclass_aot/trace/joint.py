@@ -134,7 +134,7 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
     symbols = inputs.plan.symbols
     read_values = tuple(sorted(backward.recorder.listeners.real_tensors.read_values.items()))
     asserts = () if symbols is None else tuple(symbols.runtime_asserts())  # backward and `_graph` may have added some
-    asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.numbers))
+    asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.symints))
     assumptions = Assumptions(symbols, asserts, forward.looks, read_values)
     mutations = dataclasses.replace(
         forward.mutations,

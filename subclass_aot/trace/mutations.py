@@ -44,11 +44,11 @@ def check_metadata_mutations(
         if tensor is traced
     )
     count = len(inputs.traced)
-    turned = {mutation.input for mutation in found if mutation.input < count}
-    inputs.need_known_sizes(turned)
+    metadata_mutated = {mutation.input for mutation in found if mutation.input < count}
+    inputs.need_known_sizes(metadata_mutated)
     inputs.views.check({mutation.input - count for mutation in found if mutation.input >= count})
-    _refuse_mutated_together(inputs, user, turned)
-    _refuse_other_leaves(inputs, turned)
+    _refuse_mutated_together(inputs, user, metadata_mutated)
+    _refuse_other_leaves(inputs, metadata_mutated)
     return found
 
 
@@ -139,25 +139,25 @@ def refuse_views_of_mutated_metadata(
     inputs: TracedInputs, user: UserInputs, recorder: Recorder, found: Mutations, outputs: Sequence[Output]
 ) -> None:
     """Views of a wrapper are made again from it as it looks after the call; made before, one would be another."""
-    turned = {mutation.input for mutation in found.metadata_mutations}
+    metadata_mutated = {mutation.input for mutation in found.metadata_mutations}
     slots = inputs.plan.index_map.slots
-    for i in turned.intersection(i for i, _ in found.autograd_mutations):
+    for i in metadata_mutated.intersection(i for i, _ in found.autograd_mutations):
         if _torch.base_of(user.arguments.values[i]) is not None and not isinstance(inputs.traced[i], MetaTensor):
             raise MutationError(messages.MUTATED_VIEW.format(path=inputs.plan.paths[i]))
     for path, view in zip(inputs.views.paths, inputs.views.views, strict=True):
-        turned_at = recorder.mutations.version_before.get(id(view), _torch.version_of(view))
-        if _torch.version_of(view) > turned_at + 1 and not isinstance(view, MetaTensor):
+        mutated_at = recorder.mutations.version_before.get(id(view), _torch.version_of(view))
+        if _torch.version_of(view) > mutated_at + 1 and not isinstance(view, MetaTensor):
             raise MutationError(messages.MUTATED_VIEW.format(path=path))
     for output in outputs:
         sources = {output.value} if isinstance(output, ViewOfInput) else set()
         if isinstance(output, Value):
             sources = {slots[x.slot].outer for x in output.leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
         dense = {i for i in sources if i < len(inputs.traced) and isinstance(inputs.traced[i], MetaTensor)}
-        for i in (sources - dense) & turned:
+        for i in (sources - dense) & metadata_mutated:
             raise MutationError(messages.VIEW_OF_MUTATED.format(path=inputs.plan.paths[i]))
 
 
-def _refuse_other_leaves(inputs: TracedInputs, turned: set[int]) -> None:
+def _refuse_other_leaves(inputs: TracedInputs, metadata_mutated: set[int]) -> None:
     """Another inner tensor, or one that looks otherwise, where the input itself was not turned."""
     after = inputs.plan.flatten.unwrap(inputs.traced)
     for slot in inputs.plan.graph_slots:
@@ -166,7 +166,7 @@ def _refuse_other_leaves(inputs: TracedInputs, turned: set[int]) -> None:
             continue
         if leaf.grad_fn is not None and not inputs.plan.is_dense(slot):
             raise MutationError(messages.INNER_GRADIENT.format(path=inputs.plan.desc_of(slot)))
-        if inputs.plan.index_map.slots[slot].outer in turned and root(after[slot]) is leaf:
+        if inputs.plan.index_map.slots[slot].outer in metadata_mutated and root(after[slot]) is leaf:
             continue
         if after[slot] is not leaf and not inputs.plan.is_dense(slot):
             raise MutationError(messages.REPLACED_LEAF.format(path=inputs.plan.desc_of(slot)))
@@ -175,10 +175,10 @@ def _refuse_other_leaves(inputs: TracedInputs, turned: set[int]) -> None:
             raise MutationError(messages.METADATA_MUTATED.format(path=path, before=before, after=now))
 
 
-def _refuse_mutated_together(inputs: TracedInputs, user: UserInputs, turned: set[int]) -> None:
+def _refuse_mutated_together(inputs: TracedInputs, user: UserInputs, metadata_mutated: set[int]) -> None:
     """An inner tensor that another input holds, too, would change there."""
     slots = inputs.plan.index_map.slots
-    for slot in [s for i in turned for s in inputs.plan.index_map.flat_of(i)]:
+    for slot in [s for i in metadata_mutated for s in inputs.plan.index_map.flat_of(i)]:
         real = user.leaves[slot]
         for other in inputs.plan.graph_slots:
             same = isinstance(real, torch.Tensor) and user.leaves[other] is real
@@ -188,12 +188,12 @@ def _refuse_mutated_together(inputs: TracedInputs, user: UserInputs, turned: set
 
 
 def _version_bumps(
-    inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: list[int], turned: bool
+    inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: list[int], metadata_mutated: bool
 ) -> list[VersionBump]:
     """See `Mutations.version_bumps`."""
     slots = inputs.plan.index_map.slots
     moved = {slots[s].outer: None for s in mutated_leaves}
-    if turned:  # what was turned may be a view of any input, and counts on it
+    if metadata_mutated:  # what was turned may be a view of any input, and counts on it
         moved |= dict.fromkeys(range(len(inputs.traced)))
     return [
         VersionBump(i, path)

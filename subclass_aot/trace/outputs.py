@@ -72,7 +72,7 @@ class OutputReader:
         stands_for_lazy: Callable[[MetaTensor], bool] = lambda leaf: False,
     ) -> None:
         self.stands_for_lazy = stands_for_lazy
-        self.turned = {id(x) for t in metadata_mutations for x in (t, _torch.base_of(t)) if x is not None}
+        self.metadata_mutated = {id(x) for t in metadata_mutations for x in (t, _torch.base_of(t)) if x is not None}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
@@ -211,21 +211,21 @@ class OutputReader:
 
         Beside it stand the symbolic numbers that it must be given.
         """
-        if id(base) in self.turned:
+        if id(base) in self.metadata_mutated:
             return _strided_view(result, base), ()
         try:
             with _torch.disable_current_modes(), torch.no_grad():
-                numbers: dict[Any, Any] = {}
-                note = functools.partial(_note_number, numbers)
+                symints: dict[Any, Any] = {}
+                note = functools.partial(_note_symint, symints)
                 clean = _torch.view_function(result)(MetaTensor.like(base.detach()), note)
         except Exception as error:
             raise TraceError(_LOST_VIEW.format(reason=error)) from error
         if _geometry(clean) != _geometry(result):  # as after `t_` under `no_grad`
             return _strided_view(result, base), ()
         replay: Callable[..., torch.Tensor] = _torch.view_function(clean)
-        if not numbers:
+        if not symints:
             return replay, ()
-        return functools.partial(_with_numbers, replay, tuple(numbers)), tuple(numbers.values())
+        return functools.partial(_with_symints, replay, tuple(symints)), tuple(symints.values())
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
@@ -233,17 +233,17 @@ def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
     return tuple([None if _torch.is_nested_int(n) else n for n in each] for each in (tensor.shape, tensor.stride()))
 
 
-def _note_number(found: dict[Any, Any], number: Any) -> Any:
+def _note_symint(found: dict[Any, Any], number: Any) -> Any:
     if is_symbolic(number):
         found[lasting_key_of(number)] = number
     return number
 
 
-def _with_numbers(
-    replay: Callable[..., torch.Tensor], keys: tuple[Any, ...], base: torch.Tensor, *numbers: int
+def _with_symints(
+    replay: Callable[..., torch.Tensor], keys: tuple[Any, ...], base: torch.Tensor, *symints: int
 ) -> torch.Tensor:
     """Makes a view again with the numbers of this call."""
-    known = dict(zip(keys, numbers, strict=True))
+    known = dict(zip(keys, symints, strict=True))
     return replay(base, lambda number: known[lasting_key_of(number)] if is_symbolic(number) else number)
 
 

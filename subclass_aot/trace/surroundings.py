@@ -26,7 +26,12 @@ def recording(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         MutationError: One fails since the metadata of a tensor was mutated that it is a view of.
     """
     try:
-        with _surroundings(plan, recorder), recorder.listeners.draws.kept(), recorder, _torch.force_view_tracking(True):
+        with (
+            _surroundings(plan, recorder),
+            recorder.listeners.random_numbers.kept(),
+            recorder,
+            _torch.force_view_tracking(True),
+        ):
             yield
     except (RuntimeError, ValueError, IndexError) as error:
         if isinstance(error, SubclassAotError) or not recorder.mutations.metadata or is_raised_by_user(error):

@@ -57,7 +57,7 @@ def test_a_number_that_depends_on_data_is_a_node_that_knows_it() -> None:
         assert is_symbolic(chosen.shape[0])
         node = recorder.node_of(chosen.shape[0])
     assert raw(recorder) == ["nonzero", "sym_size_int"] and node.args == (chosen.tag, 0)
-    assert [str(n) for n in chosen.tag.meta["unbacked"]] == [str(n) for n in recorder.numbers.unbacked()] != []
+    assert [str(n) for n in chosen.tag.meta["unbacked"]] == [str(n) for n in recorder.symints.unbacked()] != []
 
 
 def test_a_look_after_a_backward_that_repeats_a_draw() -> None:
@@ -69,7 +69,7 @@ def test_a_look_after_a_backward_that_repeats_a_draw() -> None:
         looks.start({x.tag: value})
         return x, bool((x + torch.rand(3)).sum() > 0)
 
-    with recorder.listeners.draws.kept():
+    with recorder.listeners.random_numbers.kept():
         _, (x, answer) = recorded(asks, recorder=recorder)
         torch.set_rng_state(state)
         fork, _ = gone_backward(recorder, lambda _: torch.rand(3))

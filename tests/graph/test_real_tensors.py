@@ -80,11 +80,11 @@ def test_inputs_that_may_be_read_are_noted_where_they_are() -> None:
 
     def program(x: MetaTensor, y: MetaTensor) -> Any:
         recorder.listeners.real_tensors.let_read(x, values, "args[0]", 7)
-        assert recorder.value_of(y) is None and not recorder.listeners.real_tensors.read_slots
+        assert recorder.value_of(y) is None and not recorder.listeners.real_tensors.read_values
         return x.sum().item()
 
     assert recorded(program, SPEC, SPEC, recorder=recorder)[1] == 6
-    assert recorder.listeners.real_tensors.read_slots == {7}
+    assert recorder.listeners.real_tensors.read_values == {7: [1, 2, 3]}
 
 
 def test_inputs_without_data_are_never_read() -> None:

@@ -15,7 +15,7 @@ from tests.graph.recording import finished, gone_backward, raw, recorded
 def test_a_draw_in_backward_from_the_same_state_is_a_copy() -> None:
     state = torch.get_rng_state()
     forward, _ = recorded(torch.sin)
-    with forward.listeners.draws.kept():
+    with forward.listeners.random_numbers.kept():
         with forward:
             torch.rand(3)
             noise = torch.rand(3).mul_(2)
@@ -30,7 +30,7 @@ def test_a_draw_in_backward_from_the_same_state_is_a_copy() -> None:
 def test_a_draw_into_a_tensor_is_repeated_by_a_write() -> None:
     state = torch.get_rng_state()
     forward, _ = recorded(torch.sin)
-    with forward.listeners.draws.kept():
+    with forward.listeners.random_numbers.kept():
         with forward:
             torch.zeros(3).uniform_()
         torch.set_rng_state(state)
@@ -41,7 +41,7 @@ def test_a_draw_into_a_tensor_is_repeated_by_a_write() -> None:
 def test_another_draw_from_the_same_state_is_refused() -> None:
     state = torch.get_rng_state()
     forward, _ = recorded(torch.sin)
-    with forward.listeners.draws.kept():
+    with forward.listeners.random_numbers.kept():
         with forward:
             torch.rand(3)
         torch.set_rng_state(state)
@@ -52,7 +52,7 @@ def test_another_draw_from_the_same_state_is_refused() -> None:
 def test_the_generator_is_as_it_was() -> None:
     state = torch.get_rng_state()
     forward, _ = recorded(torch.sin)
-    with forward.listeners.draws.kept():
+    with forward.listeners.random_numbers.kept():
         with forward:
             torch.rand(3)
         assert not torch.get_rng_state().equal(state)
@@ -65,13 +65,13 @@ def test_the_generator_is_as_it_was() -> None:
 
 def test_seeds_are_refused_and_generators_by_name() -> None:
     forward, _ = recorded(torch.sin)
-    forward.listeners.draws.refuse_seeds()
-    with forward.listeners.draws.kept(), forward:
+    forward.listeners.random_numbers.refuse_seeds()
+    with forward.listeners.random_numbers.kept(), forward:
         with pytest.raises(TraceError, match=r"(?s)gives a generator to an operator.*aten.rand.generator"):
             torch.rand(3, generator=torch.Generator())
     torch.manual_seed(torch.initial_seed() + 1)
     with pytest.raises(TraceError, match="somewhere in the function"):
-        forward.listeners.draws.refuse_seeds()
+        forward.listeners.random_numbers.refuse_seeds()
 
 
 def test_a_draw_of_another_backward_is_not_repeated() -> None:
@@ -82,7 +82,7 @@ def test_a_draw_of_another_backward_is_not_repeated() -> None:
         return torch.rand_like(tangent)
 
     forward, _ = recorded(torch.sin)
-    with forward.listeners.draws.kept():
+    with forward.listeners.random_numbers.kept():
         first, second = gone_backward(forward, draws_twice), gone_backward(forward, draws_twice)
     assert finished(*first)[3:] == [("rand_like", ["tangents_1"]), ("clone_default", ["rand_like"])]
     assert finished(*second)[3:] == [("rand_like_1", ["tangents_1"]), ("clone_default_1", ["rand_like_1"])]

@@ -92,8 +92,8 @@ def test_demands_are_checked_by_text() -> None:
     symbols = Symbols()
     n = symbols.unbacked()
     torch._check(n >= 3, lambda: "three at least")
-    (runtime_assert,) = [d for d in symbols.runtime_asserts() if "3" in d.text({k: "n" for k in d.numbers})]
-    text = runtime_assert.text(dict.fromkeys(runtime_assert.numbers, "n"))
+    (runtime_assert,) = [d for d in symbols.runtime_asserts() if "3" in d.text({k: "n" for k in d.symints})]
+    text = runtime_assert.text(dict.fromkeys(runtime_assert.symints, "n"))
     assert eval(text, {}, {"n": 3}) and not eval(text, {}, {"n": 2})
 
 
