@@ -71,6 +71,15 @@ def test_in_other_modes(mode: Any) -> None:
         check_compiled(product, INPUTS["dense"](), tries=0)
 
 
+def test_autograd_sees_nothing_in_inference_mode() -> None:
+    def program(a: Any, b: Any) -> Any:
+        with torch.enable_grad():
+            return product(a, b)
+
+    with torch.inference_mode():
+        check_compiled(program, INPUTS["dense"](), tries=0)
+
+
 def test_a_parameter_that_a_module_thaws() -> None:
     class Thaws(nn.Module):
         def __init__(self) -> None:

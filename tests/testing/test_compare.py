@@ -57,7 +57,8 @@ def test_sharing_looks_at_leaves() -> None:
 def test_cut_off() -> None:
     x = ones(2, 2).requires_grad_()
     with torch.no_grad():
-        view = x[0]
+        view, leaf = x[0], x[1].requires_grad_()
+    assert cut_off(view) and not cut_off(leaf) and not cut_off(leaf * 2)
     assert cut_off(view[0]) and not cut_off(x[0]) and not cut_off(x) and not cut_off(x.detach())
     assert cut_off(view * 2 + 1) and not cut_off(view * x) and not cut_off(x * 2)
 

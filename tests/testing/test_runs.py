@@ -47,6 +47,17 @@ def test_no_difference() -> None:
     assert not list(differences(observe(program, made()), observe(program, made())))
 
 
+def test_a_gradient_that_arrives_in_a_result_is_compared() -> None:
+    def leaf_and(x: Any, factor: float) -> Any:
+        leaf = x[0].requires_grad_()
+        return leaf, leaf * 2 if factor == 2 else leaf.detach() * 2 + leaf * factor - leaf.detach() * factor
+
+    runs = [observe(lambda x, factor=factor: leaf_and(x, factor), ([torch.ones(2, 2)], [])) for factor in (2, 3)]
+    (found,) = differences(*runs)
+    assert (found.kind, found.position) == ("gradient", 0) and "gradient 0: values" in found.text
+    assert not list(differences(runs[0], runs[0]))
+
+
 def test_the_same_object_and_an_equal_one() -> None:
     runs = [observe(f, ([torch.ones(2)], [])) for f in (lambda x: x, lambda x: x.view_as(x))]
     assert [d.kind for d in differences(*runs)] == ["identity"]
