@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -325,6 +326,17 @@ def test_views_are_views_to_autograd() -> None:
     assert leaf._base is a and view._base is a and leaf.is_leaf
     view.sum().backward()
     assert torch.equal(leaf.grad, torch.tensor([0.0, 0, 1, 1, 0, 0]))
+
+
+@pytest.mark.parametrize("program", [flat_view, computed])
+@pytest.mark.parametrize("given", ["dense", "wrapper"])
+def test_it_goes_when_nobody_holds_it(program: Any, given: str) -> None:
+    leaf, result = sorted(aot_compile(program)(*INPUTS[given]()), key=lambda x: not x.is_leaf)
+    held = weakref.ref(leaf)
+    result.sum().backward()
+    assert leaf.grad is not None
+    del leaf, result
+    assert held() is None
 
 
 def test_the_graph_says_whose_gradient_it_computes() -> None:
