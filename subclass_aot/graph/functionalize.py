@@ -15,11 +15,10 @@ from torch.func import functionalize
 from subclass_aot.aliasing import Base
 from subclass_aot.descriptors import BackwardMutation, LiveInput, MutatedInput, OutputDescriptor, SyntheticBase
 from subclass_aot.graph.functional_forms import replay as replay_operator
-from subclass_aot.graph.node_meta import new_node
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, roomy
 from subclass_aot.meta import Listener, MetaTensor, root
-from subclass_aot.passes import is_backward, is_symint
+from subclass_aot.passes import cleaned, is_backward, is_symint
 from subclass_aot.symbols import current_symbols
 
 
@@ -29,14 +28,14 @@ class Functional:
 
     Attributes:
         graph: It, without an output node.
-        constants: Its real tensors, by attribute name.
         outputs: The node of each result asked for; before these, the new value of each input asked for when forward
             ended, and after them, of each input that backward writes, when backward ended.
+        constants: Its real tensors, by attribute name.
     """
 
     graph: fx.Graph
-    constants: Mapping[str, torch.Tensor]
     outputs: dict[OutputDescriptor, Any]
+    constants: Mapping[str, torch.Tensor]
 
 
 def remove_mutations(
@@ -59,7 +58,7 @@ def remove_mutations(
             input, after the tangents.
     """
     if not recorded.mutations:
-        return _copy(recorded, results)
+        return _cleaned(recorded, results)
     rewrite = _Rewrite(recorded, bases or {}, live)
     at_end = [*(node.meta["desc"] for node in written), *rewrite.bases]
     new_values = [MutatedInput(desc) for desc in at_end]
@@ -71,28 +70,23 @@ def remove_mutations(
     rewrite.recorder.phase = "backward"
     every = [*results, *new_values, *live_values]
     nodes = dict(zip(every, [rewrite.recorder.node_of(leaf) for leaf in out], strict=True))
-    graph = rewrite.recorder.graph
-    _drop_write_backs(graph)
     for desc in (*new_values, *live_values):
-        copy = nodes[desc]
-        nodes[desc] = copy.args[0]
-        if not copy.users:
-            graph.erase_node(copy)
+        nodes[desc] = nodes[desc].args[0]  # what `play` has copied
     outputs = {desc: nodes[desc] for desc in (*new_values, *results, *live_values)}
-    return Functional(graph, rewrite.recorder.listeners.real_tensors.constants, outputs)
+    return _cleaned(rewrite.recorder, outputs)
 
 
-def _copy(recorded: Recorder, results: Mapping[OutputDescriptor, Any]) -> Functional:
-    """A graph that writes nothing, with its placeholders in front."""
-    graph = fx.Graph()
-    copies: dict[Any, fx.Node] = {}
-    for node in sorted(recorded.in_order(), key=lambda node: node.op != "placeholder"):
-        args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
-        name = str(node.target) if node.op == "placeholder" else node.name  # tangents of several backwards have one
-        copy = copies[node] = new_node(graph, node.op, node.target, args, kwargs, name)
-        copy.meta.update(node.meta)
+def _cleaned(recorder: Recorder, results: Mapping[OutputDescriptor, Any]) -> Functional:
+    nodes = recorder.in_order()
+    graph, copies = cleaned(nodes, results.values(), without=set(filter(_is_write_back, nodes)))
     outputs = {desc: copies.get(node, node) for desc, node in results.items()}
-    return Functional(graph, recorded.listeners.real_tensors.constants, outputs)
+    return Functional(graph, outputs, recorder.listeners.real_tensors.constants)
+
+
+def _is_write_back(node: fx.Node) -> bool:
+    """Whether a node is the `copy_` into a mutated input with which `functionalize` ends; the runtime writes back."""
+    target: Any = node.args[0] if node.target is torch.ops.aten.copy_.default else None
+    return target is not None and target.op == "placeholder"
 
 
 class _Replay(Recorder):
@@ -221,12 +215,3 @@ def _value_of(node: Any, values: Mapping[fx.Node, Any]) -> Any:
     if not isinstance(node, fx.Node):
         return node
     return node.meta["val"] if is_symint(node) else values[node]
-
-
-def _drop_write_backs(graph: fx.Graph) -> None:
-    """Removes the `copy_` into each mutated input with which `functionalize` ends; the runtime writes back itself."""
-    for node in reversed(list(graph.nodes)):
-        if node.op == "call_function" and node.target is torch.ops.aten.copy_.default:
-            target = node.args[0]
-            if target.op == "placeholder" and not node.users:
-                graph.erase_node(node)

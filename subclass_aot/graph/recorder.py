@@ -25,7 +25,7 @@ from subclass_aot.graph.lost_gradients import LostGradients
 from subclass_aot.graph.messages import FOREIGN_LEAF, NESTED_INT, UNHEARD
 from subclass_aot.graph.mutated_views import MutatedViews
 from subclass_aot.graph.mutation_log import MutationLog, Phase
-from subclass_aot.graph.node_meta import name_of, new_node, val_of
+from subclass_aot.graph.node_meta import name_of, val_of
 from subclass_aot.graph.real_tensors import RealTensors
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.rng import RandomNumbers
@@ -33,6 +33,7 @@ from subclass_aot.graph.stack_traces import StackTraces
 from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import MetaTensor, Spec, Stream, new_leaf
 from subclass_aot.operators import effects_of
+from subclass_aot.passes import new_node
 from subclass_aot.symbols import is_symbolic
 
 

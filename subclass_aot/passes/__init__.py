@@ -1,9 +1,9 @@
 """What is done to a graph without knowing how it was recorded: splitting it, and cleaning up."""
 
-from subclass_aot.passes.cleanup import drop_dead as drop_dead
-from subclass_aot.passes.cleanup import drop_identities as drop_identities
+from subclass_aot.passes.cleanup import cleaned as cleaned
 from subclass_aot.passes.nodes import draws as draws
 from subclass_aot.passes.nodes import is_backward as is_backward
 from subclass_aot.passes.nodes import is_symint as is_symint
+from subclass_aot.passes.nodes import new_node as new_node
 from subclass_aot.passes.partition import backward_from as backward_from
 from subclass_aot.passes.partition import default_partition as default_partition

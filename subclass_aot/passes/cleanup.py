@@ -1,31 +1,57 @@
-"""Small linear passes over a graph without mutations."""
+"""The copy of a recorded graph that others get."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Container, Iterable, Sequence
 
 import torch
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
+from subclass_aot.passes.nodes import new_node
 
 _IDENTITIES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
 
-def drop_identities(graph: fx.Graph) -> None:
-    """Removes `detach` and `alias`: they mean something to autograd only, which a graph is below of."""
-    for node in list(graph.nodes):
-        if node.op == "call_function" and node.target in _IDENTITIES:
-            node.replace_all_uses_with(node.args[0], propagate_meta=False)
-            graph.erase_node(node)
+def cleaned(
+    nodes: Sequence[fx.Node], results: Iterable[object], without: Container[fx.Node] = ()
+) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
+    """Copies recorded nodes to a new graph, placeholders first, and leaves out what nobody reads.
 
+    Draws of random numbers stay: eager makes them, and later draws depend on it. `detach` and `alias` go: they mean
+    something to autograd only, which a graph is below of.
 
-def drop_dead(graph: fx.Graph) -> None:
-    """Removes what nobody reads. Draws of random numbers stay: eager makes them, and later draws depend on it."""
-    for node in reversed(list(graph.nodes)):
-        if not node.users and node.op in ("call_function", "get_attr") and not has_effect(node):
-            graph.erase_node(node)
+    Args:
+        nodes: The nodes, each after those that it reads.
+        results: What is wanted; only nodes count.
+        without: Nodes that are left out unless somebody reads them, though they do more than compute their result.
+
+    Returns:
+        The graph, without an output node, and the new nodes by the old ones.
+    """
+    live = {x for x in results if isinstance(x, fx.Node)}
+    for node in reversed(nodes):
+        if node in live or node not in without and has_effect(node):
+            live.add(node)
+            live.update(node.all_input_nodes)
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in sorted(nodes, key=lambda node: node.op != "placeholder"):
+        if node.op == "placeholder":
+            copy = graph.create_node("placeholder", node.target)
+        elif node not in live:
+            continue
+        elif node.target in _IDENTITIES:
+            copies[node] = copies[node.all_input_nodes[0]]
+            continue
+        else:
+            args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
+            copy = new_node(graph, node.op, node.target, args, kwargs, node.name)
+        copy.meta.update(node.meta)
+        copies[node] = copy
+    return graph, copies
 
 
 def has_effect(node: fx.Node) -> bool:

@@ -1,12 +1,28 @@
-"""What a node of a graph is."""
+"""What a node of a graph is, and how one is made."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
 from subclass_aot.symbols import is_symbolic
+
+
+def new_node(graph: fx.Graph, op: str, target: Any, args: Any, kwargs: Any, name: str | None) -> fx.Node:
+    """Makes a node of a graph.
+
+    It gets its arguments afterwards: `create_node` walks them in search of symbolic numbers, which are nodes here, and
+    `Node.__setattr__` looks the node up in its graph. Together that is half of what it takes to record an operator.
+    """
+    node = graph.create_node(op, target, name=name)
+    if args:
+        object.__setattr__(node, "args", args)
+    if kwargs:
+        object.__setattr__(node, "kwargs", kwargs)
+    return node
 
 
 def is_symint(node: fx.Node) -> bool:

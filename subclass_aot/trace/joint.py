@@ -16,7 +16,6 @@ from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase
 from subclass_aot.graph import Looks, Recorder, remove_mutations
 from subclass_aot.outcome import check_leaks
-from subclass_aot.passes import drop_dead, drop_identities
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, fake_with_sizes
 from subclass_aot.trace.backward import Backward, run_backward
@@ -172,8 +171,6 @@ def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.Gra
     graph = functional.graph
     output = graph.output(tuple(functional.outputs.values()))
     output.meta["desc"] = tuple(functional.outputs)
-    drop_identities(graph)
-    drop_dead(graph)
     holder = torch.nn.Module()
     for name, tensor in functional.constants.items():
         holder.register_buffer(name, tensor, persistent=False)

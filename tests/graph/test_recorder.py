@@ -61,7 +61,7 @@ def test_several_backwards_of_one_forward_do_not_see_each_other() -> None:
     first, one = gone_backward(forward, lambda tangent: tangent.cos() + y)
     second, other = gone_backward(forward, lambda tangent: tangent.exp() + tangent)
     assert finished(first, one) == [*start, ("cos", ["tangents_1"]), ("add", ["cos", "mul"])]
-    assert finished(second, other) == [*start, ("exp", ["tangents_1"]), ("add_1", ["exp", "tangents_1"])]
+    assert finished(second, other) == [*start[:2], ("exp", ["tangents_1"]), ("add_1", ["exp", "tangents_1"])]
     assert finished(forward, y) == [start[0], *start[2:]]
     assert finished(first, one) == [*start, ("cos", ["tangents_1"]), ("add", ["cos", "mul"])], "it stays as it is"
     with pytest.raises(UnknownTensorError), second:

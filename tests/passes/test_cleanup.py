@@ -1,11 +1,13 @@
-"""What nobody reads goes from a graph, and nothing else does."""
+"""What others get of a recorded graph: what somebody reads, and what does more than compute its result."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import fx
 
-from subclass_aot.passes import drop_dead, drop_identities
+from subclass_aot.passes import cleaned
 
 aten = torch.ops.aten
 
@@ -14,15 +16,23 @@ def targets(graph: fx.Graph) -> list[str]:
     return [str(node.target).removeprefix("aten.") for node in graph.nodes if node.op == "call_function"]
 
 
+def clean(graph: fx.Graph, *results: Any, without: Any = ()) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
+    before = str(graph)
+    found = cleaned(list(graph.nodes), results, without)
+    assert str(graph) == before, "what was recorded stays as it is"
+    found[0].output(tuple(found[1].get(x, x) for x in results))
+    found[0].lint()
+    return found
+
+
 def test_what_nobody_reads_goes_with_all_that_only_it_has_read() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
     unread = graph.call_function(aten.sin.default, (x,))
     graph.call_function(aten.cos.default, (unread,))
-    graph.output((graph.call_function(aten.neg.default, (x,)),))
-    drop_dead(graph)
-    assert targets(graph) == ["neg.default"]
-    assert [node.name for node in graph.find_nodes(op="placeholder")] == ["x"], "inputs stay"
+    new, _ = clean(graph, graph.call_function(aten.neg.default, (x,)), 3)
+    assert targets(new) == ["neg.default"] and new.output_node().args[0][1] == 3  # type: ignore[index]
+    assert [node.name for node in clean(graph)[0].find_nodes(op="placeholder")] == ["x"], "inputs stay"
 
 
 def test_what_does_more_than_compute_its_result_stays() -> None:
@@ -30,10 +40,10 @@ def test_what_does_more_than_compute_its_result_stays() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")
     graph.call_function(aten.rand_like.default, (x,))
-    graph.call_function(aten.mul_.Tensor, (x, 2))
-    graph.output(())
-    drop_dead(graph)
-    assert targets(graph) == ["rand_like.default", "mul_.Tensor"]
+    write = graph.call_function(aten.mul_.Tensor, (graph.call_function(aten.neg.default, (x,)), 2))
+    assert targets(clean(graph)[0]) == ["rand_like.default", "neg.default", "mul_.Tensor"]
+    assert targets(clean(graph, without={write})[0]) == ["rand_like.default"]
+    assert targets(clean(graph, write, without={write})[0]) == ["rand_like.default", "neg.default", "mul_.Tensor"]
 
 
 def test_identities_are_passed_by() -> None:
@@ -41,8 +51,21 @@ def test_identities_are_passed_by() -> None:
     x = graph.placeholder("x")
     detached = graph.call_function(aten.detach.default, (x,))
     alias = graph.call_function(aten.alias.default, (detached,))
-    graph.output((graph.call_function(aten.view.default, (alias, [-1])), detached))
-    drop_identities(graph)
-    assert targets(graph) == ["view.default"]
-    (view, result), (read,) = graph.output_node().args[0], graph.find_nodes(op="placeholder")  # type: ignore[misc]
+    new, _ = clean(graph, graph.call_function(aten.view.default, (alias, [-1])), detached)
+    assert targets(new) == ["view.default"]
+    (view, result), (read,) = new.output_node().args[0], new.find_nodes(op="placeholder")  # type: ignore[misc]
     assert view.args[0] is read and result is read
+
+
+def test_placeholders_come_first_under_the_names_they_were_given() -> None:
+    """Several backwards of one forward have their tangents in one recorded graph."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    node = graph.call_function(aten.sin.default, (x,))
+    graph.placeholder("tangents_1").meta["desc"] = "of another backward"
+    tangent = graph.placeholder("tangents_1")
+    tangent.meta["desc"] = "of this one"
+    product = graph.call_function(aten.mul.Tensor, (node, tangent))
+    new, copies = cleaned([x, node, tangent, product], [product])
+    assert [n.name for n in new.nodes] == ["x", "tangents_1", "sin_default", "mul_tensor"]
+    assert copies[tangent].meta == {"desc": "of this one"}
