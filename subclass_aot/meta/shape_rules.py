@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot._torch import Operator
 from subclass_aot.meta.infer import register_meta
 
 Tensor = torch.Tensor
@@ -115,6 +116,22 @@ def _(dense: Tensor, offsets: Sequence[Tensor], total_L: Any = None) -> Tensor:
 @register_meta(_aten._foreach_addcmul_.Tensor)
 def _(self: Sequence[Tensor], tensor1: Sequence[Tensor], tensor2: Sequence[Tensor], scalars: Tensor) -> None:
     return None  # torch's own reads the scalars
+
+
+def _refuse_dtypes_of_argmax(operator: Operator, name: str) -> None:
+    """Registers what checks the dtype, which torch does in its kernels and not in its shape function."""
+
+    @register_meta(operator)
+    def _(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        if self.dtype is torch.bool or self.dtype.is_complex:
+            kind = "bool" if self.dtype is torch.bool else "complex"
+            raise RuntimeError(f"{name}(): does not support {kind} input")
+        position: Tensor = operator(self, dim, keepdim)
+        return position
+
+
+_refuse_dtypes_of_argmax(_aten.argmax.default, "argmax")
+_refuse_dtypes_of_argmax(_aten.argmin.default, "argmin")
 
 
 def _packed_like(x: Tensor) -> Tensor:

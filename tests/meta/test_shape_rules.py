@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from subclass_aot.meta import MetaTensor
 from tests.meta.rules import check, columns_first
 
 aten = torch.ops.aten
@@ -55,3 +56,20 @@ def test_histograms() -> None:
     check(aten._histogramdd_bin_edges.default, points, [3, 4])
     check(aten._histogramdd_from_bin_cts.default, points, [3, 4], weight=weight)
     check(aten._histogramdd_from_bin_tensors.default, points, edges, density=True)
+
+
+@pytest.mark.parametrize("name", ["argmax", "argmin"])
+def test_positions_of_extremes_have_the_dtypes_that_kernels_have(name: str) -> None:
+    """Nobody may read the result, and then no kernel would say it."""
+    operator = getattr(aten, name).default
+    for arguments in [(), (0,), (-1, True)]:
+        check(operator, torch.randn(2, 3), *arguments)
+    for dtype in (torch.bool, torch.complex64):
+        x = torch.zeros(2, 3, dtype=dtype)
+        with pytest.raises(RuntimeError) as eager:
+            operator(x)
+        with pytest.raises(RuntimeError) as ours:
+            operator(MetaTensor(x))
+        assert str(ours.value).splitlines()[0] == str(eager.value).splitlines()[0]
+    with pytest.raises(IndexError):
+        operator(MetaTensor(torch.zeros(2, 0)), 1)
