@@ -35,6 +35,9 @@ EAGER_ONLY = (
     "Gradients belong to the outer tensor",  # under no_grad nothing requires grad while it is traced
     "Cannot set version_counter for inference tensor",  # torch's own aliasing of views under inference mode
 )
+_COARSE = {"bfloat16": torch.bfloat16, "half": torch.float16}
+"""The dtypes of little precision that a program may go through, by what stands in its text then."""
+
 _LARGER = {2: 4, 3: 5, 4: 6}
 """Other sizes that a program with symbolic ones is called with, too."""
 
@@ -92,6 +95,8 @@ def _check(program: Program, seed: int, compiled: Callable[..., Any]) -> None:
     for found in differences(expected, got):
         if _excused(found, program, expected, got) or _minds_a_mode(found, program, got, seed):
             continue
+        if _is_rounded_otherwise(found, program, expected, got):
+            continue
         if not _saves_less(found, program, got, seed):
             raise AssertionError(f"{found.text} (seed {seed})") from found.error
 
@@ -114,6 +119,16 @@ def _minds_a_mode(found: Difference, program: Program, got: Run, seed: int) -> b
     with _torch.PassOn():
         watched = _run(program, program.function, seed)
     return not any(d.kind == "gradient" and d.position == found.position for d in differences(watched, got))
+
+
+def _is_rounded_otherwise(found: Difference, program: Program, expected: Run, got: Run) -> bool:
+    """Whether a gradient is a sum in little precision: where results share a base, it is added up in another order."""
+    texts = [text for text, _ in program.statements]
+    coarse = [torch.finfo(dtype).eps for word, dtype in _COARSE.items() if any(word in text for text in texts)]
+    if found.kind != "gradient" or not coarse:
+        return False
+    again = differences(expected, got, (2 * max(coarse), 2 * max(coarse)))
+    return not any(d.kind == "gradient" and d.position == found.position for d in again)
 
 
 def _saves_less(found: Difference, program: Program, got: Run, seed: int) -> bool:

@@ -67,3 +67,35 @@ def test_a_compiled_backward_may_not_need_what_was_saved_and_written() -> None:
 def test_a_result_that_autograd_has_given_up() -> None:
     given = (Argument(Tree("dense"), (2, 3), grad="leaf"),)
     check_program(Program(given, (("v1 = x0.t()", True), ("x0.mul_(2)", True)), ("v1",)))
+
+
+def test_a_sum_in_little_precision_is_rounded_otherwise_in_another_order() -> None:
+    """Three gradients of `v1` are added up. One comes by way of a view that is written after the call."""
+    given = (Argument(Tree("dense"), (2, 3), torch.float64, grad="leaf"),)
+    statements = (("v1 = x0.to(torch.bfloat16)", False), ("v2 = v1.t()", False), ("v3 = v1 * 0.3 + v1 * 0.7", False))
+    check_program(Program(given, statements, ("v2", "v3"), later=Later(after="grad")), tuple(range(1, 10)))
+
+
+@pytest.mark.parametrize("error", [1e-4, 0.1])
+def test_what_is_more_than_rounding_is_a_difference(error: float) -> None:
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override, unused-ignore]
+            return grad * (1 + error) if torch.compiler.is_compiling() else grad * 1
+
+    def check(text: str) -> None:
+        program = Program((Argument(Tree("dense"), (2, 3), grad="leaf"),), ((text, False),), ("x0",))
+        program.__dict__["function"] = Wrong.apply
+        check_program(program)
+
+    with pytest.raises(AssertionError, match="gradient 0"):
+        check("x0.double()")
+    if error < 0.01:
+        check("x0.half()")
+    else:
+        with pytest.raises(AssertionError, match="gradient 0"):
+            check("x0.half()")
