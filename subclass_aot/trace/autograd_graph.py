@@ -11,9 +11,13 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.symbols import SizesMustBeKnown
 
 _OVERWRITTEN = "modified by an inplace operation"
 """What autograd says if what it saved was written since."""
+
+_UNWRITABLE = "operator aten::size does not exist"
+"""What it says if that is a wrapper with symbolic sizes, which it would put into the message."""
 
 
 @contextmanager
@@ -89,10 +93,15 @@ def gradients_of(
     """The gradients of leaves of autograd's graph, from those of `results` that autograd can go back from.
 
     In eager mode the others fail when somebody goes back from them, and not before.
+
+    Raises:
+        SizesMustBeKnown: Autograd cannot say why it fails.
     """
     try:
         return _found(results, leaves, tangents)
     except RuntimeError as error:
+        if _UNWRITABLE in str(error):
+            raise SizesMustBeKnown from error
         if _OVERWRITTEN not in str(error):
             raise
     errors = {}

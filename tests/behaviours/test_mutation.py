@@ -244,3 +244,21 @@ def test_an_input_that_nobody_can_go_back_from(wraps: bool) -> None:
         for end in (product, x):
             with pytest.raises(RuntimeError, match="modified by an inplace operation"):
                 end.sum().backward()
+
+
+def test_a_backward_that_fails_has_symbolic_sizes_or_is_traced_without_them(kind: Any) -> None:
+    def program(x: Any) -> Any:
+        square = x * x
+        with torch.no_grad():
+            x.mul_(2)
+        return square, x * 3
+
+    compiled = aot_compile(program, dynamic=True)
+    for size in (2, 5):
+        x = kind(size, 3, grad=True)
+        square, triple = compiled(x)
+        triple.sum().backward()
+        assert x.grad is not None
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            square.sum().backward()
+    assert "with symbols it fails" not in compiled.explain()
