@@ -27,7 +27,7 @@ class Hearing(Stream):
     def on_wrapper_operator(self, func: Any, args: Any, kwargs: Any) -> None:
         self.heard.append((func, args, kwargs))
 
-    def materialized(self, source: Any, copy: Any) -> None:
+    def on_lazy_view(self, source: Any, copy: Any) -> None:
         self.heard.append(("materialized", source, copy))
 
     def replaced(self, leaf: Any, other: Any) -> None:
