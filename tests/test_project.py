@@ -129,11 +129,6 @@ def _names_of_torch(tree: ast.Module) -> Iterator[str]:
 MOST_ANY = 0.10
 """Of the parameters in a room, so many may have no other type than `Any`."""
 
-TOO_MUCH_ANY = {
-    "graph": 0.32,
-}
-"""The rooms where it is more, and how much at the most. A number here only goes down."""
-
 
 def _room_of(path: Path) -> str:
     return path.relative_to(ROOT / "subclass_aot").parts[0].removesuffix(".py")
@@ -154,8 +149,7 @@ def _parameters(path: Path) -> Iterator[str]:
 def test_parameters_have_types(room: str) -> None:
     found = [annotation for path in PACKAGE_FILES if _room_of(path) == room for annotation in _parameters(path)]
     share = found.count("Any") / max(len(found), 1)
-    assert share <= TOO_MUCH_ANY.get(room, MOST_ANY)
-    assert room not in TOO_MUCH_ANY or share > MOST_ANY, "the room needs no exception any more"
+    assert share <= MOST_ANY
 
 
 MOST_ATTRIBUTES = 10

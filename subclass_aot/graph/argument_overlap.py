@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
@@ -11,6 +11,9 @@ from subclass_aot.graph.auto_functionalize import has_no_functional_variant, is_
 from subclass_aot.graph.listener import GraphListener
 from subclass_aot.meta import MetaTensor, root
 from subclass_aot.operators import argument_at, effects_of
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
 
 _OVERLAP = """{operator} writes `{written}`, which shares memory with another of its arguments.
   Your line:  {line}
@@ -33,7 +36,7 @@ class ArgumentOverlap(GraphListener):
         return has_no_functional_variant(func)
 
     def on_operator(
-        self, recorder: Any, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
     ) -> None:
         writes = effects_of(func).writes
         places = [(i, a.name) for i, a in enumerate(_torch.schema_of(func).arguments)]

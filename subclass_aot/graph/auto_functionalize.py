@@ -10,7 +10,7 @@ results.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -75,10 +75,10 @@ def _functional_variant(
     parts += [name for _, name in written] + [f"{one[1]}_is_{other[1]}" for one, other in same]
     name = "__".join(parts)
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> Any:
         return _on_copies(func, written, same, args, kwargs)
 
-    def shapes(*args: Any, **kwargs: Any) -> Any:
+    def shapes(*args: object, **kwargs: object) -> Any:
         return _on_copies(lambda *a, **k: call_on_meta(func, a, k), written, same, args, kwargs)
 
     _library.define(f"{name}{_schema_without_writes(func, written)}")
@@ -90,7 +90,7 @@ def _functional_variant(
 
 
 def _on_copies(
-    call: Any,
+    call: Callable[..., object],
     written: tuple[Place, ...],
     same: tuple[tuple[Place, Place], ...],
     args: tuple[Any, ...],
@@ -125,12 +125,12 @@ def is_whole(func: _torch.Operator, place: Place) -> bool:
     return "List" not in str(_torch.schema_of(func).arguments[place[0]].type)
 
 
-def listed(value: Any) -> Sequence[Any]:
+def listed(value: object) -> Sequence[Any]:
     """The parts of an argument: of a list, or the argument itself."""
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def _as_tuple(result: Any) -> tuple[Any, ...]:
+def _as_tuple(result: object) -> tuple[Any, ...]:
     return () if result is None else result if isinstance(result, tuple) else (result,)
 
 

@@ -13,12 +13,13 @@ choice. So what flows out of a branch, into tensors that were there before it, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import optree
 import torch
 from torch import fx
+from torch.autograd.graph import Node
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
@@ -47,7 +48,7 @@ _DIFFER = """The branches of torch.cond give different things, and the predicate
   Instead: let both return tensors of one shape and dtype, in the same structure."""
 
 
-def decided(recorder: Recorder, pred: Any, by_looking: bool) -> bool | None:
+def decided(recorder: Recorder, pred: object, by_looking: bool) -> bool | None:
     """The value of a predicate, or None where it depends on the data.
 
     Args:
@@ -108,7 +109,7 @@ def _branch(recorder: Recorder, fn: Callable[[], Any], taken: torch.Tensor) -> A
     last = _torch.last_sequence_number()
     _refuse_effects(_nodes_after(recorder.graph, before), recorder.mutations.metadata[mutations_before:])
 
-    def if_taken(gradients: Any, _: Any) -> Any:
+    def if_taken(gradients: Sequence[torch.Tensor | None], _: object) -> tuple[torch.Tensor | None, ...]:
         return tuple([None if g is None else torch.where(taken, g, torch.zeros_like(g)) for g in gradients])
 
     starts = [x.grad_fn for x in _flat(result)[0] if isinstance(x, torch.Tensor) and x.grad_fn is not None]
@@ -117,13 +118,13 @@ def _branch(recorder: Recorder, fn: Callable[[], Any], taken: torch.Tensor) -> A
     return result
 
 
-def _functions_at_the_edge(starts: list[Any], first: int, last: int) -> Iterator[Any]:
+def _functions_at_the_edge(starts: list[Node], first: int, last: int) -> Iterator[Node]:
     """Of the gradient functions made from `first` to `last`, those that give gradients to functions made before."""
 
-    def is_inside(function: Any) -> bool:
+    def is_inside(function: Node) -> bool:
         return first < _torch.sequence_number_of(function) <= last
 
-    seen: set[Any] = set()
+    seen: set[Node] = set()
     todo = [function for function in starts if is_inside(function)]
     while todo:
         function = todo.pop()
@@ -187,13 +188,13 @@ def _flat(result: Any) -> tuple[list[Any], Any]:
     return optree.tree_flatten(result, none_is_leaf=True, namespace=_torch.PYTREE_NAMESPACE)
 
 
-def _alike(x: Any, y: Any) -> bool:
+def _alike(x: object, y: object) -> bool:
     if isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor):
         return (type(x), x.shape, x.dtype, x.device) == (type(y), y.shape, y.dtype, y.device)
     return type(x) is type(y) and bool(x == y)
 
 
-def _described(result: Any) -> str:
+def _described(result: object) -> str:
     leaves = [
         f"{type(x).__name__}({list(x.shape)}, {x.dtype})" if isinstance(x, torch.Tensor) else repr(x)
         for x in _flat(result)[0]

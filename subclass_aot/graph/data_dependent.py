@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,13 +41,13 @@ class DataDependent(GraphListener):
         func: _torch.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        result: Any,
+        result: object,
     ) -> None:
         symbols = current_symbols()
         if symbols is None:
             return
         node.meta["unbacked"] = symbols.take_fresh_unbacked()
-        leaves = result if type(result) in (tuple, list) else (result,)
+        leaves: Sequence[Any] = result if type(result) is tuple or type(result) is list else (result,)
         recorder.symints.made(node.meta["unbacked"], leaves, symbols.places)
         for leaf in leaves:
             if type(leaf) is MetaTensor and leaf.spec.solver is not None:

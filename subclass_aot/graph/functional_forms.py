@@ -61,7 +61,7 @@ def replay(graph: fx.Graph, func: _torch.Operator, args: tuple[Any, ...], kwargs
     return returned.get(id(result), result)
 
 
-def _resize(func: _torch.Operator, target: Any, value: Any, stack_trace: str) -> None:
+def _resize(func: _torch.Operator, target: torch.Tensor, value: torch.Tensor, stack_trace: str) -> None:
     """Makes what an operator was given as `out=` look like the result: it writes into the memory that was there."""
     size = value.shape
     sizes = {"before": list(target.shape), "after": list(size)}
@@ -80,7 +80,7 @@ def _resize(func: _torch.Operator, target: Any, value: Any, stack_trace: str) ->
         raise MutationError(OUT_GROWS.format(operator=func, line=line, **sizes)) from error
 
 
-def _may_lose_strides(func: _torch.Operator, target: Any) -> bool:
+def _may_lose_strides(func: _torch.Operator, target: object) -> bool:
     if (
         not isinstance(target, torch.Tensor)
         or _torch.statically_known_true(target.numel() == 0)

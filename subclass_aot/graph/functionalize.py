@@ -143,7 +143,7 @@ class _Rewrite:
 
     def play(
         self,
-        *leaves: Any,
+        *leaves: torch.Tensor,
         results: Sequence[Any],
         written: Sequence[fx.Node],
     ) -> list[Any]:
@@ -210,7 +210,7 @@ class _Rewrite:
         return replay_operator(self.recorder.graph, target, args, kwargs)
 
 
-def _value_of(node: Any, values: Mapping[fx.Node, Any]) -> Any:
+def _value_of(node: object, values: Mapping[fx.Node, Any]) -> Any:
     """What a result of the old graph is in the new run. Symbolic numbers are the same in both."""
     if not isinstance(node, fx.Node):
         return node

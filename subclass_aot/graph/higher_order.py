@@ -24,12 +24,24 @@ _WHILE = """The condition of a while_loop depends on the data, so nobody knows h
   A graph of dense tensors has no loops. Instead: loop a fixed number of times, with torch.where for what is to stay as
   it is once the condition is false, or loop outside the compiled function."""
 
+_Function = Callable[..., Any]
+"""What such an operator takes: a function of tensors."""
 
-def _cond(recorder: Recorder, pred: Any, true_fn: Any, false_fn: Any, operands: Sequence[Any] = ()) -> Any:
+
+def _cond(
+    recorder: Recorder, pred: object, true_fn: _Function, false_fn: _Function, operands: Sequence[Any] = ()
+) -> Any:
     return choose(recorder, pred, lambda: true_fn(*operands), lambda: false_fn(*operands))
 
 
-def _while_loop(recorder: Recorder, cond_fn: Any, body_fn: Any, carried: Any, additional: Any = (), **_: Any) -> Any:
+def _while_loop(
+    recorder: Recorder,
+    cond_fn: _Function,
+    body_fn: _Function,
+    carried: Sequence[Any],
+    additional: Sequence[Any] = (),
+    **_: object,
+) -> Any:
     carried = tuple(carried)
     while True:
         goes_on = decided(recorder, cond_fn(*carried, *additional), by_looking=True)
@@ -40,12 +52,14 @@ def _while_loop(recorder: Recorder, cond_fn: Any, body_fn: Any, carried: Any, ad
         carried = body_fn(*carried, *additional)
 
 
-def _map(recorder: Recorder, f: Any, xs: Sequence[Any], args: Sequence[Any] = (), **_: Any) -> Any:
+def _map(recorder: Recorder, f: _Function, xs: Sequence[torch.Tensor], args: Sequence[Any] = (), **_: object) -> Any:
     rows = zip(*[x.unbind() for x in xs], strict=True)
     return _stacked([f(*row, *args) for row in rows])
 
 
-def _scan(recorder: Recorder, combine: Any, init: Sequence[Any], xs: Sequence[Any], additional: Sequence[Any]) -> Any:
+def _scan(
+    recorder: Recorder, combine: _Function, init: Sequence[Any], xs: Sequence[torch.Tensor], additional: Sequence[Any]
+) -> Any:
     carry, made = list(init), []
     for row in zip(*[x.unbind() for x in xs], strict=True):
         results = combine(*carry, *row, *additional)
@@ -54,7 +68,9 @@ def _scan(recorder: Recorder, combine: Any, init: Sequence[Any], xs: Sequence[An
     return [*carry, *_stacked(made)]
 
 
-def _associative_scan(recorder: Recorder, combine: Any, xs: Sequence[Any], additional: Sequence[Any]) -> Any:
+def _associative_scan(
+    recorder: Recorder, combine: _Function, xs: Sequence[torch.Tensor], additional: Sequence[Any]
+) -> Any:
     """In each step, each element is combined with the one so far before it; the distance doubles."""
     xs, length, distance = list(xs), xs[0].shape[0], 1
     while distance < length:
@@ -64,7 +80,7 @@ def _associative_scan(recorder: Recorder, combine: Any, xs: Sequence[Any], addit
     return xs
 
 
-def _flex_attention(recorder: Recorder, *args: Any, **kwargs: Any) -> Any:
+def _flex_attention(recorder: Recorder, *args: object, **kwargs: object) -> Any:
     return _torch.dense_flex_attention(*args, **kwargs)
 
 
@@ -79,7 +95,7 @@ def _stacked(rows: list[Any]) -> Any:
 
 
 _operators = torch.ops.higher_order
-HIGHER_ORDER: dict[Any, Callable[..., Any]] = {
+HIGHER_ORDER: dict[Any, _Function] = {
     _operators.cond: _cond,
     _operators.while_loop: _while_loop,
     _operators.map_impl: _map,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # which has this listener
 _aten = torch.ops.aten
 
 
-def has_internal_overlap(leaf: Any) -> bool:
+def has_internal_overlap(leaf: object) -> TypeGuard[MetaTensor]:
     """True for a leaf in which several elements are one place."""
     return isinstance(leaf, MetaTensor) and leaf.spec.overlaps_itself
 
@@ -55,7 +55,7 @@ class InternalOverlap(GraphListener):
         return effects_of(func).mutates and not effects_of(func).reshapes
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
     ) -> None:
         for leaf in written_leaves(func, args, kwargs):
             if has_internal_overlap(root(leaf)) and not has_internal_overlap(leaf):
@@ -63,18 +63,18 @@ class InternalOverlap(GraphListener):
                     leaf.tag = apart(leaf).tag
 
 
-def _fill(x: Any, value: Any) -> Any:
+def _fill(x: torch.Tensor, value: object) -> Any:
     if not has_internal_overlap(x):
         return NotImplemented
     _aten.fill_.Scalar(apart(x), value)
     return x
 
 
-def _zero(x: Any) -> Any:
+def _zero(x: torch.Tensor) -> Any:
     return _fill(x, 0)
 
 
-def _masked_fill(x: Any, mask: Any, value: Any) -> Any:
+def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: object) -> Any:
     if not has_internal_overlap(x):
         return NotImplemented
     folds = [dim for dim, step in enumerate(x.spec.stride) if step == 0]
@@ -97,6 +97,6 @@ def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callab
     return {**decompositions, **own}
 
 
-def _first(write: Callable[..., Any], otherwise: Callable[..., Any] | None, *args: Any, **kwargs: Any) -> Any:
+def _first(write: Callable[..., Any], otherwise: Callable[..., Any] | None, *args: object, **kwargs: object) -> Any:
     result = write(*args, **kwargs)
     return otherwise(*args, **kwargs) if result is NotImplemented and otherwise is not None else result

@@ -7,7 +7,7 @@ would be wrong in silence, so it is refused.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,6 +16,9 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.listener import GraphListener
 from subclass_aot.meta import MetaTensor, root
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
 
 _LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj(), and one of the two is written.
   Your line:  {line}
@@ -45,12 +48,12 @@ class LazyViews(GraphListener):
         return any(copy is leaf for _, copy in self._pairs)
 
     def on_operator(
-        self, recorder: Any, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
     ) -> None:
         if self._stale:
             self.refuse_stale(*args, *kwargs.values())
 
-    def on_write(self, recorder: Any, func: _torch.Operator, leaf: MetaTensor) -> None:
+    def on_write(self, recorder: Recorder, func: _torch.Operator, leaf: MetaTensor) -> None:
         written = root(leaf)
         for source, copy in self._pairs:
             if written is source:

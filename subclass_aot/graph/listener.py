@@ -27,7 +27,7 @@ class GraphListener(Listener):
         return True
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
     ) -> bool | None:
         """Called when an operator has run, before it is recorded; true if it is recorded already."""
 
@@ -41,7 +41,7 @@ class GraphListener(Listener):
         func: _torch.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        result: Any,
+        result: object,
     ) -> None:
         """Called when an operator has a node, and its results are known by their nodes."""
 

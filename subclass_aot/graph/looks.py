@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -30,6 +30,9 @@ from subclass_aot.graph.symint_nodes import reads_size
 from subclass_aot.meta import MetaTensor, unbacked_rule
 from subclass_aot.passes import is_backward
 from subclass_aot.symbols import is_symbolic
+
+if TYPE_CHECKING:  # comes with the first symbol
+    import sympy
 
 _LIMIT = 1 << 16
 """Elements that a tensor may have at the most whose values are compared at each call."""
@@ -107,7 +110,7 @@ class Looks:
         self._run = _Run({})
         self._unbacked = {}
 
-    def are_wanted(self, func: _torch.Operator, tensor: Any, line: str, has_symbols: bool) -> bool:
+    def are_wanted(self, func: _torch.Operator, tensor: torch.Tensor, line: str, has_symbols: bool) -> bool:
         """Whether an operator that asks for values gets those of the call; else a symbol stands for what it gives.
 
         Args:
@@ -139,7 +142,7 @@ class Looks:
         self.has_answered = True
         return self._run.value(recorded, node)
 
-    def tell_unbacked(self, symints: list[Any], result: Any, value: Callable[[], Any]) -> None:
+    def tell_unbacked(self, symints: list[Any], result: object, value: Callable[[], Any]) -> None:
         """Says what gives the value of numbers that depend on data, should the program assume something of them.
 
         Args:
@@ -158,7 +161,7 @@ class Looks:
                 if size is not None:
                     _assume_small_or_not(number, size)
 
-    def of_symbol(self, symbol: Any) -> Any:
+    def of_symbol(self, symbol: sympy.Basic) -> Any:
         """The value of a symbol that depends on data in the call that is traced, or None."""
         value = self._unbacked.get(symbol)
         return None if value is None else value()
@@ -256,7 +259,7 @@ def _assume_small_or_not(size: torch.SymInt, value: int) -> None:
     bool(size >= 2 if value >= 2 else size == value)
 
 
-def _numbers_in(result: Any) -> Iterator[tuple[tuple[int, int] | None, Any]]:
+def _numbers_in(result: object) -> Iterator[tuple[tuple[int, int] | None, Any]]:
     """The symbolic numbers of a result, each with where it stands: the tensor and the dimension, None for itself."""
     if is_symbolic(result):
         yield None, result

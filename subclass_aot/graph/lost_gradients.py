@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -10,6 +10,9 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
 from subclass_aot.graph.listener import GraphListener
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
 
 _REQUIRES_GRAD = """A tensor that requires grad is used by the traced function without being an argument of it.
   Your line:  {line}
@@ -29,7 +32,9 @@ class LostGradients(GraphListener):
         if tensor.requires_grad and torch.is_grad_enabled():
             self._met = tensor
 
-    def on_operator(self, recorder: Any, func: _torch.Operator, args: Any, kwargs: Any, result: Any) -> None:
+    def on_operator(
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
+    ) -> None:
         if self._met is None:
             return
         tensor, self._met = self._met, None

@@ -30,7 +30,7 @@ def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callab
     return {LAYER: _layer, **decompositions}
 
 
-def _layer(*args: Any) -> Any:
+def _layer(*args: object) -> Any:
     """Records the operator that gives a workspace where `LAYER` would give one."""
     if not torch.is_grad_enabled():
         return NotImplemented
@@ -39,13 +39,13 @@ def _layer(*args: Any) -> Any:
     return _for_training(*args)
 
 
-def _run(*args: Any) -> Any:
+def _run(*args: object) -> Any:
     args = tuple([x.detach() if isinstance(x, torch.Tensor) else x for x in args])
     with torch.enable_grad():
         return LAYER(*args)
 
 
-def _shapes(*args: Any) -> Any:
+def _shapes(*args: object) -> Any:
     output, hy, cy, workspace = call_on_meta(LAYER, args, {})
     with _torch.disable_current_modes():  # inductor's tensors are fake, and so would zeros be that are made among them
         zeros = [torch.zeros(x.shape, dtype=x.dtype) if isinstance(x, torch.Tensor) else x for x in args]

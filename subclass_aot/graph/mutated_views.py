@@ -47,7 +47,7 @@ class MutatedViews(GraphListener):
         return views
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
     ) -> None:
         if effects_of(func).reshapes:
             self._note(args[0])

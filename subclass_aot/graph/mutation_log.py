@@ -94,7 +94,7 @@ class MutationLog(GraphListener):
             self.refuse_outdated([*args, *kwargs.values()])
 
     def on_operator(
-        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+        self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
     ) -> None:
         if effects_of(func).reshapes or self.metadata:
             recorder.note_used(args)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 from subclass_aot import _torch
 from subclass_aot.codegen import identifier
@@ -11,8 +13,10 @@ from subclass_aot.meta import MetaTensor, Spec, new_leaf
 
 def val_of(spec: Spec) -> MetaTensor:
     """The tensor without data that stands for `spec` in `node.meta["val"]`: one per spec."""
-    vals = _vals if spec.solver is None else vars(spec.solver).setdefault("subclass_aot_vals", {})
-    val: MetaTensor | None = vals.get(spec)
+    vals: MutableMapping[Spec, MetaTensor] = _vals
+    if spec.solver is not None:  # each symbolic size holds it, where no garbage collector looks: it may not hold them
+        vals = vars(spec.solver).setdefault("subclass_aot_vals", WeakValueDictionary())
+    val = vals.get(spec)
     if val is None:
         val = vals[spec] = new_leaf(spec)
     return val

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -44,7 +44,7 @@ class _Gradient:
 GRADIENT = _Gradient()
 
 
-def is_gradient(value: Any) -> bool:
+def is_gradient(value: object) -> bool:
     """Whether a tensor stands for a `.grad` that is no input."""
     return type(value) is MetaTensor and value.tag is GRADIENT
 
@@ -164,7 +164,7 @@ class Recorder(Stream):
             self.symints.offer(spec, node)
         return leaf
 
-    def symint_placeholder(self, name: str, number: Any, desc: InputDescriptor) -> fx.Node:
+    def symint_placeholder(self, name: str, number: _torch.Symbolic, desc: InputDescriptor) -> fx.Node:
         """A new graph input that is a symbolic number."""
         node = self.create("placeholder", name)
         node.meta["desc"] = desc
@@ -182,7 +182,14 @@ class Recorder(Stream):
         self._describe(node)
         return leaf
 
-    def create(self, op: str, target: Any, args: Any = (), name: str | None = None, kwargs: Any = None) -> fx.Node:
+    def create(
+        self,
+        op: str,
+        target: fx.node.Target,
+        args: tuple[Any, ...] = (),
+        name: str | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> fx.Node:
         """A new node, which this recorder knows."""
         node = new_node(self.graph, op, target, args, kwargs, name)
         self.nodes.add(node)
@@ -223,7 +230,7 @@ class Recorder(Stream):
         for hear in self._on_wrapper_operator:
             hear(self, func, args, kwargs)
 
-    def on_operator(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def on_operator(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
         hears = self._hears.get(func)
         if hears is None:
             names = "on_operator", "on_recorded", "on_write"
@@ -259,10 +266,10 @@ class Recorder(Stream):
             for hear in writes:
                 hear(self, func, leaf)
 
-    def _multiple(self, node: fx.Node, result: Any, written: Any) -> None:
+    def _multiple(self, node: fx.Node, result: object, written: Sequence[object]) -> None:
         """One `getitem` node for each tensor of a tuple or list."""
         values = []
-        for i, part in enumerate(result if type(result) in (tuple, list) else ()):
+        for i, part in enumerate(result if type(result) is tuple or type(result) is list else ()):
             if type(part) is list:  # a list of tensors among several results
                 item = self._item(node, i)
                 self._multiple(item, part, ())

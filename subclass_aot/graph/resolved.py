@@ -16,11 +16,11 @@ from subclass_aot.graph.recorder import Recorder
 from subclass_aot.meta import MetaTensor, root
 
 
-def _resolved(recorder: Recorder, x: Any) -> Any:
+def _resolved(recorder: Recorder, x: torch.Tensor) -> Any:
     return x.clone() if _has_lazy(recorder, x) else x
 
 
-def _has_lazy(recorder: Recorder, x: Any) -> bool:
+def _has_lazy(recorder: Recorder, x: torch.Tensor) -> bool:
     if type(x) is MetaTensor:
         return recorder.listeners.lazy_views.stand_for(root(x))
     names = x.__tensor_flatten__()[0] if _torch.is_traceable_wrapper_subclass(x) else ()

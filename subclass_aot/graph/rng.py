@@ -87,7 +87,7 @@ class RandomNumbers(GraphListener):
         func: _torch.Operator,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        result: Any,
+        result: object,
     ) -> None:
         if self._is_on:
             self._nodes[self._state] = node

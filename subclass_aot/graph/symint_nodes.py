@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -11,6 +11,9 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.symbols import is_symbolic, plain
+
+if TYPE_CHECKING:  # comes with the first symbol
+    import sympy
 
 _SIZE = torch.ops.aten.sym_size.int
 _STRIDE = torch.ops.aten.sym_stride.int
@@ -39,7 +42,7 @@ class SymintNodes:
         symints._unbacked = dict(self._unbacked)
         return symints
 
-    def give(self, number: Any, node: fx.Node) -> None:
+    def give(self, number: _torch.Symbolic, node: fx.Node) -> None:
         """From now on `node` is what computes `number`."""
         self._nodes.setdefault(_torch.original_expression_of(number), node)
         self._nodes.setdefault(_torch.expression_of(number), node)
@@ -81,7 +84,7 @@ class SymintNodes:
                     self._sources.setdefault(_torch.original_expression_of(number), (node, reader, dim))
                     self._sources.setdefault(_torch.expression_of(number), (node, reader, dim))
 
-    def node(self, number: Any, describe: Callable[[fx.Node], None]) -> Any:
+    def node(self, number: _torch.Symbolic, describe: Callable[[fx.Node], None]) -> Any:
         """The node that computes `number`, or the number itself if it is known after all.
 
         Args:
@@ -112,7 +115,7 @@ class SymintNodes:
         self._nodes[expression] = result.node
         return result.node
 
-    def _read(self, expression: Any, describe: Callable[[fx.Node], None]) -> fx.Node:
+    def _read(self, expression: sympy.Basic, describe: Callable[[fx.Node], None]) -> fx.Node:
         """Reads a number from the tensor that offers it; forward does, since backward has the tensor no more."""
         source, reader, dim = self._sources[expression]
         node = self._nodes[expression] = self.graph.call_function(reader, (source, dim))

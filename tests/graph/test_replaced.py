@@ -1,0 +1,44 @@
+"""What is called in place of functions of torch while a program is traced."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import Spec
+from subclass_aot.graph import REPLACED, Recorder
+from subclass_aot.graph.higher_order import HIGHER_ORDER
+from subclass_aot.graph.resolved import RESOLVED
+from subclass_aot.meta import Replaced
+from tests.graph.recording import SPEC, raw, recorded
+
+
+def test_it_is_all_that_the_room_has() -> None:
+    assert REPLACED == HIGHER_ORDER | RESOLVED and len(REPLACED) == len(HIGHER_ORDER) + len(RESOLVED)
+
+
+@pytest.mark.parametrize("replacement", set(REPLACED.values()), ids=lambda replacement: replacement.__name__)
+def test_the_recorder_is_the_first_argument(replacement: Callable[..., Any]) -> None:
+    assert next(iter(inspect.signature(replacement).parameters)) == "recorder"
+
+
+@pytest.mark.parametrize(
+    ("program", "spec", "nodes"),
+    [
+        (lambda x: torch.ops.higher_order.cond(True, torch.sin, torch.cos, (x,)), SPEC, ["sin"]),
+        (lambda x: x.conj().resolve_conj(), Spec.of(torch.ones(3, dtype=torch.complex64)), ["_conj_physical", "clone"]),
+    ],
+)
+def test_it_is_called_for_what_the_program_calls(program: Callable[[Any], Any], spec: Spec, nodes: list[str]) -> None:
+    recorder = Recorder()
+
+    def within(x: Any) -> Any:
+        with Replaced(recorder, REPLACED):
+            return program(x)
+
+    recorded(within, spec, recorder=recorder)
+    assert raw(recorder) == nodes
