@@ -1,4 +1,4 @@
-"""The tensors of a call as graph inputs: the plan, which holds none of them, and the fakes that the function is given."""
+"""The tensors of a call as graph inputs: a plan that holds none of them, and the fakes that the function is given."""
 
 from __future__ import annotations
 
