@@ -318,5 +318,5 @@ def _fake(leaf: Any) -> Any:
     return fake
 
 
-def _has_symbols(pattern: Any) -> bool:
-    return is_symbolic(pattern) or isinstance(pattern, MetaTensor) and pattern.spec.solver is not None
+def _has_symbols(spec: Any) -> bool:
+    return is_symbolic(spec) or isinstance(spec, Spec) and spec.solver is not None

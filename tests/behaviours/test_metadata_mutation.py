@@ -100,3 +100,13 @@ def test_a_result_that_was_made_before_a_change_of_what_it_is_a_view_of(dynamic:
     program = _written("x = a * 2", "v = x.movedim(0, -1)", "x.unsqueeze_(0)", "return v")
     with pytest.raises(MutationError, match="made before"):
         aot_compile(program, dynamic=dynamic)(torch.rand(2, 3, requires_grad=True), torch.rand(3))
+
+
+def test_an_input_that_is_turned_by_its_own_size() -> None:
+    compiled = aot_compile(
+        program := _written("a.as_strided_((2, a.shape[0]), (a.shape[0], 1))", "return a * b"), dynamic=True
+    )
+    for rows in (4, 5, 4):
+        a, b = torch.rand(rows, 3), torch.rand(rows)
+        expected, got = (x := a.clone(), program(x, b)), (y := a.clone(), compiled(y, b))
+        assert all(map(torch.equal, expected, got)) and x.stride() == y.stride() == (rows, 1)

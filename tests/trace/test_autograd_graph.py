@@ -1,0 +1,155 @@
+"""What autograd's graph tells of tensors: asked of real ones, whose gradients autograd itself can compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from subclass_aot.trace.autograd_graph import (
+    foreign_leaves,
+    gradients_of,
+    has_history,
+    is_invalidated,
+    leaf_behind,
+    without_saved_tensor_hooks,
+)
+
+
+def leaf(*size: int) -> torch.Tensor:
+    return torch.rand(size or (3,), requires_grad=True)
+
+
+class FirstOnly(torch.autograd.Function):
+    """A product that gives no gradient to its second factor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient * ctx.saved_tensors[0], None
+
+
+def test_autograd_goes_through_what_has_a_way_to_a_leaf() -> None:
+    x = leaf()
+    assert has_history(x * 2) and has_history((x * 2)[0]) and has_history(x[0])
+    assert not has_history(torch.ones(3)) and not has_history(x.detach())
+
+
+def test_a_view_of_a_view_that_was_made_without_gradients_leads_nowhere() -> None:
+    with torch.no_grad():
+        view = (leaf() * 1)[:2]
+    assert not has_history(view[:1])
+    with torch.no_grad():
+        view = leaf()[:2]
+    assert view[:1].requires_grad and not has_history(view[:1])
+
+
+def test_a_view_that_autograd_refuses_to_speak_of() -> None:
+    base = torch.rand(3)
+    with torch.no_grad():
+        view = base[:2]
+    base.mul_(leaf())
+    with pytest.raises(RuntimeError, match="A view was created in no_grad mode"):
+        print(view.grad_fn)
+    assert is_invalidated(view) and not has_history(view)
+    assert not is_invalidated(base[:2]) and not is_invalidated(torch.ones(3))
+
+
+def test_the_leaf_between_a_view_and_its_base() -> None:
+    base = torch.rand(2, 3)
+    made = base.view(-1).requires_grad_()
+    assert leaf_behind(made[1:]) is made and leaf_behind(made[1:][0]) is made
+    assert leaf_behind(leaf()[1:]) is None, "that is the base itself"
+    assert leaf_behind(made * 2) is None and leaf_behind(base[0]) is None
+
+
+def test_gradients_are_those_of_autograd_and_can_be_asked_for_again() -> None:
+    x, y, unused = leaf(), leaf(), leaf()
+    results, tangents = [x * y, x.sin()], [torch.rand(3), torch.rand(3)]
+    expected = torch.autograd.grad(results, [x, y, unused], tangents, retain_graph=True, allow_unused=True)
+    for _ in range(2):
+        found = gradients_of(results, [x, y, unused], tangents)
+        assert found.gradients[2] is None and not found.errors
+        torch.testing.assert_close(found.gradients[:2], expected[:2])
+    assert x.grad is None
+
+
+def test_which_results_each_gradient_comes_from() -> None:
+    x, y, unused = leaf(), leaf(), leaf()
+    results = [x * 2, FirstOnly.apply(x, y * 3), y + x.detach()]  # type: ignore[no-untyped-call]
+    found = gradients_of(results, [x, y, unused], [torch.ones(3)] * 3)
+    assert found.reach == ((0, 1), (2,), ())
+    assert gradients_of(results[:1], [x], [torch.ones(3)]).reach == ((0,),)
+
+
+def test_what_a_write_gave_a_history_is_reached_through_it() -> None:
+    x, y = leaf() * 1, leaf()
+    start = x.view_as(x)
+    start.mul_(y)
+    found = gradients_of([start * 2, y * 3], [start, y], [torch.ones(3)] * 2)
+    assert found.reach == ((0,), (0, 1))
+
+
+def test_a_checkpoint_hides_what_it_reaches_and_its_gradients_are_found() -> None:
+    x, y = leaf(), leaf()
+    results = [checkpoint(lambda x: (x * y).sin(), x, use_reentrant=True), x * 2]
+    for _ in range(2):
+        found = gradients_of(results, [x, y], [torch.ones(3)] * 2)
+        torch.testing.assert_close(found.gradients, (y * (x * y).cos() + 2, x * (x * y).cos()))
+        assert found.reach == ((0, 1), (0,))
+
+
+def test_of_what_was_written_since_it_is_said_for_each_result_what_autograd_says() -> None:
+    x, y = leaf(), leaf()
+    middle = x * 1
+    lost, kept = middle.exp(), y * x
+    lost.mul_(2)
+    found = gradients_of([x * 2, lost, kept], [x, y], [torch.ones(3)] * 3)
+    assert list(found.errors) == [1] and "modified by an inplace operation" in found.errors[1]
+    torch.testing.assert_close(found.gradients, (y.detach() + 2, x.detach()))
+    assert found.reach == ((0, 2), (2,))
+    alone = gradients_of([lost], [x], [torch.ones(3)])
+    assert (alone.gradients, alone.reach, list(alone.errors)) == ((None,), ((),), [0])
+
+
+def test_other_errors_of_a_backward_are_raised() -> None:
+    x = leaf()
+    result = x.exp()
+    torch.autograd.grad(result.sum(), x)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        gradients_of([result], [x], [torch.ones(3)])
+
+
+def test_leaves_that_are_no_inputs_are_found_once() -> None:
+    x, foreign = leaf(), leaf()
+    found = list(foreign_leaves([x * foreign, foreign.sin() + x.detach()], [x]))
+    assert len(found) == 1 and found[0] is foreign
+    assert not list(foreign_leaves([x * 2, torch.ones(3)], [x]))
+
+
+def test_within_the_block_nobody_hears_of_saved_tensors_and_nobody_looks_for_nan() -> None:
+    heard = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        heard.append(tensor)
+        return tensor
+
+    x = torch.zeros(3, requires_grad=True)
+    with (
+        torch.autograd.set_detect_anomaly(True),
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+    ):
+        with without_saved_tensor_hooks():
+            inside = x.exp()
+            (gradient,) = torch.autograd.grad(x.sqrt() * 0, x, torch.full((3,), float("nan")))
+            assert gradient.isnan().all() and not heard and not torch.is_anomaly_enabled()
+        assert torch.is_anomaly_enabled()
+        x.exp()
+    assert len(heard) == 1
+    assert torch.equal(torch.autograd.grad(inside.sum(), x)[0], torch.ones(3))
