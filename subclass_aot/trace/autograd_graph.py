@@ -13,8 +13,8 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.symbols import SizesMustBeKnown
 
-_OVERWRITTEN = "modified by an inplace operation"
-"""What autograd says if what it saved was written since."""
+_OF_PROGRAM = ("modified by an inplace operation", "invalid gradient at index")
+"""What autograd says if what it saved was written since, and if a result was given another size since."""
 
 _UNWRITABLE = "operator aten::size does not exist"
 """What it says if that is a wrapper with symbolic sizes, which it would put into the message."""
@@ -102,7 +102,7 @@ def gradients_of(
     except RuntimeError as error:
         if _UNWRITABLE in str(error):
             raise SizesMustBeKnown from error
-        if _OVERWRITTEN not in str(error):
+        if not any(said in str(error) for said in _OF_PROGRAM):
             raise
     errors = {}
     for i, (result, tangent) in enumerate(zip(results, tangents, strict=True)):

@@ -138,7 +138,7 @@ def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Ba
 def refuse_views_of_mutated_metadata(
     inputs: TracedInputs, user: UserInputs, recorder: Recorder, found: Mutations, outputs: Sequence[Output]
 ) -> None:
-    """Views of a wrapper are made again from it as it looks after the call; made before, one would be another."""
+    """Refuses what autograd makes again of a wrapper that is a view, as it was before its metadata was mutated."""
     metadata_mutated = {mutation.input for mutation in found.metadata_mutations}
     slots = inputs.plan.index_map.slots
     for i in metadata_mutated.intersection(i for i, _ in found.autograd_mutations):
@@ -149,9 +149,11 @@ def refuse_views_of_mutated_metadata(
         if _torch.version_of(view) > mutated_at + 1 and not isinstance(view, MetaTensor):
             raise MutationError(messages.MUTATED_VIEW.format(path=path))
     for output in outputs:
-        sources = {output.value} if isinstance(output, ViewOfInput) else set()
-        if isinstance(output, Value):
-            sources = {slots[x.slot].outer for x in output.leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
+        leaves = output.leaves if isinstance(output, Value) else ()
+        sources = {slots[x.slot].outer for x in leaves if isinstance(x, InputLeaf | AliasOfLeaf)}
+        if isinstance(output, ViewOfInput) and output.value < len(inputs.traced):
+            is_view = _torch.is_view(user.arguments.values[output.value])
+            sources = {output.value} if is_view and inputs.traced[output.value].requires_grad else set()
         dense = {i for i in sources if i < len(inputs.traced) and isinstance(inputs.traced[i], MetaTensor)}
         for i in (sources - dense) & metadata_mutated:
             raise MutationError(messages.VIEW_OF_MUTATED.format(path=inputs.plan.paths[i]))

@@ -35,6 +35,8 @@ from subclass_aot.trace.autograd_graph import has_history, is_invalidated, leaf_
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
 
+_CHANGED_SINCE = "the function changes the size or strides of its base, or of another view of that, in place"
+
 _RAGGED_SIZE = """A result is the size of a ragged dimension. It stands for the offsets of one call, and for no number.
 Return the jagged tensor, or its offsets(), and ask for the size outside the compiled function."""
 
@@ -211,7 +213,8 @@ class OutputReader:
 
         Beside it stand the symbolic numbers that it must be given.
         """
-        if id(base) in self.metadata_mutated:
+        metadata_mutated = id(base) in self.metadata_mutated
+        if metadata_mutated and (isinstance(result, MetaTensor) or is_invalidated(result)):
             return _strided_view(result, base), ()
         try:
             with _torch.disable_current_modes(), torch.no_grad():
@@ -219,7 +222,11 @@ class OutputReader:
                 note = functools.partial(_note_symint, symints)
                 clean = _torch.view_function(result)(MetaTensor.like(base.detach()), note)
         except Exception as error:
+            if metadata_mutated:  # it was made before, and does not fit any more
+                raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE)) from error
             raise TraceError(_LOST_VIEW.format(reason=error)) from error
+        if metadata_mutated and _inner_geometry(clean) != _inner_geometry(result):
+            raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
         if _geometry(clean) != _geometry(result):  # as after `t_` under `no_grad`
             return _strided_view(result, base), ()
         replay: Callable[..., torch.Tensor] = _torch.view_function(clean)
@@ -231,6 +238,12 @@ class OutputReader:
 def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
     """Sizes and strides, without nested ints: those of a fake are others."""
     return tuple([None if _torch.is_nested_int(n) else n for n in each] for each in (tensor.shape, tensor.stride()))
+
+
+def _inner_geometry(wrapper: torch.Tensor) -> list[Any]:
+    """What the dense leaves of a wrapper look like, and where they begin."""
+    _, leaves = FlattenPlan.read([wrapper])
+    return [(x.spec, x.spec.offset) if isinstance(x, MetaTensor) else x for x in leaves]
 
 
 def _note_symint(found: dict[Any, Any], number: Any) -> Any:
@@ -263,8 +276,7 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
     """
     dense = isinstance(result, MetaTensor) and isinstance(base, MetaTensor) and result.dtype == base.dtype
     if not dense or is_invalidated(result):
-        reason = "the function changes the size or strides of its base, or of another view of that, in place"
-        raise MutationError(_LOST_VIEW.format(reason=reason))
+        raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
     now, before = result.spec, base.spec  # type: ignore[attr-defined]
     if now.solver is not None or before.solver is not None:
         raise SizesMustBeKnown

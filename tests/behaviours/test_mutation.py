@@ -262,3 +262,20 @@ def test_a_backward_that_fails_has_symbolic_sizes_or_is_traced_without_them(kind
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             square.sum().backward()
     assert "with symbols it fails" not in compiled.explain()
+
+
+@pytest.mark.filterwarnings("ignore")  # torch says that it should not be done
+def test_a_result_that_is_given_another_size_fails_in_backward_and_not_before() -> None:
+    def program(x: Any, w: Any) -> Any:
+        result = x * w
+        with torch.no_grad():
+            torch.sin(x[:1], out=result)
+        return result, w * 3
+
+    for function in (program, aot_compile(program)):
+        w = torch.full((), 2.0, requires_grad=True)
+        result, triple = function(torch.ones(2, 3), w)
+        triple.backward()
+        assert result.shape == (1, 3) and result.requires_grad and w.grad == 3
+        with pytest.raises(RuntimeError, match="invalid gradient at index"):
+            result.sum().backward()

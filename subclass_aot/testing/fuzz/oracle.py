@@ -199,6 +199,8 @@ def _excused(found: Difference, program: Program, expected: Run, got: Run) -> bo
         return expected.partial and bool(program.later.after)
     if found.kind == "no error" and "no autograd formula was registered" in str(expected.error):
         return any(no_grad for _, no_grad in program.statements)  # of a view made under no_grad, which leads nowhere
+    if found.kind == "no error" and "A view was created in no_grad mode" in str(expected.error):
+        return any(no_grad for _, no_grad in program.statements)  # eager adds a gradient to a view that nobody has
     if found.kind == "no error" and expected.failed == "backward":
         # Only eager shares version counters; and of an input that the program writes where autograd sees it, a compiled
         # backward keeps the value and not the tensor, so that the user may write into it.

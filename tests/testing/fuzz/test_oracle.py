@@ -99,3 +99,10 @@ def test_what_is_more_than_rounding_is_a_difference(error: float) -> None:
     else:
         with pytest.raises(AssertionError, match="gradient 0"):
             check("x0.half()")
+
+
+def test_in_eager_mode_a_gradient_may_be_added_to_a_view_of_no_grad_that_is_forbidden() -> None:
+    """What `chunk` makes under `no_grad` requires grad. When `x0` is written, autograd has given it up."""
+    given = (Argument(Tree("dense"), (2, 3), torch.float64, grad="computed"),)
+    statements = (("v1, v2 = x0.chunk(2, -1)", True), ("v4 = nn.gelu(v2)", False), ("x0.add_(v4)", False))
+    check_program(Program(given, statements, ("x0",)))
