@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
 from subclass_aot import Int8Weight, TwoTensor, aot_compile, trace_joint
-from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.errors import DataDependentError, TraceError
 from tests.torches import TORCH
 
 OPTIONS = [{}, {"dynamic": True}]
@@ -150,83 +150,6 @@ def test_a_predicate_of_sizes_is_compiled_for_each_branch() -> None:
     compiled = aot_compile(lambda x: torch.cond(x.shape[0] > 3, torch.sin, torch.cos, (x,)), dynamic=True)
     for length in (2, 3, 4, 7, 8):
         assert_same(compiled, torch.sin if length > 3 else torch.cos, torch.rand(length, requires_grad=True))
-
-
-def written(x: torch.Tensor) -> Any:
-    return torch.cond(x.sum() > 0, lambda x: x.add_(1), lambda x: x * 2, (x,))
-
-
-def part_written(x: torch.Tensor) -> Any:
-    y = x * 2
-    return torch.cond(x.sum() > 0, lambda: y[1:].zero_().sum(), lambda: y.sum())
-
-
-def turned(x: torch.Tensor) -> Any:
-    y = x.view(1, -1)
-    return torch.cond(x.sum() > 0, lambda: y.t_().sum(), lambda: y.sum())
-
-
-def split_written(x: torch.Tensor) -> Any:
-    y = x.clone()
-    return torch.cond(x.sum() > 0, lambda: y.split(1)[0].mul_(2).sum(), lambda: y.sum())
-
-
-@pytest.mark.parametrize("program", [written, part_written, turned, split_written])
-def test_branches_that_write(program: Any) -> None:
-    with pytest.raises(MutationError, match="A branch of torch.cond writes into a tensor") as caught:
-        aot_compile(program, values="refuse")(torch.ones(3))
-    assert "torch.cond(x.sum() > 0" in str(caught.value)
-
-
-def test_a_branch_that_turns_a_wrapper() -> None:
-    two = TwoTensor(torch.ones(2, 3), torch.ones(2, 3))
-    with pytest.raises(MutationError, match="A branch of torch.cond writes into a tensor"):
-        aot_compile(lambda x: torch.cond(x.a.sum() > 0, lambda: x.t_().sum(), lambda: x.sum()), values="refuse")(two)
-
-
-def test_branches_that_draw() -> None:
-    with pytest.raises(TraceError, match="A branch of torch.cond draws random numbers"):
-        aot_compile(lambda x: torch.cond(x.sum() > 0, F.dropout, lambda x: x * 2, (x,)), values="refuse")(torch.ones(3))
-
-
-def test_branches_that_cannot_both_be_computed_are_chosen_by_value() -> None:
-    """Which one is right for a call, the call says; none of it happens in the other."""
-
-    def with_cond(x: torch.Tensor) -> torch.Tensor:
-        y = x * 2
-
-        def first() -> torch.Tensor:
-            y[1:].zero_()
-            return y.sum() + torch.rand(())
-
-        chosen: torch.Tensor = torch.cond(x.sum() > 0, first, lambda: y[:1].clone())
-        return chosen
-
-    def with_if(x: torch.Tensor) -> torch.Tensor:
-        y = x * 2
-        if x.sum() > 0:
-            y[1:].zero_()
-            return y.sum() + torch.rand(())
-        return y[:1].clone()
-
-    compiled = aot_compile(with_cond)
-    for sign in (1.0, -1.0, 2.0, -3.0):
-        outcomes = []
-        for function in (compiled, with_if):
-            torch.manual_seed(0)
-            x = torch.full((3,), sign, requires_grad=True)
-            y = function(x)
-            outcomes.append((y, torch.autograd.grad(y.sum(), x)[0], torch.rand(())))
-        assert all(torch.equal(a, b) for a, b in zip(*outcomes, strict=True))
-    assert len(compiled.recompiles) == 1
-
-
-@pytest.mark.parametrize(
-    "other", [lambda x: x[:1], lambda x: x.double(), lambda x: (x, x), lambda x: 3, lambda x: None, lambda x: {"a": x}]
-)
-def test_branches_that_differ(other: Any) -> None:
-    with pytest.raises(TraceError, match="The branches of torch.cond give different things"):
-        aot_compile(lambda x: torch.cond(x.sum() > 0, lambda x: x * 2, other, (x,)), values="refuse")(torch.ones(3))
 
 
 def test_results_that_are_no_tensors() -> None:
