@@ -63,6 +63,7 @@ def test_what_autograd_sees_is_written_whole() -> None:
         f"new value of args[0], seen by autograd.{x}" for x in "ab"
     ]
     assert found.mutated_leaves == (2, 3) and not found.untouched
+    assert (0, "") not in found.version_bumps and (1, "") in found.version_bumps, "`copy_` counts by itself"
 
 
 def test_parts_of_one_storage_that_autograd_sees_written_count_together() -> None:
