@@ -22,7 +22,6 @@ PACKAGE_FILES = sorted((ROOT / "subclass_aot").rglob("*.py"))
 BESIDE_TORCH = [path for path in PACKAGE_FILES if "_torch" not in (path.stem, path.parent.name)]
 
 _WITHOUT_TESTS = {
-    "trace",  # is being rebuilt
     "_torch",  # by what uses it, and by tests/test_torch.py with each torch
 }
 MODULES = [

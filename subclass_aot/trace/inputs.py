@@ -182,10 +182,10 @@ class TracedInputs:
         return tuple(found)
 
     def need_known_sizes(self, inputs: Iterable[int]) -> None:
-        """Where views of one storage overlap, and where an input is turned, sizes are part of the graph.
+        """Refuses symbolic sizes of inputs that overlap, or that are turned: there sizes are part of the graph.
 
         Args:
-            inputs: Positions of such inputs.
+            inputs: Their positions.
 
         Raises:
             SizesMustBeKnown: One of them has symbolic sizes.

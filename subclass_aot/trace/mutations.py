@@ -21,7 +21,7 @@ from subclass_aot.trace.outputs import OutputReader
 def check_metadata_mutations(
     inputs: TracedInputs, user: UserInputs, recorder: Recorder
 ) -> tuple[MetadataMutation, ...]:
-    """The operators that changed what an input looks like from outside.
+    """Finds the operators that changed what an input looks like from outside.
 
     Raises:
         MutationError: The function did to an input what a graph cannot do.
@@ -82,7 +82,7 @@ def writes(
         inputs: The inputs, after the function ran.
         recorder: What it did.
         reader: Told of the new values that the graph returns.
-        metadata_mutations: What `metadata_mutations` found.
+        metadata_mutations: What `check_metadata_mutations` found.
 
     Raises:
         MutationError: Tensors share memory in a way that no graph can write.

@@ -22,8 +22,9 @@ from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
 def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
     """Traces a function or module, forward and backward, to one graph of dense tensors.
 
-    The function runs on tensors without data, once unless Note [Views of one tensor] applies; nothing of the user's
-    is changed. Sizes that `mark_dynamic` names are symbols.
+    The function runs on tensors without data; nothing of the user's is changed. It runs once, and again only where it
+    turns out that the trace needs other options, as in Note [Views of one tensor]. Sizes that `mark_dynamic`
+    names are symbols.
 
     Args:
         fn: A function or module.

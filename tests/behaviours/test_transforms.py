@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from subclass_aot import aot_compile, trace_joint
-from subclass_aot.errors import TraceError
+from subclass_aot import aot_compile
 from subclass_aot.testing import difference
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script")  # torch's own, at its first use of forward mode
@@ -113,11 +112,6 @@ def test_functional_call_and_a_transform_around() -> None:
     got = torch.func.grad(loss(holder))(parameters)
     for name, gradient in expected.items():
         assert not difference(gradient, got["inner." + name])
-
-
-def test_a_joint_graph_is_not_traced_inside_a_transform() -> None:
-    with pytest.raises(TraceError, match=r"trace_joint\(torch.func.grad\(fn\), x\)"):
-        torch.func.grad(lambda x: trace_joint(program, x))(torch.ones(3))
 
 
 @pytest.mark.parametrize("name", [name for name in TRANSFORMS if name != "forward_ad"])

@@ -1,0 +1,161 @@
+"""What a traced function did to its inputs, as the signature says it, and what no graph can do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import TwoTensor, trace_joint
+from subclass_aot.errors import MutationError
+from subclass_aot.signature import Mutations
+
+
+def two(*size: int) -> TwoTensor:
+    return TwoTensor(torch.rand(size), torch.rand(size))
+
+
+def mutations_of(fn: Callable[..., Any], *args: Any) -> Mutations:
+    return trace_joint(fn, *args).signature.mutations
+
+
+class WritesInBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        ctx.count = count
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        ctx.count.add_(1)
+        return gradient * 2, None
+
+
+def writes_in_backward(x: Any, count: Any) -> Any:
+    return WritesInBackward.apply(x, count)  # type: ignore[no-untyped-call]
+
+
+def test_who_only_reads_mutates_nothing() -> None:
+    assert mutations_of(lambda x: x * 2, two(3)) == Mutations()
+
+
+def test_what_autograd_does_not_see_is_written_leaf_by_leaf() -> None:
+    def program(x: Any, y: Any) -> None:
+        x.b.mul_(2)
+        y.add_(1)
+
+    found = mutations_of(program, two(3), torch.rand(3))
+    assert found.mutated_leaves == (1, 2) and not found.autograd_mutations
+    assert set(found.version_bumps) == {(0, ".b"), (1, "")}
+
+
+def test_what_autograd_sees_is_written_whole() -> None:
+    def program(x: Any, y: Any) -> None:
+        x.mul_(2)
+        with torch.no_grad():
+            y.mul_(2)
+
+    found = mutations_of(program, two(3).requires_grad_() * 1, two(3).requires_grad_() * 1)
+    ((position, value),) = found.autograd_mutations
+    assert position == 0 and [str(part) for part in value.leaves] == [
+        f"new value of args[0], seen by autograd.{x}" for x in "ab"
+    ]
+    assert found.mutated_leaves == (2, 3) and not found.untouched
+    assert (0, "") not in found.version_bumps and (1, "") in found.version_bumps, "`copy_` counts by itself"
+
+
+def test_parts_of_one_storage_that_autograd_sees_written_count_together() -> None:
+    def program(x: Any, y: Any, z: Any) -> Any:
+        x.mul_(2)
+        z.mul_(2)
+        return y
+
+    base, other = torch.rand(4, requires_grad=True) * 1, torch.rand(2, requires_grad=True) * 1
+    found = mutations_of(program, base[:2], base[2:], other)
+    assert [i for i, _ in found.autograd_mutations] == [0, 2] and found.counted_before == (0,)
+
+
+def test_overlapping_leaves_are_written_through_their_base() -> None:
+    base = torch.rand(4)
+    found = mutations_of(lambda x, y: x.mul_(2), base[:3], base[1:])
+    (together,) = found.bases
+    assert together.slots == (0, 1) and not found.mutated_leaves
+    apart = mutations_of(lambda x, y: x.mul_(2), base[:2], base[2:])
+    assert not apart.bases and apart.mutated_leaves == (0,)
+
+
+def test_what_an_input_looks_like_is_changed_in_order() -> None:
+    found = mutations_of(lambda x, y: (y.t_(), y.unsqueeze_(0)), torch.rand(2), torch.rand(2, 3))
+    assert [(m.input, str(m.operator), m.args) for m in found.metadata_mutations] == [
+        (1, "aten.t_.default", ()),
+        (1, "aten.unsqueeze_.default", (0,)),
+    ]
+    assert not found.write_data
+
+
+def test_inputs_that_begin_to_require_grad() -> None:
+    requires = torch.rand(2, requires_grad=True)
+    found = mutations_of(
+        lambda x, y, z: (y.requires_grad_(), z.requires_grad_()), requires, torch.rand(2), requires * 1
+    )
+    assert found.requires_grad_mutations == (1,)
+
+
+def test_what_backward_writes_is_not_written_by_forward() -> None:
+    found = mutations_of(writes_in_backward, torch.rand(3, requires_grad=True), torch.zeros(3))
+    assert found.backward_writes == (1,) and not found.mutated_leaves
+
+
+def _other_inner_tensor(x: Any) -> None:
+    x.a = x.a * 2
+
+
+def _inner_gradient(x: Any, w: Any) -> None:
+    x.a.mul_(w)
+
+
+def _shared() -> tuple[Any, Any]:
+    inner = torch.rand(2, 3)
+    return TwoTensor(inner, torch.rand(2, 3)), TwoTensor(torch.rand(2, 3), inner)
+
+
+def _overlapping() -> tuple[Any, ...]:
+    base = torch.zeros(4)
+    return torch.rand(3, requires_grad=True), base[:3], base[1:]
+
+
+def _both(x: Any, count: Any, other: Any) -> Any:
+    other.mul_(2)
+    return writes_in_backward(x, count)
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], str]] = {
+    "requires_grad is switched off": (
+        lambda x: x.requires_grad_(False),
+        lambda: (torch.rand(3, requires_grad=True),),
+        r"args\[0\]: the function sets requires_grad of this input to False",
+    ),
+    "a hook": (
+        lambda x: x.register_hook(lambda g: g) and x * 2,
+        lambda: (torch.rand(3, requires_grad=True),),
+        r"args\[0\]: the function registers a gradient hook",
+    ),
+    "another inner tensor": (_other_inner_tensor, lambda: (two(3),), r"args\[0\].a: the function put another tensor"),
+    "an inner tensor with gradients": (
+        _inner_gradient,
+        lambda: (two(3), torch.rand(3, requires_grad=True)),
+        r"args\[0\].a is an inner tensor, and the function writes into it what requires grad",
+    ),
+    "an inner tensor is turned": (lambda x: x.a.t_(), lambda: (two(2, 3),), r"args\[0\].a has another size, stride"),
+    "another input has it, too": (lambda x, y: x.t_(), _shared, r"args\[0\].a and args\[1\].b are one tensor"),
+    "forward writes there, too": (_both, _overlapping, r"args\[1\] is written while gradients are computed"),
+    "a view of what is turned": (lambda x: (x[0], x.t_())[0], lambda: (two(2, 3),), "cannot be made again"),
+}
+
+
+@pytest.mark.parametrize("program, args, message", REFUSED.values(), ids=REFUSED)
+def test_what_no_graph_can_do_is_refused_by_name(program: Any, args: Any, message: str) -> None:
+    with pytest.raises(MutationError, match=message):
+        trace_joint(program, *args())
