@@ -26,7 +26,12 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 def shape_env() -> Any:
     """Torch's solver for symbolic sizes. Importing it brings sympy, so it waits for the first trace that wants one."""
-    return _solver_class()()
+    solver = _solver_class()
+    for method in vars(solver.__base__).values():
+        # What a solver has answered is remembered in caches of the class, with the solver, until one with another count
+        # of assumptions is asked: of equal programs, all would be kept.
+        getattr(method, "cache_clear", int)()
+    return solver()
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from subclass_aot import aot_compile
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.meta.infer import infer
 from subclass_aot.symbols import Symbols, is_symbolic, key_of, lasting_key_of, plain
@@ -114,3 +115,19 @@ def test_specs_of_a_trace_go_with_it() -> None:
         method.cache_clear()
     gc.collect()
     assert solver() is None
+
+
+def test_solvers_of_equal_programs_are_not_kept() -> None:
+    """Torch remembers what a solver has answered in caches of its class."""
+
+    def count() -> int:
+        for _ in range(2):  # what holds tensors with symbolic sizes goes first, and then what these hold
+            gc.collect()
+        return sum(issubclass(type(x), ShapeEnv) for x in gc.get_objects())
+
+    def compile_and_forget() -> int:
+        aot_compile(lambda x: (x * 2).sum(), dynamic=True)(torch.ones(4, requires_grad=True)).backward()
+        return count()
+
+    first, *others = [compile_and_forget() for _ in range(5)]
+    assert max(others) <= first
