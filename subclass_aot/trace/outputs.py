@@ -241,8 +241,14 @@ def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
 
 
 def _inner_geometry(wrapper: torch.Tensor) -> list[Any]:
-    """What the dense leaves of a wrapper look like, and where they begin."""
+    """What the dense leaves of a wrapper look like, and where they begin.
+
+    Raises:
+        SizesMustBeKnown: It has symbolic sizes.
+    """
     _, leaves = FlattenPlan.read([wrapper])
+    if any(is_symbolic(x) or isinstance(x, MetaTensor) and x.spec.solver is not None for x in leaves):
+        raise SizesMustBeKnown
     return [(x.spec, x.spec.offset) if isinstance(x, MetaTensor) else x for x in leaves]
 
 

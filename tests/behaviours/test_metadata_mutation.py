@@ -126,6 +126,17 @@ def test_results_that_are_views_of_a_wrapper(lines: tuple[str, ...], make: Any, 
     check_compiled(_written(*lines), (a, make()), tries=0)
 
 
+def test_a_view_of_a_wrapper_beside_another_that_is_turned() -> None:
+    compiled = aot_compile(
+        _written("v = a.t()", "w = v[..., 1:]", "with torch.no_grad(): w.t_()", "return v"), dynamic=True
+    )
+    for rows in (2, 4, 2):
+        a = TwoTensor(torch.rand(rows, 3), torch.rand(rows, 3))
+        v = compiled(a, torch.rand(3))
+        assert v._base is a and torch.equal(v.a, a.a.t()) and torch.equal(v.b, a.b.t())
+    assert "with symbols it fails" not in compiled.explain()
+
+
 @pytest.mark.parametrize("size", [(3, 3), (3, 4)])
 def test_a_view_of_a_wrapper_that_was_made_before_a_change_is_refused(size: tuple[int, int]) -> None:
     """Made again of the wrapper as it looks after the call, it would be another, and of a square one with its sizes."""
