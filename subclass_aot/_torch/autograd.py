@@ -70,6 +70,16 @@ def made_without_grad(rules: torch._C._autograd.CreationMeta | None) -> bool:
     return rules is not None and rules.name in ("NO_GRAD_MODE", "INFERENCE_MODE")
 
 
+def may_be_made_of_another(view: torch.Tensor) -> bool:
+    """Whether `view_function` of a view may be given a base of other sizes.
+
+    Of an operator with several results it takes the one at its place without a look whether there are so many, and then
+    the process ends. Of views made without grad nobody can tell whether they are of such an operator.
+    """
+    rules = view_rules(view)
+    return rules is None or bool(rules.name == "DEFAULT")
+
+
 force_view_tracking: Any = torch.autograd.grad_mode._force_original_view_tracking
 """Makes autograd keep the view operators also where it could do with `as_strided`, which most wrappers do not have."""
 

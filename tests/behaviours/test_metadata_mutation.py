@@ -140,7 +140,13 @@ def test_a_view_of_a_wrapper_beside_another_that_is_turned() -> None:
 @pytest.mark.parametrize("size", [(3, 3), (3, 4)])
 def test_a_view_of_a_wrapper_that_was_made_before_a_change_is_refused(size: tuple[int, int]) -> None:
     """Made again of the wrapper as it looks after the call, it would be another, and of a square one with its sizes."""
-    for program in (_written("v = a[0]", "a.t_()", "return v"), _written("v = a[:, :2]", "a.t_()", "return v, a")):
+    for program in (
+        _written("v = a.unbind(1)[2]", "a.unsqueeze_(0)", "return v"),
+        _written("v = a.split(1)[-1][0]", "a.unsqueeze_(0)", "return v"),
+        _written("with torch.no_grad(): v = a.unbind(1)[2]", "a.unsqueeze_(0)", "return v"),
+        _written("v = a[0]", "a.t_()", "return v"),
+        _written("v = a[:, :2]", "a.t_()", "return v, a"),
+    ):
         with pytest.raises(MutationError, match="changes the size or strides of its base"):
             aot_compile(program)(TwoTensor(torch.rand(size), torch.rand(size)), torch.rand(3))
 
