@@ -65,6 +65,23 @@ def set_view_rules(view: torch.Tensor, rules: torch._C._autograd.CreationMeta) -
     torch._C._autograd._set_creation_meta(view, rules)
 
 
+def may_be_made_again(view: torch.Tensor) -> bool:
+    """Whether `view_rules` let autograd make a view again after a write into what it is a view of."""
+    return view_rules(view).name == "DEFAULT"  # type: ignore[no-any-return]
+
+
+def exchange(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Makes each of two objects of one class the tensor that the other one is, with its slots, but not its `__dict__`.
+
+    `torch.utils.swap_tensors` refuses tensors that weak references lead to, or that C++ holds, too, for a gradient.
+    """
+    for slot in type(one).__slots__:  # type: ignore[attr-defined]
+        mine, others = getattr(one, slot), getattr(other, slot)
+        setattr(one, slot, others)
+        setattr(other, slot, mine)
+    torch._C._swap_tensor_impl(one, other)
+
+
 def made_without_grad(rules: torch._C._autograd.CreationMeta | None) -> bool:
     """Whether a view with these `view_rules` was made where autograd was off."""
     return rules is not None and rules.name in ("NO_GRAD_MODE", "INFERENCE_MODE")
