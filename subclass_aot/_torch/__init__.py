@@ -10,6 +10,7 @@ from subclass_aot._torch.aotautograd import descriptors as descriptors
 from subclass_aot._torch.autograd import BASE as BASE
 from subclass_aot._torch.autograd import IS_VIEW as IS_VIEW
 from subclass_aot._torch.autograd import base_of as base_of
+from subclass_aot._torch.autograd import exchange as exchange
 from subclass_aot._torch.autograd import force_view_tracking as force_view_tracking
 from subclass_aot._torch.autograd import has_hooks as has_hooks
 from subclass_aot._torch.autograd import has_saved_tensor_hooks as has_saved_tensor_hooks
@@ -19,7 +20,7 @@ from subclass_aot._torch.autograd import is_view as is_view
 from subclass_aot._torch.autograd import last_sequence_number as last_sequence_number
 from subclass_aot._torch.autograd import made_without_grad as made_without_grad
 from subclass_aot._torch.autograd import mark_as_parameter as mark_as_parameter
-from subclass_aot._torch.autograd import may_be_made_of_another as may_be_made_of_another
+from subclass_aot._torch.autograd import may_be_made_again as may_be_made_again
 from subclass_aot._torch.autograd import sequence_number_of as sequence_number_of
 from subclass_aot._torch.autograd import sequence_number_of_current_gradient as sequence_number_of_current_gradient
 from subclass_aot._torch.autograd import set_versions as set_versions

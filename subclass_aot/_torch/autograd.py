@@ -65,19 +65,31 @@ def set_view_rules(view: torch.Tensor, rules: torch._C._autograd.CreationMeta) -
     torch._C._autograd._set_creation_meta(view, rules)
 
 
-def made_without_grad(rules: torch._C._autograd.CreationMeta | None) -> bool:
-    """Whether a view with these `view_rules` was made where autograd was off."""
-    return rules is not None and rules.name in ("NO_GRAD_MODE", "INFERENCE_MODE")
+def may_be_made_again(view: torch.Tensor) -> bool:
+    """Whether `view_rules` let autograd make a view again after a write into what it is a view of.
 
-
-def may_be_made_of_another(view: torch.Tensor) -> bool:
-    """Whether `view_function` of a view may be given a base of other sizes.
-
-    Of an operator with several results it takes the one at its place without a look whether there are so many, and then
-    the process ends. Of views made without grad nobody can tell whether they are of such an operator.
+    Of an operator with several results, `view_function` takes the one at its place without a look whether there are so
+    many; where the sizes of the base are others, the process ends. Such a view, and one made without grad, may not.
     """
     rules = view_rules(view)
     return rules is None or bool(rules.name == "DEFAULT")
+
+
+def exchange(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Makes each of two objects of one class the tensor that the other one is, with its slots, but not its `__dict__`.
+
+    `torch.utils.swap_tensors` refuses tensors that weak references lead to, or that C++ holds, too, for a gradient.
+    """
+    for slot in type(one).__slots__:  # type: ignore[attr-defined]
+        mine, others = getattr(one, slot), getattr(other, slot)
+        setattr(one, slot, others)
+        setattr(other, slot, mine)
+    torch._C._swap_tensor_impl(one, other)
+
+
+def made_without_grad(rules: torch._C._autograd.CreationMeta | None) -> bool:
+    """Whether a view with these `view_rules` was made where autograd was off."""
+    return rules is not None and rules.name in ("NO_GRAD_MODE", "INFERENCE_MODE")
 
 
 force_view_tracking: Any = torch.autograd.grad_mode._force_original_view_tracking

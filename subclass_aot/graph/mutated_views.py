@@ -5,7 +5,9 @@ Note [Mutated views]
 In eager mode autograd makes a view of a dense tensor again after a write by its sizes and strides. Of a tensor without
 data, as of a wrapper, it knows the view operators instead, and `t_` is none of them: `v = y[:2]; v.t_()` is made again
 as `y[:2]`. So a gradient that goes through a write into such a view, or through a view that is made again after one,
-would be that of another view.
+would be that of another view. What a program calls is replaced by operators that autograd knows (`in_place_views.py`).
+It is not for `as_strided_` and `resize_`, for views with hooks, and where a reentrant checkpoint runs its function
+again: there such a gradient is refused.
 """
 
 from __future__ import annotations
@@ -51,15 +53,23 @@ class MutatedViews(GraphListener):
     ) -> None:
         if effects_of(func).reshapes:
             self._note(args[0])
-        elif self._mutated_at and recorder.phase == "forward":
+        elif self._mutated_at and (recorder.phase == "forward" or torch.is_grad_enabled()):
             given = [*args, *kwargs.values()]
             self.refuse_read(given)
             self._refuse_written(written_leaves(func, args, kwargs), given, torch.Tag.pointwise in func.tags)
 
+    def has_sibling(self, view: torch.Tensor) -> bool:
+        """Whether a view of the same base, such as this one, is not known to autograd as it looks."""
+        return id(_torch.base_of(view)) in self._mutated_at
+
+    def forgive(self, view: torch.Tensor) -> None:
+        """Forgets the views of a base, all of which are known to autograd as they look."""
+        self._mutated_at.pop(id(_torch.base_of(view)), None)
+
     def _note(self, view: torch.Tensor) -> None:
         base = _torch.base_of(view)
         if base is not None:
-            self._mutated_at.setdefault(id(base), _torch.version_of(view) + 1)
+            self._mutated_at.setdefault(id(base), _torch.version_of(view) + torch.is_grad_enabled())
 
     def _refuse_written(self, written: Iterable[object], tensors: Sequence[object], elementwise: bool = False) -> None:
         """Refuses writes that autograd sees: what is written, all that is given, whether element by element."""
@@ -77,10 +87,13 @@ class MutatedViews(GraphListener):
             MutationError: One is such a view, and it was written since.
         """
         if self._mutated_at:
-            self._refuse(x for x in tensors if self._has_mutated_view(x) and x.requires_grad and self._is_written(x))
+            views = [x for x in tensors if self._has_mutated_view(x)]
+            self._refuse(
+                x for x in views if x.requires_grad and _torch.base_of(x).requires_grad and self._is_written(x)
+            )
 
     def _has_mutated_view(self, value: object) -> TypeGuard[MetaTensor]:
-        return isinstance(value, MetaTensor) and id(_torch.base_of(value)) in self._mutated_at
+        return isinstance(value, MetaTensor) and self.has_sibling(value)
 
     def _is_written(self, view: MetaTensor) -> bool:
         return _torch.version_of(view) > self._mutated_at[id(_torch.base_of(view))]
@@ -101,7 +114,8 @@ def _is_made_again(view: MetaTensor, broadcasts: bool) -> bool:
     base = _torch.base_of(view)
     with _torch.disable_current_modes(), torch.no_grad():
         again = _torch.view_function(view)(MetaTensor.like(base.detach()), lambda number: number)
-    return _dims(again, broadcasts) == _dims(view, broadcasts)
+    same_place = again.storage_offset() == view.storage_offset()
+    return same_place and _dims(again, broadcasts) == _dims(view, broadcasts)
 
 
 def _dims(view: torch.Tensor, broadcasts: bool) -> list[tuple[int, int]]:

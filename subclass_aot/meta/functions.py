@@ -16,7 +16,7 @@ class Replaced(TorchFunctionMode):
 
     Args:
         stream: The stream that hears of the others; it is the first argument of each rule.
-        rules: Rules beside those that every stream needs.
+        rules: Rules beside those that every stream needs. Where one returns `NotImplemented`, the function is called.
     """
 
     def __init__(self, stream: Answers, rules: Mapping[Any, Callable[..., Any]] | None = None) -> None:
@@ -32,10 +32,12 @@ class Replaced(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         rule = self.rules.get(func)
-        if rule is None:
-            return func(*args, **(kwargs or {}))
-        with self:
-            return rule(self.stream, *args, **(kwargs or {}))
+        if rule is not None:
+            with self:
+                result = rule(self.stream, *args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
+        return func(*args, **(kwargs or {}))
 
     def __eq__(self, other: object) -> bool:
         """Programs run alike under two that replace the same, so what was compiled under one serves under the other."""

@@ -216,7 +216,7 @@ class OutputReader:
         metadata_mutated = id(base) in self.metadata_mutated
         if metadata_mutated and (isinstance(result, MetaTensor) or is_invalidated(result)):
             return _strided_view(result, base), ()
-        if metadata_mutated and not _torch.may_be_made_of_another(result):
+        if metadata_mutated and not _torch.may_be_made_again(result):
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
         try:
             with _torch.disable_current_modes(), torch.no_grad():

@@ -37,6 +37,11 @@ def test_rules_hold_inside_of_other_rules() -> None:
     assert torch.cos(x).tolist() == [1, 1]
 
 
+def test_a_rule_leaves_a_call_as_it_is() -> None:
+    with Replaced(Stream(), {torch.cos: lambda stream, x: NotImplemented if x.ndim else x + 1}):
+        assert torch.cos(torch.zeros(1)).tolist() == [1] and torch.cos(torch.ones(())).item() == 2
+
+
 def test_two_that_replace_the_same_are_equal() -> None:
     one, other = Replaced(Stream(), {torch.sin: doubled}), Replaced(Stream(), {torch.sin: doubled})
     assert one == other and hash(one) == hash(other)
