@@ -66,7 +66,8 @@ def _is_traced(tensor: object) -> TypeGuard[torch.Tensor]:
 
 def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
     """Counts how often collections of this library, and what is in them, refer to each tensor, by its id."""
-    known = Counter(id(x) for collection in collections[1:] for x in collection)
+    once = {id(collection): collection for collection in collections[1:]}  # forks of a recorder share some
+    known = Counter(id(x) for collection in once.values() for x in collection)
     for tensor in {id(x): x for collection in collections for x in collection}.values():
         if type(tensor) is MetaTensor:
             known[id(tensor.base)] += 1

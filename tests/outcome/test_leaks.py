@@ -28,6 +28,12 @@ def in_a_class(x: Any) -> Any:
     return x * 2
 
 
+def changed_in_a_class(x: Any) -> Any:
+    Store.saved = x * 2
+    Store.saved.unsqueeze_(0)
+    return x * 2
+
+
 def deep_in_a_class(x: Any) -> Any:
     Store.table["a"] = [1, (x * x,)]
     return x * 2
@@ -60,6 +66,7 @@ def tensors() -> Any:
 
 LEAKS: dict[Callable[..., Any], str] = {
     in_a_class: r"in class Store, .saved",
+    changed_in_a_class: r"in class Store, .saved",
     deep_in_a_class: r"in class Store, .table.a\[1\]\[0\]",
     behind_a_default: r"(in module \S+test_leaks, .KEPT|in variable|in class)",
     in_another_module: r"in module subclass_aot.outcome.leaks, .here",
