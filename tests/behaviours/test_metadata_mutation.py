@@ -159,3 +159,23 @@ def test_a_view_of_a_wrapper_that_autograd_makes_again_is_refused() -> None:
     base = TwoTensor(torch.rand(4, 2), torch.rand(4, 2)).requires_grad_() * 1
     with pytest.raises(MutationError, match=r"A result is a view of args\[0\]"):
         aot_compile(_written("a.t_()", "b.add_(1)", "return a[0]"))(base[:2], base[2:])
+
+
+AFTER_AS_STRIDED_ = {
+    "the view is written": ("x = a * 1", "v = x[2:]", "v.as_strided_((2, 2), (2, 1), 0)", "v.mul_(b)", "return x"),
+    "it is one of an input": ("v = a[2:]", "v.as_strided_((2, 2), (2, 1), 0)", "v.mul_(b)", "return a * 1"),
+}
+
+
+@pytest.mark.parametrize("lines", AFTER_AS_STRIDED_.values(), ids=AFTER_AS_STRIDED_)
+def test_a_write_where_the_offset_would_count_from_elsewhere_is_refused(lines: tuple[str, ...]) -> None:
+    with pytest.raises(MutationError, match="after `as_strided_` of a view of the same tensor"):
+        aot_compile(_written(*lines))(torch.rand(4, 2), torch.rand(2, 2))
+
+
+def test_a_write_after_as_strided_of_the_tensor_itself_or_without_an_offset() -> None:
+    of_itself = _written("x = a * 1", "x.as_strided_((2, 2), (2, 1), 2)", "x.mul_(b)", "return x")
+    of_the_view = _written("x = a * 1", "v = x[2:]", "v.as_strided_((2, 2), (2, 1))", "v.mul_(b)", "return x")
+    only_read = _written("x = a * 1", "v = x[2:]", "v.as_strided_((2, 2), (2, 1), 0)", "return v * b")
+    for program in (of_itself, of_the_view, only_read):
+        check_compiled(program, (torch.rand(4, 2), torch.rand(2, 2)), tries=0)
