@@ -30,7 +30,8 @@ def is_autograd_leaf(tensor: torch.Tensor) -> bool:
     if base is None or not base.requires_grad:
         return True
     with _torch.disable_current_modes(), torch.enable_grad():
-        ((node, _),) = _Next.apply(tensor).grad_fn.next_functions  # type: ignore[no-untyped-call]
+        result = _Next.apply(tensor)  # type: ignore[no-untyped-call]  # in a name: its node is gone when it is
+        ((node, _),) = result.grad_fn.next_functions
     return node is not None
 
 
