@@ -6,6 +6,7 @@ import gc
 import weakref
 from typing import Any
 
+import pytest
 import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -115,6 +116,16 @@ def test_specs_of_a_trace_go_with_it() -> None:
         method.cache_clear()
     gc.collect()
     assert solver() is None
+
+
+def test_a_closed_solver_says_that_more_was_assumed() -> None:
+    symbols = Symbols()
+    n = symbols.size(8, "x.size(0)")
+    assert n > 3
+    with symbols.closed():
+        assert n > 2  # follows from what is assumed already
+    with pytest.raises(NotImplementedError, match="would assume more of symbolic sizes"), symbols.closed():
+        assert n > 5
 
 
 def test_solvers_of_equal_programs_are_not_kept() -> None:
