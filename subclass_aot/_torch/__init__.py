@@ -116,6 +116,7 @@ from subclass_aot._torch.symbolic import is_checked_by as is_checked_by
 from subclass_aot._torch.symbolic import is_unbacked_asked as is_unbacked_asked
 from subclass_aot._torch.symbolic import new_size as new_size
 from subclass_aot._torch.symbolic import new_unbacked as new_unbacked
+from subclass_aot._torch.symbolic import no_more_guards as no_more_guards
 from subclass_aot._torch.symbolic import original_expression_of as original_expression_of
 from subclass_aot._torch.symbolic import quiet_about_unknowns as quiet_about_unknowns
 from subclass_aot._torch.symbolic import shape_env as shape_env

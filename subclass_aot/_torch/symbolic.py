@@ -155,6 +155,28 @@ def value_ranges(env: ShapeEnv) -> dict[Any, tuple[int | None, int | None]]:
     return found  # type: ignore[return-value]
 
 
+@contextmanager
+def no_more_guards(env: Any, refuse: Callable[[Any], None]) -> Iterator[None]:
+    """Within the block, `refuse(expression)` is called before a solver assumes something more of sizes of inputs.
+
+    What is demanded of numbers that depend on data is a runtime assert, and not refused.
+    `ShapeEnv.error_on_new_guards` is not there in torch 2.11, and raises for demands, too.
+    """
+    from torch.utils._sympy.symbol import SymT, symbol_is_type
+
+    def check_frozen(expression: sympy.Basic, value: object) -> None:
+        unbacked = any(symbol_is_type(s, (SymT.UNBACKED_INT, SymT.UNBACKED_FLOAT)) for s in expression.free_symbols)
+        if not unbacked and not env._suppress_guards_tls():
+            refuse(expression)
+
+    assert "_check_frozen" not in vars(env), "a block within a block"
+    env._check_frozen = check_frozen  # which a solver calls before it adds a guard
+    try:
+        yield
+    finally:
+        del env._check_frozen
+
+
 def assumptions(env: Any) -> list[tuple[Any, str]]:
     """What the solver assumed of its symbols on the way: expressions, simplified, each with a place in the source."""
     found: list[tuple[Any, str]] = []

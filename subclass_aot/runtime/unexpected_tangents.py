@@ -6,6 +6,12 @@ A result that backward does not go through has no gradient, and zeros of its cla
 class of what they are added to: of `dense * wrapper`, the gradient of `dense` is a wrapper, and what a wrapper and a
 dense tensor add up to says the class. So where an input, its gradient and the gradients that this comes from are not
 all of one class, backward is traced once more for those that did arrive. Where that gives the same classes, zeros do.
+
+Note [Compiled when the guard is made]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A compiler may assume more of symbolic sizes, which the guard of the call would have to check: inductor does when it
+finds a graph in its cache that was compiled for a program with other guards. The guard is made by now, and the call
+has passed. So where a compiler insists, the operators of such a backward run one by one, which assumes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot.backends import BoxedFunction
+from subclass_aot.backends import BACKENDS, BoxedFunction, compiled, example_inputs
 from subclass_aot.descriptors import SavedForBackward
 from subclass_aot.errors import TangentError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
@@ -28,7 +34,8 @@ from subclass_aot.passes import backward_from
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.tangent_coercion import converted, fits
 from subclass_aot.signature import JointSignature
-from subclass_aot.trace import JointTrace
+from subclass_aot.symbols import MoreAssumed
+from subclass_aot.trace import JointTrace, one_at_a_time
 
 Backward = Callable[..., tuple[Any, ...]]
 """`backward(ctx, *tangents)`."""
@@ -44,6 +51,11 @@ _WRONG_TANGENT = """The gradient of {where} is not of the kind the backward grap
   Got:      {got}
   No class converts the one to the other, and there is no backward for such a gradient: {why}
   Instead:  pass a gradient of the expected class{hook}"""
+
+_UNDEFINED = """{where} has no gradient, and there is no backward without it: {why}
+  Zeros in its place would change the classes of the gradients of inputs, or the entries of sparse ones.
+  Instead:  let backward begin at all results that need a gradient, as in torch.autograd.backward(results, gradients)
+            with zeros that you make"""
 
 _HOOK = """, or give {cls} the hook
 
@@ -122,11 +134,11 @@ class UnexpectedTangents:
         try:
             kind = self._make(given, any(wrong), write)
         except Exception as error:
-            if any(wrong):
-                first = wrong.index(True)
-                raise TangentError(_message(where[first], tangents[first], expected[first][0], error)) from error
-            described = (None if t is None else kind for t, kind in zip(tangents, expected, strict=True))
-            kind = _Kind(tuple(described), None)
+            if not any(wrong):
+                first = next(i for i in sorted(self.needed) if tangents[i] is None)
+                raise TangentError(_UNDEFINED.format(where=where[first], why=_why(error))) from error
+            first = wrong.index(True)
+            raise TangentError(_message(where[first], tangents[first], expected[first][0], error)) from error
         self._kinds = [kind, *self._kinds][:_LIMIT]
         return kind.chosen, *given
 
@@ -139,18 +151,23 @@ class UnexpectedTangents:
             write: Generates a backward.
         """
         symbols = self._signature.assumptions.symbols
-        with nullcontext() if symbols is None else symbols.closed():
-            defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
-            trace = self._with_tangents(defined)
+        closed = nullcontext if symbols is None else symbols.closed
+        defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
+        with one_at_a_time:
+            with closed():
+                trace = self._with_tangents(defined)
             found = [(tangent.meta, tangent.specs) for tangent in trace.signature.tangents]
             kinds = dict(zip(defined, found, strict=True))
             described = tuple(map(kinds.get, range(len(given))))
             if not is_other and _same_classes(trace.signature, self._signature):
                 return _Kind(described, None)
             backward = self._backward_of(trace)
-            compiled = self._compile(backward)
-            run = write(trace.signature, dataclasses.replace(self._graphs, backward=backward), compiled)
-            return _Kind(described, run)
+            try:
+                with closed():
+                    run = self._compile(backward)
+            except MoreAssumed:  # see Note [Compiled when the guard is made]
+                run = compiled(BACKENDS["eager"], backward, example_inputs(backward), is_backward=True)
+        return _Kind(described, write(trace.signature, dataclasses.replace(self._graphs, backward=backward), run))
 
     def _backward_of(self, trace: JointTrace) -> fx.GraphModule:
         if trace.signature.mutations.backward_writes != self._signature.mutations.backward_writes:
@@ -206,8 +223,12 @@ def _message(where: str, tangent: object, meta: ValueMeta, error: Exception) -> 
         hook = _HOOK.format(**names)
     elif isinstance(meta, SubclassCreationMeta):  # a dense tensor has no class of the user's that could convert it
         hook = _FROM_TANGENT.format(**names)
-    why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    return _WRONG_TANGENT.format(where=where, expected=expected, got=_describe_tensor(tangent), why=why, hook=hook)
+    got = _describe_tensor(tangent)
+    return _WRONG_TANGENT.format(where=where, expected=expected, got=got, why=_why(error), hook=hook)
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 def _describe(meta: ValueMeta) -> str:

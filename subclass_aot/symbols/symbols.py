@@ -120,15 +120,24 @@ class Symbols:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Within the block, nothing more may be assumed: the guard that checks what is assumed is made already.
+        """Within the block, nothing more is assumed: the guard that checks what is assumed is made already.
 
         Raises:
-            NotImplementedError: Something was.
+            MoreAssumed: Something would have been, and what asked for it did not get by without.
         """
-        before = self.assumptions()
-        yield
-        if self.assumptions() != before:
-            raise NotImplementedError("it would assume more of symbolic sizes than the call has checked")
+        refused: list[str] = []
+
+        def refuse(expression: Any) -> None:
+            refused.append(self.text(expression))
+            raise MoreAssumed(refused[-1])
+
+        with _torch.no_more_guards(self.env, refuse):
+            try:
+                yield
+            except Exception as error:
+                if refused:  # compilers pack it into errors of their own
+                    raise MoreAssumed(refused[-1]) from error
+                raise
 
     def runtime_asserts(self) -> list[RuntimeAssert]:
         """What must hold of numbers that depend on data: the call checks it once they are known."""
@@ -139,6 +148,13 @@ class Symbols:
                 by = "assumed" if assumed else "stated" if _torch.is_checked_by(is_user_file, stack) else "needed"
                 found.append(RuntimeAssert(expression, symints, user_line_in(stack), by))  # type: ignore[arg-type]
         return found
+
+
+class MoreAssumed(NotImplementedError):
+    """Something would be assumed of symbolic sizes that no guard checks."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"it would assume more of symbolic sizes than the call has checked: {what}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -230,22 +230,47 @@ def test_a_gradient_of_the_class_of_its_input_takes_zeros_for_what_is_undefined(
     assert len(graphs) == 1 and not difference(w.grad, torch.full_like(w.detach(), 2.0))
 
 
-def test_where_undefined_gradients_cannot_have_a_backward_of_their_own_they_are_zeros() -> None:
+def test_where_an_undefined_gradient_cannot_have_a_backward_of_its_own() -> None:
+    """Zeros would make a wrapper of a gradient that is dense in eager mode."""
     graphs, compiler = counting()
 
     def broken_later(graph: Any, inputs: Any) -> Any:
         if graphs:
-            graphs.append("")
             raise RuntimeError("no more")
         return compiler(graph, inputs)
 
     x, w = torch.full((2, 3), 0.5, requires_grad=True), pair().requires_grad_()
     compiled = aot_compile(lambda x, w: (x * w, x * 3), bw_compiler=broken_later, lazy_backward=False)
-    result = compiled(x, w)[1]
-    for _ in range(2):
-        (gradient,) = torch.autograd.grad(result, x, torch.ones(2, 3), retain_graph=True)
-        assert type(gradient) is TwoTensor and gradient.a.eq(3).all()
-    assert len(graphs) == 2
+    results = compiled(x, w)
+    with pytest.raises(TangentError, match=r"output\[0\] has no gradient, .*: RuntimeError: no more"):
+        torch.autograd.grad(results[1], x, torch.ones(2, 3), retain_graph=True)
+    zeros = torch.zeros_like(results[0])
+    (gradient,) = torch.autograd.grad(results, x, [zeros, torch.ones(2, 3)])  # as the message says
+    assert type(gradient) is TwoTensor and gradient.a.eq(3).all()
+
+
+def test_a_compiler_that_assumes_more_once_the_guard_is_made() -> None:
+    """Inductor does, of a graph that is in its cache with the guards of another program."""
+    graphs, compiler = counting()
+
+    def insists(graph: Any, inputs: Any) -> Any:
+        if not graphs:
+            return compiler(graph, inputs)
+        try:
+            assert inputs[0] > 3  # which no guard checks
+        except NotImplementedError as refused:  # as compilers do
+            raise RuntimeError("while compiling") from refused
+        raise AssertionError("it was assumed")
+
+    program = lambda x, w: (x * w, x.sin())  # noqa: E731
+    compiled = aot_compile(program, dynamic=True, bw_compiler=insists)
+    for rows in (5, 3, 2, 7):
+        gradients = []
+        for function in (program, compiled):
+            x, w = torch.full((rows, 3), 0.5, requires_grad=True), TwoTensor(torch.ones(rows, 3), torch.ones(rows, 3))
+            gradients += torch.autograd.grad(function(x, w)[1].sum(), x)
+        assert not difference(*gradients)
+    assert not compiled.recompiles and len(graphs) == 1
 
 
 def test_a_gradient_without_data_of_other_strides() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from typing import Any
@@ -13,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from subclass_aot import aot_compile
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.meta.infer import infer
-from subclass_aot.symbols import Symbols, is_symbolic, key_of, lasting_key_of, plain
+from subclass_aot.symbols import MoreAssumed, Symbols, is_symbolic, key_of, lasting_key_of, plain
 
 aten: Any = torch.ops.aten
 
@@ -118,14 +119,35 @@ def test_specs_of_a_trace_go_with_it() -> None:
     assert solver() is None
 
 
-def test_a_closed_solver_says_that_more_was_assumed() -> None:
+def test_a_closed_solver_assumes_nothing_more() -> None:
     symbols = Symbols()
     n = symbols.size(8, "x.size(0)")
     assert n > 3
+    known = symbols.assumptions()
     with symbols.closed():
         assert n > 2  # follows from what is assumed already
-    with pytest.raises(NotImplementedError, match="would assume more of symbolic sizes"), symbols.closed():
+    with pytest.raises(MoreAssumed, match=r"would assume more of symbolic sizes .*: s0 > 5"), symbols.closed():
         assert n > 5
+    with pytest.raises(MoreAssumed), symbols.closed():
+        try:
+            assert n > 5
+        except NotImplementedError as error:
+            raise ValueError("a compiler's own") from error
+    with symbols.closed(), contextlib.suppress(NotImplementedError):  # it got by without
+        assert n > 5
+    with pytest.raises(ValueError, match="another"), symbols.closed():
+        raise ValueError("another")
+    assert symbols.assumptions() == known
+    assert n > 5 and symbols.assumptions() != known
+
+
+def test_a_closed_solver_takes_demands_of_numbers_that_depend_on_data() -> None:
+    symbols = Symbols()
+    number = symbols.unbacked()
+    with symbols.closed():
+        torch._check(number < 7)
+    (found,) = symbols.runtime_asserts()
+    assert str(found.expression).endswith("< 7") and found.by == "stated"
 
 
 def test_solvers_of_equal_programs_are_not_kept() -> None:
