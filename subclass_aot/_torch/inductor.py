@@ -67,14 +67,17 @@ def compile_with_inductor(
     is_backward: bool,
     static: list[int],
     free: frozenset[int],
+    is_cached: bool,
 ) -> tuple[Any, list[Any]]:
     """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there.
 
     It does not look at each call whether the inputs at the positions `static` are aligned. It chooses the strides of
     the outputs at the positions `free`, and gives the strides that all outputs have, as AOTAutograd asks it for them.
+    Unless it `is_cached`, the graph is compiled even if inductor has one like it.
     What is free, and what it does not assert, is no part of the key under which it caches compiled graphs: hence the
     tag.
     """
+    import torch._inductor.config
     import torch.compiler.config
     from torch._inductor.compile_fx import compile_fx_inner
 
@@ -85,6 +88,8 @@ def compile_with_inductor(
         stack.enter_context(_without_asserts(mode.shape_env))
         tag = f"{torch.compiler.config.cache_key_tag} subclass_aot {fixed} without asserts"
         stack.enter_context(torch.compiler.config.patch(cache_key_tag=tag))  # type: ignore[attr-defined]
+        if not is_cached:
+            stack.enter_context(torch._inductor.config.patch(fx_graph_cache=False))
         stack.enter_context(torch._guards.tracing(torch._guards.TracingContext(mode)))
         with torch._guards.TracingContext.report_output_strides() as strides:
             compiled = compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static)

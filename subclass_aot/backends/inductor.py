@@ -1,5 +1,13 @@
-"""Writes into inputs that a compiler is better not given.
+"""What inductor has to be told, and what it is better not given.
 
+Note [Sizes of inputs]
+~~~~~~~~~~~~~~~~~~~~~~
+What inductor assumes of symbolic sizes while it compiles, it keeps with the graph in its cache, and assumes again for a
+program that finds the graph there: but only what it assumes of numbers that are inputs, as of a graph that Dynamo has
+made each symbol is. So a graph for inductor gets an input more for each symbol that is only in the sizes of tensors.
+
+Note [Entangled writes]
+~~~~~~~~~~~~~~~~~~~~~~~
 Inductor (torch 2.13) takes a `clone` out of a graph even if what it copies is written before the copy is read: after
 `old = x.clone(); x.copy_(y); y.copy_(old)` both are `y`. Where a graph writes what another written input was, it
 returns the new values instead, and they are written once it has run.
@@ -8,8 +16,8 @@ returns the new values instead, and they are written once it has run.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -17,14 +25,81 @@ from torch.fx.node import Argument
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
+from subclass_aot.symbols import is_symbolic
 
 aten: Any = torch.ops.aten
+
+
+class Sizes(NamedTuple):
+    """Inputs that a graph gets for inductor, after its own. See Note [Sizes of inputs].
+
+    Attributes:
+        places: For each input, a size that it is: of which input, in which dimension.
+        numbers: What stands for each.
+        is_complete: Whether each symbol in a size is an input now.
+    """
+
+    places: list[tuple[int, int]]
+    numbers: list[Any]
+    is_complete: bool
+
+
+def sizes_to_pass(inputs: Sequence[object]) -> Sizes:
+    """The symbols in the sizes of inputs that are no inputs themselves.
+
+    Args:
+        inputs: Tensors without data, and numbers.
+    """
+    given = {_torch.expression_of(x) for x in inputs if isinstance(x, torch.SymInt)}
+    found: dict[Any, tuple[int, int]] = {}
+    numbers: list[Any] = []
+    needed: set[Any] = set()
+    for position, tensor in enumerate(inputs):
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        shape: tuple[Any, ...] = tensor.shape
+        for dim, size in enumerate(shape):
+            expression = _torch.expression_of(size) if is_symbolic(size) else None
+            if expression is not None and expression.is_Symbol and expression not in given and expression not in found:
+                found[expression] = position, dim
+                numbers.append(size)
+        for number in (*shape, *tensor.stride(), tensor.storage_offset()):
+            if is_symbolic(number):
+                needed |= _torch.expression_of(number).free_symbols
+    return Sizes(list(found.values()), numbers, needed <= given | found.keys())
+
+
+def with_sizes(graph: fx.GraphModule, sizes: Sizes) -> fx.GraphModule:
+    """A copy of a graph with more inputs, which nothing reads."""
+    if not sizes.numbers:
+        return graph
+    graph = copy.deepcopy(graph)
+    last = graph.graph.find_nodes(op="placeholder")[-1]
+    with graph.graph.inserting_after(last):
+        for number in reversed(sizes.numbers):
+            node = graph.graph.placeholder(f"size_of_input_{number}")
+            node.meta["val"] = number
+    graph.recompile()
+    return graph
+
+
+def given_sizes(run: Callable[[list[Any]], Any], sizes: Sizes) -> Callable[[list[Any]], Any]:
+    """`run`, which takes sizes after its inputs."""
+    places = sizes.places
+
+    def run_with_sizes(inputs: list[Any]) -> Any:
+        inputs += [inputs[i].shape[dim] for i, dim in places]
+        return run(inputs)
+
+    return run_with_sizes if places else run
+
+
 _COPIES: dict[Any, int] = {aten.clone.default: 0, aten._to_copy.default: 0, aten.copy.default: 1}
 """Operators whose result has the values of an argument, and the position of that."""
 
 
 def without_entangled_writes(graph: fx.GraphModule) -> tuple[fx.GraphModule, list[int]]:
-    """A graph whose writes a compiler may order as it likes.
+    """A graph whose writes a compiler may order as it likes. See Note [Entangled writes].
 
     Args:
         graph: A forward graph, with its writes at the end.

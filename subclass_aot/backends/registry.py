@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.backends.inductor import then_write, without_entangled_writes
+from subclass_aot.backends.inductor import given_sizes, sizes_to_pass, then_write, with_sizes, without_entangled_writes
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.meta import MetaTensor, Spec
@@ -172,10 +172,18 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
         _Fakes(pure, mode, solver).run(*fakes)
     if draw:
         _torch.draw_as_inductor(pure, mode)
-    free = graph.meta.get("free_outputs", frozenset())
-    compiled, strides = _torch.compile_with_inductor(pure, fakes, mode, is_backward, static, free)
+    sizes = sizes_to_pass(fakes)
+    compiled, strides = _torch.compile_with_inductor(
+        with_sizes(pure, sizes),
+        [*fakes, *sizes.numbers],
+        mode,
+        is_backward,
+        static,
+        free=graph.meta.get("free_outputs", frozenset()),
+        is_cached=sizes.is_complete,
+    )
     graph.meta["output_strides"] = strides
-    return then_write(compiled, written)
+    return then_write(given_sizes(compiled, sizes), written)
 
 
 def _as_symbol(number: object, solver: Any) -> Any:

@@ -6,6 +6,7 @@ import copy
 import functools
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,11 @@ from functorch.compile import min_cut_rematerialization_partition
 from torch import nn
 
 from subclass_aot import Int8Weight, QuantAwareWeight, TwoTensor, aot_compile
+from subclass_aot.backends.inductor import sizes_to_pass
 from subclass_aot.demo.digits import Digits, quantized_vit
 from subclass_aot.demo.lockstep import WithLoss
+from subclass_aot.meta import Spec, new_leaf
+from subclass_aot.symbols import Symbols
 from subclass_aot.testing import dense_leaves, difference
 
 # Inductor warns of parts of torch that torch itself has deprecated.
@@ -227,3 +231,31 @@ def test_recurrent_layers(compiler: str, dynamic: bool) -> None:
         torch.testing.assert_close(compiled(x), layer(x))
     for ours, theirs in zip(compiled.fn.parameters(), layer.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_what_inductor_assumes_of_sizes_is_known_when_it_finds_the_graph_in_its_cache() -> None:
+    """It keeps assumptions about inputs that are numbers, and the size of a tensor is none."""
+    number = torch.rand(()).item() + time.time() % 1  # nobody has compiled this
+
+    def program(x: Any) -> Any:
+        return (x * number).sum()
+
+    recompiles = []
+    for _ in range(2):
+        compiled = aot_compile(program, fw_compiler="inductor", dynamic=True)
+        for size in (6, 7, 100_000, 8):  # inductor adds up many elements in another way than few
+            x = torch.rand(size)
+            torch.testing.assert_close(compiled(x), program(x))
+        recompiles.append(compiled.recompiles)
+    assert recompiles[0] == recompiles[1] and len(recompiles[0]) == 1
+
+
+def test_sizes_that_inductor_is_given() -> None:
+    symbols = Symbols()
+    n, m = symbols.size(4, "x.size(0)"), symbols.size(6, "x.size(1)")
+    x, doubled = new_leaf(Spec.make((n, m), (m, 1))), new_leaf(Spec.make((n * 2,), (1,)))
+    assert sizes_to_pass([doubled, x, 3]) == ([(1, 0), (1, 1)], [n, m], True)
+    assert sizes_to_pass([x, m]) == ([(0, 0)], [n], True)
+    assert sizes_to_pass([n, doubled]) == ([], [], True)
+    assert sizes_to_pass([doubled]) == ([], [], False)
+    assert sizes_to_pass([torch.ones(3)]) == ([], [], True)
