@@ -17,9 +17,17 @@ from subclass_aot.aliasing import autograd_base
 from subclass_aot.call.modules import new_modules, places_of
 from subclass_aot.call.places import ArgumentPlace, HeldPlace, ModulePlace, Place
 from subclass_aot.call.pytree import flatten, keys_of, path_of, reached_twice
+from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.objects import Holder, Objects, Pinned, Way, parts_of
 from subclass_aot.tables import Table, extras_of
+
+_LAYOUT = """{path} is a tensor of the layout {layout}, and graphs take tensors with strides.
+  Instead: pass its indices and values as dense tensors, or a wrapper tensor that holds them."""
+
+_GRADIENT_LAYOUT = """{path} is a tensor of the layout {layout}, and the function reads or changes it.
+  It is there from an earlier backward, and graphs take tensors with strides.
+  Instead: have it be None when the function is called: optimizer.zero_grad() goes before the call, not into it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +78,7 @@ class Arguments:
 
         Raises:
             PlanError: What the call reaches cannot be read.
+            TraceError: A tensor is sparse, or has another layout without strides.
         """
         leaves, treespec = flatten((args, kwargs))
         paths = [path_of(accessor) for accessor in treespec.accessors()]
@@ -97,6 +106,8 @@ class Arguments:
             objects.walk()
         places += [HeldPlace(i, found.path, found.pinned) for i, found in enumerate(objects.tensors)]
         tensors += [found.tensor for found in objects.tensors]
+        for at, tensor in zip(places, tensors, strict=True):
+            _refuse_layout(at.path, tensor)
         values, value_at = _once(tensors)
         return Arguments(
             treespec, leaves, tuple(places), values, value_at, tuple(modules), objects, held, with_grad,
@@ -274,6 +285,12 @@ def _once(tensors: list[torch.Tensor]) -> tuple[tuple[torch.Tensor, ...], tuple[
     for tensor in tensors:
         position.setdefault(id(tensor), len(position))
     return tuple({id(t): t for t in tensors}.values()), tuple(position[id(t)] for t in tensors)
+
+
+def _refuse_layout(path: str, tensor: torch.Tensor) -> None:
+    if tensor.layout is not torch.strided and not _torch.is_traceable_wrapper_subclass(tensor):
+        message = _GRADIENT_LAYOUT if path.endswith(".grad") else _LAYOUT
+        raise TraceError(message.format(path=path, layout=tensor.layout))
 
 
 def _place(holder: Holder) -> tuple[str, int]:

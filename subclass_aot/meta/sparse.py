@@ -13,7 +13,7 @@ too, at the index -1, and they go where a sparse tensor is made, which is outsid
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -83,6 +83,25 @@ class SparseGradient(torch.Tensor):
         if result is NotImplemented:
             raise TraceError(_NO_RULE.format(func=func, line=user_line()))
         return result
+
+    @classmethod
+    def like(cls, tensor: torch.Tensor, leaf: Callable[[torch.Tensor], Any]) -> SparseGradient:
+        """What stands for a sparse tensor that is there already, where `leaf` makes what stands for a dense one."""
+        return cls(leaf(tensor._indices()), leaf(tensor._values()), tensor.shape, tensor.is_coalesced())
+
+    def coalesce(self) -> SparseGradient:
+        """Itself, if each position stands there once; how many entries are left is else only known at the call."""
+        if self.is_coalesced_:
+            return self
+        raise TraceError(_NO_RULE.format(func="coalesce", line=user_line()))
+
+    def indices(self) -> torch.Tensor:
+        """The positions of the entries."""
+        return self.coalesce().indices_
+
+    def values(self) -> torch.Tensor:
+        """The entries."""
+        return self.coalesce().values_
 
     @property
     def is_sparse(self) -> bool:  # type: ignore[override]

@@ -24,7 +24,7 @@ from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
 from subclass_aot.jagged import structure_slots
-from subclass_aot.meta import MetaTensor, Spec, is_over, new_leaf
+from subclass_aot.meta import MetaTensor, SparseGradient, Spec, is_over, new_leaf
 from subclass_aot.outputs import Value
 from subclass_aot.signature import Input
 from subclass_aot.sizes import DynamicSizes, plan_of_fakes, symbolic_fakes
@@ -302,7 +302,7 @@ class _NonLeaf(torch.autograd.Function):
 def _no_input(gradient: torch.Tensor) -> Any:
     """What stands for a `.grad`: it is there, but no input of the graph, so whatever reads it is refused."""
     with _torch.disable_current_modes():
-        fake = MetaTensor.like(gradient)
+        fake = SparseGradient.like(gradient, MetaTensor.like) if gradient.is_sparse else MetaTensor.like(gradient)
         for leaf in FlattenPlan.read([fake])[1]:
             if isinstance(leaf, MetaTensor):
                 leaf.tag = GRADIENT

@@ -174,3 +174,60 @@ def test_what_has_no_rule_is_refused_by_name() -> None:
 
     with pytest.raises(TraceError, match=r"aten.sin.default has no rule for a sparse gradient(.|\n)*this line"):
         sa.aot_compile(program)(torch.ones(5, 3, requires_grad=True), torch.tensor([1, 3]))
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.SparseAdam])
+@pytest.mark.parametrize("zeros", [True, False])
+@pytest.mark.parametrize("dynamic", [None, False])
+def test_gradients_that_are_there_when_it_is_traced_again(optimizer: Any, zeros: bool, dynamic: bool | None) -> None:
+    """Those of earlier steps, to which autograd adds those of the next."""
+    eager = nn.Embedding(10, 3, sparse=True)
+    model = copy.deepcopy(eager)
+    for function, table in ((eager, eager), (sa.aot_compile(model, dynamic=dynamic), model)):
+        steps = optimizer(table.parameters(), 0.1)
+        for length in (3, 4, 4, 7):
+            if zeros:
+                steps.zero_grad(set_to_none=False)
+            function(torch.arange(length)).sin().sum().backward()
+            steps.step()
+    assert eager.weight.grad is not None and model.weight.grad is not None
+    assert torch.allclose(eager.weight, model.weight)
+    assert torch.allclose(eager.weight.grad.to_dense(), model.weight.grad.to_dense())
+
+
+def test_a_sparse_gradient_that_the_function_reads_is_refused_by_its_place() -> None:
+    table = nn.Embedding(10, 3, sparse=True)
+    optimizer = torch.optim.SGD(table.parameters(), 0.1)
+
+    def step(index: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        table(index).sum().backward()
+        optimizer.step()
+
+    compiled, index = sa.aot_compile(step), torch.tensor([1, 4])
+    compiled(index)
+    with pytest.raises(TraceError, match=r"\.grad is a tensor of the layout torch.sparse_coo(.*\n)+.*zero_grad"):
+        compiled(index)
+    optimizer.zero_grad()  # as the message says
+    compiled(index)
+
+
+@pytest.mark.parametrize("read", ["coalesce", "indices", "values"])
+def test_what_a_gradient_is_once_coalesced(read: str) -> None:
+    """How many entries are left depends on the data."""
+
+    def program(weight: Any, index: Any) -> Any:
+        rows = nn.functional.embedding(index, weight, sparse=True)
+        (gradient,) = torch.autograd.grad(rows.sum(), weight)
+        return getattr(gradient, read)()
+
+    with pytest.raises(TraceError, match="coalesce has no rule for a sparse gradient"):
+        sa.aot_compile(program)(torch.rand(5, 3, requires_grad=True), torch.tensor([1, 1]))
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")  # torch calls its own layouts beta
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_arguments_are_refused_by_their_place(layout: torch.layout) -> None:
+    x = torch.eye(3).to_sparse(layout=layout)  # type: ignore[call-overload]
+    with pytest.raises(TraceError, match=rf"args\[0\]\[0\] is a tensor of the layout {layout}"):
+        sa.aot_compile(lambda x: x[0] * 2)([x])
