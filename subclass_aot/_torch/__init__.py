@@ -141,6 +141,7 @@ from subclass_aot._torch.wrappers import known_lengths_of as known_lengths_of
 from subclass_aot._torch.wrappers import make_wrapper_subclass as make_wrapper_subclass
 from subclass_aot._torch.wrappers import mirrors_requires_grad as mirrors_requires_grad
 from subclass_aot._torch.wrappers import parts_of_jagged as parts_of_jagged
+from subclass_aot._torch.wrappers import parts_of_sparse as parts_of_sparse
 from subclass_aot._torch.wrappers import ragged_dim_of as ragged_dim_of
 from subclass_aot._torch.wrappers import set_geometry as set_geometry
 

@@ -137,6 +137,11 @@ def parts_of_jagged(jagged: object) -> tuple[Any, Any]:
     return getattr(jagged, JAGGED_VALUES), getattr(jagged, "_offsets")  # noqa: B009
 
 
+def parts_of_sparse(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The indices and the values of a tensor in coordinate format; the public methods refuse one not coalesced."""
+    return tensor._indices(), tensor._values()
+
+
 def known_lengths_of(jagged: object) -> tuple[int | None, int | None]:
     """The shortest and the longest row of a jagged tensor, where it knows them. The public way would count."""
     return getattr(jagged, "_maybe_min_seqlen"), getattr(jagged, "_maybe_max_seqlen")  # noqa: B009

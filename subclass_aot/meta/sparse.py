@@ -87,7 +87,8 @@ class SparseGradient(torch.Tensor):
     @classmethod
     def like(cls, tensor: torch.Tensor, leaf: Callable[[torch.Tensor], Any]) -> SparseGradient:
         """What stands for a sparse tensor that is there already, where `leaf` makes what stands for a dense one."""
-        return cls(leaf(tensor._indices()), leaf(tensor._values()), tensor.shape, tensor.is_coalesced())
+        indices, values = _torch.parts_of_sparse(tensor)
+        return cls(leaf(indices), leaf(values), tensor.shape, tensor.is_coalesced())
 
     def coalesce(self) -> SparseGradient:
         """Itself, if each position stands there once; how many entries are left is else only known at the call."""
