@@ -89,7 +89,7 @@ def _new(
     wanted = kwargs.get("dtype") or self.dtype
     tensors = {}
     for name, tensor in inner_tensors(self).items():
-        if len(size) != self.dim() or tensor.dim() != self.dim() or not _lines_up(tensor, self):
+        if len(size) != self.dim() or not views.lines_up(tensor, self):
             why = (
                 f"of {name}{list(tensor.shape)} in a tensor of {list(self.shape)}, it cannot tell what it is in {size}"
             )
@@ -103,10 +103,6 @@ def _new(
         why = f"of size {size} it would have {result.dtype} and strides {result.stride()}, not {wanted} and {stride}"
         raise errors.no_rule(cls, func, (self, size), kwargs, why)
     return result
-
-
-def _lines_up(tensor: torch.Tensor, outer: torch.Tensor) -> bool:
-    return all(mine in (1, theirs) for mine, theirs in zip(tensor.shape, outer.shape, strict=True))
 
 
 def _copy(cls: type[WrapperTensor], func: Operator, self: Any, source: torch.Tensor, non_blocking: bool = False) -> Any:
@@ -151,9 +147,9 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
             )
         else:
             parts = {}
-            for name, tensor in tensors.items():
+            for name in tensors:
                 how = declaration.views.get(declaration.field_of(name), "broadcast")
-                parts[name] = views.view_field(view, how, self, tensor, args, kwargs)
+                parts[name] = views.view_field(view, how, self, name, args, kwargs)
     except views.CannotFollow as error:
         raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
     if view is not func:

@@ -149,8 +149,14 @@ IN_PLACE: dict[Any, Any] = {
 """For each operator that makes a tensor a view of itself, the view operator."""
 
 
+def lines_up(field: torch.Tensor, outer: torch.Tensor) -> bool:
+    """Whether a field has, along each dim, the size that the tensor has, or 1."""
+    sizes = zip(field.shape, outer.shape, strict=True)
+    return field.dim() == outer.dim() and all(mine in (1, whole) for mine, whole in sizes)
+
+
 def view_field(
-    func: Operator, how: str, wrapper: torch.Tensor, field: torch.Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
+    func: Operator, how: str, wrapper: torch.Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The view `func(wrapper, *args, **kwargs)` on one inner tensor.
 
@@ -158,7 +164,7 @@ def view_field(
         func: A key of `RULES`, or `as_strided`.
         how: "broadcast" or "keep".
         wrapper: The tensor that is viewed.
-        field: The inner tensor.
+        name: The name of the inner tensor.
         args: The operator's arguments after the first.
         kwargs: Its keyword arguments.
 
@@ -168,8 +174,8 @@ def view_field(
     Raises:
         CannotFollow: The field has no such view.
     """
-    outer = wrapper.shape
-    if how == "keep" or field.dim() == 0:
+    outer, field = wrapper.shape, getattr(wrapper, name)
+    if how == "keep" or field.dim() == 0 != len(outer):
         if func is aten.as_strided.default:
             return aten.alias.default(field)
         if _torch.schema_of(func).returns[0].type.kind() == "ListType":
@@ -178,6 +184,11 @@ def view_field(
         return aten.alias.default(field)
     for _ in range(len(outer) - field.dim()):
         field = aten.unsqueeze.default(field, 0)
+    if not lines_up(field, wrapper):
+        raise CannotFollow(
+            f"{name}{list(field.shape)} does not line up with a tensor of {list(outer)}: along each dim it would have "
+            "to be as long, or 1"
+        )
     if func is aten.as_strided.default:
         return as_strided_field(wrapper, field, *args, **kwargs)
     return RULES[func](outer, field, *args, **kwargs)

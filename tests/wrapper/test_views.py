@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from subclass_aot import Outer, WrapperTensor
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.wrapper.views import CannotFollow, _new_sizes
 from tests.wrapper.classes import Scaled, scaled
@@ -118,3 +119,54 @@ def test_new_sizes_agree_with_broadcasting(data: st.DataObject) -> None:
     except CannotFollow:
         return
     torch.testing.assert_close(tensor.view(sizes).expand(new), tensor.expand(outer).reshape(new))
+
+
+class Packed(WrapperTensor, views="broadcast"):
+    """Two codes in a byte, and a scale for four of them: neither field is as long as the rows are."""
+
+    packed: torch.Tensor
+    scale: torch.Tensor
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        rows, half = self.packed.shape
+        return Outer((rows, half * 2), None, dtype=self.scale.dtype, device=self.scale.device)
+
+    def to_plain(self) -> torch.Tensor:
+        codes = torch.stack([self.packed & 15, self.packed >> 4], -1).flatten(1).to(self.scale.dtype)
+        return (codes.unflatten(1, (-1, 4)) * self.scale[..., None]).flatten(1)
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+def test_fields_that_do_not_line_up_have_no_views(view: Any) -> None:
+    """Sliced with the indices of the whole, they would have other sizes, and other values."""
+    x = Packed(torch.arange(6, dtype=torch.uint8).reshape(3, 2), torch.rand(3, 1))
+    try:
+        expected = view(x.to_plain())
+    except RuntimeError:
+        expected = None  # for no tensor of these strides
+    try:
+        got = view(x)
+    except OperatorRuleError as error:
+        assert "packed[3, 2] does not line up with a tensor of [3, 4]" in str(error)
+    else:
+        assert got.shape == x.shape and torch.equal(got.to_plain(), expected)
+
+
+class Number(WrapperTensor, views="broadcast"):
+    number: torch.Tensor
+
+
+@pytest.mark.parametrize("view", [lambda x: x.expand(3), lambda x: x.view(1, 1), lambda x: x.unsqueeze(0)])
+def test_a_field_without_dims_is_the_whole_of_a_tensor_without_dims(view: Any) -> None:
+    got, expected = view(Number(torch.ones(()))), view(torch.ones(()))
+    assert got.shape == got.number.shape == expected.shape and got.stride() == expected.stride()
+
+
+def test_a_field_of_more_dims_has_no_views() -> None:
+    class Groups(WrapperTensor, views="broadcast"):
+        codes: torch.Tensor
+        scale: torch.Tensor
+
+    x = Groups(torch.ones(2, 4), torch.ones(2, 2, 1))
+    with pytest.raises(OperatorRuleError, match=r"scale\[2, 2, 1\] does not line up with a tensor of \[2, 4\]"):
+        x.t()
