@@ -98,6 +98,16 @@ def layouts_differ(
     )
 
 
+def answers_differ(cls: type[WrapperTensor], func: AnyOperator, answers: Mapping[str, object]) -> OperatorRuleError:
+    """The error for an operator that gives a number, and another one for each inner tensor."""
+    return OperatorRuleError(
+        f"{func} on a {cls.__name__} gives one answer, and its inner tensors have several: {answers}.\n"
+        f"  at:  {user_line()}\n"
+        f'  why: the recipe "each" cannot know which of them is meant.\n'
+        f"Ask an inner tensor, or write a rule:\n\n{stub(cls, func)}"
+    )
+
+
 def wrong_result(cls: type[WrapperTensor], func: Operator, rule: object, expected: str, got: object) -> RuleResultError:
     """The error for a rule that returned something else than the schema promises."""
     where = f"{rule.__code__.co_filename}:{rule.__code__.co_firstlineno}" if hasattr(rule, "__code__") else repr(rule)

@@ -22,6 +22,14 @@ Plan = Callable[..., Any]
 aten: Any = torch.ops.aten
 
 
+_ALL = {aten.equal.default, aten.allclose.default, aten.is_same_size.default}
+"""Operators that ask whether something is so, and it is if it is so of every inner tensor."""
+
+
+def _agree(first: Any, *others: Any) -> bool:
+    return all(type(x) is type(first) and (x == first or (x != x and first != first)) for x in others)
+
+
 def related(cls: type[WrapperTensor], kind: type) -> bool:
     """Whether wrappers of the type `kind` are taken apart beside those of `cls`; anything else is passed on whole."""
     return kind is cls or (hasattr(kind, "__wrapper_state__") and (issubclass(kind, cls) or issubclass(cls, kind)))
@@ -190,7 +198,7 @@ class Planner:
     def _output(self, kind: str, results: list[str], optional: bool = False) -> str:
         """Writes what makes one output of its inner results; returns its expression."""
         if kind == "other":
-            return results[0]
+            return self._one_answer(results)
         if kind == "tensor" and not optional:
             return self._wrap(results)
         output = self.source.fresh("output")
@@ -204,6 +212,17 @@ class Planner:
         with self.source.block(f"for {', '.join(elements)}, in zip({', '.join(results)}):"):
             self.source.line(f"{output}.append({self._wrap(elements)})")
         return output
+
+    def _one_answer(self, results: list[str]) -> str:
+        """Writes what makes one of the numbers or truth values that the inner tensors give; returns its expression."""
+        if self.func in _ALL:
+            return " and ".join(results)
+        answers = ", ".join(f"{name!r}: {result}" for name, result in zip(self.names, results, strict=True))
+        with self.source.block(f"if not {self.source.const(_agree, 'agree')}({', '.join(results)}):"):
+            differ = self.source.const(errors.answers_differ, "answers_differ")
+            klass = self.source.const(self.cls, self.cls.__name__)
+            self.source.line(f"raise {differ}({klass}, {self.source.const(self.func, 'func')}, {{{answers}}})")
+        return results[0]
 
     def _wrap(self, results: list[str]) -> str:
         proto = self._proto()

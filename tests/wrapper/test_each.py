@@ -64,12 +64,6 @@ def test_several_outputs(call: Any) -> None:
         assert_pair(actual, left, right)
 
 
-def test_outputs_that_are_not_tensors_come_from_the_first() -> None:
-    x = Pair(torch.tensor(3.0), torch.tensor(4.0))
-    assert x.item() == 3.0
-    assert torch.equal(x, x)
-
-
 def test_absent_outputs_stay_absent() -> None:
     x = pair(2, 3)
     grads = aten.native_layer_norm_backward(x, x, [3], x.sum(1, True), x.sum(1, True), None, None, [True, False, False])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
+from typing import Any
 
 import pytest
 import torch
 
+from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.wrapper import Outer, WrapperTensor
 from tests.wrapper.classes import Many, Pair, pair
@@ -105,3 +108,28 @@ def test_outer_rule_of_the_result() -> None:
 
     result = Half(torch.zeros(2, 3)).t()
     assert (result.dtype, result.shape, result.payload.dtype) == (torch.float16, (3, 2), torch.float32)
+
+
+@pytest.mark.parametrize("ask", [torch.equal, torch.allclose, lambda x, y: x.equal(y)])
+def test_wrappers_are_equal_if_every_inner_tensor_is(ask: Any) -> None:
+    def make(left: float, right: float) -> Any:
+        return TwoTensor(torch.full((2,), float(left)), torch.full((2,), float(right)))
+
+    assert ask(make(1, 2), make(1, 2))
+    assert not ask(make(1, 2), make(1, 3)) and not ask(make(1, 2), make(0, 2))
+    assert ask(make(1, 1), torch.ones(2)) and not ask(make(1, 2), torch.ones(2))
+    with pytest.raises(RuntimeError, match="unexpected exception"):  # is it all close? Yes and no
+        torch.testing.assert_close(make(1, 2), make(1, 3))
+    torch.testing.assert_close(make(1, 2), make(1, 2))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_number_is_what_every_inner_tensor_says(compiled: bool) -> None:
+    def program(x: Any) -> Any:
+        return x.item()
+
+    ask = aot_compile(program) if compiled else program
+    assert ask(TwoTensor(torch.tensor(2.0), torch.tensor(2.0))) == 2
+    assert compiled or math.isnan(ask(TwoTensor(torch.tensor(math.nan), torch.tensor(math.nan))))
+    with pytest.raises(OperatorRuleError, match=r"its inner tensors have several: {'a': .*, 'b': .*}"):
+        ask(TwoTensor(torch.tensor(2.0), torch.tensor(3.0)))
