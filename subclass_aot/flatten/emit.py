@@ -15,7 +15,7 @@ import torch
 
 from subclass_aot._torch import context_of_new, contiguous_stride, make_wrapper_subclass
 from subclass_aot.codegen import Source
-from subclass_aot.declaration import attributes_of
+from subclass_aot.declaration import Declaration, attributes_of
 from subclass_aot.flatten import checks
 from subclass_aot.flatten.metas import (
     NESTED_INT,
@@ -192,10 +192,15 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
         rebuilt = f"{cls}.__tensor_unflatten__({tensors}, {context}, {_tuple(size)}, {_tuple(stride)})"
         return _assign(source, _hint(meta), rebuilt)
     made = _assign(source, _hint(meta), _construction(source, meta, cls, size, stride, inner))
-    for name, leaf in inner.items():
-        _set(source, made, name, leaf)
-    for name, value in attributes(tuple(meta.attrs), meta.context).items():
-        _set(source, made, name, _constant(source, value, name))
+    others = attributes(tuple(meta.attrs), meta.context).items()
+    held = {**inner, **{name: _constant(source, value, name) for name, value in others}}
+    if Declaration.of(meta.cls) is None:
+        for name, value in held.items():
+            _set(source, made, name, value)
+        return made
+    state = _assign(source, "state", f"{made}.__dict__")  # `__setattr__` is for users, whom it checks
+    for name, value in held.items():
+        source.line(f"{state}[{name!r}] = {value}")
     return made
 
 

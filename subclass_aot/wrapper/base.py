@@ -12,6 +12,7 @@ from torch.fx.node import Target
 from subclass_aot import _torch
 from subclass_aot.declaration import Declaration
 from subclass_aot.wrapper import rules, serialize
+from subclass_aot.wrapper.construct import assign
 from subclass_aot.wrapper.declare import declare
 from subclass_aot.wrapper.describe import describe, stable_hash
 from subclass_aot.wrapper.dispatch import dispatch
@@ -110,6 +111,13 @@ class WrapperTensor(torch.Tensor):
             return rule
 
         return register
+
+    def __setattr__(self, name: str, value: object) -> None:
+        declaration = self.__wrapper_declaration__
+        if name in declaration.fields or not declaration.is_static and name in self.__tensor_flatten__()[0]:
+            assign(self, name, value)
+        else:
+            object.__setattr__(self, name, value)
 
     def __wrapper_state__(self) -> dict[str, Any]:
         """What the instance holds besides inner tensors, by attribute."""

@@ -154,8 +154,7 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
         raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
     if view is not func:
         _torch.apply_to_outer(func, (self, *args), kwargs)
-        for name, part in parts.items():
-            setattr(self, name, part)
+        self.__dict__.update(parts)
         return self
     if isinstance(next(iter(parts.values())), list):
         each = [dict(zip(parts, group, strict=True)) for group in zip(*parts.values(), strict=True)]

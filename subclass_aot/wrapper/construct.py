@@ -91,8 +91,10 @@ def emit_wrap(
         size, stride = size or f"{outer}.size", stride or f"{outer}.stride"
         metadata = f"{size}, {stride}, {outer}.storage_offset, None, {outer}.dtype, {outer}.layout, {outer}.device"
         source.line(f"{result} = {maker}({klass}, {metadata})")
+    attributes = source.fresh("attributes")
+    source.line(f"{attributes} = {result}.__dict__")  # `__setattr__` is for users, whom it checks
     for name, value in state.items():
-        source.line(f"{result}.{name} = {value}")
+        source.line(f"{attributes}[{name!r}] = {value}")
     return result
 
 
@@ -118,6 +120,42 @@ def constructor(cls: type[WrapperTensor]) -> Callable[..., Any]:
     new.__qualname__ = f"{cls.__qualname__}.__new__"
     new.__module__ = cls.__module__
     return new
+
+
+def assign(self: WrapperTensor, name: str, value: object) -> None:
+    """Assigns a field of an instance, checked as the constructor checks it.
+
+    Args:
+        self: The instance.
+        name: A field, or an inner tensor of a field of several.
+        value: What it is to hold.
+
+    Raises:
+        InnerTensorError: The constructor would not take it, or it does not fit the sizes that the instance has.
+    """
+    cls = type(self)
+    field = cls.__wrapper_declaration__.fields[cls.__wrapper_declaration__.field_of(name)]
+    held: dict[str, Any] = {}
+    if name == field.name:
+        _HOLD[field.kind](cls, held, field, value)
+    else:
+        _hold_tensor(cls, held, field, value, name)
+    gone = {name}
+    if name == field.name and field.kind in ("sequence", "mapping"):
+        gone = {key for key in self.__dict__ if key.startswith(name + "_") or key == field.layout_attribute}
+    state = {key: kept for key, kept in self.__dict__.items() if key in held or key not in gone} | held
+    outer = outer_of(cls, state)
+    found = {"size": tuple(outer.size), "stride": outer.stride, "dtype": outer.dtype, "device": outer.device}
+    mine = {"size": tuple(self.shape), "stride": self.stride(), "dtype": self.dtype, "device": self.device}
+    differ = [key for key, value in found.items() if value is not None and value != mine[key]]
+    if differ:
+        raise InnerTensorError(
+            f"{cls.__name__}.{name}: with it the tensor would have the {differ[0]} {found[differ[0]]}, and it has "
+            f"{mine[differ[0]]}, which no assignment changes.\n    new = {cls.__name__}(...)\n    self.data = new"
+        )
+    for key in self.__dict__.keys() - state.keys():
+        del self.__dict__[key]
+    self.__dict__.update(state)
 
 
 def _hold_tensor(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object, name: str = "") -> None:

@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot.errors import InnerTensorError
 from subclass_aot.wrapper import WrapperTensor
-from tests.wrapper.classes import Everything, Labelled, everything
+from tests.wrapper.classes import Everything, Labelled, Pair, everything
 
 
 def test_names_and_context() -> None:
@@ -94,3 +94,46 @@ def test_attributes_for_a_context_make_an_instance() -> None:
 def test_nan_context_does_not_break_equality_of_one_object() -> None:
     wrapper = Labelled(torch.zeros(2), torch.zeros(2), math.nan)
     assert wrapper.__tensor_flatten__() == wrapper.__tensor_flatten__()
+
+
+def test_an_assigned_field_is_checked_as_the_constructor_checks_it() -> None:
+    x = Pair(torch.ones(2), torch.zeros(2))
+    negative = torch.complex(torch.ones(2), torch.ones(2)).conj().imag
+    for wrong, match in (
+        (torch.ones(2, requires_grad=True), "left requires grad"),
+        (negative, "left has its negative bit set"),
+        (3, "left must be a tensor, not int"),
+        (None, "left must be a tensor, not NoneType"),
+        (torch.ones(5), r"left: with it the tensor would have the size \(5,\), and it has \(2,\)"),
+        (torch.ones(2, dtype=torch.float64), "would have the dtype torch.float64"),
+        (torch.ones(4)[::2], r"would have the stride \(2,\)"),
+    ):
+        before = x.left
+        with pytest.raises(InnerTensorError, match=match):
+            x.left = wrong
+        assert x.left is before
+    x.left = new = torch.full((2,), 3.0)
+    assert x.left is new and (x + 0).left.eq(3).all()
+    x.noted = "an attribute that is no field"
+    assert x.noted == "an attribute that is no field"
+
+
+def test_assigned_optional_fields_lists_and_dicts() -> None:
+    x = everything()
+    for value in (torch.ones(2), None, torch.ones(2)):
+        x.extra = value
+        assert x.extra is value and ("extra" in x.__tensor_flatten__()[0]) == (value is not None)
+    x.parts = [torch.full((2,), 7.0)]
+    assert len(x.parts) == 1 and x.parts[0].eq(7).all() and "parts_1" not in vars(x)
+    x.parts_0 = torch.full((2,), 8.0)
+    assert x.parts[0].eq(8).all()
+    x.table = {"middle": torch.ones(1)}
+    assert list(x.table) == ["middle"] and "table_left" not in vars(x)
+    with pytest.raises(InnerTensorError, match="parts_0 requires grad"):
+        x.parts_0 = torch.ones(2, requires_grad=True)
+    with pytest.raises(InnerTensorError, match="must be a list or tuple"):
+        x.parts = torch.ones(2)
+    with pytest.raises(InnerTensorError, match="bits"):
+        x.bits = []
+    x.bits = 4
+    assert x.__tensor_flatten__()[1] == (1, ("middle",), True, 4)
