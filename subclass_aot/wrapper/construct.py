@@ -10,6 +10,7 @@ Note [What an instance holds]
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -162,6 +163,11 @@ def _hold_tensor(cls: type[WrapperTensor], state: dict[str, Any], field: Field, 
     name = name or field.name
     if not isinstance(value, torch.Tensor):
         raise InnerTensorError(f"{cls.__name__}.{name} must be a tensor, not {type(value).__name__}: {value!r}")
+    _check_carried(cls, name, value)
+    state[name] = value
+
+
+def _check_carried(cls: type[WrapperTensor], name: str, value: torch.Tensor) -> None:
     if value.requires_grad:
         raise InnerTensorError(
             f"{cls.__name__}.{name} requires grad. Gradients belong to the outer tensor: autograd sees the wrapper and "
@@ -173,7 +179,6 @@ def _hold_tensor(cls: type[WrapperTensor], state: dict[str, Any], field: Field, 
             f"{cls.__name__}.{name} has its {bit} bit set, which the wrapper could not show.\n"
             f"    {name}.resolve_conj().resolve_neg()"
         )
-    state[name] = value
 
 
 def _hold_optional(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
@@ -274,9 +279,17 @@ def attributes(cls: type[WrapperTensor]) -> Callable[..., Any]:
 
 
 def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
-    """Generates `__tensor_unflatten__`: it honours the outer size and stride asked for, checks and copies nothing."""
+    """Generates `__tensor_unflatten__`: it honours the outer size and stride asked for, and copies nothing.
+
+    Of each inner tensor it checks what operators would pass over in silence. The code that this library generates for a
+    call makes instances without it.
+    """
     params = "cls, inner, context, outer_size=None, outer_stride=None"
     source = Source("__tensor_unflatten__", params, f"A {cls.__name__} that holds the tensors of `inner`.")
+    carried = source.const(functools.partial(_check_carried, cls), "check_carried")
+    with source.block("for name, tensor in inner.items():"):
+        with source.block("if tensor.requires_grad or tensor.is_neg() or tensor.is_conj():"):
+            source.line(f"{carried}(name, tensor)")
     if not cls.__wrapper_declaration__.is_static:
         source.line("state = {**inner, **cls.__wrapper_attributes__(tuple(inner), context)}")
         source.line(f"return {source.const(assemble, 'assemble')}(cls, state, outer_size, outer_stride)")

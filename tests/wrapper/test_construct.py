@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot.errors import InnerTensorError
 from subclass_aot.wrapper import WrapperTensor
-from tests.wrapper.classes import Everything, Labelled, Pair, everything
+from tests.wrapper.classes import Everything, Labelled, Pair, everything, pair
 
 
 def test_names_and_context() -> None:
@@ -137,3 +137,14 @@ def test_assigned_optional_fields_lists_and_dicts() -> None:
         x.bits = []
     x.bits = 4
     assert x.__tensor_flatten__()[1] == (1, ("middle",), True, 4)
+
+
+def test_unflatten_refuses_what_operators_would_pass_over() -> None:
+    negative = torch.complex(torch.ones(2), torch.ones(2)).conj().imag
+    for cls, name in ((Pair, "left"), (Everything, "first")):
+        for wrong, match in ((torch.ones(2, requires_grad=True), "requires grad"), (negative, "its negative bit")):
+            good = pair(2) if cls is Pair else everything()
+            names, context = good.__tensor_flatten__()
+            inner = {n: getattr(good, n) for n in names} | {name: wrong}
+            with pytest.raises(InnerTensorError, match=f"{name} .*{match}"):
+                cls.__tensor_unflatten__(inner, context, good.size(), good.stride())
