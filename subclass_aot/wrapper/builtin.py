@@ -12,6 +12,7 @@ from subclass_aot._torch import Operator
 from subclass_aot.wrapper import errors, views
 from subclass_aot.wrapper.construct import assemble
 from subclass_aot.wrapper.each import each_handler
+from subclass_aot.wrapper.plain import plain_handler
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -40,6 +41,8 @@ def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
         return each_handler(cls, func)
     if func is aten.copy_.default:
         return lambda *args, **kwargs: _copy(cls, func, *args, **kwargs)
+    if func is aten.zeros_like.default and hasattr(cls, "to_plain"):
+        return plain_handler(cls, func)  # zeros in every field may mean anything, and codes are too coarse for a sum
     if func in _LIKE:
         return lambda *args, **kwargs: _like(cls, func, *args, **kwargs)
     if func in _NEW:

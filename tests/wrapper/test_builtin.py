@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from subclass_aot import Int8Weight, aot_compile
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.wrapper import Outer, WrapperTensor
 from tests.wrapper.classes import Rounded, Scaled, scaled
@@ -41,7 +44,6 @@ def test_moving_and_converting() -> None:
 
 def test_making_room() -> None:
     x = Rounded(torch.ones(2, 3, dtype=torch.int8), torch.ones(2, 1))
-    assert type(torch.zeros_like(x)) is Rounded and not torch.zeros_like(x).to_plain().any()
     assert type(torch.empty_like(x)) is Rounded and torch.empty_like(x).shape == (2, 3)
     new = x.new_zeros(5, 7)
     assert type(new) is Rounded and (new.codes.shape, new.step.shape) == ((5, 7), (5, 1))
@@ -61,3 +63,49 @@ def test_without_recipe_only_views_that_change_nothing() -> None:
     assert type(x.view(3, 4)) is Bare and type(x.expand(3, 4)) is Bare
     with pytest.raises(OperatorRuleError, match='Bare declares no views="broadcast"'):
         x.view(12)
+
+
+class Log(WrapperTensor):
+    """Zeros in its field mean ones."""
+
+    logarithm: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.logarithm.exp()
+
+    def from_plain(self, plain: torch.Tensor) -> Log:
+        return Log(plain.log())
+
+
+@pytest.mark.parametrize("fallback", ["plain", "error"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_zeros_like_what_has_a_dense_meaning_are_dense(fallback: Any, compiled: bool) -> None:
+    class Of(Log, fallback=fallback):
+        pass
+
+    program = aot_compile(torch.zeros_like) if compiled else torch.zeros_like
+    zeros = program(Of(torch.ones(2, 3)))
+    assert type(zeros) is torch.Tensor and zeros.shape == (2, 3) and not zeros.any()
+    assert torch.zeros_like(Of(torch.ones(2, 3)), dtype=torch.int8).dtype == torch.int8
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW, torch.optim.RMSprop, torch.optim.Adagrad])
+@pytest.mark.parametrize("cls", [Log, Int8Weight, Rounded])
+def test_optimizers_keep_their_state_in_full(optimizer: Any, cls: Any) -> None:
+    """Small second moments would be zero in eight bits, and a step divides by their root."""
+    start = torch.rand(4, 6, generator=torch.Generator().manual_seed(0)) + 1
+    made = {
+        Log: lambda: Log(start.log()),
+        Int8Weight: lambda: Int8Weight.from_float(start),
+        Rounded: lambda: Rounded((start * 1000).round().long(), torch.full((4, 1), 0.001)),
+    }[cls]()
+    momentum = {"momentum": 0.9} if optimizer in (torch.optim.SGD, torch.optim.RMSprop) else {}
+    ends = []
+    for weight in (torch.nn.Parameter(made), torch.nn.Parameter(made.to_plain().clone())):
+        steps = optimizer([weight], 0.01, **momentum)
+        for _ in range(5):
+            steps.zero_grad()
+            (weight * weight).sum().backward()
+            steps.step()
+        ends.append(weight.detach())
+    assert (ends[0].to_plain() - ends[1]).abs().max() < 0.03
