@@ -31,12 +31,14 @@ class Field:
         kind: What it holds: one tensor, an optional one, several in order, several by name, or context (anything else).
         default: The default value, or `MISSING`.
         annotation: The evaluated annotation.
+        is_structure: Whether it says where values are, or what they mean, and is none itself. See `structure`.
     """
 
     name: str
     kind: Kind
     default: Any
     annotation: Any
+    is_structure: bool = False
 
     @property
     def layout_attribute(self) -> str:
@@ -77,6 +79,10 @@ class Declaration:
     def is_static(self) -> bool:
         """Whether every instance has the same inner tensor names."""
         return all(field.kind in ("tensor", "context") for field in self.fields.values())
+
+    def is_structure(self, name: str) -> bool:
+        """Whether the inner tensor `name` is structure."""
+        return self.fields[self.field_of(name)].is_structure
 
     def field_of(self, name: str) -> str:
         """The field to which the inner tensor `name` belongs."""

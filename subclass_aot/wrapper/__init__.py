@@ -1,9 +1,10 @@
 """Tensors made of other tensors: declared fields, generated methods, operator rules.
 
-`WrapperTensor` is the base of such classes; `Outer` is what their `outer` rule returns.
+`WrapperTensor` is the base of such classes; `Outer` is what their `outer` rule returns, and `structure` marks fields.
 """
 
 from subclass_aot.wrapper.base import WrapperTensor as WrapperTensor
 from subclass_aot.wrapper.builtin import built_in as built_in
+from subclass_aot.wrapper.fields import structure as structure
 from subclass_aot.wrapper.outer import Outer as Outer
 from subclass_aot.wrapper.plain import plain_tangent as plain_tangent

@@ -16,9 +16,10 @@ from subclass_aot.wrapper.construct import assign
 from subclass_aot.wrapper.declare import declare
 from subclass_aot.wrapper.describe import describe, stable_hash
 from subclass_aot.wrapper.dispatch import dispatch
+from subclass_aot.wrapper.fields import structure
 
 
-@dataclass_transform(eq_default=False)
+@dataclass_transform(eq_default=False, field_specifiers=(structure,))
 class WrapperTensor(torch.Tensor):
     """Base of tensor classes whose fields are declared by annotation.
 

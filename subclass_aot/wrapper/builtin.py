@@ -71,7 +71,12 @@ def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) ->
         return func(self.to_plain(), **kwargs)
     tensors = {}
     for name, tensor in inner_tensors(self).items():
-        tensors[name] = func(tensor, **{**kwargs, "dtype": wanted if tensor.dtype == self.dtype else None})
+        is_structure = cls.__wrapper_declaration__.is_structure(name)
+        if is_structure and func is not aten._to_copy.default:
+            tensors[name] = tensor.clone()
+        else:
+            dtype = wanted if tensor.dtype == self.dtype and not is_structure else None
+            tensors[name] = func(tensor, **{**kwargs, "dtype": dtype})
     result = rebuild(self, tensors)
     if result.dtype != wanted:
         why = f"no field has the outer dtype {self.dtype}, so none can be converted to {wanted}"
@@ -92,6 +97,9 @@ def _new(
     wanted = kwargs.get("dtype") or self.dtype
     tensors = {}
     for name, tensor in inner_tensors(self).items():
+        if cls.__wrapper_declaration__.is_structure(name):
+            why = f"{name} is structure, and what it would be in a tensor of {size} is anyone's guess"
+            raise errors.no_rule(cls, func, (self, size), kwargs, why)
         if len(size) != self.dim() or not views.lines_up(tensor, self):
             why = (
                 f"of {name}{list(tensor.shape)} in a tensor of {list(self.shape)}, it cannot tell what it is in {size}"

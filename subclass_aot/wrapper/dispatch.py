@@ -35,7 +35,7 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
        usually done that before; in inference mode, and below another wrapper, it has not. So a program meets the same
        rules either way.)
     3. For a class with `fallback="each"`: the operator on every inner tensor.
-    4. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `zeros_like`, `empty_like`, `new_zeros`,
+    4. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `empty_like`, `new_zeros`,
        ... and the views, in the way that `views=` declares for each field.
     5. For a class with `to_plain` (unless it says `fallback="error"`): the operator on what the wrappers stand for.
     6. An `OperatorRuleError`, with a stub to paste.

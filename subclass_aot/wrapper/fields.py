@@ -22,6 +22,34 @@ _MUTABLE = (list, dict, set, bytearray, collections.abc.MutableSequence, collect
 _RESERVED = {"outer", "to_plain", "from_plain", "from_tangent", "accepts"}
 
 
+class _Structure:
+    """What `structure` gives."""
+
+    def __repr__(self) -> str:
+        return "structure()"
+
+
+def structure() -> Any:
+    """Marks a tensor field that says where values are, or what they mean: a mask, offsets, a lookup table.
+
+    Operators that compute values leave it as it is: `zeros_like(t)`, `t * 0` and the state of optimizers have the
+    structure of `t`, each a copy of its own. Views, `clone`, `to` and `copy_` act on it as on other fields, but for the
+    dtype, which stays. Of any other operator nobody knows what it does to structure, so it wants a rule.
+
+    Returns:
+        What to write in the place of a default: `mask: torch.Tensor = structure()`. The constructor wants the field.
+
+    >>> from subclass_aot import WrapperTensor
+    >>> class Masked(WrapperTensor, fallback="each"):
+    ...     content: torch.Tensor
+    ...     mask: torch.Tensor = structure()
+    >>> zeros = torch.zeros_like(Masked(torch.ones(2), torch.tensor([True, False])))
+    >>> zeros.content, zeros.mask
+    (tensor([0., 0.]), tensor([ True, False]))
+    """
+    return _Structure()
+
+
 def read_fields(cls: type, inherited: Mapping[str, Field], caller_locals: Mapping[str, Any]) -> dict[str, Field]:
     """The fields of `cls`: inherited ones first, in order, then its own.
 
@@ -65,6 +93,12 @@ def _field(cls: type, name: str, annotation: object, default: object, redeclared
     kind = _kind(cls, name, annotation)
     if name in _RESERVED or name.startswith("__") or (not redeclared and hasattr(_base(cls), name)):
         raise DefinitionError(messages.NAME_TAKEN.format(cls=cls.__name__, name=name))
+    is_structure = isinstance(default, _Structure)
+    if is_structure:
+        if kind == "context":
+            raise DefinitionError(messages.STRUCTURE_OF_CONTEXT.format(cls=cls.__name__, name=name))
+        delattr(cls, name)
+        default = MISSING
     if kind == "optional":
         if default is not None and default is not MISSING:
             raise DefinitionError(messages.TENSOR_DEFAULT.format(cls=cls.__name__, name=name))
@@ -74,7 +108,7 @@ def _field(cls: type, name: str, annotation: object, default: object, redeclared
             raise DefinitionError(messages.TENSOR_DEFAULT.format(cls=cls.__name__, name=name))
     elif default is not MISSING:
         _check_context_default(cls, name, default)
-    return Field(name, kind, default, annotation)
+    return Field(name, kind, None if is_structure and kind == "optional" else default, annotation, is_structure)
 
 
 def _base(cls: type) -> type:

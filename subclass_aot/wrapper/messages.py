@@ -25,6 +25,14 @@ TENSOR_DEFAULT = """{cls}.{name}: a tensor field cannot have a tensor (or any va
 
 A default is made once, when the class is defined: all instances would share its storage, unseen by a trace."""
 
+STRUCTURE_OF_CONTEXT = """{cls}.{name} is context, and structure() is for tensor fields.
+
+    {name}: int = structure()                    # wrong
+    {name}: int                                  # right: context is kept by every operator
+    {name}: torch.Tensor = structure()           # right
+
+Structure is an inner tensor that operators leave as it is."""
+
 TENSOR_IN_CONTEXT = """{cls}.{name}: a tensor inside the context ({annotation}).
 
     {name}: tuple[int, torch.Tensor]             # wrong

@@ -14,6 +14,7 @@ from subclass_aot.operators import PHYSICAL, Effects
 from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.construct import emit_wrap
 from subclass_aot.wrapper.outer import outer_rule
+from subclass_aot.wrapper.structure import Treatment, treatment
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -76,8 +77,8 @@ class Planner:
         if name := self.writes_to_dense():
             raise errors.writes_to_dense(self.cls, self.func, name)
         self._compare_contexts()
-        results = [self._call(name) for name in self.names]
-        self._return(results)
+        structure = [name for name in self.names if self.cls.__wrapper_declaration__.is_structure(name)]
+        self._return([self._structure(name) if name in structure else self._call(name) for name in self.names])
         return self.source.build()
 
     def writes_to_dense(self) -> str:
@@ -140,16 +141,42 @@ class Planner:
                     with self.source.block(check):
                         self.source.line(error)
 
-    def _call(self, inner: str) -> str:
-        """Writes the operator on the inner tensors called `inner` and returns the variable with its result."""
+    def _call(self, inner: str, without: str = "") -> str:
+        """Writes the operator on the inner tensors called `inner` and returns the variable with its result.
+
+        Args:
+            inner: Their name.
+            without: A keyword argument to leave out.
+        """
         variable = self.source.fresh(inner)
         if self.func is aten.detach.default:  # the method does what the overload does, in a third of the time
             self.source.line(f"{variable} = self.{inner}.detach()")
             return variable
         arguments = [self._argument(name, inner) for name in self.positional]
-        arguments += [f"{name}={self._argument(name, inner)}" for name in self.keywords]
+        arguments += [f"{name}={self._argument(name, inner)}" for name in self.keywords if name != without]
         call = self.source.const(_torch.call_of(PHYSICAL.get(self.func, self.func)), "op")
         self.source.line(f"{variable} = {call}({', '.join(arguments)})")
+        return variable
+
+    def _structure(self, inner: str) -> str:
+        """Writes what the operator does to an inner tensor that is structure; returns its result, "" for none."""
+        how = treatment(self.func, self.effects)
+        if how is Treatment.RUNS:
+            copies_dense = self.func is aten.copy_.default and len(self.wrappers) == 1
+            return "" if copies_dense else self._call(inner, without="dtype")
+        if how is Treatment.STAYS:
+            return ""
+        if how is Treatment.UNKNOWN:
+            why = f"{inner} is structure, and what becomes of it nobody knows"
+            raise errors.no_rule(self.cls, self.func, list(self.bound.values()), {}, why)
+        copies = f"{self._proto()}.{inner}.clone()"
+        source = next((name for name in self.wrappers if name in self.effects.lists), "")
+        if source:
+            copies = f"[t.{inner}.clone() for t in {identifier(source)}]"
+        elif self.effects.returns != ("tensor",):
+            copies = f"[{copies} for _ in range({len(self.effects.returns)})]"
+        variable = self.source.fresh(inner)
+        self.source.line(f"{variable} = {copies}")
         return variable
 
     def _argument(self, name: str, inner: str) -> str:
@@ -215,14 +242,15 @@ class Planner:
 
     def _one_answer(self, results: list[str]) -> str:
         """Writes what makes one of the numbers or truth values that the inner tensors give; returns its expression."""
+        given = {name: result for name, result in zip(self.names, results, strict=True) if result}
         if self.func in _ALL:
-            return " and ".join(results)
-        answers = ", ".join(f"{name!r}: {result}" for name, result in zip(self.names, results, strict=True))
-        with self.source.block(f"if not {self.source.const(_agree, 'agree')}({', '.join(results)}):"):
+            return " and ".join(given.values())
+        answers = ", ".join(f"{name!r}: {result}" for name, result in given.items())
+        with self.source.block(f"if not {self.source.const(_agree, 'agree')}({', '.join(given.values())}):"):
             differ = self.source.const(errors.answers_differ, "answers_differ")
             klass = self.source.const(self.cls, self.cls.__name__)
             self.source.line(f"raise {differ}({klass}, {self.source.const(self.func, 'func')}, {{{answers}}})")
-        return results[0]
+        return next(iter(given.values()))
 
     def _wrap(self, results: list[str]) -> str:
         proto = self._proto()
