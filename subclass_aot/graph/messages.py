@@ -45,6 +45,10 @@ VIEW_OF_MUTATED_BEFORE = """The function changes the size or strides of a tensor
   Instead: use the operator that returns a new tensor (x.unsqueeze(0) instead of x.unsqueeze_(0)), or make the view
   afterwards."""
 
+SHARED_FIELD = """{path} is a view of a wrapper and has fields in common with the rest of it, as columns have scales.
+  The function writes it, and so writes the whole, which was made in inference mode and is not known here.
+  Instead: pass the whole tensor, and make the view inside the function."""
+
 SHARED_GRADIENT = """{path} is a view and overlaps another input, and autograd must see a write into one of them.
   The requires_grad of {path} is not that of what it is a view of, so that its gradient would not follow the write.
   Instead: pass tensors that do not overlap, as in x.clone(), or write under torch.no_grad()."""

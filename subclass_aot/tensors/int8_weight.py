@@ -80,12 +80,3 @@ def view(weight: Int8Weight, size: list[int]) -> Any:
     fields = {"scale": weight.scale, "zero_point": weight.zero_point}
     whole = {name: field.expand(weight.shape).reshape(size) for name, field in fields.items() if field is not None}
     return Int8Weight(weight.codes.view(size), **whole)
-
-
-@Int8Weight.implements(aten.copy_.default)
-def copy_(weight: Int8Weight, source: torch.Tensor, non_blocking: bool = False) -> Any:
-    if isinstance(weight, Int8Weight) and weight.scale.shape == weight.codes.shape != (1,):
-        raise ValueError(
-            "a flattened Int8Weight has scales of its own: writing to it would not reach the weight it is a view of"
-        )
-    return NotImplemented

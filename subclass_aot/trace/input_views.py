@@ -24,6 +24,7 @@ from subclass_aot.errors import MutationError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Recorder, Retrace, messages, regenerated_view
 from subclass_aot.meta import MetaTensor
+from subclass_aot.wrapper import shares_fields
 
 
 def check_histories(
@@ -54,6 +55,26 @@ def check_histories(
     if found:
         members = [i for i, owner in enumerate(owners) if id(owner) in found and owner is not values[i]]
         raise Retrace(views=frozenset(paths[i] for i in members))
+
+
+def check_shared_fields(values: Sequence[torch.Tensor], written: Collection[int], paths: Sequence[str]) -> None:
+    """Looks for written wrappers whose class writes what they are views of, which is no input then.
+
+    Args:
+        values: The tensors that are inputs.
+        written: Positions of those that are written.
+        paths: What each input is called.
+
+    Raises:
+        Retrace: There are some.
+        MutationError: One was made in inference mode, where nobody knows as which view.
+    """
+    found = [i for i in written if shares_fields(values[i])]
+    for i in found:
+        if autograd_base(values[i]) is values[i]:
+            raise MutationError(messages.SHARED_FIELD.format(path=paths[i]))
+    if found:
+        raise Retrace(views=frozenset(paths[i] for i in found))
 
 
 class TracedViews:

@@ -13,7 +13,7 @@ from subclass_aot.graph import Recorder, Retrace, messages
 from subclass_aot.meta import MetaTensor, root
 from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Output, Value, ViewOfInput
 from subclass_aot.signature import AutogradMutation, MetadataMutation, Mutations, VersionBump
-from subclass_aot.trace.input_views import check_histories
+from subclass_aot.trace.input_views import check_histories, check_shared_fields
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.outputs import OutputReader
 
@@ -219,6 +219,7 @@ def _bases(
     through_autograd = {s for i in autograd_mutations for s in inputs.plan.index_map.flat_of(i)}
     written = {*mutated_leaves, *through_autograd}
     resized = {root(leaf): recorder.mutations.extents[root(leaf)] for leaf in recorder.mutations.resized}
+    check_shared_fields(user.arguments.values, {slots[s].outer for s in written}, inputs.plan.paths)
     extents = {s: resized[inputs.leaves[s]] for s in inputs.plan.graph_slots if inputs.is_among(s, set(resized))}
     path_of = lambda slot: str(inputs.plan.desc_of(slot))  # noqa: E731
     bases = bases_of(user.leaves, written, path_of, extents) if written or extents else []

@@ -5,6 +5,7 @@
 
 from subclass_aot.wrapper.base import WrapperTensor as WrapperTensor
 from subclass_aot.wrapper.builtin import built_in as built_in
+from subclass_aot.wrapper.copy_into import shares_fields as shares_fields
 from subclass_aot.wrapper.fields import structure as structure
 from subclass_aot.wrapper.outer import Outer as Outer
 from subclass_aot.wrapper.plain import plain_tangent as plain_tangent

@@ -10,7 +10,8 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch import Operator
 from subclass_aot.wrapper import errors, views
-from subclass_aot.wrapper.construct import assemble
+from subclass_aot.wrapper.construct import assemble, inner_tensors
+from subclass_aot.wrapper.copy_into import copy_into
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
 
@@ -40,7 +41,7 @@ def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
     if func in _FIELD_BY_FIELD:
         return each_handler(cls, func)
     if func is aten.copy_.default:
-        return lambda *args, **kwargs: _copy(cls, func, *args, **kwargs)
+        return lambda *args, **kwargs: copy_into(cls, func, *args, **kwargs)
     if func is aten.zeros_like.default and hasattr(cls, "to_plain"):
         return plain_handler(cls, func)  # zeros in every field may mean anything, and codes are too coarse for a sum
     if func in _LIKE:
@@ -55,11 +56,6 @@ def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
 def rebuild(proto: WrapperTensor, tensors: dict[str, torch.Tensor]) -> Any:
     """A wrapper of the class and context of `proto` that holds `tensors`."""
     return assemble(type(proto), {**tensors, **proto.__wrapper_state__()})
-
-
-def inner_tensors(wrapper: WrapperTensor) -> dict[str, torch.Tensor]:
-    """The inner tensors by name, in flatten order."""
-    return {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
 
 
 def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) -> Any:
@@ -114,34 +110,6 @@ def _new(
         why = f"of size {size} it would have {result.dtype} and strides {result.stride()}, not {wanted} and {stride}"
         raise errors.no_rule(cls, func, (self, size), kwargs, why)
     return result
-
-
-def _copy(cls: type[WrapperTensor], func: Operator, self: Any, source: torch.Tensor, non_blocking: bool = False) -> Any:
-    """Same class: field by field. Dense into wrapper: through `from_plain`. Wrapper into dense: through `to_plain`."""
-    if not isinstance(self, cls):
-        if not hasattr(source, "to_plain"):
-            raise errors.no_rule(cls, func, (self, source), {}, f"{cls.__name__} has no to_plain method")
-        return self.copy_(source.to_plain(), non_blocking)
-    if isinstance(source, cls) and source.__tensor_flatten__() == self.__tensor_flatten__():
-        new = source
-    elif hasattr(self, "from_plain"):
-        given: Any = source
-        plain = given.to_plain() if isinstance(source, cls) else given
-        new = self.from_plain(plain.expand(self.shape))
-    else:
-        why = f"{cls.__name__} has no method from_plain(self, plain) that says how a dense tensor becomes one like self"
-        raise errors.no_rule(cls, func, (self, source), {}, why)
-    values, targets = inner_tensors(new), inner_tensors(self)
-    if _shapes(values) != _shapes(targets):
-        why = f"the new inner tensors {_shapes(values)} do not fit into {_shapes(targets)}"
-        raise errors.no_rule(cls, func, (self, source), {}, why)
-    for name, target in targets.items():
-        target.copy_(values[name], non_blocking)
-    return self
-
-
-def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, list[int]]:
-    return {name: list(tensor.shape) for name, tensor in tensors.items()}
 
 
 def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwargs: Any) -> Any:

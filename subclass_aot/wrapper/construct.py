@@ -56,6 +56,11 @@ def assemble(
     return result
 
 
+def inner_tensors(wrapper: WrapperTensor) -> dict[str, torch.Tensor]:
+    """The inner tensors by name, in flatten order."""
+    return {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
+
+
 def emit_wrap(
     source: Source,
     cls: type[WrapperTensor],

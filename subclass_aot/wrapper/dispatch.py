@@ -15,6 +15,7 @@ from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
 from subclass_aot.wrapper.builtin import built_in
 from subclass_aot.wrapper.check import checked
+from subclass_aot.wrapper.copy_into import remember_view
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
 
@@ -117,8 +118,13 @@ def dispatch(
 
 def _in_inference_mode(func: AnyOperator, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Views of an ordinary tensor are ordinary in inference mode too: they share its version counter."""
-    viewed = effects_of(func).viewed if _torch.is_overload(func) else ""
-    if viewed and not effects_of(func).bind(args, kwargs)[viewed].is_inference():
+    if not _torch.is_overload(func) or not (viewed := effects_of(func).viewed):
+        return handler(*args, **kwargs)
+    base = effects_of(func).bind(args, kwargs)[viewed]
+    if not base.is_inference():
         with torch.inference_mode(False), torch.no_grad():
             return handler(*args, **kwargs)
-    return handler(*args, **kwargs)
+    view = handler(*args, **kwargs)
+    if args and args[0] is base:
+        remember_view(view, base, func, args[1:], kwargs)
+    return view

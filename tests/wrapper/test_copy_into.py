@@ -1,0 +1,170 @@
+"""Writes into wrappers and into views of them, against the same writes into the dense tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from subclass_aot import Int8Weight, Outer, WrapperTensor, aot_compile
+from subclass_aot.errors import MutationError, OperatorRuleError
+
+
+class RowInt8(WrapperTensor, views="broadcast"):
+    """The class that the documentation builds."""
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        return Outer.like(self.codes, dtype=self.scale.dtype)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes.to(self.scale.dtype) * self.scale
+
+    def from_plain(self, plain: torch.Tensor) -> RowInt8:
+        dims = [dim for dim in range(plain.dim()) if self.scale.shape[dim] == 1 != plain.shape[dim]]
+        scale = (plain.abs().amax(dims, keepdim=True) if dims else plain.abs()).clamp(min=1e-6) / 127
+        return RowInt8((plain / scale).round().to(torch.int8), scale)
+
+
+def weight(cls: Any = Int8Weight) -> Any:
+    torch.manual_seed(0)
+    return cls(torch.randint(-127, 128, (4, 6), dtype=torch.int8), torch.rand(4, 1) / 100)
+
+
+PLACES: dict[str, Any] = {
+    "whole": lambda w: w,
+    "rows": lambda w: w[1:3],
+    "a row": lambda w: w[2],
+    "columns": lambda w: w[:, :2],
+    "narrow": lambda w: w.narrow(1, 2, 3),
+    "a column": lambda w: w[:, 4],
+    "an element": lambda w: w[1, 3],
+    "columns of rows": lambda w: w[1:, ::2],
+    "transposed": lambda w: w.t(),
+    "columns of the transposed": lambda w: w.t()[:, 1],
+    "rows of the transposed": lambda w: w.t()[3:],
+    "split": lambda w: w.split(2, 1)[1],
+    "viewed": lambda w: w.view(4, 2, 3)[:, 1],
+}
+
+WRITES: dict[str, Any] = {
+    "zero_": lambda v: v.zero_(),
+    "mul_": lambda v: v.mul_(10),
+    "fill_": lambda v: v.fill_(0.7),
+    "copy_": lambda v: v.copy_(torch.linspace(-1, 1, v.numel()).view(v.shape)),
+    "add_": lambda v: v.add_(v * 0.5),
+}
+
+
+def check(w: Any, expected: torch.Tensor) -> None:
+    """Each element is within half a step of what it should be: of a step of its own row."""
+    step = expected.abs().amax(1, keepdim=True) / 127
+    assert ((w.to_plain() - expected).abs() <= step * 0.51 + 1e-6).all()
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "inference", "compiled", "compiled on the view"])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+@pytest.mark.parametrize("cls", [Int8Weight, RowInt8])
+def test_a_write_into_a_part_leaves_the_rest(cls: Any, place: Any, write: Any, mode: str) -> None:
+    w = weight(cls)
+    expected = w.to_plain()
+    write(place(expected))
+
+    def program(w: Any) -> Any:
+        return write(place(w)) * 1
+
+    with torch.inference_mode() if mode == "inference" else torch.no_grad():
+        view = place(w)
+        if mode == "compiled":
+            aot_compile(program)(w)
+        elif mode == "compiled on the view":
+            aot_compile(lambda v: write(v) * 1)(view)
+        else:
+            program(w)
+    check(w, expected)
+    torch.testing.assert_close(view.to_plain(), place(w.to_plain()))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+def test_a_part_of_the_class_goes_in_as_a_dense_one_does(place: Any, compiled: bool) -> None:
+    """Loaders of parallel weights write so: `narrow(1, ...).copy_(loaded)`."""
+    w, source = weight(), weight()
+    source.mul_(30)
+    expected = w.to_plain()
+    place(expected).copy_(place(source.to_plain()))
+
+    def load(w: Any, source: Any) -> None:
+        place(w).copy_(place(source))
+
+    with torch.no_grad():
+        (aot_compile(load) if compiled else load)(w, source)
+    check(w, expected)
+
+
+def test_other_views_see_it() -> None:
+    w = weight()
+    columns, rows = w[:, :2], w[1:]
+    columns.fill_(3.0)
+    torch.testing.assert_close(rows.to_plain(), w.to_plain()[1:])
+    torch.testing.assert_close(columns.to_plain(), torch.full((4, 2), 3.0))
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
+def test_made_in_inference_mode(place: Any, write: Any) -> None:
+    """There autograd knows no bases."""
+    with torch.inference_mode():
+        w = weight()
+        expected = w.to_plain()
+        write(place(w))
+        write(place(expected))
+        check(w, expected)
+
+
+def test_a_view_made_in_inference_mode_is_not_written_by_a_compiled_function() -> None:
+    with torch.inference_mode():
+        w = weight()
+        before, write = w.to_plain(), aot_compile(lambda v: v.mul_(2))
+        with pytest.raises(MutationError, match=r"args\[0\] is a view of a wrapper and has fields in common"):
+            write(w[:, :2])
+        assert w.to_plain().equal(before)
+        aot_compile(lambda w: w[:, :2].mul_(2))(w)  # as the message says
+        before[:, :2] *= 2
+        check(w, before)
+
+
+def test_without_a_way_from_dense() -> None:
+    class Fixed(WrapperTensor, views="broadcast"):
+        codes: torch.Tensor
+        scale: torch.Tensor
+
+        def to_plain(self) -> torch.Tensor:
+            return self.codes * self.scale
+
+    w = Fixed(torch.ones(2, 4), torch.ones(2, 1))
+    source = Fixed(torch.ones(2, 2), torch.full((2, 1), 3.0))
+    with pytest.raises(OperatorRuleError, match="scale is shared with the rest of the tensor"):
+        w[:, :2].copy_(source)
+    assert w.to_plain().eq(1).all()
+    w[:1].copy_(Fixed(torch.ones(1, 4), torch.full((1, 1), 3.0)))
+    assert w.to_plain()[0].eq(3).all() and w.to_plain()[1].eq(1).all()
+
+
+@pytest.mark.parametrize("columns", [1, 3])
+def test_weights_of_one_column_can_be_written(columns: int) -> None:
+    layer = nn.Linear(columns, 4, bias=False)
+    layer.weight = nn.Parameter(Int8Weight.from_float(layer.weight), requires_grad=False)
+    before = layer.weight.to_plain()
+    layer.load_state_dict({"weight": torch.ones(4, columns)})
+    assert not layer.weight.to_plain().equal(before)
+    layer.load_state_dict({"weight": Int8Weight.from_float(before)})
+    torch.testing.assert_close(layer.weight.to_plain(), before)
+    with torch.no_grad():
+        layer.weight[0, columns - 1] = 5
+        assert layer.weight.to_plain()[0, columns - 1] == 5
