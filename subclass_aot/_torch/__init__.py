@@ -14,6 +14,7 @@ from subclass_aot._torch.autograd import exchange as exchange
 from subclass_aot._torch.autograd import force_view_tracking as force_view_tracking
 from subclass_aot._torch.autograd import has_hooks as has_hooks
 from subclass_aot._torch.autograd import has_saved_tensor_hooks as has_saved_tensor_hooks
+from subclass_aot._torch.autograd import is_below_autograd as is_below_autograd
 from subclass_aot._torch.autograd import is_held_in_cpp as is_held_in_cpp
 from subclass_aot._torch.autograd import is_mark as is_mark
 from subclass_aot._torch.autograd import is_view as is_view

@@ -44,6 +44,16 @@ def sequence_number_of(function: Any) -> int:
     return int(function._sequence_nr())
 
 
+def is_below_autograd() -> bool:
+    """Whether an operator is on its way already, and autograd has seen it. Only the dispatcher's own state tells.
+
+    Dynamo looks at what users write, which is above autograd.
+    """
+    if torch.compiler.is_dynamo_compiling():
+        return False
+    return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradFunctionality)
+
+
 def view_function(view: torch.Tensor) -> Any:
     """A function that makes the same view of another base, by the view operators that made `view`.
 

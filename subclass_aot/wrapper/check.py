@@ -12,6 +12,7 @@ from subclass_aot._torch import AnyOperator
 from subclass_aot.codegen import Source
 from subclass_aot.operators import Effects, effects_of
 from subclass_aot.wrapper.errors import wrong_result
+from subclass_aot.wrapper.promise import Promise
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -68,6 +69,10 @@ def checked(
         refuse("type(out) not in (tuple, list)", "a list of tensors")
     elif not effects.returns:
         refuse("out is not None", "None")
+    if not effects.returned and {"tensor", "list"} & set(effects.returns):
+        source.line(f"expected = {source.const(Promise(func).broken_by, 'broken_by')}(out, args, kwargs)")
+        with source.block("if expected:"):
+            source.line(f"raise {wrong}({', '.join(details)}, expected, out)")
     source.line("return out")
     return source.build()
 

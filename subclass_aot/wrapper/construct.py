@@ -104,8 +104,10 @@ def emit_wrap(
     return result
 
 
-def constructor(cls: type[WrapperTensor]) -> Callable[..., Any]:
-    """Generates `__new__` with the fields as parameters."""
+def constructor(
+    cls: type[WrapperTensor], construct: Callable[[type[WrapperTensor], dict[str, Any]], Any]
+) -> Callable[..., Any]:
+    """Generates `__new__` with the fields as parameters; `construct` makes the instance of what it is to hold."""
     params = ["cls"]
     source_defaults: dict[str, Any] = {}
     for field in cls.__wrapper_declaration__.fields.values():
@@ -121,7 +123,7 @@ def constructor(cls: type[WrapperTensor]) -> Callable[..., Any]:
     for field in cls.__wrapper_declaration__.fields.values():
         hold = source.const(_HOLD[field.kind], f"hold_{field.kind}")
         source.line(f"{hold}(cls, state, {source.const(field, 'field_' + field.name)}, {field.name})")
-    source.line(f"return {source.const(assemble, 'assemble')}(cls, state)")
+    source.line(f"return {source.const(construct, 'construct')}(cls, state)")
     new = source.build()
     new.__qualname__ = f"{cls.__qualname__}.__new__"
     new.__module__ = cls.__module__
@@ -146,6 +148,9 @@ def assign(self: WrapperTensor, name: str, value: object) -> None:
         _HOLD[field.kind](cls, held, field, value)
     else:
         _hold_tensor(cls, held, field, value, name)
+    for key, tensor in held.items():
+        if isinstance(tensor, torch.Tensor):
+            _check_held(cls, key, tensor)
     gone = {name}
     if name == field.name and field.kind in ("sequence", "mapping"):
         gone = {key for key in self.__dict__ if key.startswith(name + "_") or key == field.layout_attribute}
@@ -168,22 +173,23 @@ def _hold_tensor(cls: type[WrapperTensor], state: dict[str, Any], field: Field, 
     name = name or field.name
     if not isinstance(value, torch.Tensor):
         raise InnerTensorError(f"{cls.__name__}.{name} must be a tensor, not {type(value).__name__}: {value!r}")
-    _check_carried(cls, name, value)
-    state[name] = value
-
-
-def _check_carried(cls: type[WrapperTensor], name: str, value: torch.Tensor) -> None:
-    if value.requires_grad:
-        raise InnerTensorError(
-            f"{cls.__name__}.{name} requires grad. Gradients belong to the outer tensor: autograd sees the wrapper and "
-            f"never looks inside.\n    {cls.__name__}(..., {name}={name}.detach()).requires_grad_()"
-        )
     if value.is_conj() or value.is_neg():
         bit = "conjugate" if value.is_conj() else "negative"
         raise InnerTensorError(
             f"{cls.__name__}.{name} has its {bit} bit set, which the wrapper could not show.\n"
             f"    {name}.resolve_conj().resolve_neg()"
         )
+    state[name] = value
+
+
+def _check_held(cls: type[WrapperTensor], name: str, value: torch.Tensor) -> None:
+    """What the constructor checks of an inner tensor, and that it does not require grad, of which that takes care."""
+    if value.requires_grad:
+        raise InnerTensorError(
+            f"{cls.__name__}.{name} requires grad. Gradients belong to the outer tensor: autograd sees the wrapper and "
+            f"never looks inside.\n    {cls.__name__}(..., {name}={name})  # which is a function of {name}"
+        )
+    _hold_tensor(cls, {}, cls.__wrapper_declaration__.fields[cls.__wrapper_declaration__.field_of(name)], value, name)
 
 
 def _hold_optional(cls: type[WrapperTensor], state: dict[str, Any], field: Field, value: object) -> None:
@@ -291,10 +297,10 @@ def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     """
     params = "cls, inner, context, outer_size=None, outer_stride=None"
     source = Source("__tensor_unflatten__", params, f"A {cls.__name__} that holds the tensors of `inner`.")
-    carried = source.const(functools.partial(_check_carried, cls), "check_carried")
+    check = source.const(functools.partial(_check_held, cls), "check_held")
     with source.block("for name, tensor in inner.items():"):
         with source.block("if tensor.requires_grad or tensor.is_neg() or tensor.is_conj():"):
-            source.line(f"{carried}(name, tensor)")
+            source.line(f"{check}(name, tensor)")
     if not cls.__wrapper_declaration__.is_static:
         source.line("state = {**inner, **cls.__wrapper_attributes__(tuple(inner), context)}")
         source.line(f"return {source.const(assemble, 'assemble')}(cls, state, outer_size, outer_stride)")

@@ -86,7 +86,7 @@ def shares_fields(view: Any) -> bool:
 
 
 def _copy_into_base(
-    cls: type[WrapperTensor], func: Operator, view: Any, source: Any, base: Any, shared: list[str]
+    cls: type[WrapperTensor], func: Operator, view: Any, source: torch.Tensor, base: Any, shared: list[str]
 ) -> None:
     """See Note [Fields shared by views]."""
     if not (hasattr(base, "from_plain") and hasattr(base, "to_plain")):
@@ -101,7 +101,9 @@ def _copy_into_base(
         getattr(view, name).copy_(getattr(again, name))
 
 
-def remember_view(view: Any, base: torch.Tensor, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def remember_view(
+    view: object, base: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
     """Keeps what autograd does not know: that `view` is `func(base, *args, **kwargs)`, or the first of several such."""
     views = view if isinstance(view, list | tuple) else [view]
     owner, before = _made_in_inference_mode.get(base, (base, lambda tensor: tensor))
@@ -113,8 +115,8 @@ def remember_view(view: Any, base: torch.Tensor, func: Operator, args: tuple[Any
 def _again(
     before: Callable[[torch.Tensor], torch.Tensor],
     func: Operator,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     position: int | None,
     tensor: torch.Tensor,
 ) -> torch.Tensor:

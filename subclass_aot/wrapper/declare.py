@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import torch
 
 from subclass_aot.declaration import Declaration, Field
 from subclass_aot.errors import DefinitionError
-from subclass_aot.wrapper import construct, messages
+from subclass_aot.wrapper import construct, gradients, messages
 from subclass_aot.wrapper.fields import read_fields
 from subclass_aot.wrapper.outer import outer_rule, stand_in
 from subclass_aot.wrapper.serialize import allow_loading
@@ -65,6 +66,8 @@ def declare(cls: type[WrapperTensor], fallback: object, views: object, caller_lo
         stand_in=stand_in(cls),
         rules={},
     )
+    if inspect.isfunction(vars(cls).get("to_plain")):
+        cls.to_plain = gradients.differentiable(vars(cls)["to_plain"])  # type: ignore[attr-defined]
     for name in methods:
         setattr(cls, name, _METHODS[name](cls))
     cls.__wrapper_attributes__ = None if written else classmethod(construct.attributes(cls))
@@ -72,7 +75,7 @@ def declare(cls: type[WrapperTensor], fallback: object, views: object, caller_lo
 
 
 _METHODS: Mapping[str, Any] = {
-    "__new__": lambda cls: staticmethod(construct.constructor(cls)),
+    "__new__": lambda cls: staticmethod(construct.constructor(cls, gradients.construct)),
     "__tensor_flatten__": lambda cls: construct.flattener(cls),
     "__tensor_unflatten__": lambda cls: classmethod(construct.unflattener(cls)),
 }

@@ -64,6 +64,12 @@ def _describe(value: object) -> str:
     return type(value).__name__ if isinstance(value, torch.Tensor) else f"{value!r:.40}"
 
 
+def _look(value: object) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"{value!r:.80}"
+    return f"{type(value).__name__} of size {list(value.shape)} and {value.dtype}"
+
+
 def writes_to_dense(cls: type[WrapperTensor], func: AnyOperator, name: str) -> OperatorRuleError:
     """The error for `dense.add_(wrapper)`: one dense tensor, several results."""
     return OperatorRuleError(
@@ -112,9 +118,9 @@ def wrong_result(cls: type[WrapperTensor], func: Operator, rule: object, expecte
     """The error for a rule that returned something else than the schema promises."""
     where = f"{rule.__code__.co_filename}:{rule.__code__.co_firstlineno}" if hasattr(rule, "__code__") else repr(rule)
     if isinstance(got, list | tuple):
-        shown = f"a {type(got).__name__} of {len(got)}: ({', '.join(type(value).__name__ for value in got)})"
+        shown = f"a {type(got).__name__} of {len(got)}: ({', '.join(map(_look, got))})"
     else:
-        shown = type(got).__name__ if isinstance(got, torch.Tensor) else f"{got!r:.80}"
+        shown = _look(got)
     return RuleResultError(
         f"The rule of {cls.__name__} for {func} returned something else than the operator promises.\n"
         f"  rule:     {getattr(rule, '__qualname__', rule)} ({where})\n"

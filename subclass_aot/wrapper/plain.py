@@ -71,7 +71,8 @@ def plain_tangent(tensor: Any) -> Any:
     cls: Any = type(tensor)
     declaration = Declaration.of(cls)
     if declaration is not None and declaration.fallback == "plain":
-        return plain_tangent(cls.to_plain(tensor))
+        with torch.no_grad():  # what a gradient looks like, and not a function of the tensor
+            return plain_tangent(cls.to_plain(tensor))
     if hasattr(tensor, "__coerce_tangent_metadata__"):
         tensor = tensor.__coerce_tangent_metadata__()
     names, context = tensor.__tensor_flatten__()

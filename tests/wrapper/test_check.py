@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from subclass_aot import aot_compile
 from subclass_aot.errors import RuleResultError
 from tests.wrapper.classes import fresh
 
@@ -26,7 +27,12 @@ aten = torch.ops.aten
             ["a view of the Fresh `self`", "got:      Tensor"],
         ),
         (aten.unbind.int, lambda x, d=0: x, lambda x: x.unbind(), ["a list, each a view of the Fresh"]),
-        (aten.unbind.int, lambda x, d=0: [x.payload], lambda x: x.unbind(), ["got:      a list of 1: (Tensor)"]),
+        (
+            aten.unbind.int,
+            lambda x, d=0: [x.payload],
+            lambda x: x.unbind(),
+            ["got:      a list of 1: (Tensor of size [2, 2] and torch.float32)"],
+        ),
         (aten.max.dim, lambda x, d: (x, x, x), lambda x: x.max(0), ["expected: a tuple of 2", "tuple of 3"]),
         (aten._foreach_neg.default, lambda xs: 1, lambda x: torch._foreach_neg([x]), ["expected: a list of tensors"]),
         (aten._foreach_neg_.default, lambda xs: xs, lambda x: torch._foreach_neg_([x]), ["expected: None"]),
@@ -57,3 +63,44 @@ def test_written_tensors_are_found_among_keywords() -> None:
     cls.implements(aten.add.out)(lambda self, other, *, out: out)
     x, out = cls(torch.zeros(2)), cls(torch.zeros(2))
     assert torch.add(x, 1, out=out) is out
+
+
+@pytest.mark.parametrize(
+    ("op", "rule", "call", "expected", "got"),
+    [
+        (aten.t.default, lambda x: type(x)(x.payload), lambda x: x.t(), [3, 2], [2, 3]),
+        (aten.mm.default, lambda x, y: torch.zeros(1), lambda x: torch.mm(x, torch.ones(3, 4)), [2, 4], [1]),
+        (aten.neg.default, lambda x: type(x)(x.payload.double()), lambda x: -x, [2, 3], "torch.float64"),
+        (aten.unbind.int, lambda x, d=0: [type(x)(x.payload)] * 2, lambda x: x.unbind(), [3], [2, 3]),
+        (aten.max.dim, lambda x, d: (x, x), lambda x: x.max(0), [3], [2, 3]),
+        (aten.sum.dim_IntList, lambda x, *_, **__: x, lambda x: x.sum(1, dtype=torch.float64), "torch.float64", [2, 3]),
+        (aten.unbind.int, lambda x, d=0: [type(x)(x.payload[0])], lambda x: x.unbind(), "2 tensors", "a list of 1"),
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_results_of_other_sizes_or_dtypes(
+    op: Any, rule: Any, call: Any, expected: Any, got: Any, compiled: bool
+) -> None:
+    cls = fresh()
+    cls.implements(op)(rule)
+    x = cls(torch.zeros(2, 3))
+    for _ in range(2):
+        with pytest.raises(RuleResultError) as error:
+            (aot_compile(call) if compiled else call)(x)
+        text = str(error.value)
+        assert (
+            str(expected) in text.partition("expected:")[2].partition("got:")[0]
+            and str(got) in text.partition("got:")[2]
+        )
+
+
+def test_what_nobody_knows_is_taken() -> None:
+    """An operator without a shape function, one that refuses such arguments, and symbolic sizes."""
+    cls = fresh()
+    cls.implements(aten.mm.default)(lambda x, y: torch.zeros(7))
+    cls.implements(aten.nonzero.default)(lambda x: torch.zeros(1, 2, dtype=torch.int64))
+    x = cls(torch.zeros(2, 3))
+    assert torch.mm(x, torch.ones(4, 4)).shape == (7,) and x.nonzero().shape == (1, 2)
+    other = fresh()
+    other.implements(aten.t.default)(lambda x: other(x.payload.t()))
+    assert aot_compile(lambda x: x.t(), dynamic=True)(other(torch.zeros(4, 3))).shape == (3, 4)

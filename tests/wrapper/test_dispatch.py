@@ -49,8 +49,8 @@ def test_higher_order_operators() -> None:
 
 def test_a_rule_in_an_each_class_goes_before_the_recipe() -> None:
     cls = fresh(fallback="each")
-    cls.implements(aten.mm.default)(lambda a, b: torch.tensor(5))
-    x = cls(torch.zeros(2, 2))
+    cls.implements(aten.mm.default)(lambda a, b: torch.tensor([[5.0]]))
+    x = cls(torch.zeros(1, 1))
     assert (x @ x).item() == 5
     with torch.inference_mode():
         assert torch.nn.functional.linear(x, x).item() == 5  # taken apart, so that the same rule is met
@@ -59,8 +59,8 @@ def test_a_rule_in_an_each_class_goes_before_the_recipe() -> None:
 def test_not_implemented_passes_on() -> None:
     base = fresh(fallback="each")
     derived = type("Derived", (base,), {})
-    base.implements(aten.neg.default)(lambda x: torch.tensor(1) if x.dim() == 1 else NotImplemented)
-    derived.implements(aten.neg.default)(lambda x: torch.tensor(2) if x.dim() == 2 else NotImplemented)
+    base.implements(aten.neg.default)(lambda x: torch.tensor([1.0]) if x.dim() == 1 else NotImplemented)
+    derived.implements(aten.neg.default)(lambda x: torch.tensor([[2.0]]) if x.dim() == 2 else NotImplemented)
     assert derived(torch.zeros(1)).neg().item() == 1
     assert derived(torch.zeros(1, 1)).neg().item() == 2
     assert type(derived(torch.zeros(1, 1, 1)).neg()) is derived

@@ -42,5 +42,5 @@ def test_a_rule_that_is_missing_for_a_structure_of_tensors_names_what_is_in_it()
 def test_a_stub_becomes_the_rule_as_it_is_pasted(func: Any) -> None:
     cls = fresh()
     _, _, pasted = str(no_rule(cls, func, (), {})).partition("Write one:\n\n")
-    exec(textwrap.dedent(pasted).replace("...", "return torch.tensor(7)"), {"Fresh": cls, "torch": torch})
-    assert cls.__torch_dispatch__(func, (cls,), (cls(torch.ones(2)), 1)) == 7
+    exec(textwrap.dedent(pasted).replace("...", "return torch.tensor([7.0])"), {"Fresh": cls, "torch": torch})
+    assert cls.__torch_dispatch__(func, (cls,), (cls(torch.ones(1)), 1)) == 7

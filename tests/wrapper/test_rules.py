@@ -30,23 +30,23 @@ def test_a_rule_gets_the_operators_arguments() -> None:
 
 def test_an_overload_goes_before_its_packet() -> None:
     cls = fresh()
-    cls.implements(aten.sum)(lambda *args: torch.tensor(1))
-    cls.implements(aten.sum.dim_IntList)(lambda *args: torch.tensor(2))
-    x = cls(torch.zeros(2, 2))
+    cls.implements(aten.sum)(lambda *args: torch.tensor(1.0))
+    cls.implements(aten.sum.dim_IntList)(lambda *args: torch.full((1,), 2.0))
+    x = cls(torch.zeros(2, 1))
     assert (x.sum().item(), x.sum(0).item()) == (1, 2)
 
 
 def test_rules_are_found_along_the_mro_and_caches_are_dropped() -> None:
     base = fresh()
     derived = type("Derived", (base,), {})
-    x, y = base(torch.zeros(2)), derived(torch.zeros(2))
-    base.implements(aten.neg.default)(lambda x: torch.tensor(1))
+    x, y = base(torch.zeros(())), derived(torch.zeros(()))
+    base.implements(aten.neg.default)(lambda x: torch.tensor(1.0))
     assert (x.neg().item(), y.neg().item()) == (1, 1)
-    derived.implements(aten.neg.default)(lambda x: torch.tensor(2))
+    derived.implements(aten.neg.default)(lambda x: torch.tensor(2.0))
     assert (x.neg().item(), y.neg().item()) == (1, 2)
-    base.implements(aten.neg.default)(lambda x: torch.tensor(3))
+    base.implements(aten.neg.default)(lambda x: torch.tensor(3.0))
     assert (x.neg().item(), y.neg().item()) == (3, 2)
-    base.implements(aten.abs.default)(lambda x: torch.tensor(4))
+    base.implements(aten.abs.default)(lambda x: torch.tensor(4.0))
     assert y.abs().item() == 4
 
 

@@ -1,0 +1,81 @@
+"""What a rule's result has to look like: the sizes and the dtype that the operator gives for such arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optree
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._torch import Operator
+
+Look = tuple[tuple[int, ...], torch.dtype]
+"""The sizes and the dtype of a tensor."""
+
+_LIMIT = 1000
+
+
+class Promise:
+    """The sizes and dtypes that an operator gives, for each combination of arguments that it was asked for.
+
+    It is asked once for each, on tensors of the device "meta". What it refuses there nobody knows, and anything will
+    do; and of symbolic sizes it is not asked, since the answer would be assumed.
+
+    Args:
+        func: The operator.
+    """
+
+    def __init__(self, func: Operator) -> None:
+        self._func = func
+        self._known: dict[object, list[Look | None]] = {}
+
+    def broken_by(self, out: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
+        """What was promised instead of `out`, in words; "" where `out` is that, or nobody knows."""
+        try:
+            key = (*map(_key, args), *kwargs, *map(_key, kwargs.values()))
+            promised = self._known.get(key)
+        except TypeError:  # a number without a hash: a symbolic one
+            return ""
+        if promised is None:
+            if len(self._known) >= _LIMIT:
+                self._known.clear()
+            promised = self._known[key] = self._ask(args, kwargs)
+        found = out if isinstance(out, tuple | list) else (out,)
+        if promised and len(found) != len(promised):
+            return f"{len(promised)} tensors"
+        for look, tensor in zip(promised, found, strict=False):
+            if look is not None and isinstance(tensor, torch.Tensor) and _look(tensor) != look:
+                return f"a tensor of size {list(look[0])} and {look[1]}"
+        return ""
+
+    def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Look | None]:
+        with _torch.disable_current_modes():
+            blank: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
+            try:
+                out: object = self._func(*blank[0], **blank[1])
+            except Exception:  # noqa: BLE001
+                return []
+        found = out if isinstance(out, tuple | list) else (out,)
+        return [_look(x) if isinstance(x, torch.Tensor) else None for x in found]
+
+
+def _look(tensor: torch.Tensor) -> Look:
+    return tuple(tensor.shape), tensor.dtype
+
+
+def _key(value: object) -> object:
+    if isinstance(value, torch.Tensor):
+        return tuple(value.shape), value.stride(), value.dtype
+    if isinstance(value, list | tuple):
+        return (*map(_key, value),)
+    return type(value), value
+
+
+def _blank(value: object) -> object:
+    """What stands for an argument: a tensor without data."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, torch.device):
+        return torch.device("meta")
+    return None if isinstance(value, torch.Generator) else value
