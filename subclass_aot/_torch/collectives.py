@@ -30,6 +30,11 @@ def reduction_of(op: Any) -> str | None:
     return next((name.lower() for name in names if int(getattr(kinds, name)) == int(op.op())), None)
 
 
+def work_of(handle: torch.ScriptObject) -> Any:
+    """The `torch.distributed.Work` that an operator gave as a script object, which can only be waited for."""
+    return torch._C._distributed_c10d.Work.unbox(handle)
+
+
 def finished_work() -> Any:
     """What stands for a collective that is done: `Work` has no constructor in Python but this one, made for fakes."""
     return torch._C._distributed_c10d.FakeWork().boxed()

@@ -15,6 +15,7 @@ from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
 from subclass_aot.wrapper.builtin import built_in
 from subclass_aot.wrapper.check import checked
+from subclass_aot.wrapper.collectives import collective_handler, is_collective
 from subclass_aot.wrapper.copy_into import remember_view
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
@@ -35,11 +36,12 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     2. A composite operator is taken apart into what it is made of, and those arrive here one by one. (Autograd has
        usually done that before; in inference mode, and below another wrapper, it has not. So a program meets the same
        rules either way.)
-    3. For a class with `fallback="each"`: the operator on every inner tensor.
-    4. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `empty_like`, `new_zeros`,
+    3. Collectives of `torch.distributed` run on every inner tensor, or on what the wrappers stand for.
+    4. For a class with `fallback="each"`: the operator on every inner tensor.
+    5. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `empty_like`, `new_zeros`,
        ... and the views, in the way that `views=` declares for each field.
-    5. For a class with `to_plain` (unless it says `fallback="error"`): the operator on what the wrappers stand for.
-    6. An `OperatorRuleError`, with a stub to paste.
+    6. For a class with `to_plain` (unless it says `fallback="error"`): the operator on what the wrappers stand for.
+    7. An `OperatorRuleError`, with a stub to paste.
 
     Args:
         cls: The wrapper class.
@@ -62,6 +64,8 @@ def _find(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
 def _without_rules(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     if _torch.is_overload(func) and _torch.can_decompose(func):
         return func.decompose
+    if is_collective(func):
+        return collective_handler(cls, func)
     if cls.__wrapper_declaration__.fallback == "each":
         return each_handler(cls, func)
     if _torch.is_overload(func):

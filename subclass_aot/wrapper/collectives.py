@@ -1,0 +1,148 @@
+"""Collectives of `torch.distributed` on wrappers, which each rank has of the same layout.
+
+What moves tensors (`broadcast`, `all_gather`, `scatter`, `send`, ...) moves every inner tensor in turn. What adds them
+up does so on inner tensors with `fallback="each"`, whose operators do; else on what the wrappers stand for, which then
+take in the result by `from_plain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot.wrapper import errors
+from subclass_aot.wrapper.planner import related
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
+_REDUCING = {
+    "allreduce_",
+    "allreduce_coalesced_",
+    "reduce_",
+    "reduce_scatter_",
+    "_reduce_scatter_base_",
+    "reduce_scatter_tensor_coalesced_",
+}
+
+_IN_ROWS = {"_allgather_base_", "allgather_into_tensor_coalesced_", "alltoall_base_"}
+"""Those of which one tensor is those of all ranks one after another, along the first dimension."""
+
+_PENDING: list[Any] = []
+"""Handles of messages that were sent or asked for, and are not over: without them they would be cancelled."""
+
+
+def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:
+    """The collective `func` on wrappers of `cls`, called as the operator is.
+
+    Args:
+        cls: The wrapper class.
+        func: An operator on a process group.
+    """
+    name = func.overloadpacket.__name__
+    by_meaning = name in _REDUCING and cls.__wrapper_declaration__.fallback != "each"
+
+    def handler(*args: Any, **kwargs: Any) -> Any:
+        tensors = list(_tensors((args, kwargs)))
+        wrappers = [tensor for tensor in tensors if related(cls, type(tensor))]
+        if len(wrappers) < len(tensors):
+            why = "it has dense tensors, too, and the inner tensors of a wrapper go one by one"
+            raise errors.no_rule(cls, func, args, kwargs, why)
+        names = wrappers[0].__tensor_flatten__()[0]
+        for wrapper in wrappers:
+            if wrapper.__tensor_flatten__() != wrappers[0].__tensor_flatten__():
+                why = f"{_layout(wrappers[0])} and {_layout(wrapper)} do not have the same inner tensors and context"
+                raise errors.no_rule(cls, func, args, kwargs, why)
+        if by_meaning:
+            return _on_meaning(cls, func, args, kwargs, wrappers)
+        if name in _REDUCING:
+            names = [inner for inner in names if not cls.__wrapper_declaration__.is_structure(inner)]
+        elif name in _IN_ROWS:
+            _check_rows(cls, func, args, kwargs, wrappers)
+        return _in_turn(func, args, kwargs, names)
+
+    return handler
+
+
+def _in_turn(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], names: list[str]) -> Any:
+    """Runs the collective on every inner tensor; gives the handle of the last."""
+    is_message = func.overloadpacket.__name__ in ("send", "recv_", "recv_any_source_")
+    _PENDING[:] = [work for work in _PENDING if not work.is_completed()]
+    for position, inner in enumerate(names):
+        pick = lambda tensor, inner=inner: getattr(tensor, inner)  # noqa: E731
+        result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
+        work = result[-1] if isinstance(result, tuple) else result
+        if position == len(names) - 1:
+            return (args[0], *result[1:]) if isinstance(result, tuple) else result
+        if is_message:  # both sides may send before they receive; messages between two ranks arrive in order
+            _PENDING.append(_torch.work_of(work))
+        else:
+            work.wait()
+    raise AssertionError("a wrapper without inner tensors")
+
+
+def _on_meaning(
+    cls: type[WrapperTensor],
+    func: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    wrappers: list[WrapperTensor],
+) -> Any:
+    """Runs the collective on dense tensors, and writes them into the wrappers that it writes."""
+    if not (hasattr(cls, "to_plain") and hasattr(cls, "from_plain")):
+        why = f"it adds up what {cls.__name__} stands for, and without to_plain and from_plain nobody knows that"
+        raise errors.no_rule(cls, func, args, kwargs, why)
+    dense = {id(wrapper): wrapper.to_plain().clone() for wrapper in wrappers}  # type: ignore[attr-defined]
+    pick = lambda tensor: dense[id(tensor)]  # noqa: E731
+    result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
+    (result[-1] if isinstance(result, tuple) else result).wait()
+    for written in _tensors(args[0]):
+        written.copy_(dense[id(written)])
+    return (args[0], *result[1:]) if isinstance(result, tuple) else result
+
+
+def _check_rows(
+    cls: type[WrapperTensor],
+    func: Operator,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    wrappers: list[WrapperTensor],
+) -> None:
+    for wrapper in wrappers:
+        for inner in wrapper.__tensor_flatten__()[0]:
+            tensor = getattr(wrapper, inner)
+            if not tensor.dim() or tensor.shape[0] != wrapper.shape[0]:
+                why = f"{inner}{list(tensor.shape)} does not have the rows of a tensor of {list(wrapper.shape)}"
+                raise errors.no_rule(cls, func, args, kwargs, why)
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for element in value:
+            yield from _tensors(element)
+    elif isinstance(value, dict):
+        yield from _tensors(tuple(value.values()))
+
+
+def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        return type(value)(_mapped(change, element) for element in value)
+    return {key: _mapped(change, element) for key, element in value.items()} if isinstance(value, dict) else value
+
+
+def _layout(wrapper: WrapperTensor) -> str:
+    names, context = wrapper.__tensor_flatten__()
+    return f"{names} with {context}" if context else f"{names}"
+
+
+def is_collective(func: AnyOperator) -> TypeGuard[Operator]:
+    """Whether an operator is one on a process group that returns a handle to wait for."""
+    return _torch.is_overload(func) and func.namespace == "c10d"

@@ -1,0 +1,242 @@
+"""Collectives on wrappers, against those on dense tensors. `test_collectives.py` starts both ranks of this script."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from subclass_aot import Int8Weight, WrapperTensor, aot_compile, structure
+from subclass_aot.tensors import TwoTensor
+
+Make = Callable[[torch.Tensor], Any]
+"""Makes a tensor of a class from a dense one."""
+
+Of = Callable[..., Any]
+"""`of(seed=0, rows=4)`: a tensor of this rank."""
+
+
+class Masked(WrapperTensor, fallback="each"):
+    content: torch.Tensor
+    mask: torch.Tensor = structure()
+
+
+class Offsets(WrapperTensor, fallback="each"):
+    """One of its inner tensors does not have the rows of the whole."""
+
+    values_: torch.Tensor
+    offsets: torch.Tensor
+
+
+def dense(seed: int, rows: int) -> torch.Tensor:
+    """A tensor of this rank."""
+    return torch.randn(rows, 3, generator=torch.Generator().manual_seed(10 * RANK + seed))
+
+
+def broadcast(of: Of) -> list[Any]:
+    x = of()
+    dist.broadcast(x, 1)
+    return [x]
+
+
+def broadcast_async(of: Of) -> list[Any]:
+    x = of()
+    dist.broadcast(x, 1, async_op=True).wait()
+    return [x]
+
+
+def all_reduce(of: Of) -> list[Any]:
+    x = of()
+    dist.all_reduce(x)
+    return [x]
+
+
+def all_reduce_async(of: Of) -> list[Any]:
+    x = of()
+    dist.all_reduce(x, async_op=True).wait()
+    return [x]
+
+
+def all_reduce_coalesced(of: Of) -> list[Any]:
+    both = [of(), of(1)]
+    dist.all_reduce_coalesced(both)
+    return both
+
+
+def reduce(of: Of) -> list[Any]:
+    x = of()
+    dist.reduce(x, 0)
+    return [x] if RANK == 0 else []
+
+
+def all_gather(of: Of) -> list[Any]:
+    found = [of(1), of(2)]
+    dist.all_gather(found, of())
+    return found
+
+
+def all_gather_into_tensor(of: Of) -> list[Any]:
+    found = of(rows=8)
+    dist.all_gather_into_tensor(found, of())
+    return [found]
+
+
+def gather(of: Of) -> list[Any]:
+    found = [of(1), of(2)] if RANK == 1 else None
+    dist.gather(of(), found, 1)
+    return found or []
+
+
+def scatter(of: Of) -> list[Any]:
+    x = of()
+    dist.scatter(x, [of(1), of(2)] if RANK == 0 else None, 0)
+    return [x]
+
+
+def reduce_scatter(of: Of) -> list[Any]:
+    x = of()
+    dist.reduce_scatter(x, [of(1), of(2)])
+    return [x]
+
+
+def reduce_scatter_tensor(of: Of) -> list[Any]:
+    x = of()
+    dist.reduce_scatter_tensor(x, of(1, rows=8))
+    return [x]
+
+
+def all_to_all(of: Of) -> list[Any]:
+    found = [of(1), of(2)]
+    dist.all_to_all(found, [of(3), of(4)])
+    return found
+
+
+def all_to_all_single(of: Of) -> list[Any]:
+    found = of(1)
+    dist.all_to_all_single(found, of())
+    return [found]
+
+
+def all_to_all_single_of_unequal_parts(of: Of) -> list[Any]:
+    found = of(1)
+    dist.all_to_all_single(found, of(), [1, 3] if RANK == 0 else [3, 1], [1, 3] if RANK == 0 else [3, 1])
+    return [found]
+
+
+def send(of: Of) -> list[Any]:
+    x = of()
+    if RANK == 0:
+        dist.send(x, 1)
+    else:
+        dist.recv(x, 0)
+    return [x]
+
+
+def both_send_first(of: Of) -> list[Any]:
+    x, found = of(), of(1)
+    sent = dist.isend(x, 1 - RANK)
+    received = dist.irecv(found, 1 - RANK)
+    received.wait()
+    sent.wait()
+    return [found]
+
+
+def large_messages(of: Of) -> list[Any]:
+    x, found = of(rows=300_000), of(1, rows=300_000)
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, 1 - RANK), dist.P2POp(dist.irecv, found, 1 - RANK)])
+    for work in works:
+        work.wait()
+    return [found]
+
+
+PROGRAMS = [
+    broadcast, broadcast_async, all_reduce, all_reduce_async, all_reduce_coalesced, reduce, all_gather,
+    all_gather_into_tensor, gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all, all_to_all_single,
+    all_to_all_single_of_unequal_parts, send, both_send_first, large_messages,
+]  # fmt: skip
+
+IN_GRAPHS = [broadcast, all_reduce, all_gather, all_gather_into_tensor, reduce_scatter_tensor, all_to_all_single]
+
+CLASSES: dict[str, tuple[Make, Callable[[Any], list[torch.Tensor]]]] = {
+    "Int8Weight": (Int8Weight.from_float, lambda w: [w.to_plain()]),
+    "TwoTensor": (lambda x: TwoTensor(x.clone(), x * 2), lambda w: [w.a, w.b / 2]),
+    "TwoTensor of Int8Weight": (
+        lambda x: TwoTensor(Int8Weight.from_float(x), Int8Weight.from_float(x)),
+        lambda w: [w.a.to_plain(), w.b.to_plain()],
+    ),
+    "Masked": (lambda x: Masked(x.clone(), x > 9), lambda w: [w.content, w.content + w.mask]),
+}
+
+
+def compared(program: Callable[[Of], list[Any]], name: str, compiled: bool) -> str:
+    """Nothing, or what is wrong."""
+    make, read = CLASSES[name]
+    in_eight_bits = "Int8" in name
+    exact: Make = (lambda x: Int8Weight.from_float(x).to_plain()) if in_eight_bits else torch.clone
+    try:
+        expected = program(lambda seed=0, rows=4: exact(dense(seed, rows)))
+        if compiled:
+            given = {f"{seed}, {rows}": make(dense(seed, rows)) for seed in (0, 1, 2) for rows in (4, 8)}
+            step = aot_compile(lambda given: program(lambda seed=0, rows=4: given[f"{seed}, {rows}"]))
+            got = step(given)
+        else:
+            got = program(lambda seed=0, rows=4: make(dense(seed, rows)))
+        assert len(got) == len(expected)
+        for mine, theirs in zip(got, expected, strict=True):
+            rounding = theirs.abs().amax(1, keepdim=True) / 127 * 0.51 if in_eight_bits else 0
+            for reading in read(mine):
+                assert reading.shape == theirs.shape, (reading.shape, theirs.shape)
+                assert ((reading - theirs).abs() <= rounding + 1e-5).all(), (reading, theirs)
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+def refusals() -> dict[str, str]:
+    """What cannot be, by name, before any rank waits for another."""
+    x, plain = TwoTensor(torch.ones(4), torch.ones(4)), torch.ones(4)
+
+    class Bare(WrapperTensor):
+        inside: torch.Tensor
+
+    cases: dict[str, Callable[[], Any]] = {
+        "dense and wrapper": lambda: dist.all_gather([plain, plain], x),
+        "other inner tensors": lambda: dist.all_gather(
+            [Int8Weight.from_float(torch.ones(4, 3))] * 2,
+            Int8Weight(torch.ones(4, 3, dtype=torch.int8), torch.ones(4, 1), torch.ones(4, 1)),
+        ),
+        "without meaning": lambda: dist.all_reduce(Bare(torch.ones(3))),
+        "other rows": lambda: dist.all_gather_into_tensor(
+            Offsets(torch.ones(8), torch.ones(5)), Offsets(torch.ones(4), torch.ones(3))
+        ),
+    }
+    found = {}
+    for name, case in cases.items():
+        try:
+            case()
+            found[name] = "nothing was refused"
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+if __name__ == "__main__":
+    RANK, store = int(sys.argv[1]), sys.argv[2]
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=RANK, world_size=2)
+    for program in PROGRAMS:
+        for name in CLASSES:
+            print(json.dumps([f"{program.__name__}, {name}", compared(program, name, False)]), flush=True)
+    for program in IN_GRAPHS:
+        for name in CLASSES:
+            print(json.dumps([f"{program.__name__}, {name}, compiled", compared(program, name, True)]), flush=True)
+    for name, text in refusals().items():
+        print(json.dumps([name, text]), flush=True)
+    dist.destroy_process_group()
