@@ -12,6 +12,7 @@ from subclass_aot._torch.autograd import IS_VIEW as IS_VIEW
 from subclass_aot._torch.autograd import base_of as base_of
 from subclass_aot._torch.autograd import exchange as exchange
 from subclass_aot._torch.autograd import force_view_tracking as force_view_tracking
+from subclass_aot._torch.autograd import gradients as gradients
 from subclass_aot._torch.autograd import has_hooks as has_hooks
 from subclass_aot._torch.autograd import has_saved_tensor_hooks as has_saved_tensor_hooks
 from subclass_aot._torch.autograd import is_below_autograd as is_below_autograd

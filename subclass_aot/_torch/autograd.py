@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -42,6 +42,21 @@ def skips_padding() -> bool:
 def sequence_number_of(function: Any) -> int:
     """The number autograd gave to a gradient function; those of leaves have one above all others. Not public."""
     return int(function._sequence_nr())
+
+
+def gradients(
+    results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor | None, ...]:
+    """What `torch.autograd.grad` gives, whose graph stays; None where a gradient does not arrive.
+
+    That one first asks the `__torch_function__` of classes among its arguments, and most of these turn it off for all
+    that runs within, which is the whole backward: what they override is not overridden there. `.backward()` of a dense
+    loss, which is how users go backward, does not ask.
+    """
+    found: tuple[torch.Tensor | None, ...] = torch.autograd.graph._engine_run_backward(
+        tuple(results), tuple(tangents), True, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
+    )
+    return found
 
 
 def is_below_autograd() -> bool:

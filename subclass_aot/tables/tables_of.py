@@ -61,6 +61,8 @@ def _attributes_of(tensor: torch.Tensor) -> list[Table]:
     if _torch.is_traceable_wrapper_subclass(tensor) and len(names) > len(own):
         inner, context = tensor.__tensor_flatten__()
         parts = {name: getattr(tensor, name) for name in inner}
+        wanting = {name: x for name, x in parts.items() if isinstance(x, torch.Tensor) and x.requires_grad}
+        parts |= {name: x.detach() for name, x in wanting.items()}  # who knows where they stand refuses them
         unflatten = type(tensor).__tensor_unflatten__
         # The class tells by doing it: what another such wrapper has from its constructor belongs to the class.
         own.update(vars(unflatten(parts, context, tensor.size(), tensor.stride())))

@@ -126,7 +126,7 @@ def _found(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tang
     with _dead_ends(results) as dead_ends:
         if not any(_hides_what_it_reaches(node) for node in _nodes(results)):
             found: Sequence[torch.Tensor | None]
-            found = torch.autograd.grad(results, leaves, tangents, retain_graph=True, allow_unused=True)
+            found = _torch.gradients(results, leaves, tangents)
         else:
             for leaf in leaves:
                 leaf.grad = None

@@ -147,6 +147,7 @@ class TracedInputs:
         traced: Fakes that the function is given: those of `autograd_leaves`, behind one more node for a non-leaf.
         views: Fakes of inputs that are views of others. See Note [Views of one tensor].
         before: What was true of `traced` then.
+        inference: Whether the call is in inference mode, where no input wants a gradient.
     """
 
     plan: InputPlan
@@ -156,6 +157,7 @@ class TracedInputs:
     traced: list[Any]
     views: TracedViews
     before: tuple[Before, ...]
+    inference: bool
 
     def collections(self) -> list[Collection[Any]]:
         """Where traced tensors are held."""
@@ -169,14 +171,14 @@ class TracedInputs:
     @property
     def requires_grad_inputs(self) -> list[int]:
         """The positions of inputs that want a gradient."""
-        return [i for i, t in enumerate(self.autograd_leaves) if t.requires_grad]
+        return [i for i, t in enumerate(self.autograd_leaves) if t.requires_grad and not self.inference]
 
     def described(self, gradients: Mapping[Descriptor, Gradient]) -> tuple[Input, ...]:
         """The inputs as the signature has them, with the gradients that some have, by what they are."""
         plan, found = self.plan, []
         for i, (desc, meta) in enumerate(zip(plan.descs, plan.flatten.metas, strict=True)):
             specs = tuple(self.specs[s] for s in plan.index_map.flat_of(i))
-            grad = self.autograd_leaves[i].requires_grad
+            grad = self.autograd_leaves[i].requires_grad and not self.inference
             value, reach = gradients.get(desc, (None, ()))
             found.append(Input(desc, meta, specs, grad, plan.are_leaves[i], i in plan.static, value, reach))
         return tuple(found)
@@ -208,7 +210,7 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
         plan: How.
         user: The call.
         recorder: Gets the placeholders.
-        inference: Whether autograd is to see nothing of them.
+        inference: Whether autograd is to see nothing of what is done with them.
     """
     leaves = _placeholders(plan, user, recorder)
     specs = [x.spec if isinstance(x, MetaTensor) else x for x in leaves]
@@ -222,9 +224,11 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
     for i, real in enumerate(user.arguments.values):
         if isinstance(real, torch.nn.Parameter):
             _torch.mark_as_parameter(autograd_leaves[i])
-        if inference or not real.requires_grad:
+        if not real.requires_grad:
             continue
         autograd_leaves[i].requires_grad_()
+        if inference:
+            continue  # it says so when it is asked, and nothing comes of it
         if real.is_leaf and real.grad is not None:
             autograd_leaves[i].grad = _no_input(real.grad)
         if not real.is_leaf:
@@ -234,7 +238,7 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
                 traced[i] = _NonLeaf.apply(autograd_leaves[i], [fresh[i]])  # type: ignore[no-untyped-call]
     views = TracedViews(user.arguments, traced, recorder)
     before = tuple(Before.of(t, m) for t, m in zip(traced, plan.flatten.metas, strict=True))
-    return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, before)
+    return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, before, inference)
 
 
 def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list[Any]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from subclass_aot import aot_compile
+from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.testing import difference, sharing
 
 
@@ -304,3 +304,24 @@ def test_anomaly_mode_finds_nan(follow: Any) -> None:
             torch.autograd.grad(function(x).sum() * 0, x)  # refused, in eager and here
 
     follow(torch.sqrt, use)
+
+
+@pytest.mark.parametrize("make", [lambda: torch.ones(2), lambda: TwoTensor(torch.ones(2), torch.ones(2))])
+def test_what_requires_grad_says_so_in_inference_mode_too(make: Any) -> None:
+    def program(x: Any) -> Any:
+        y = x * 2
+        return (y + 1 if x.requires_grad else y + 2), y.requires_grad, x.is_leaf
+
+    x = make().requires_grad_()
+    compiled = aot_compile(program)
+    for context in (torch.inference_mode, torch.no_grad, torch.inference_mode):
+        with context():
+            expected, got = program(x), compiled(x)
+        assert not difference(expected[0], got[0]) and expected[1:] == got[1:]
+
+
+def test_a_wrapper_of_what_requires_grad_made_in_inference_mode() -> None:
+    x = torch.ones(2, requires_grad=True)
+    with torch.inference_mode():
+        made = aot_compile(lambda x: TwoTensor(x, x * 2))(x)
+    assert not made.requires_grad and not made.a.requires_grad and made.a.data_ptr() == x.data_ptr()

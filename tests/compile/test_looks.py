@@ -249,7 +249,7 @@ CALLS: dict[Callable[..., Any], list[Call]] = {
     ],
     attends_to_a_selection: [(torch.tensor(x),) for x in ([2.0, 2], [2.0, 0], [0.0, 0], [0, 3.0])],
     looks_at_a_pair: [
-        (TwoTensor(torch.tensor(a), torch.tensor(b)), ones()) for a, b in ((2.0, 2.0), (2.0, 0.0), (0.0, 2.0), (0.0, 0))
+        (TwoTensor(torch.tensor(a), torch.tensor(b)), ones()) for a, b in ((2.0, 2.0), (3.0, 2.0), (0.0, 0.5), (0.0, 0))
     ],
     broadcasts_by_a_number: [(torch.tensor(n),) for n in (3, 1, 3, 1)],
     makes_text: [(ones(n),) for n in (1, 2, 3)],
