@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,15 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator
 from subclass_aot.codegen import Source
+from subclass_aot.errors import OperatorRuleError
 from subclass_aot.operators import Effects, effects_of
-from subclass_aot.wrapper.errors import wrong_result
+from subclass_aot.wrapper.errors import declined, wrong_result
 from subclass_aot.wrapper.promise import Promise
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
+
+Rule = Callable[..., Any]
 
 
 def checked(
@@ -36,7 +40,7 @@ def checked(
         A function that is called as the operator is.
     """
     if not _torch.is_overload(func):
-        return lambda *args, **kwargs: _or_else(rule(*args, **kwargs), otherwise, args, kwargs)
+        return lambda *args, **kwargs: _or_else(func, rule, rule(*args, **kwargs), otherwise, args, kwargs)
     effects = effects_of(func)
     source = Source(
         f"{cls.__name__}_{func}",
@@ -45,7 +49,8 @@ def checked(
     )
     source.line(f"out = {source.const(rule, 'rule')}(*args, **kwargs)")
     with source.block("if out is NotImplemented:"):
-        source.line(f"return {source.const(otherwise, 'otherwise')}()(*args, **kwargs)")
+        or_else = source.const(functools.partial(_or_else, func, rule), "or_else")
+        source.line(f"return {or_else}(out, {source.const(otherwise, 'otherwise')}, args, kwargs)")
     raised = {"wrong_result": wrong_result, "Class": cls, "func": func, "rule": rule}
     wrong, *details = [source.const(value, name) for name, value in raised.items()]
     tensor = source.const(torch.Tensor, "Tensor")
@@ -78,9 +83,20 @@ def checked(
 
 
 def _or_else(
-    out: object, otherwise: Callable[[], Callable[..., Any]], args: tuple[Any, ...], kwargs: dict[str, Any]
+    func: AnyOperator,
+    rule: Rule,
+    out: object,
+    otherwise: Callable[[], Rule],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
-    return otherwise()(*args, **kwargs) if out is NotImplemented else out
+    """What a rule returned; where it declined, what serves the operator without it."""
+    if out is not NotImplemented:
+        return out
+    try:
+        return otherwise()(*args, **kwargs)
+    except OperatorRuleError as error:
+        raise declined(error, func, rule) from None
 
 
 def _argument(source: Source, effects: Effects, name: str, hint: str) -> str:

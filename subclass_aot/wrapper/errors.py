@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import CodeType
 from typing import TYPE_CHECKING
 
 import torch
@@ -35,6 +36,23 @@ def no_rule(
         f"  why:         {why}.\n"
         f"Write one:\n\n{stub(cls, func)}"
     )
+
+
+def declined(error: OperatorRuleError, func: AnyOperator, rule: object) -> OperatorRuleError:
+    """The error for an operator that has a rule, which did not want this call, where nothing else serves it."""
+    said, ends, _ = str(error).partition("Write one:")
+    if not ends or not said.startswith(f"No rule for {func} on "):
+        return error  # of another operator, or one that says so already
+    return OperatorRuleError(
+        f"{said}The rule {_place_of(rule)} declined: it returned NotImplemented. Have it serve this call, too."
+    )
+
+
+def _place_of(rule: object) -> str:
+    """What a rule is called, and where it is written."""
+    code: CodeType | None = getattr(rule, "__code__", None)
+    where = repr(rule) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+    return f"{getattr(rule, '__qualname__', rule)} ({where})"
 
 
 def stub(cls: type[WrapperTensor], func: AnyOperator) -> str:
@@ -116,14 +134,13 @@ def answers_differ(cls: type[WrapperTensor], func: AnyOperator, answers: Mapping
 
 def wrong_result(cls: type[WrapperTensor], func: Operator, rule: object, expected: str, got: object) -> RuleResultError:
     """The error for a rule that returned something else than the schema promises."""
-    where = f"{rule.__code__.co_filename}:{rule.__code__.co_firstlineno}" if hasattr(rule, "__code__") else repr(rule)
     if isinstance(got, list | tuple):
         shown = f"a {type(got).__name__} of {len(got)}: ({', '.join(map(_look, got))})"
     else:
         shown = _look(got)
     return RuleResultError(
         f"The rule of {cls.__name__} for {func} returned something else than the operator promises.\n"
-        f"  rule:     {getattr(rule, '__qualname__', rule)} ({where})\n"
+        f"  rule:     {_place_of(rule)}\n"
         f"  schema:   {_torch.schema_of(func)}\n"
         f"  expected: {expected}\n"
         f"  got:      {shown}"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from subclass_aot import aot_compile
-from subclass_aot.errors import RuleResultError
+from subclass_aot.errors import OperatorRuleError, RuleResultError
 from tests.wrapper.classes import fresh
 
 aten = torch.ops.aten
@@ -104,3 +104,17 @@ def test_what_nobody_knows_is_taken() -> None:
     other = fresh()
     other.implements(aten.t.default)(lambda x: other(x.payload.t()))
     assert aot_compile(lambda x: x.t(), dynamic=True)(other(torch.zeros(4, 3))).shape == (3, 4)
+
+
+def test_a_rule_that_declined_is_named() -> None:
+    base = fresh()
+    base.implements(aten.slice.Tensor)(lambda x, *_: NotImplemented)
+    derived = type("Derived", (base,), {})
+    for cls in (base, derived):
+        with pytest.raises(OperatorRuleError) as error:
+            cls(torch.zeros(2, 2))[:1]
+        text = str(error.value)
+        assert "declined: it returned NotImplemented" in text and "test_check.py" in text and "Write one" not in text
+    cls = fresh(fallback="each")
+    cls.implements(aten.neg.default)(lambda x: NotImplemented)
+    assert type(-cls(torch.zeros(2))) is cls
