@@ -121,9 +121,7 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
         if _changes_nothing(view, self, args, kwargs):
             parts: dict[str, Any] = {name: aten.alias.default(tensor) for name, tensor in tensors.items()}
         elif declaration.views is None:
-            raise views.CannotFollow(
-                f'{cls.__name__} declares no views="broadcast", and a view of a dense copy would not alias it'
-            )
+            raise views.CannotFollow(_without_recipe(self, tensors))
         else:
             parts = {}
             for name in tensors:
@@ -139,6 +137,15 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
         each = [dict(zip(parts, group, strict=True)) for group in zip(*parts.values(), strict=True)]
         return [_aliased(rebuild(self, tensors), self) for tensors in each]
     return _aliased(rebuild(self, parts), self)
+
+
+def _without_recipe(self: Any, tensors: dict[str, torch.Tensor]) -> str:
+    """Why a class that says nothing of views has none, and whether it could."""
+    said = f'{type(self).__name__} declares no views="broadcast", and a view of a dense copy would not alias it'
+    for name, tensor in tensors.items():
+        if tensor.dim() and not views.lines_up(tensor, self):
+            return f"{said}; {name}{list(tensor.shape)} does not line up with {list(self.shape)}, so it would not help"
+    return said
 
 
 def _aliased(view: torch.Tensor, base: torch.Tensor) -> Any:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from subclass_aot import aot_compile
 from subclass_aot.trace.autograd_graph import (
     foreign_leaves,
     gradients_of,
@@ -153,3 +154,61 @@ def test_within_the_block_nobody_hears_of_saved_tensors_and_nobody_looks_for_nan
         x.exp()
     assert len(heard) == 1
     assert torch.equal(torch.autograd.grad(inside.sum(), x)[0], torch.ones(3))
+
+
+class Coded(torch.Tensor):
+    """Overrides functions of torch, and turns that off for what it does not, as most classes do."""
+
+    codes: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, codes: torch.Tensor) -> Coded:
+        made = torch.Tensor._make_wrapper_subclass(cls, codes.shape, dtype=torch.float32)
+        made.codes = codes
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["codes"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, context: None, size: Any, stride: Any) -> Coded:
+        return Coded(inner["codes"])
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.nn.functional.linear:
+            return _Product.apply(*args)  # type: ignore[no-untyped-call]
+        if func is torch.Tensor.to:
+            return args[0].codes.to(*args[1:]) / 10
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.ops.aten.detach.default, torch.ops.aten.alias.default):
+            return Coded(func(args[0].codes))
+        raise NotImplementedError(func)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, weight: Any) -> Any:
+        ctx.save_for_backward(weight)
+        return x @ weight.to(x.dtype).t()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient @ ctx.saved_tensors[0].to(gradient.dtype), None
+
+
+def test_what_a_class_overrides_it_overrides_in_backward_too() -> None:
+    """So it is when a user goes back from a loss, which is no tensor of the class."""
+    weight = torch.nn.Parameter(Coded(torch.arange(6, dtype=torch.int8).view(2, 3)))
+    assert weight.requires_grad
+    gradients = []
+    for function in (torch.nn.functional.linear, aot_compile(torch.nn.functional.linear)):
+        x = torch.ones(4, 3, requires_grad=True)
+        function(x, weight).sin().sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(*gradients)
+    assert weight.grad is None

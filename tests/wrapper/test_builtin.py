@@ -65,6 +65,17 @@ def test_without_recipe_only_views_that_change_nothing() -> None:
         x.view(12)
 
 
+def test_a_recipe_is_not_advised_where_it_would_not_help() -> None:
+    class Packed(WrapperTensor):
+        packed: torch.Tensor
+
+        def outer(self) -> Outer:
+            return Outer((self.packed.shape[0], self.packed.shape[1] * 2), None, torch.float32, self.packed.device)
+
+    with pytest.raises(OperatorRuleError, match=r"packed\[2, 4\] does not line up with \[2, 8\], so it would not help"):
+        Packed(torch.zeros(2, 4, dtype=torch.uint8)).t()
+
+
 class Log(WrapperTensor):
     """Zeros in its field mean ones."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from torch.nn import functional as F
 from torchao.quantization import (
     Float8WeightOnlyConfig,
     Int8DynamicActivationInt8WeightConfig,
@@ -18,7 +19,9 @@ from torchao.quantization import (
     quantize_,
 )
 from torchao.quantization.granularity import PerGroup
+from torchao.quantization.quantize_.workflows.nf4.nf4_tensor import to_nf4
 
+from subclass_aot import aot_compile
 from tests.models.architectures import ARCHITECTURES, make
 from tests.models.checks import check_generation, check_inference, check_training
 
@@ -78,6 +81,22 @@ def test_inference(config: str, name: str) -> None:
 @pytest.mark.parametrize("config", WEIGHTS)
 def test_generation(config: str, name: str) -> None:
     check_generation(quantized(name, WEIGHTS[config]), ARCHITECTURES[name].inputs)
+
+
+@pytest.mark.parametrize("compiler", ["eager", "inductor"])
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_four_bits_whose_product_is_a_function_of_autograd(requires_grad: bool, compiler: str) -> None:
+    """`nn.Parameter` has weights require a gradient, and this product gives them none."""
+    weight = torch.nn.Parameter(to_nf4(torch.randn(64, 64), 32, 2), requires_grad=requires_grad)
+    found = []
+    for function in (F.linear, aot_compile(F.linear, fw_compiler=compiler)):
+        x = torch.ones(3, 64, requires_grad=True)
+        out = function(x, weight)
+        out.sin().sum().backward()
+        found.append((out.detach(), x.grad))
+    for expected, got in zip(*found, strict=True):
+        torch.testing.assert_close(got, expected)
+    assert weight.grad is None
 
 
 @pytest.mark.parametrize("name", ["BertForSequenceClassification", "ViTForImageClassification", "OPTForCausalLM"])
