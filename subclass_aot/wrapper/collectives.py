@@ -46,7 +46,7 @@ def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
     name = func.overloadpacket.__name__
     by_meaning = name in _REDUCING and cls.__wrapper_declaration__.fallback != "each"
 
-    def handler(*args: Any, **kwargs: Any) -> Any:
+    def handler(*args: object, **kwargs: object) -> Any:
         tensors = list(_tensors((args, kwargs)))
         wrappers = [tensor for tensor in tensors if related(cls, type(tensor))]
         if len(wrappers) < len(tensors):
@@ -68,7 +68,7 @@ def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
     return handler
 
 
-def _in_turn(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], names: list[str]) -> Any:
+def _in_turn(func: Operator, args: tuple[object, ...], kwargs: dict[str, object], names: list[str]) -> Any:
     """Runs the collective on every inner tensor; gives the handle of the last."""
     is_message = func.overloadpacket.__name__ in ("send", "recv_", "recv_any_source_")
     _PENDING[:] = [work for work in _PENDING if not work.is_completed()]
@@ -88,8 +88,8 @@ def _in_turn(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], name
 def _on_meaning(
     cls: type[WrapperTensor],
     func: Operator,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     wrappers: list[WrapperTensor],
 ) -> Any:
     """Runs the collective on dense tensors, and writes them into the wrappers that it writes."""
@@ -108,8 +108,8 @@ def _on_meaning(
 def _check_rows(
     cls: type[WrapperTensor],
     func: Operator,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     wrappers: list[WrapperTensor],
 ) -> None:
     for wrapper in wrappers:
@@ -120,7 +120,7 @@ def _check_rows(
                 raise errors.no_rule(cls, func, args, kwargs, why)
 
 
-def _tensors(value: Any) -> Iterator[Any]:
+def _tensors(value: object) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
@@ -130,7 +130,7 @@ def _tensors(value: Any) -> Iterator[Any]:
         yield from _tensors(tuple(value.values()))
 
 
-def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
+def _mapped(change: Callable[[Any], Any], value: object) -> Any:
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, list | tuple):

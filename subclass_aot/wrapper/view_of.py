@@ -1,0 +1,139 @@
+"""A view of a wrapper whose class says nothing of views.
+
+Note [Views that read through]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+The fields of packed codes, of groups or of low-rank factors have no rows and columns of their own that a view could cut
+out. Such a view holds the whole and the operators that made it. What it stands for is what these make of what the whole
+stands for; and a write into it makes the whole dense, writes there, and has the whole take that in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._torch import Operator
+from subclass_aot.wrapper import errors
+from subclass_aot.wrapper.base import WrapperTensor
+from subclass_aot.wrapper.outer import Outer
+
+aten: Any = torch.ops.aten
+
+Step = tuple[str, tuple[object, ...], tuple[tuple[str, object], ...]]
+"""An operator of `aten` by name, its arguments after the first, and its keyword arguments."""
+
+
+class ViewOf(WrapperTensor):
+    """A view of a wrapper that reads and writes through it. See Note [Views that read through].
+
+    Args:
+        base: The whole.
+        steps: How the view is made of it.
+    """
+
+    accepts = (WrapperTensor,)
+
+    base: torch.Tensor
+    steps: tuple[Step, ...]
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        base = self.base
+        blank = torch.empty_strided(base.size(), base.stride(), dtype=base.dtype, device="meta")
+        view = _through(blank, self.steps)
+        offset = base.storage_offset() + view.storage_offset()
+        return Outer(view.size(), view.stride(), base.dtype, base.device, storage_offset=offset)
+
+    def to_plain(self) -> torch.Tensor:
+        return _through(self.base.to_plain(), self.steps)  # type: ignore[attr-defined]
+
+    def from_plain(self, plain: torch.Tensor) -> torch.Tensor:
+        """What is written is taken in by the whole: see the rule for `copy_`."""
+        return plain
+
+
+def _through(tensor: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
+    for name, args, kwargs in steps:
+        packet, _, overload = name.partition(".")
+        tensor = getattr(getattr(aten, packet), overload)(tensor, *args, **dict(kwargs))
+    return tensor
+
+
+def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    """The view `func(base, *args, **kwargs)`, or the views: those that `split` and `unbind` give are made one by one.
+
+    Args:
+        func: A view operator.
+        base: A wrapper.
+        args: The operator's arguments after the first.
+        kwargs: Its keyword arguments.
+    """
+    several = _SEVERAL.get(func)
+    if several is not None:
+        return [view_of(of_one, base, further, {}) for of_one, further in several(base, *args, **kwargs)]
+    step = (str(func).removeprefix("aten."), _frozen(args), _frozen(tuple(kwargs.items())))
+    whole, steps = (base.base, base.steps) if isinstance(base, ViewOf) else (base.detach(), ())
+    view = ViewOf(whole, (*steps, step))
+    _torch.alias_outer_storage(view, base)
+    return view
+
+
+def _frozen(value: object) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+Parts = list[tuple[Operator, tuple[object, ...]]]
+
+
+def _split(base: torch.Tensor, sizes: int | Sequence[int], dim: int = 0) -> Parts:
+    length = base.shape[dim]
+    lengths = [sizes] * max(1, -(-length // sizes)) if isinstance(sizes, int) else list(sizes)
+    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    return [(aten.slice.Tensor, (dim, end - size, end)) for size, end in zip(lengths, ends, strict=True)]
+
+
+def _unbind(base: torch.Tensor, dim: int = 0) -> Parts:
+    return [(aten.select.int, (dim, i)) for i in range(base.shape[dim])]
+
+
+_SEVERAL: dict[Any, Callable[..., Parts]] = {
+    aten.split.Tensor: _split,
+    aten.split_with_sizes.default: _split,
+    aten.unbind.int: _unbind,
+}
+"""For each operator that gives several views, the operators that give them one by one."""
+
+
+@ViewOf.implements(aten.copy_.default)
+def _(view: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
+    if not isinstance(view, ViewOf):
+        return NotImplemented
+    base: Any = view.base
+    if not hasattr(base, "from_plain"):
+        why = f"{type(base).__name__} has no from_plain to take in what is written into a view of it"
+        raise errors.no_rule(type(base), aten.copy_.default, (view, source), {}, why)
+    plain = base.to_plain().clone()
+    _through(plain, view.steps).copy_(source.to_plain() if hasattr(source, "to_plain") else source)
+    base.copy_(plain)
+    return view
+
+
+def _dense(func: Operator) -> None:
+    """Has `func` give a dense tensor for a view, since a part of a whole cannot be a tensor of the class by itself."""
+
+    @ViewOf.implements(func)
+    def _(view: ViewOf, *args: object, **kwargs: object) -> Any:
+        return func(view.to_plain(), *args, **kwargs)
+
+
+for _func in (
+    aten.clone.default,
+    aten._to_copy.default,
+    aten.empty_like.default,
+    aten.new_zeros.default,
+    aten.new_empty.default,
+    aten.new_empty_strided.default,
+):
+    _dense(_func)

@@ -1,0 +1,205 @@
+"""Views of classes that say nothing of views, against those of the dense tensors that they stand for."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from subclass_aot import Outer, WrapperTensor, aot_compile
+from subclass_aot.errors import OperatorRuleError
+from subclass_aot.wrapper import ViewOf
+
+
+class LowRank(WrapperTensor):
+    """None of its fields has the size of the whole."""
+
+    left: torch.Tensor
+    right: torch.Tensor
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        return Outer((self.left.shape[0], self.right.shape[1]), None, self.left.dtype, self.left.device)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.left @ self.right
+
+
+class Packed(WrapperTensor):
+    """Two codes of four bits in a byte, and a scale for each four."""
+
+    packed: torch.Tensor
+    scale: torch.Tensor
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        rows, half = self.packed.shape
+        return Outer((rows, 2 * half), None, self.scale.dtype, self.scale.device)
+
+    def to_plain(self) -> torch.Tensor:
+        codes = torch.stack([self.packed & 15, self.packed >> 4], -1).flatten(1).to(self.scale.dtype) - 8
+        return (codes.unflatten(1, (-1, 4)) * self.scale[..., None]).flatten(1)
+
+    def from_plain(self, plain: torch.Tensor) -> Packed:
+        groups = plain.unflatten(1, (-1, 4))
+        scale = groups.abs().amax(-1).clamp(min=1e-6) / 7
+        codes = (groups / scale[..., None]).round().flatten(1).to(torch.int8) + 8
+        return Packed((codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8), scale)
+
+
+def low_rank() -> LowRank:
+    torch.manual_seed(0)
+    return LowRank(torch.randn(4, 2), torch.randn(2, 8))
+
+
+def packed() -> Packed:
+    torch.manual_seed(0)
+    return Packed(torch.zeros(4, 4, dtype=torch.uint8), torch.ones(4, 2)).from_plain(torch.randn(4, 8))
+
+
+VIEWS: dict[str, Any] = {
+    "t": lambda x: x.t(),
+    "transpose": lambda x: x.transpose(0, -1),
+    "permute": lambda x: x.unsqueeze(0).permute(2, 0, 1),
+    "rows": lambda x: x[1:3],
+    "columns": lambda x: x[:, 2:5],
+    "every second": lambda x: x[::2, 1::2],
+    "a row": lambda x: x[1],
+    "a column": lambda x: x[..., -1],
+    "an element": lambda x: x[1, 2],
+    "narrow": lambda x: x.narrow(1, 1, 3),
+    "split": lambda x: x.split(3, 1),
+    "split of sizes": lambda x: x.split([1, 3]),
+    "chunk": lambda x: x.chunk(3, -1),
+    "unbind": lambda x: x.unbind(1),
+    "view": lambda x: x.view(2, 16),
+    "flat": lambda x: x.view(-1),
+    "expand": lambda x: x.expand(2, 4, 8),
+    "squeeze": lambda x: x[:1].squeeze(0),
+    "as_strided": lambda x: x.as_strided((2, 2), (8, 1), 3),
+    "one after another": lambda x: x.t()[1:5].view(2, 2, 4)[0].t(),
+}
+
+
+@pytest.mark.parametrize("compiler", ["", "eager", "inductor"])
+@pytest.mark.parametrize("make", [low_rank, packed])
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+@pytest.mark.filterwarnings("ignore")  # of torch's own compiler
+def test_it_is_the_view_of_the_dense_tensor(view: Any, make: Any, compiler: str) -> None:
+    x = make()
+    got = (aot_compile(view, fw_compiler=compiler) if compiler else view)(x)
+    expected = view(x.to_plain())
+    for mine, theirs in zip(got, expected, strict=True) if isinstance(expected, tuple) else [(got, expected)]:
+        assert type(mine) is ViewOf and mine.shape == theirs.shape and mine.stride() == theirs.stride()
+        assert mine.storage_offset() == theirs.storage_offset()
+        torch.testing.assert_close(mine.to_plain(), theirs)
+        assert mine._base is x and mine.base.to_plain().equal(x.to_plain())
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("make", [low_rank, packed])
+@pytest.mark.parametrize("compile", [lambda f: f, aot_compile, lambda f: torch.compile(f, backend="aot_eager")])
+def test_linear(make: Any, requires_grad: bool, compile: Any) -> None:
+    torch.compiler.reset()
+    weight, bias = nn.Parameter(make(), requires_grad=requires_grad), torch.randn(4)
+    dense = make().to_plain().requires_grad_(requires_grad)
+    found = []
+    for function, w in ((F.linear, dense), (compile(F.linear), weight)):
+        x = torch.ones(3, 8, requires_grad=True)
+        out = function(x, w, bias)
+        out.sin().sum().backward()
+        found.append((out.detach(), x.grad, w.grad))
+    for expected, got in zip(*found, strict=True):
+        assert (expected is None) == (got is None)
+        if expected is not None:
+            torch.testing.assert_close(got, expected)
+
+
+WRITES: dict[str, Any] = {
+    "zero_": lambda x: x[:, :2].zero_(),
+    "mul_": lambda x: x.t()[3].mul_(2),
+    "copy_": lambda x: x.view(2, 16)[1].copy_(torch.linspace(-1, 1, 16)),
+    "index": lambda x: x.__setitem__((slice(1, 3), 2), 0.5),
+}
+
+
+@pytest.mark.parametrize("mode", ["no_grad", "inference", "compiled", "compiled on the view"])
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES.keys())
+def test_writes_reach_the_whole(write: Any, mode: str) -> None:
+    x = packed()
+    expected = x.to_plain()
+    write(expected)
+    with torch.inference_mode() if mode == "inference" else torch.no_grad():
+        view = x.view(4, 8).t().t()
+        if mode == "compiled on the view":
+            aot_compile(lambda v: (write(v), v * 1)[1])(view)
+        elif mode == "compiled":
+            aot_compile(lambda x: (write(x), x * 1)[1])(x)
+        else:
+            write(x)
+    step = expected.unflatten(1, (-1, 4)).abs().amax(-1, keepdim=True) / 7
+    assert ((x.to_plain() - expected).unflatten(1, (-1, 4)).abs() <= step * 0.51 + 1e-6).all()
+    torch.testing.assert_close(view.to_plain(), x.to_plain())
+
+
+def test_a_class_that_takes_in_nothing() -> None:
+    x = low_rank()
+    with (
+        torch.no_grad(),
+        pytest.raises(OperatorRuleError, match="LowRank has no from_plain to take in"),
+    ):
+        x[:, :2].zero_()
+
+
+def test_new_tensors_of_its_sizes_are_dense() -> None:
+    view = packed().t()
+    for make in (torch.clone, torch.empty_like, torch.zeros_like, lambda x: x.double(), lambda x: x.new_zeros(3)):
+        assert type(make(view)) is torch.Tensor
+    assert view.contiguous().is_contiguous() and view.clone(memory_format=torch.contiguous_format).stride() == (4, 1)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_sizes_that_differ(dynamic: bool | None) -> None:
+    compiled = aot_compile(lambda x: x[:, 1:].t() * 2, dynamic=dynamic)
+    for rows in (4, 5, 6, 7):
+        x = LowRank(torch.randn(rows, 2), torch.randn(2, 8))
+        torch.testing.assert_close(compiled(x), x.to_plain()[:, 1:].t() * 2)
+    assert len(compiled.recompiles) <= (dynamic is None)
+
+
+@pytest.mark.parametrize("again", ["pickle", "deepcopy", "save"])
+def test_saving(again: str) -> None:
+    view = packed()[1:, :3]
+    if again == "save":
+        file = io.BytesIO()
+        torch.save(view, file)
+        file.seek(0)
+        other = torch.load(file, weights_only=True)
+    else:
+        other = copy.deepcopy(view) if again == "deepcopy" else pickle.loads(pickle.dumps(view))
+    assert type(other) is ViewOf and other.to_plain().equal(view.to_plain()) and other.stride() == view.stride()
+
+
+def test_where_the_class_says_more() -> None:
+    """A rule goes before, an operator without a rule is an error where the class says so, and `t_` has no such view."""
+
+    class Strict(LowRank, fallback="error"):
+        pass
+
+    with pytest.raises(OperatorRuleError, match="declares no views"):
+        Strict(torch.randn(4, 2), torch.randn(2, 8)).t()
+    with pytest.raises(OperatorRuleError, match="declares no views"):
+        low_rank().t_()
+
+    class Turned(LowRank):
+        pass
+
+    @Turned.implements(torch.ops.aten.t.default)
+    def _(x: Any) -> Any:
+        return Turned(x.right.t(), x.left.t())
+
+    assert type(Turned(torch.randn(4, 2), torch.randn(2, 8)).t()) is Turned
