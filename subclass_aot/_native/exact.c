@@ -1,4 +1,4 @@
-/* Comparing classes, an attribute, or objects, of many values in one call. Plain C on the API of CPython, no torch.
+/* Comparing classes, an attribute, or objects, of many values in one call, and setting attributes. Plain C on the API of CPython, no torch.
    `reference.py` is the same in Python, and says what the functions promise. */
 
 #define PY_SSIZE_T_CLEAN
@@ -206,6 +206,21 @@ have_exactly(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
     return PyBool_FromLong(PySequence_Fast_GET_SIZE(values) == count);
 }
 
+static PyObject *
+hold(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (nargs < 2 || !PyTuple_Check(args[1]) || nargs - 2 != PyTuple_GET_SIZE(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "hold(holder, names, *values) takes as many values as names in a tuple");
+        return NULL;
+    }
+    for (Py_ssize_t i = 2; i < nargs; i++) {
+        if (PyObject_GenericSetAttr(args[0], PyTuple_GET_ITEM(args[1], i - 2), args[i]) < 0) {
+            return NULL;
+        }
+    }
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"exactly", (PyCFunction)(void (*)(void))exactly, METH_FASTCALL, "See `subclass_aot._native.reference.exactly`."},
     {"are_exactly", (PyCFunction)(void (*)(void))are_exactly, METH_FASTCALL,
@@ -213,6 +228,7 @@ static PyMethodDef methods[] = {
     {"same_items", same_items, METH_O, "See `subclass_aot._native.reference.same_items`."},
     {"have_exactly", (PyCFunction)(void (*)(void))have_exactly, METH_FASTCALL,
      "See `subclass_aot._native.reference.have_exactly`."},
+    {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, "See `subclass_aot._native.reference.hold`."},
     {NULL, NULL, 0, NULL},
 };
 

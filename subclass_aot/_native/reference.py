@@ -100,3 +100,18 @@ def have_exactly(values: object, classes: tuple[type, ...], name: str, attribute
     pairs = zip(tuple(sequence), attributes, strict=True)
     fit = all(planned is None or getattr(value, name) is planned for value, planned in pairs)
     return fit and len(sequence) == len(classes)
+
+
+def hold(holder: object, names: tuple[str, ...], /, *values: object) -> None:
+    """Sets attributes of `holder`, whatever `__setattr__` its class has.
+
+    >>> import types
+    >>> holder = types.SimpleNamespace()
+    >>> hold(holder, ("a", "b"), 1, 2)
+    >>> holder
+    namespace(a=1, b=2)
+    """
+    if not isinstance(names, tuple) or len(names) != len(values):
+        raise TypeError("hold(holder, names, *values) takes as many values as names in a tuple")
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(holder, name, value)

@@ -13,6 +13,7 @@ from typing import Final
 
 import torch
 
+from subclass_aot import _native
 from subclass_aot._torch import context_of_new, contiguous_stride, make_wrapper_subclass
 from subclass_aot.codegen import Source
 from subclass_aot.declaration import Declaration, attributes_of
@@ -198,9 +199,8 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
         for name, value in held.items():
             _set(source, made, name, value)
         return made
-    state = _assign(source, "state", f"{made}.__dict__")  # `__setattr__` is for users, whom it checks
-    for name, value in held.items():
-        source.line(f"{state}[{name!r}] = {value}")
+    hold, names = source.const(_native.hold, "hold"), source.const(tuple(held), "names")
+    source.line(f"{hold}({', '.join([made, names, *held.values()])})")  # `__setattr__` is for users, whom it checks
     return made
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot import _native, _torch
 from subclass_aot.codegen import Source
 from subclass_aot.declaration import MISSING, Field
 from subclass_aot.errors import InnerTensorError
@@ -97,10 +97,8 @@ def emit_wrap(
         size, stride = size or f"{outer}.size", stride or f"{outer}.stride"
         metadata = f"{size}, {stride}, {outer}.storage_offset, None, {outer}.dtype, {outer}.layout, {outer}.device"
         source.line(f"{result} = {maker}({klass}, {metadata})")
-    attributes = source.fresh("attributes")
-    source.line(f"{attributes} = {result}.__dict__")  # `__setattr__` is for users, whom it checks
-    for name, value in state.items():
-        source.line(f"{attributes}[{name!r}] = {value}")
+    hold, names = source.const(_native.hold, "hold"), source.const(tuple(state), "names")
+    source.line(f"{hold}({', '.join([result, names, *state.values()])})")  # `__setattr__` is for users, whom it checks
     return result
 
 

@@ -204,6 +204,27 @@ def test_misuse_of_same_items(functions: ModuleType, kept: Any) -> None:
         functions.same_items(kept)
 
 
+class Watched:
+    """Its `__setattr__` is for others."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS)
+def test_hold_sets_attributes_past_the_class(functions: ModuleType) -> None:
+    holder, values = Watched(), ([], object())
+    assert functions.hold(holder, ("a", "b"), *values) is None
+    assert vars(holder) == dict(zip("ab", values, strict=True)) and holder.a is values[0]
+    functions.hold(holder, ())
+    for misuse in ((), (holder,), (holder, ["a"], 1), (holder, ("a",)), (holder, ("a",), 1, 2), (holder, (1,), 2)):
+        with pytest.raises(TypeError):
+            functions.hold(*misuse)
+    with pytest.raises(AttributeError):
+        functions.hold(object(), ("a",), 1)
+    assert list(vars(holder)) == ["a", "b"]
+
+
 def test_references_are_kept_and_released() -> None:
     marker = object()
     values, classes = [marker], (object,)
@@ -221,6 +242,8 @@ def test_references_are_kept_and_released() -> None:
         assert _native.same_items(kept[:2]) and not _native.same_items(kept)
         assert _native.have_exactly([thing], (Thing,), "value", (marker,))
         assert not _native.have_exactly([thing], (Thing,), "value", (thing,))
+        _native.hold(holder, ("marker", "again"), marker, marker)
+        del holder.again  # type: ignore[attr-defined]
     assert [sys.getrefcount(x) for x in watched] == before
 
 
