@@ -20,8 +20,9 @@ if TYPE_CHECKING:  # which is made with this
 def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., Any]:
     """The operator `func` on dense copies of the wrappers among its arguments.
 
-    A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`; a view is
-    refused, since a view of a copy would not alias its base.
+    A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`, also in the
+    lists of `_foreach_` and `_fused_` operators, as optimizers have them. A view is refused, since a view of a copy
+    would not alias its base.
 
     Args:
         cls: The wrapper class.
@@ -40,12 +41,10 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
         if _is_wrapper(bound.get(viewed)):
             why = "it is a view, and a view of the dense copy that to_plain() makes would not alias its base"
             raise errors.no_rule(cls, func, args, kwargs, why)
-        written = {name: bound[name] for name in targets if _is_wrapper(bound.get(name))}
+        written = [(name, wrapper) for name in targets for wrapper in _wrappers_in(bound.get(name))]
         if written and torch.Tag.inplace_view in func.tags:
             raise errors.no_rule(cls, func, args, kwargs, "it changes the sizes or strides of the tensor it is given")
-        if any(_holds_wrapper(bound.get(name)) and name not in written for name in targets):
-            raise errors.no_rule(cls, func, args, kwargs, "it writes to a list of wrappers")
-        for name, wrapper in written.items():
+        for name, wrapper in written:
             if not hasattr(wrapper, "from_plain"):
                 why = f"it writes to `{name}`, and {type(wrapper).__name__} has no from_plain to take the new value"
                 raise errors.no_rule(cls, func, args, kwargs, why)
@@ -53,8 +52,8 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
             return func(*_plain(args), **_plain(kwargs))
         dense = {name: _plain(value) for name, value in bound.items()}
         func(**dense)
-        for name, wrapper in written.items():
-            wrapper.copy_(dense[name])
+        for name in targets:
+            _take_in(bound.get(name), dense.get(name))
         returned = tuple(bound[name] for name in effects.returned)
         return returned[0] if len(returned) == 1 else returned or None
 
@@ -88,8 +87,20 @@ def _is_wrapper(value: object) -> bool:
     return isinstance(value, torch.Tensor) and hasattr(value, "__wrapper_state__") and hasattr(value, "to_plain")
 
 
-def _holds_wrapper(value: object) -> bool:
-    return isinstance(value, list | tuple) and any(map(_holds_wrapper, value)) or _is_wrapper(value)
+def _wrappers_in(value: object) -> list[Any]:
+    """The wrapper that an argument is, or those in a list."""
+    if isinstance(value, list | tuple):
+        return [wrapper for element in value for wrapper in _wrappers_in(element)]
+    return [value] if _is_wrapper(value) else []
+
+
+def _take_in(written: Any, dense: Any) -> None:
+    """Gives wrappers the new values of the dense tensors that stood for them."""
+    if isinstance(written, list | tuple):
+        for one, other in zip(written, dense, strict=True):
+            _take_in(one, other)
+    elif _is_wrapper(written):
+        written.copy_(dense)
 
 
 def _plain(value: Any) -> Any:

@@ -42,7 +42,7 @@ def test_writes_without_from_plain() -> None:
         scaled().mul_(2)
     with pytest.raises(OperatorRuleError, match="Scaled has no method from_plain"):
         scaled().copy_(torch.zeros(3, 4))
-    with pytest.raises(OperatorRuleError, match="it writes to a list of wrappers"):
+    with pytest.raises(OperatorRuleError, match="it writes to `self`, and Scaled has no from_plain"):
         torch._foreach_add_([scaled()], 1)
     with pytest.raises(OperatorRuleError, match="it changes the sizes or strides"):
         scaled().resize_(2)
