@@ -181,6 +181,10 @@ def compared(program: Callable[[Of], list[Any]], name: str, compiled: bool) -> s
     exact: Make = (lambda x: Int8Weight.from_float(x).to_plain()) if in_eight_bits else torch.clone
     try:
         expected = program(lambda seed=0, rows=4: exact(dense(seed, rows)))
+    except RuntimeError as error:
+        assert "does not support" in str(error), error  # gloo of torch 2.11 has no `alltoall`
+        return ""
+    try:
         if compiled:
             given = {f"{seed}, {rows}": make(dense(seed, rows)) for seed in (0, 1, 2) for rows in (4, 8)}
             step = aot_compile(lambda given: program(lambda seed=0, rows=4: given[f"{seed}, {rows}"]))
