@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import torch
 
@@ -74,8 +75,9 @@ class CheckSubclass:
     ) -> Report:
         expected = expected or {}
         clauses = _chosen(only, expected)
-        trial = Trial(make, readings)
-        return Report(trial.cls, [_tried(clause, trial, expected) for clause in clauses])
+        with _aside():
+            trial = Trial(make, readings)
+            return Report(trial.cls, [_tried(clause, trial, expected) for clause in clauses])
 
     def cases(
         self,
@@ -101,8 +103,10 @@ class CheckSubclass:
 
         def case(clause: Clause) -> Callable[[], None]:
             def run() -> None:
-                trial = Trial(make, readings)
-                Report(trial.cls, [_tried(clause, trial, expected)]).raise_if_broken()
+                with _aside():
+                    trial = Trial(make, readings)
+                    report = Report(trial.cls, [_tried(clause, trial, expected)])
+                report.raise_if_broken()
 
             return run
 
@@ -140,15 +144,20 @@ def _tried(clause: Clause, trial: Trial, expected: Expected) -> Finding:
 
 
 def _outcome(clause: Clause, trial: Trial) -> Finding:
-    """What comes of one clause. What a class warns of is not the subject, and random numbers stay as they were."""
+    try:
+        clause.check(trial)
+    except DoesNotApply as reason:
+        return Finding(clause, "does not apply", str(reason))
+    except BrokenClause as error:
+        return Finding(clause, "broken", str(error))
+    except Exception as error:  # noqa: BLE001
+        return Finding(clause, "raises", first_line(error))
+    return Finding(clause, "kept")
+
+
+@contextlib.contextmanager
+def _aside() -> Iterator[None]:
+    """Random numbers are afterwards as they were. What a class warns of is not the subject."""
     with warnings.catch_warnings(), torch.random.fork_rng():
         warnings.simplefilter("ignore")
-        try:
-            clause.check(trial)
-        except DoesNotApply as reason:
-            return Finding(clause, "does not apply", str(reason))
-        except BrokenClause as error:
-            return Finding(clause, "broken", str(error))
-        except Exception as error:  # noqa: BLE001
-            return Finding(clause, "raises", first_line(error))
-    return Finding(clause, "kept")
+        yield

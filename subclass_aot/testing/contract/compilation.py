@@ -134,13 +134,15 @@ class _Product(torch.nn.Module):
         return (self.weight * x).sum()
 
 
+# By the contract this is C. Torch fails here for some classes by itself, as for its own TwoTensor; and it may give the
+# inner tensor of a result.
 @CLAUSES.add(42, "S", "export", "`torch.export` takes a parameter of the class, and gives what eager mode gives")
 def _export(trial: Trial) -> None:
     module = _Product(trial.make())
     x = torch.full((), 2.0, dtype=trial.make().dtype, device=trial.make().device)
     want = _in_eager(lambda: module(x))
     exported = torch.export.export(module, (x,), strict=False).run_decompositions()
-    _same(trial, exported.module()(x), want, "the result")
+    trial.agrees(exported.module()(x), trial.read(want), "the result")
 
 
 def _double(x: torch.Tensor) -> torch.Tensor:

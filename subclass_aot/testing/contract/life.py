@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import signal
@@ -102,6 +103,7 @@ def _status_of_child(program: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
         try:
+            faulthandler.disable()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             program()
         finally:
