@@ -115,6 +115,8 @@ def with_twice_the_rows(tensor: torch.Tensor) -> torch.Tensor:
     for part in inner.values():
         if type(part) is not torch.Tensor or not part.dim() or rows < 2 or part.shape[0] != rows:
             raise DoesNotApply("not every inner tensor has the rows of the tensor")
+        if not part.is_contiguous():
+            raise DoesNotApply("not every inner tensor is contiguous")
     size = (2 * rows, *tensor.shape[1:])
     stride = torch.empty(size, device="meta").stride()
     made: torch.Tensor = unflattened(tensor, {k: torch.cat([v, v]) for k, v in inner.items()}, size, stride)

@@ -174,6 +174,8 @@ def _new_zeros(trial: Trial) -> None:
 @CLAUSES.add(26, "S", "random", "random operators draw the same under one seed, and stay in their range")
 def _random(trial: Trial) -> None:
     programs: dict[str, Program] = {"rand_like": torch.rand_like, "dropout": lambda x: F.dropout(x, 0.5)}
+    if not trial.is_real:
+        raise DoesNotApply("only real floating-point tensors are drawn from a range")
     for name, program in programs.items():
         tensor = trial.make()
         torch.manual_seed(1)

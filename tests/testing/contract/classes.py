@@ -44,6 +44,8 @@ OURS: dict[str, tuple[Callable[[], Any], dict[tuple[int, str], str]]] = {
     "TwoTensor": (two_tensor, {}),
     "Int8Weight": (int8_weight, {}),
     "Int8Weight with a zero point": (with_zero_point, {}),
+    "Int8Weight, transposed": (lambda: int8_weight().t(), {}),
+    "Int8Weight in bfloat16": (lambda: Int8Weight.from_float(torch.randn(4, 6).bfloat16()), {}),
     "QuantAwareWeight": (quant_aware, PRODUCTS),
 }
 
