@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 import weakref
 from collections.abc import Callable
 
@@ -100,7 +101,9 @@ def _status_of_child(program: Callable[[], object]) -> int:
     """
     if sys.platform == "win32":
         raise DoesNotApply("this system has no fork")
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the threads that the copy has not
+        child = os.fork()
     if child == 0:
         try:
             faulthandler.disable()
