@@ -10,6 +10,7 @@ are the oracle, so that nothing has to be known of the class. What dense tensors
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -193,8 +194,8 @@ def several(results: object) -> list[torch.Tensor]:
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line."""
-    lines = str(error).strip().splitlines()
+    """An error in one line, without what makes a terminal print it bold."""
+    lines = re.sub(r"\x1b\[\d*m", "", str(error)).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:160] if lines else ''}"
 
 

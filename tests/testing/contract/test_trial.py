@@ -101,4 +101,5 @@ def test_where_memory_is() -> None:
 
 def test_errors_in_one_line() -> None:
     assert first_line(KeyError("a\nb")) == "KeyError: 'a\\nb'"
+    assert first_line(ValueError("\x1b[1ma\x1b[0m")) == "ValueError: a"
     assert first_line(ValueError("a\nb")) == "ValueError: a" and first_line(ValueError()) == "ValueError: "
