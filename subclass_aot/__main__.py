@@ -1,9 +1,10 @@
-"""The command line: `python -m subclass_aot demo` and `python -m subclass_aot inspect MODULE:CLASS`."""
+"""The command line: `python -m subclass_aot demo`, `... inspect MODULE:CLASS` and `... check MODULE:FUNCTION`."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import pkgutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,10 +31,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     inspect = commands.add_parser("inspect", help="show the fields, layout, generated source and rules of a class")
     inspect.add_argument("target", metavar="MODULE:CLASS", help="for example subclass_aot.tensors:TwoTensor")
 
+    check = commands.add_parser("check", help="try on a tensor subclass what it owes, and say what it does not keep")
+    check.add_argument("target", metavar="MODULE:FUNCTION", help="a function that gives a new tensor of the class")
+
     chosen = parser.parse_args(arguments)
     if chosen.command == "demo":
         return _demo(chosen.out, chosen.epochs)
-    return _inspect(chosen.target)
+    return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target)
 
 
 def _demo(out: Path, epochs: int) -> int:
@@ -53,6 +57,20 @@ def _inspect(target: str) -> int:
     except SubclassAotError as error:
         return _fail(str(error))
     return 0
+
+
+def _check(target: str) -> int:
+    from subclass_aot.testing import check_subclass
+
+    try:
+        make = pkgutil.resolve_name(target)
+    except (ImportError, AttributeError, ValueError) as error:
+        return _fail(f"there is no {target}: {error}")
+    if not callable(make):
+        return _fail(f"{target} is a {type(make).__name__}; a function that gives a new tensor is wanted")
+    report = check_subclass(make)
+    print(report)
+    return 1 if report.broken else 0
 
 
 def _fail(message: str) -> int:

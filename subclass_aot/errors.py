@@ -101,3 +101,7 @@ class DifferenceError(SubclassAotError, AssertionError):
 
 class NondeterministicError(SubclassAotError, AssertionError):
     """A function does not do the same twice in eager mode, so that nothing can be compared with it."""
+
+
+class ContractError(SubclassAotError, AssertionError):
+    """A tensor subclass does not keep what it owes; raised by `Report.raise_if_broken` of `check_subclass`."""

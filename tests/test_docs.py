@@ -24,6 +24,21 @@ def test_python_of_page_runs(page: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+CONTRACT = re.findall(r"^```python\n(.*?)^```", (DOCS / "contract.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(CONTRACT)))
+def test_python_of_the_contract_runs_block_by_block(number: int, tmp_path: Path) -> None:
+    """Who looks for one thing copies one block; what the first prints stands below it."""
+    program = tmp_path / "block.py"
+    program.write_text(CONTRACT[number])
+    done = subprocess.run([sys.executable, "-W", "error", str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    if number == 0:
+        shown = re.search(r"^```text\n(.*?)^```", (DOCS / "contract.md").read_text(), re.MULTILINE | re.DOTALL)
+        assert shown and shown[1] in done.stdout
+
+
 def test_every_page_is_reached_from_the_index() -> None:
     toctree = re.search(r"```\{toctree\}\n(.*?)```", (DOCS / "index.md").read_text(), re.DOTALL)
     assert toctree

@@ -35,8 +35,53 @@ def test_inspect_says_what_is_wrong(target: str, message: str, capsys: pytest.Ca
     assert message in shown.err and not shown.out
 
 
+MAKERS = """
+import torch
+from subclass_aot import TwoTensor
+
+class Copying(TwoTensor):
+    pass
+
+@Copying.implements(torch.ops.aten.t.default)
+def _(x):
+    return Copying(x.a.t().clone(), x.b.t().clone())
+
+def right():
+    return TwoTensor(torch.randn(4, 6), torch.randn(4, 6))
+
+def wrong():
+    return Copying(torch.randn(4, 6), torch.randn(4, 6))
+"""
+
+
+def test_check_says_what_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "makers_of_tensors.py").write_text(MAKERS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert main(["check", "makers_of_tensors:right"]) == 0
+    assert capsys.readouterr().out.startswith("TwoTensor: ")
+    assert main(["check", "makers_of_tensors:wrong"]) == 1
+    shown = capsys.readouterr().out
+    assert "broken: clause 22 (S), x.t()" in shown and "a view holds copies of inner tensors" in shown
+
+
 @pytest.mark.parametrize(
-    "arguments", [[], ["train"], ["inspect"], ["demo", "--epochs", "0"], ["demo", "--epochs", "x"]]
+    ("target", "message"),
+    [
+        ("no_such_module:make", "there is no no_such_module:make: No module named 'no_such_module'"),
+        ("subclass_aot.tensors:make", "there is no subclass_aot.tensors:make: module"),
+        ("subclass_aot.tensors:__all__", "is a list; a function that gives a new tensor is wanted"),
+    ],
+)
+def test_check_says_what_is_wrong(target: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", target]) == 1
+    shown = capsys.readouterr()
+    assert message in shown.err and not shown.out
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["train"], ["inspect"], ["check"], ["demo", "--epochs", "0"], ["demo", "--epochs", "x"]]
 )
 def test_misspelt_command_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:

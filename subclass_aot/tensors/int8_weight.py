@@ -54,7 +54,8 @@ def quantize(weight: torch.Tensor, dims: list[int]) -> tuple[torch.Tensor, torch
     """Codes and scale of a float tensor; the scale is shared along `dims`, and there it has size 1."""
     magnitude = weight.abs().amax(dims, keepdim=True) if dims else weight.abs()
     scale = magnitude.clamp(min=torch.finfo(weight.dtype).tiny * 127) / 127
-    return (weight / scale).round().to(torch.int8), scale
+    codes = (weight / scale).round().clamp(-127, 127)  # in bfloat16, the largest is 127.5 steps of a scale rounded down
+    return codes.to(torch.int8), scale
 
 
 @Int8Weight.implements(aten.mm.default)
@@ -73,7 +74,7 @@ def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float =
     return (bias if beta == 1 else beta * bias) + (product if alpha == 1 else alpha * product)
 
 
-@Int8Weight.implements(aten.view.default)
+@Int8Weight.implements(aten.view.default, aten._unsafe_view.default)
 def view(weight: Int8Weight, size: list[int]) -> Any:
     if len(size) != 1 or weight.dim() == 1:
         return NotImplemented  # rows stay together, and their scales with them: the recipe for views does that

@@ -1,4 +1,4 @@
-"""Help for tests of tensor subclasses: does a compiled function do what the function does, and how do tensors differ?
+"""Help for tests of tensor subclasses: is a class right, is what is compiled right, and how do tensors differ?
 
 `subclass_aot.testing.fuzz` looks for programs that are compiled wrong. It needs hypothesis; nothing else does.
 """
@@ -9,4 +9,5 @@ from subclass_aot.testing.compare import dense_leaves as dense_leaves
 from subclass_aot.testing.compare import difference as difference
 from subclass_aot.testing.compare import rebuilt as rebuilt
 from subclass_aot.testing.compare import sharing as sharing
+from subclass_aot.testing.contract import check_subclass as check_subclass
 from subclass_aot.testing.printer import non_leaf as non_leaf

@@ -35,6 +35,14 @@ def test_from_float_is_within_half_a_step() -> None:
     assert not Int8Weight.from_float(torch.zeros(2, 2)).to_plain().any()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_codes_of_coarse_dtypes_keep_their_sign(dtype: torch.dtype) -> None:
+    dense = torch.randn(500, 7, dtype=dtype)
+    rounded = Int8Weight.from_float(dense)
+    off = (rounded.to_plain() - dense).abs().amax(1) / dense.abs().amax(1)
+    assert rounded.codes.abs().le(127).all() and off.max() < 0.02
+
+
 @pytest.mark.parametrize("zero_point", [False, True])
 @pytest.mark.parametrize(
     "product",
@@ -48,6 +56,7 @@ def test_from_float_is_within_half_a_step() -> None:
         lambda w: torch.addmm(torch.ones(2, 4), torch.ones(2, 3), w, beta=0.5, alpha=2),
         lambda w: torch.addmm(torch.ones(3, 3), w, w.t(), beta=2),
         lambda w: torch.ones(2, 12) @ w.view(12).view(12, 1),
+        lambda w: w.t().reshape(-1) * torch.arange(12.0),
         lambda w: F.linear(torch.ones(4), w),
         lambda w: F.embedding(torch.tensor([0, 2]), w),
         lambda w: (w * 2 + 1).sum(0),

@@ -1,0 +1,8 @@
+"""What a traceable wrapper subclass owes, in clauses, and whether a class keeps them.
+
+A file for each subject has the clauses; their numbers are those of the contract in the documentation.
+"""
+
+from subclass_aot.testing.contract.check import check_subclass as check_subclass
+from subclass_aot.testing.contract.report import Finding as Finding
+from subclass_aot.testing.contract.report import Report as Report

@@ -1,0 +1,163 @@
+"""`check_subclass`: is a tensor subclass right? All clauses of the contract, tried on one class."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import torch
+
+from subclass_aot.testing.contract import (
+    compilation,
+    context,
+    flatten,
+    gradients,
+    life,
+    metadata,
+    operators,
+    saving,
+    training,
+    views,
+    writes,
+)
+from subclass_aot.testing.contract.clause import Clause
+from subclass_aot.testing.contract.report import Finding, Report
+from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Make, Reading, Trial, first_line
+
+Expected = Mapping[tuple[int, str], str]
+
+_SUBJECTS = (
+    metadata, flatten, context, views, writes, operators, gradients, compilation, saving, training, life,
+)  # fmt: skip
+CLAUSES: tuple[Clause, ...] = tuple(
+    sorted((clause for subject in _SUBJECTS for clause in subject.CLAUSES), key=lambda clause: clause.number)
+)
+"""The contract, by number."""
+
+
+class CheckSubclass:
+    """Checks that a tensor subclass does what a traceable wrapper subclass owes, clause by clause.
+
+    The class may be anybody's. What its tensors mean is told by readings, functions to dense tensors; most clauses say
+    that an operator commutes with each of them.
+
+    Args:
+        make: Gives a new tensor, the same values each time. Floating-point values and two dims of different sizes
+            above 1 let most clauses apply.
+        readings: What a tensor means. The default is the first of `to_plain`, `dequantize`, `full_tensor` and
+            `get_original_weight` that the class has; else every inner tensor, if all have the size of the tensor.
+        only: The numbers of the clauses to try; all if left out.
+        expected: For clauses that the class does not keep since it means something else, the reason, by number and
+            name. One that is kept is reported.
+
+    Returns:
+        A `Report`. `report.broken` is what to mend; `print(report)` says what differed, and by how much;
+        `report.raise_if_broken()` is for tests; `report.markdown()` is for documentation.
+
+    Raises:
+        TypeError: What `make` gives is no traceable wrapper subclass.
+        ValueError: `make` gives other values each time, or there is no clause that `only` or `expected` names.
+
+    >>> from subclass_aot import TwoTensor
+    >>> report = check_subclass(lambda: TwoTensor(torch.randn(3, 4), torch.randn(3, 4)), only=[12, 22])
+    >>> report.broken
+    []
+    """
+
+    def __call__(
+        self,
+        make: Make,
+        readings: Sequence[Reading] | None = None,
+        only: Collection[int] | None = None,
+        expected: Expected | None = None,
+    ) -> Report:
+        expected = expected or {}
+        clauses = _chosen(only, expected)
+        with _aside():
+            trial = Trial(make, readings)
+            return Report(trial.cls, [_tried(clause, trial, expected) for clause in clauses])
+
+    def cases(
+        self,
+        make: Make,
+        readings: Sequence[Reading] | None = None,
+        only: Collection[int] | None = None,
+        expected: Expected | None = None,
+    ) -> Callable[[Callable[..., None]], Callable[..., None]]:
+        """Makes a test of pytest one case for each clause, which it gets as `case`, a function without parameters.
+
+        Args:
+            make: As of `check_subclass`, and so are the others.
+            readings: What a tensor means.
+            only: The numbers of the clauses to try.
+            expected: Reasons for clauses that are not kept.
+
+        Returns:
+            A decorator. The test calls `case()`, which raises `ContractError` where the class must be mended.
+        """
+        import pytest
+
+        expected = expected or {}
+
+        def case(clause: Clause) -> Callable[[], None]:
+            def run() -> None:
+                with _aside():
+                    trial = Trial(make, readings)
+                    report = Report(trial.cls, [_tried(clause, trial, expected)])
+                report.raise_if_broken()
+
+            return run
+
+        chosen = _chosen(only, expected)
+        params = [pytest.param(case(clause), id=f"{clause.number} {clause.name}") for clause in chosen]
+        return pytest.mark.parametrize("case", params)
+
+
+check_subclass = CheckSubclass()
+
+
+def _chosen(only: Collection[int] | None, expected: Expected) -> list[Clause]:
+    known = {(clause.number, clause.name) for clause in CLAUSES}
+    for key in expected:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), map(str, sorted(known)), n=1, cutoff=0)
+            raise ValueError(f"there is no clause {key}; the nearest is {near[0]}")
+    numbers = {number for number, _ in known}
+    for number in only or ():
+        if number not in numbers:
+            raise ValueError(f"there is no clause {number}; there are {sorted(numbers)}")
+    return [clause for clause in CLAUSES if only is None or clause.number in only]
+
+
+def _tried(clause: Clause, trial: Trial, expected: Expected) -> Finding:
+    finding = _outcome(clause, trial)
+    reason = expected.get((clause.number, clause.name))
+    if reason is None:
+        return finding
+    if finding.verdict in ("broken", "raises"):
+        return Finding(clause, "expected", f"{reason} ({finding.why})")
+    if finding.verdict == "kept":
+        return Finding(clause, "kept, not expected", f"take it out of expected=, which says: {reason}")
+    return finding
+
+
+def _outcome(clause: Clause, trial: Trial) -> Finding:
+    try:
+        clause.check(trial)
+    except DoesNotApply as reason:
+        return Finding(clause, "does not apply", str(reason))
+    except BrokenClause as error:
+        return Finding(clause, "broken", str(error))
+    except Exception as error:  # noqa: BLE001
+        return Finding(clause, "raises", first_line(error))
+    return Finding(clause, "kept")
+
+
+@contextlib.contextmanager
+def _aside() -> Iterator[None]:
+    """Random numbers are afterwards as they were. What a class warns of is not the subject."""
+    with warnings.catch_warnings(), torch.random.fork_rng():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,46 @@
+"""What a clause of the contract is, and what may come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from subclass_aot.testing.contract.trial import Trial
+
+Severity = Literal["S", "C", "P"]
+"""What breaking a clause does: wrong results in silence, a crash, or loss of time."""
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One thing that a traceable wrapper subclass owes.
+
+    Attributes:
+        number: Its number in the contract; several clauses may be parts of one number.
+        severity: What breaking it does. Of an S clause, raising is no fault: what raises is not wrong in silence.
+        name: What is tried, in a few words; no two clauses of one number have the same.
+        sentence: What is owed.
+        check: Raises `BrokenClause` or `DoesNotApply`, or what the class raises; says nothing when it is kept.
+    """
+
+    number: int
+    severity: Severity
+    name: str
+    sentence: str
+    check: Callable[[Trial], None]
+
+
+class Clauses(list[Clause]):
+    """The clauses of one subject, in order."""
+
+    def add(
+        self, number: int, severity: Severity, name: str, sentence: str
+    ) -> Callable[[Callable[[Trial], None]], Callable[[Trial], None]]:
+        """Makes the decorated function of a trial the check of a clause."""
+
+        def append(check: Callable[[Trial], None]) -> Callable[[Trial], None]:
+            self.append(Clause(number, severity, name, sentence, check))
+            return check
+
+        return append

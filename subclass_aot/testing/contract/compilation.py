@@ -1,0 +1,149 @@
+"""Clauses 32 to 36 and 42: what is compiled does what eager mode does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from subclass_aot.compile import aot_compile
+from subclass_aot.testing.contract.clause import Clauses
+from subclass_aot.testing.contract.flatten import with_twice_the_rows
+from subclass_aot.testing.contract.gradients import LOSSES, require_real, trained
+from subclass_aot.testing.contract.trial import DoesNotApply, Program, Trial, first_line, inner_of, require, unflattened
+
+CLAUSES = Clauses()
+
+
+def _with_torch_compile(program: Program) -> Program:
+    torch.compiler.reset()
+    return torch.compile(program, backend="aot_eager", fullgraph=True)
+
+
+COMPILERS: dict[str, Callable[[Program], Program]] = {
+    "aot_compile": lambda program: aot_compile(program),
+    "torch.compile": _with_torch_compile,
+}
+
+
+def _in_eager(run: Callable[[], Any]) -> Any:
+    """What eager mode gives: the oracle. What it refuses is not asked of a compiler."""
+    try:
+        return run()
+    except Exception as error:  # noqa: BLE001
+        raise DoesNotApply(f"eager mode refuses it: {first_line(error)}") from None
+
+
+def _same(trial: Trial, got: torch.Tensor, want: torch.Tensor, what: str) -> None:
+    require(type(got) is type(want), f"{what} is a {type(got).__name__}, and in eager mode a {type(want).__name__}")
+    for fact in ("shape", "dtype", "requires_grad"):
+        mine, theirs = getattr(got, fact), getattr(want, fact)
+        require(mine == theirs, f"{what} has {fact} {mine}, and in eager mode {theirs}")
+    trial.agrees(got, trial.read(want), what)
+
+
+def _training(compiler: str, name: str, program: Program) -> None:
+    @CLAUSES.add(32, "S", f"{compiler}: {name}", "compiled, forward and backward are those of eager mode")
+    def _(trial: Trial) -> None:
+        require_real(trial)
+        loss, grad = _in_eager(lambda: trained(program, trial.make()))
+        compiled = COMPILERS[compiler](program)
+        for call in ("first", "second"):
+            mine, my_grad = trained(compiled, trial.make())
+            _same(trial, mine, loss, f"the result of the {call} call")
+            if my_grad is None or grad is None:
+                require(my_grad is grad, f"in the {call} call, no gradient arrives")
+            else:
+                _same(trial, my_grad, grad, f"the gradient of the {call} call")
+
+
+def _other_values(compiler: str) -> None:
+    @CLAUSES.add(
+        34, "S", f"{compiler}: other values", "a compiled function keeps no values of the call it was made for"
+    )
+    def _(trial: Trial) -> None:
+        if not trial.is_real:
+            raise DoesNotApply("only floating-point inner tensors are doubled")
+        tensor = trial.make()
+        doubled = {
+            name: part * 2 if type(part) is torch.Tensor and part.is_floating_point() else part
+            for name, part in inner_of(tensor).items()
+        }
+        compiled = COMPILERS[compiler](_double)
+        compiled(tensor)
+        other = unflattened(tensor, doubled)
+        _same(trial, compiled(other), _in_eager(lambda: _double(other)), "for other values, the result")
+
+
+def _other_sizes(compiler: str) -> None:
+    @CLAUSES.add(34, "S", f"{compiler}: other sizes", "another size compiles again, or is served as in eager mode")
+    def _(trial: Trial) -> None:
+        larger = with_twice_the_rows(trial.make())
+        want = _in_eager(lambda: _double(larger))
+        compiled = COMPILERS[compiler](_double)
+        compiled(trial.make())
+        _same(trial, compiled(larger), want, "for twice the rows, the result")
+
+
+def _mutation(compiler: str) -> None:
+    @CLAUSES.add(33, "S", f"{compiler}: a write", "a compiled write leaves in the tensor what eager mode leaves")
+    def _(trial: Trial) -> None:
+        if not trial.is_real:
+            raise DoesNotApply("only real floating-point tensors are written with numbers that they can hold")
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            x.mul_(0.5)
+            return x + 1
+
+        with torch.no_grad():
+            eager, mine = trial.make(), trial.make()
+            want = _in_eager(lambda: program(eager))
+            _same(trial, COMPILERS[compiler](program)(mine), want, "the result")
+            _same(trial, mine, eager, "the tensor that was written")
+
+
+for _compiler in COMPILERS:
+    for _name, _program in LOSSES.items():
+        _training(_compiler, _name, _program)
+    _other_values(_compiler)
+    _other_sizes(_compiler)
+    _mutation(_compiler)
+
+
+@CLAUSES.add(36, "C", "dynamic sizes", "with symbolic sizes, one compilation serves several")
+def _dynamic(trial: Trial) -> None:
+    larger = with_twice_the_rows(trial.make())
+    want = _in_eager(lambda: _double(larger))
+    largest = with_twice_the_rows(larger)
+    compiled = aot_compile(_double, dynamic=True)
+    compiled(trial.make())
+    _same(trial, compiled(larger), want, "for twice the rows, the result")
+    _same(trial, compiled(largest), _double(largest), "for four times the rows, the result")
+    require(not compiled.recompiles, f"it compiled again: {compiled.recompiles[:1]}")
+
+
+class _Product(torch.nn.Module):
+    """A module whose parameter is a tensor of the class."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.weight * x).sum()
+
+
+# By the contract this is C. Torch fails here for some classes by itself, as for its own TwoTensor; and it may give the
+# inner tensor of a result.
+@CLAUSES.add(42, "S", "export", "`torch.export` takes a parameter of the class, and gives what eager mode gives")
+def _export(trial: Trial) -> None:
+    module = _Product(trial.make())
+    x = torch.full((), 2.0, dtype=trial.make().dtype, device=trial.make().device)
+    want = _in_eager(lambda: module(x))
+    exported = torch.export.export(module, (x,), strict=False).run_decompositions()
+    trial.agrees(exported.module()(x), trial.read(want), "the result")
+
+
+def _double(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 + x

@@ -1,0 +1,136 @@
+"""Clauses 28, 30 to 32 and 35: gradients in eager mode, and how one kind of gradient becomes another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional as F
+
+from subclass_aot.testing.contract.clause import Clauses
+from subclass_aot.testing.contract.trial import DoesNotApply, Program, Trial, flattened, inner_of, require
+
+CLAUSES = Clauses()
+
+LOSSES: dict[str, Program] = {
+    "(x * x).sum()": lambda x: (x * x).sum(),
+    "linear": lambda x: F.linear(torch.ones(2, x.shape[-1], dtype=x.dtype, device=x.device), x).sin().sum(),
+    "transposed": lambda x: (x.t() * torch.arange(x.shape[0], dtype=x.dtype, device=x.device)).sin().sum(),
+}
+"""Programs to go backward through."""
+
+
+def trained(program: Program, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """What a program gives, and the gradient of the tensor."""
+    tensor.requires_grad_()
+    loss = program(tensor)
+    loss.backward()
+    return loss, tensor.grad
+
+
+def require_real(trial: Trial) -> None:
+    """Raises `DoesNotApply` for what has no gradients, or no reading to compare them with."""
+    if not trial.is_real or not trial.readings:
+        raise DoesNotApply("only real floating-point tensors with a reading have gradients to compare")
+
+
+def _loss(name: str, program: Program) -> None:
+    @CLAUSES.add(32, "S", f"gradient of {name}", "gradients are those of dense tensors")
+    def _(trial: Trial) -> None:
+        require_real(trial)
+        want = [trial.of_dense(lambda value: trained(program, value)[1], value) for value in trial.values()]
+        _, grad = trained(program, trial.make())
+        if grad is None:
+            require(False, "no gradient arrives")
+            return
+        require(grad.shape == trial.make().shape, f"the gradient has size {list(grad.shape)}")
+        trial.agrees(grad, want, "the gradient")
+
+
+for _name, _program in LOSSES.items():
+    _loss(_name, _program)
+
+
+def _tangent(name: str, tangent: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    @CLAUSES.add(32, "S", name, "backward takes a gradient of another layout, or of a dense class, or refuses it")
+    def _(trial: Trial) -> None:
+        require_real(trial)
+
+        def program(x: torch.Tensor) -> torch.Tensor:
+            result = x * 2
+            result.backward(tangent(result))
+            require(x.grad is not None, "no gradient arrives")
+            return x.grad  # type: ignore[return-value]
+
+        want = [trial.of_dense(program, value.requires_grad_()) for value in trial.values()]
+        trial.agrees(program(trial.parameter()), want, "the gradient")
+
+
+_tangent("dense tangent", lambda x: torch.ones(x.shape, dtype=x.dtype, device=x.device))
+_tangent(
+    "transposed tangent",
+    lambda x: torch.ones(*reversed(x.shape), dtype=x.dtype, device=x.device).permute(*reversed(range(x.dim()))),
+)
+
+
+@CLAUSES.add(32, "S", "reading", "what is read of a tensor that requires grad is differentiable, or refused")
+def _reading(trial: Trial) -> None:
+    require_real(trial)
+    for place, reading in enumerate(trial.readings):
+        tensor = trial.parameter()
+        try:
+            dense = reading(tensor)
+        except Exception:  # noqa: BLE001
+            continue
+        if any(dense is part for part in inner_of(tensor).values()):
+            continue  # an inner tensor, which never requires grad
+        require(dense.requires_grad, f"what reading {place} gives does not require grad: its gradient is lost")
+
+
+@CLAUSES.add(35, "S", "requires_grad", "results say whether they require grad, as those of dense tensors do")
+def _requires_grad(trial: Trial) -> None:
+    require_real(trial)
+    tensor = trial.parameter()
+    require(tensor.requires_grad and tensor.is_leaf, "after requires_grad_() it does not require grad, or is no leaf")
+    result = tensor * 2
+    require(result.requires_grad and result.grad_fn is not None, "x * 2 does not require grad")
+    require(not result.detach().requires_grad, "x.detach() requires grad")
+    with torch.no_grad():
+        require(not (tensor * 2).requires_grad, "x * 2 requires grad under no_grad")
+    require(not (trial.make() * 2).requires_grad, "x * 2 requires grad where x does not")
+
+
+@CLAUSES.add(35, "S", "class of the gradient", "gradients that are added up keep the class of the first")
+def _accumulated(trial: Trial) -> None:
+    require_real(trial)
+    tensor = trial.parameter()
+    (tensor * tensor).sum().backward()
+    first = type(tensor.grad)
+    (tensor * tensor).sum().backward()
+    require(type(tensor.grad) is first, f"the first is a {first.__name__}, the sum a {type(tensor.grad).__name__}")
+    trial.agrees(tensor.grad, [value * 4 for value in trial.values()], "the sum of two gradients")
+
+
+@CLAUSES.add(30, "C", "tangent of the own context", "`__coerce_same_metadata_as_tangent__` takes its own context")
+def _coerce(trial: Trial) -> None:
+    name = "__coerce_same_metadata_as_tangent__"
+    if not hasattr(trial.cls, name):
+        raise DoesNotApply("there is none")
+    tensor = trial.make()
+    context = flattened(tensor)[1]
+    one = getattr(tensor, name)(context)
+    require(one is not None, "it gives None for the tensor's own context")
+    two = getattr(one, name)(context)
+    require(type(two) is type(one) and flattened(two) == flattened(one), "twice gives something else than once")
+
+
+@CLAUSES.add(31, "C", "canonical tangent", "`__coerce_tangent_metadata__` gives the same when it is asked twice")
+def _canonical(trial: Trial) -> None:
+    name = "__coerce_tangent_metadata__"
+    if not hasattr(trial.cls, name):
+        raise DoesNotApply("there is none")
+    one = getattr(trial.make(), name)()
+    two = getattr(one, name)()
+    require(type(two) is type(one) and flattened(two) == flattened(one), "twice gives something else than once")
+    if trial.readings:
+        trial.agrees(one, trial.values(), "the canonical form")

@@ -1,0 +1,259 @@
+"""Clauses 20 to 29: operators mean on a wrapper what they mean on what it stands for."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch.nn import functional as F
+
+from subclass_aot import _torch
+from subclass_aot.testing.compare import dense_leaves
+from subclass_aot.testing.contract.clause import Clauses
+from subclass_aot.testing.contract.trial import (
+    DoesNotApply,
+    Program,
+    Trial,
+    inner_of,
+    require,
+    storages,
+    unflattened,
+)
+
+CLAUSES = Clauses()
+
+
+def _ones(x: torch.Tensor, *size: int) -> torch.Tensor:
+    return torch.ones(size or x.shape, dtype=x.dtype, device=x.device)
+
+
+PROGRAMS: dict[str, Program] = {
+    "x * 2 + 1": lambda x: x * 2 + 1,
+    "x + x": lambda x: x + x,
+    "x + dense": lambda x: x + _ones(x),
+    "dense - x": lambda x: _ones(x) - x,
+    "2 / x": lambda x: 2 / x,
+    "x.sum(0)": lambda x: x.sum(0),
+    "x.sum(-1)": lambda x: x.sum(-1),
+    "x.sum() * 2": lambda x: x.sum() * 2,
+    "x.mean()": lambda x: x.mean(),
+    "x.max(-1)": lambda x: tuple(x.max(-1)),
+    "x.softmax(-1)": lambda x: x.softmax(-1),
+    "x @ x.T": lambda x: x @ x.transpose(-1, -2),
+    "x @ dense": lambda x: x @ _ones(x, x.shape[-1], 2),
+    "dense @ x": lambda x: _ones(x, 2, x.shape[0]) @ x,
+    "linear": lambda x: F.linear(_ones(x, 2, x.shape[-1]), x),
+    "linear with bias": lambda x: F.linear(_ones(x, 2, x.shape[-1]), x, _ones(x, x.shape[0])),
+    "cat": lambda x: torch.cat([x, x]),
+    "cat with dense": lambda x: torch.cat([x, _ones(x)]),
+    "stack": lambda x: torch.stack([x, x]),
+    "where": lambda x: torch.where(x > 0, x, 0.5),
+    "x > 0": lambda x: x > 0,
+    "x.reshape(-1)": lambda x: x.reshape(-1),
+    "x[index]": lambda x: x[torch.tensor([0, 0], device=x.device)],
+    "x.t().contiguous()": lambda x: x.t().contiguous(),
+    "x.to(float64)": lambda x: x.to(torch.float64),
+    "clone of a view": lambda x: x[:1].clone(),
+}
+"""Programs that give new tensors."""
+
+COMPOSITES = ("x.softmax(-1)", "linear", "x.reshape(-1)", "x @ x.T", "x.t().contiguous()")
+"""What autograd takes apart elsewhere."""
+
+
+class Stranger(torch.Tensor):
+    """A wrapper of which no other class knows; it answers every operator, and counts them."""
+
+    held: torch.Tensor
+    asked: ClassVar[int] = 0
+
+    @staticmethod
+    def __new__(cls, held: torch.Tensor) -> Stranger:
+        made: Stranger = _torch.make_wrapper_subclass(cls, held.shape, dtype=held.dtype, device=held.device)
+        made.held = held
+        return made
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["held"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, torch.Tensor], context: None, size: object, stride: object) -> Stranger:
+        return Stranger(inner["held"])
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: object, types: object, args: object = (), kwargs: object = None
+    ) -> object:
+        Stranger.asked += 1
+        return torch.zeros(())
+
+    __torch_function__ = _torch.disabled_torch_function_impl
+
+
+@CLAUSES.add(
+    20, "S", "a class it does not know", "`__torch_dispatch__` returns NotImplemented, so that the other is asked"
+)
+def _stranger(trial: Trial) -> None:
+    tensor = trial.make()
+    dtype = tensor.dtype if tensor.dtype.is_floating_point else torch.float32
+    other = Stranger(torch.ones(tensor.shape, dtype=dtype, device=tensor.device))
+    for name, func in {"add": torch.ops.aten.add.Tensor, "mm": torch.ops.aten.mm.default}.items():
+        asked, what = Stranger.asked, "is served"
+        try:
+            func(tensor, other)
+        except Exception as error:  # noqa: BLE001
+            what = f"raises {type(error).__name__}"
+        require(Stranger.asked > asked, f"{name} {what}, and the other class is never asked")
+
+
+@CLAUSES.add(24, "C", "the class comes back", "detach, alias, clone, to, empty_like, contiguous give the class back")
+def _class_back(trial: Trial) -> None:
+    programs: dict[str, Program] = {
+        "detach": torch.detach,
+        "alias": torch.ops.aten.alias.default,
+        "clone": torch.clone,
+        "to(copy=True)": lambda x: x.to(x.dtype, copy=True),
+        "contiguous": lambda x: x.contiguous(),
+        "empty_like": torch.empty_like,
+    }
+    for name, program in programs.items():
+        tensor = trial.make()
+        result = program(tensor)
+        require(type(result) is trial.cls, f"{name} gives a {type(result).__name__}")
+        require(result.shape == tensor.shape, f"{name} has size {list(result.shape)}, not {list(tensor.shape)}")
+        require(result.dtype == tensor.dtype, f"{name} has {result.dtype}, not {tensor.dtype}")
+        if name != "empty_like" and trial.readings:
+            trial.agrees(result, trial.read(tensor), name)
+
+
+@CLAUSES.add(24, "S", "clone", "a clone shares no memory")
+def _clone(trial: Trial) -> None:
+    programs: dict[str, Program] = {"clone": torch.clone, "to(copy=True)": lambda x: x.to(x.dtype, copy=True)}
+    for name, program in programs.items():
+        tensor = trial.make()
+        result = program(tensor)
+        mine, whole = inner_of(result), storages(tensor)
+        shared = [key for key, part in mine.items() if isinstance(part, torch.Tensor) and storages(part) & whole]
+        require(not shared, f"{shared} of the {name} is memory of the tensor: a write into one changes the other")
+
+
+@CLAUSES.add(24, "S", "zeros_like", "`zeros_like` is zero, and takes values by addition and by `copy_`")
+def _zeros_like(trial: Trial) -> None:
+    values = trial.values()
+    zeros = [value * 0 for value in values]
+    trial.agrees(torch.zeros_like(trial.make()), zeros, "zeros_like(x)")
+    trial.agrees(torch.zeros_like(trial.make()) + trial.make(), values, "zeros_like(x) + x")
+    with torch.no_grad():
+        trial.agrees(torch.zeros_like(trial.make()).add_(trial.make()), values, "zeros_like(x).add_(x)")
+        trial.agrees(torch.zeros_like(trial.make()).copy_(trial.make()), values, "zeros_like(x).copy_(x)")
+
+
+@CLAUSES.add(24, "S", "empty_like", "what `empty_like` gives takes values by `copy_`, whatever its memory held")
+def _empty_like(trial: Trial) -> None:
+    for what in ("x", "dense"):
+        tensor = trial.make()
+        empty = torch.empty_like(tensor)
+        for part, mine in zip(dense_leaves(empty), dense_leaves(tensor), strict=False):
+            if part.is_floating_point() and not torch.equal(part, mine):  # what is the same is structure
+                part.fill_(float("nan"))
+        values = trial.read(tensor)
+        if not values:
+            raise DoesNotApply("there is no reading: give readings=")
+        with torch.no_grad():
+            empty.copy_(tensor if what == "x" else values[0])
+        want = values if what == "x" else [values[0] for _ in values]
+        trial.agrees(empty, want, f"empty_like(x).copy_({what})", 2 * trial.rounding)
+
+
+@CLAUSES.add(24, "S", "new_zeros", "`new_zeros` is zero, and has the size that was asked for")
+def _new_zeros(trial: Trial) -> None:
+    trial.commutes("x.new_zeros(x.shape)", lambda x: x.new_zeros(x.shape))
+    trial.commutes("x.new_zeros(3)", lambda x: x.new_zeros(3))
+
+
+@CLAUSES.add(26, "S", "random", "random operators draw the same under one seed, and stay in their range")
+def _random(trial: Trial) -> None:
+    programs: dict[str, Program] = {"rand_like": torch.rand_like, "dropout": lambda x: F.dropout(x, 0.5)}
+    if not trial.is_real:
+        raise DoesNotApply("only real floating-point tensors are drawn from a range")
+    for name, program in programs.items():
+        tensor = trial.make()
+        torch.manual_seed(1)
+        want = trial.read(program(tensor))
+        torch.manual_seed(1)
+        trial.agrees(program(tensor), want, f"{name}, once more under the seed,")
+        if name == "rand_like":
+            for value in want:
+                require(bool(((0 <= value) & (value < 1)).all()), "rand_like has values outside of [0, 1)")
+
+
+def _operator(name: str, program: Program) -> None:
+    # By the contract these are C; which operators a class offers is its own affair, what it offers must be right.
+    @CLAUSES.add(27, "S", name, "an operator means what it means on the dense tensor")
+    def _(trial: Trial) -> None:
+        trial.commutes(name, program)
+
+
+def _composite(name: str) -> None:
+    @CLAUSES.add(25, "S", f"{name} in inference mode", "composite operators do there what they do elsewhere")
+    def _(trial: Trial) -> None:
+        try:
+            PROGRAMS[name](trial.make())
+        except Exception:  # noqa: BLE001
+            raise DoesNotApply("it raises outside of inference mode, too") from None
+        with torch.inference_mode():
+            trial.commutes(name, PROGRAMS[name])
+
+
+for _name, _program in PROGRAMS.items():
+    _operator(_name, _program)
+for _name in COMPOSITES:
+    _composite(_name)
+
+
+@CLAUSES.add(27, "S", "equal", "`torch.equal` sees a difference in any inner tensor")
+def _equal(trial: Trial) -> None:
+    tensor = trial.make()
+    require(torch.equal(tensor, trial.make()), "torch.equal is False for equal tensors")
+    inner = inner_of(tensor)
+    for name, part in inner.items():
+        if type(part) is not torch.Tensor:
+            continue
+        try:
+            other = unflattened(tensor, {**inner, name: _changed(part)})
+            means_the_same = all(torch.equal(*pair) for pair in zip(trial.read(tensor), trial.read(other), strict=True))
+        except Exception:  # noqa: BLE001
+            continue  # offsets, for example, that are not offsets any more
+        if not means_the_same:
+            require(not torch.equal(tensor, other), f"torch.equal is True though {name} differs")
+            require(not torch.equal(other, tensor), f"torch.equal is True though {name} differs")
+
+
+@CLAUSES.add(29, "S", "memory format", "strides outside are those of dense after contiguous, clone and transpose")
+def _memory_format(trial: Trial) -> None:
+    programs: dict[str, Program] = {
+        "x.clone()": torch.clone,
+        "x.contiguous()": lambda x: x.contiguous(),
+        "x.transpose(0, -1).contiguous()": lambda x: x.transpose(0, -1).contiguous(),
+        "x.transpose(0, -1).clone()": lambda x: x.transpose(0, -1).clone(),
+        "x.to(channels_last)": lambda x: x.to(memory_format=torch.channels_last),
+    }
+    tried = 0
+    for name, program in programs.items():
+        tensor = trial.make()
+        blank = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        try:
+            result, want = program(tensor), program(blank)
+        except Exception:  # noqa: BLE001
+            continue  # clauses 22 and 24 tell
+        tried += 1
+        require(result.stride() == want.stride(), f"{name} has strides {result.stride()}, not {want.stride()}")
+    if not tried:
+        raise DoesNotApply("it does none of these")
+
+
+def _changed(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of the same dtype, other in each element."""
+    if tensor.dtype is torch.bool:
+        return ~tensor
+    return tensor * 3 + 1 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else tensor ^ 1

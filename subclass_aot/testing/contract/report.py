@@ -1,0 +1,95 @@
+"""What came of each clause, and how it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from subclass_aot.errors import ContractError
+from subclass_aot.testing.contract.clause import Clause
+
+Verdict = Literal["kept", "broken", "raises", "does not apply", "expected", "kept, not expected"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What came of one clause.
+
+    Attributes:
+        clause: The clause.
+        verdict: "kept"; "broken": wrong in silence; "raises"; "does not apply"; "expected": not kept, and the author
+            says why; "kept, not expected": the author says that it is not.
+        why: What differed, and by how much, what was raised, or why it does not apply.
+    """
+
+    clause: Clause
+    verdict: Verdict
+    why: str = ""
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the class must be mended. To raise is a fault where the class owes a result."""
+        raises = self.verdict == "raises" and self.clause.severity == "C"
+        return raises or self.verdict in ("broken", "kept, not expected")
+
+    def __str__(self) -> str:
+        clause = self.clause
+        text = f"{self.verdict}: clause {clause.number} ({clause.severity}), {clause.name}: {clause.sentence}"
+        return f"{text}\n      {self.why}" if self.why else text
+
+
+class Report:
+    """What came of all clauses on one class.
+
+    Args:
+        cls: The class.
+        findings: One for each clause, in the order of the contract.
+    """
+
+    def __init__(self, cls: type, findings: Sequence[Finding]) -> None:
+        self.cls = cls
+        self.findings = tuple(findings)
+
+    @property
+    def broken(self) -> list[Finding]:
+        """What must be mended."""
+        return [finding for finding in self.findings if finding.is_fault]
+
+    @property
+    def not_offered(self) -> list[Finding]:
+        """What raises, where a class may: nothing goes wrong in silence."""
+        return [finding for finding in self.findings if finding.verdict == "raises" and not finding.is_fault]
+
+    def raise_if_broken(self) -> None:
+        """Raises what the report says, if something must be mended.
+
+        Raises:
+            ContractError: A clause is broken, or raises where the class owes a result.
+        """
+        if self.broken:
+            raise ContractError(str(self))
+
+    def markdown(self) -> str:
+        """The report as a table, for the documentation of a class."""
+        rows = [f"| {f.clause.number} | {f.clause.name} | {f.verdict} | {_cell(f.why)} |" for f in self.findings]
+        return "\n".join(["| clause | what is tried | verdict | why |", "|---|---|---|---|", *rows])
+
+    def __str__(self) -> str:
+        counts = {finding.verdict: 0 for finding in self.findings}
+        for finding in self.findings:
+            counts[finding.verdict] += 1
+        lines = [f"{self.cls.__name__}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"]
+        expected = [finding for finding in self.findings if finding.verdict == "expected"]
+        for title, findings in (
+            ("To mend:", self.broken),
+            ("Not offered:", self.not_offered),
+            ("Expected:", expected),
+        ):
+            if findings:
+                lines += [title, *(f"  {finding}" for finding in findings)]
+        return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

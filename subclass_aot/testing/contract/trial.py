@@ -1,0 +1,254 @@
+"""What a clause is given: tensors of the class, and what they mean.
+
+Note [The law]
+~~~~~~~~~~~~~~
+A reading is a function from a tensor of the class to a dense one: what the tensor means. Every operator commutes with
+every reading: what the operator gives, read, is what the operator gives for the tensor that was read. Dense tensors
+are the oracle, so that nothing has to be known of the class. What dense tensors do not do is not asked of it.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.testing.compare import dense_leaves
+
+Make = Callable[[], torch.Tensor]
+Reading = Callable[[torch.Tensor], torch.Tensor]
+Program = Callable[[torch.Tensor], Any]
+
+_READINGS = ("to_plain", "dequantize", "full_tensor", "get_original_weight")
+_COARSEST = 0.1
+
+
+class BrokenClause(AssertionError):
+    """The class does something else than it owes, and says nothing."""
+
+
+class DoesNotApply(Exception):
+    """Nothing is owed here by a class of this kind."""
+
+
+def require(condition: object, message: str) -> None:
+    """Raises `BrokenClause` unless the condition holds."""
+    if not condition:
+        raise BrokenClause(message)
+
+
+def inner_of(tensor: torch.Tensor) -> dict[str, Any]:
+    """The inner tensors by name, in flatten order; opaque values, too."""
+    return {name: getattr(tensor, name) for name in flattened(tensor)[0]}
+
+
+def flattened(tensor: torch.Tensor) -> tuple[list[str], Any]:
+    """The names of the inner tensors and the context."""
+    names, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+    return list(names), context
+
+
+def unflattened(
+    like: torch.Tensor,
+    inner: Mapping[str, object],
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] | None = None,
+) -> Any:
+    """A tensor of the class and context of `like` that holds `inner`; its size and stride if none are given."""
+    size = like.size() if size is None else torch.Size(size)
+    stride = like.stride() if stride is None else tuple(stride)
+    return type(like).__tensor_unflatten__(dict(inner), flattened(like)[1], size, stride)  # type: ignore[attr-defined]
+
+
+def storages(tensor: torch.Tensor) -> set[int]:
+    """Where the memory of the dense leaves is."""
+    leaves = [leaf for leaf in dense_leaves(tensor) if isinstance(leaf, torch.Tensor) and leaf.numel()]
+    return {leaf.untyped_storage().data_ptr() for leaf in leaves}
+
+
+class Trial:
+    """What a clause is given. See Note [The law].
+
+    Args:
+        make: Gives a new tensor, the same values each time.
+        readings: What the tensor means. None: the first method of the class that gives a dense tensor; else each inner
+            tensor, if all have the size of the tensor; else nothing, and clauses that speak of values do not apply.
+
+    Raises:
+        TypeError: What `make` gives is no traceable wrapper subclass.
+        ValueError: `make` gives other values each time.
+    """
+
+    def __init__(self, make: Make, readings: Sequence[Reading] | None = None) -> None:
+        self._make = make
+        tensor = self.make()
+        if not _torch.is_traceable_wrapper_subclass(tensor):
+            raise TypeError(
+                f"make() gives a {type(tensor).__name__}, which is no traceable wrapper subclass: a subclass of "
+                "torch.Tensor with __tensor_flatten__ and __tensor_unflatten__"
+            )
+        self.cls = type(tensor)
+        self.readings = tuple(_default_readings(tensor) if readings is None else readings)
+        self.is_real = tensor.is_floating_point()
+        self._precision = _precision(tensor.dtype)
+        for one, other in zip(self.read(tensor), self.read(self.make()), strict=True):
+            if _distance(one, other) != 0:
+                raise ValueError("make() gives other values each time: give it a seed or a generator of its own")
+        self.rounding = self._rounding()
+
+    def make(self) -> Any:
+        """A new tensor of the class."""
+        torch.manual_seed(0)
+        return self._make()
+
+    def parameter(self) -> Any:
+        """A new tensor of the class that requires grad, if its dtype can."""
+        return self.make().requires_grad_(self.is_real)
+
+    def read(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """What a tensor means, for each reading; a dense tensor means itself. The strides are those of the tensor."""
+        with torch.no_grad():
+            tensor = tensor.detach() if tensor.requires_grad else tensor
+            if not _torch.is_traceable_wrapper_subclass(tensor):
+                return [tensor.clone() for _ in self.readings]
+            return [_in_strides_of(tensor, reading(tensor)) for reading in self.readings]
+
+    def agrees(self, got: torch.Tensor, want: Sequence[torch.Tensor], what: str, tolerance: float = 0.0) -> None:
+        """Raises `BrokenClause` if a tensor means something else than it should.
+
+        Args:
+            got: The tensor.
+            want: What it should mean, for each reading.
+            what: What it is, for the message.
+            tolerance: By how much values may be off, as a part of the largest, beside the rounding of their dtype.
+
+        Raises:
+            BrokenClause: Sizes or values differ.
+            DoesNotApply: Nobody knows what the tensor means.
+        """
+        if not self.readings:
+            raise DoesNotApply("there is no reading: give readings=")
+        for mine, wanted in zip(self.read(got), want, strict=True):
+            require(
+                mine.shape == wanted.shape, f"{what} means a tensor of {list(mine.shape)}, not {list(wanted.shape)}"
+            )
+            off = _distance(mine, wanted)
+            least = max(self._precision, _precision(mine.dtype), _precision(wanted.dtype))
+            require(off <= max(tolerance, least), f"{what} has wrong values, off by {off:.3g} of the largest")
+
+    def commutes(self, what: str, program: Program, tolerance: float = 0.0) -> None:
+        """Raises `BrokenClause` unless a program commutes with every reading: values, and sizes and dtype outside.
+
+        Args:
+            what: What the program is, for the message.
+            program: A function of one tensor that returns one tensor, or several.
+            tolerance: As of `agrees`.
+
+        Raises:
+            BrokenClause: It does something else than on dense tensors.
+            DoesNotApply: Dense tensors do not do it, or nobody knows what the tensor means.
+        """
+        tensor = self.make()
+        wanted = [self.of_dense(program, dense) for dense in self.read(tensor)]
+        if not wanted:
+            raise DoesNotApply("there is no reading: give readings=")
+        results = several(program(tensor))
+        for place, result in enumerate(results):
+            want = [several(each)[place] for each in wanted]
+            here = what if len(results) == 1 else f"result {place} of {what}"
+            for fact in ("shape", "dtype"):
+                mine, theirs = getattr(result, fact), getattr(want[0], fact)
+                require(mine == theirs, f"{here}: {fact} {_listed(mine)} outside, not {_listed(theirs)}")
+            self.agrees(result, want, here, tolerance)
+
+    def of_dense(self, program: Program, dense: torch.Tensor) -> Any:
+        """What a program gives for a dense tensor; what dense tensors do not do is not asked."""
+        try:
+            return program(dense)
+        except Exception as error:  # noqa: BLE001
+            raise DoesNotApply(f"dense tensors refuse it: {first_line(error)}") from None
+
+    def values(self) -> list[torch.Tensor]:
+        """What `make()` means, for each reading."""
+        return self.read(self.make())
+
+    def _rounding(self) -> float:
+        """By how much a class rounds what is written into it, as a part of the largest value; a tenth at the most."""
+        try:
+            with torch.no_grad():
+                want = [value.cos() for value in self.values()]  # of which the class knows nothing
+                tensor = self.make().copy_(want[0])
+            off = max(_distance(mine, wanted) for mine, wanted in zip(self.read(tensor), want[:1], strict=False))
+        except Exception:  # noqa: BLE001
+            return 0.0
+        return min(off, _COARSEST)
+
+
+def several(results: object) -> list[torch.Tensor]:
+    """The results of a program, which may be one."""
+    return list(results) if isinstance(results, tuple | list) else [results]  # type: ignore[list-item]
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line, without what makes a terminal print it bold."""
+    lines = re.sub(r"\x1b\[\d*m", "", str(error)).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:160] if lines else ''}"
+
+
+def _default_readings(tensor: torch.Tensor) -> list[Reading]:
+    for name in _READINGS:
+        if getattr(type(tensor), name, None) is not getattr(torch.Tensor, name, None):
+            return [operator.methodcaller(name)]
+    inner = inner_of(tensor)
+    if all(isinstance(part, torch.Tensor) and part.shape == tensor.shape for part in inner.values()):
+        return [operator.attrgetter(name) for name in inner]
+    return []
+
+
+def _in_strides_of(tensor: torch.Tensor, reading: torch.Tensor) -> torch.Tensor:
+    """A copy of a reading in the strides of the tensor, where these leave a place for each element."""
+    reading = reading.detach()
+    if reading.shape != tensor.shape or not _has_a_place_for_each(tensor):
+        return reading.clone()
+    strided = torch.empty_strided(tensor.shape, tensor.stride(), dtype=reading.dtype, device=reading.device)
+    return strided.copy_(reading)
+
+
+def _has_a_place_for_each(tensor: torch.Tensor) -> bool:
+    """Whether no two elements have one place, as in an expanded tensor; False also where that is hard to say."""
+    reached = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reached:
+                return False
+            reached += stride * (size - 1)
+    return True
+
+
+def _precision(dtype: torch.dtype) -> float:
+    """By how much two ways to compute the same may differ."""
+    return float(torch.finfo(dtype).eps ** 0.5) if dtype.is_floating_point or dtype.is_complex else 0.0
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    """The largest difference, as a part of the largest value; infinite where only one is no number."""
+    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
+    one, other = one.to(wide), other.to(wide)
+    if one.shape != other.shape:
+        return float("inf")
+    finite = one.isfinite() & other.isfinite()
+    same = (one == other) | (one.isnan() & other.isnan())
+    if not bool((finite | same).all()):
+        return float("inf")
+    if not bool(finite.any()):
+        return 0.0
+    off = float((one - other)[finite].abs().max())
+    return off / max(float(other[finite].abs().max()), 1e-6) if off else 0.0
+
+
+def _listed(fact: object) -> object:
+    return list(fact) if isinstance(fact, torch.Size) else fact

@@ -1,0 +1,98 @@
+"""Clause 22: what a view of a dense tensor is, is a view of a wrapper, outside and inside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.testing.contract.clause import Clauses
+from subclass_aot.testing.contract.trial import DoesNotApply, Program, Trial, require, several, storages
+
+CLAUSES = Clauses()
+
+VIEWS: dict[str, Program] = {
+    "x.t()": lambda x: x.t(),
+    "x.transpose(0, -1)": lambda x: x.transpose(0, -1),
+    "x[:1]": lambda x: x[:1],
+    "x[..., 1:]": lambda x: x[..., 1:],
+    "x[..., :half]": lambda x: x[..., : x.shape[-1] // 2],
+    "x[0]": lambda x: x[0],
+    "x.unsqueeze(0)": lambda x: x.unsqueeze(0),
+    "x[:1].squeeze(0)": lambda x: x[:1].squeeze(0),
+    "x.view(-1)": lambda x: x.view(-1),
+    "x.view(x.shape)": lambda x: x.view(x.shape),
+    "x.split(1)": lambda x: x.split(1),
+    "x.chunk(2)": lambda x: x.chunk(2),
+    "x.unbind(0)": lambda x: x.unbind(0),
+    "x.narrow(0, 0, 1)": lambda x: x.narrow(0, 0, 1),
+    "x.expand(2, ...)": lambda x: x.unsqueeze(0).expand(2, *x.shape),
+    "x.as_strided(own)": lambda x: x.as_strided(x.size(), x.stride()),
+    "x.detach()": lambda x: x.detach(),
+}
+"""Programs that give a view, or several."""
+
+
+def _add(name: str, program: Program) -> None:
+    @CLAUSES.add(22, "S", name, "a view aliases its base, and has its values, sizes and strides")
+    def _(trial: Trial) -> None:
+        tensor = trial.make()
+        if not trial.readings:
+            raise DoesNotApply("there is no reading: give readings=")
+        dense = [several(trial.of_dense(program, value)) for value in trial.read(tensor)]
+        meta = several(program(_blank(tensor)))
+        views = several(program(tensor))
+        require(len(views) == len(meta), f"{len(views)} views, not {len(meta)}")
+        for place, view in enumerate(views):
+            want = [each[place] for each in dense]
+            _looks(view, meta[place])
+            trial.agrees(view, want, "the view")
+            require(
+                _torch.is_view(view) or not _torch.is_view(want[0]),
+                "autograd does not know that it is a view: no version counter, and no gradient, tells of a write",
+            )
+        if not set().union(*map(storages, views)) <= storages(tensor):
+            _writes_reach_the_base(trial, program, views)
+
+
+for _name, _program in VIEWS.items():
+    _add(_name, _program)
+
+
+def _blank(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _looks(view: torch.Tensor, meta: torch.Tensor) -> None:
+    """Class, sizes and strides from outside; a dense tensor has its memory to itself."""
+    require(
+        _torch.is_traceable_wrapper_subclass(view),
+        f"the view is a {type(view).__name__}: it aliases nothing, and writes into it are lost",
+    )
+    require(view.shape == meta.shape, f"the view has size {list(view.shape)} outside, not {list(meta.shape)}")
+    if meta.numel():
+        dims = zip(meta.shape, view.stride(), meta.stride(), strict=True)
+        same = all(mine == theirs for size, mine, theirs in dims if size > 1)
+        require(same, f"the view has strides {view.stride()} outside, not {meta.stride()}")
+
+
+def _writes_reach_the_base(trial: Trial, program: Program, views: Sequence[torch.Tensor]) -> None:
+    """What has memory of its own is a view only if a write into it is refused, or reaches the base."""
+    with torch.no_grad():
+        for place, _ in enumerate(views):
+            tensor = trial.make()
+            want = trial.read(tensor)
+            try:
+                several(program(tensor))[place].zero_()
+            except Exception:  # noqa: BLE001
+                continue
+            for value in want:
+                several(program(value))[place].zero_()
+            trial.agrees(
+                tensor, want, "a view holds copies of inner tensors: after a write into it, the base", _twice(trial)
+            )
+
+
+def _twice(trial: Trial) -> float:
+    return 2 * trial.rounding

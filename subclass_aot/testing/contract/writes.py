@@ -1,0 +1,90 @@
+"""Clause 23: writes give back the tensor, are counted, and change what they should and nothing else."""
+
+from __future__ import annotations
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.testing.contract.clause import Clauses
+from subclass_aot.testing.contract.trial import DoesNotApply, Program, Trial, require
+
+CLAUSES = Clauses()
+
+WHOLE: dict[str, Program] = {
+    "x.mul_(2)": lambda x: x.mul_(2),
+    "x.add_(dense)": lambda x: x.add_(torch.ones(x.shape, dtype=x.dtype, device=x.device)),
+    "x.zero_()": lambda x: x.zero_(),
+    "x.copy_(dense)": lambda x: x.copy_(torch.linspace(-1, 1, x.shape[-1], dtype=x.dtype, device=x.device)),
+}
+"""Programs that write all of a tensor, and return it."""
+
+PARTS: dict[str, Program] = {
+    "one row": lambda x: x[:1].zero_(),
+    "some columns": lambda x: x[..., :2].zero_(),
+    "some columns, larger": lambda x: x[..., :2].mul_(10),
+    "one element": lambda x: x[(0,) * x.dim()].fill_(0.5),
+    "a transposed view": lambda x: x.transpose(0, -1)[:1].zero_(),
+    "a flat view": lambda x: x.view(-1)[:1].zero_(),
+}
+"""Programs that write a part of a tensor through a view."""
+
+
+def _whole(name: str, program: Program) -> None:
+    @CLAUSES.add(
+        23, "S", name, "a write in place returns the tensor, is counted, and leaves the values of the operator"
+    )
+    def _(trial: Trial) -> None:
+        with torch.no_grad():
+            tensor, want = _written(trial)
+            for value in want:
+                trial.of_dense(program, value)
+            version = _torch.version_of(tensor)
+            require(program(tensor) is tensor, "it returns another object")
+            require(_torch.version_of(tensor) > version, "the version counter does not move: autograd misses the write")
+            trial.agrees(tensor, want, "the tensor", 2 * trial.rounding)
+
+
+def _part(name: str, program: Program) -> None:
+    @CLAUSES.add(23, "S", f"write to {name}", "a write into a part changes that part, and leaves the rest")
+    def _(trial: Trial) -> None:
+        with torch.no_grad():
+            tensor, want = _written(trial)
+            for value in want:
+                trial.of_dense(program, value)
+            program(tensor)
+            trial.agrees(tensor, want, "the whole tensor", 2 * trial.rounding)
+
+
+for _name, _program in WHOLE.items():
+    _whole(_name, _program)
+for _name, _program in PARTS.items():
+    _part(_name, _program)
+
+
+@CLAUSES.add(23, "S", "x.copy_(x)", "a tensor of the class takes the values of another")
+def _copy(trial: Trial) -> None:
+    with torch.no_grad():
+        tensor, want = _written(trial)
+        tensor.mul_(0.5)
+        require(tensor.copy_(trial.make()) is tensor, "it returns another object")
+        trial.agrees(tensor, want, "the tensor", 2 * trial.rounding)
+        source = trial.make()
+        tensor.zero_()
+        trial.agrees(source, want, "what it was copied from")
+
+
+@CLAUSES.add(23, "S", "out=", "what is given as `out` holds the result, and is returned")
+def _out(trial: Trial) -> None:
+    with torch.no_grad():
+        tensor, want = _written(trial)
+        out = trial.make()
+        require(torch.add(tensor, 1, out=out) is out, "it returns another object")
+        trial.agrees(out, [value + 1 for value in want], "out", 2 * trial.rounding)
+
+
+def _written(trial: Trial) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """A tensor to write, and what it means."""
+    if not trial.is_real:
+        raise DoesNotApply("only real floating-point tensors are written with numbers that they can hold")
+    tensor = trial.make()
+    return tensor, trial.read(tensor)

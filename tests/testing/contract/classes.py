@@ -1,0 +1,120 @@
+"""Classes that the contract is tried on: right ones, one by hand, and what the kit finds in a class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import return_and_correct_aliasing
+from torch.utils._pytree import tree_map_only
+
+from subclass_aot import Int8Weight, Outer, QuantAwareWeight, TwoTensor, WrapperTensor
+from subclass_aot.testing import check_subclass
+
+aten: Any = torch.ops.aten
+
+PRODUCTS = {
+    (number, name): "products see the rounded weight"
+    for number, name in [
+        *[(25, f"{name} in inference mode") for name in ("linear", "x @ x.T")],
+        (32, "gradient of linear"),
+        *[(27, name) for name in ("x @ x.T", "x @ dense", "dense @ x", "linear", "linear with bias")],
+    ]
+}
+
+
+def two_tensor() -> TwoTensor:
+    return TwoTensor(torch.randn(4, 6), torch.randn(4, 6))
+
+
+def int8_weight() -> Int8Weight:
+    return Int8Weight.from_float(torch.randn(4, 6))
+
+
+def with_zero_point() -> Int8Weight:
+    return Int8Weight(*(int8_weight().__dict__[name] for name in ("codes", "scale")), torch.rand(4, 1) * 9)
+
+
+def quant_aware() -> QuantAwareWeight:
+    return QuantAwareWeight(torch.randn(4, 6))
+
+
+OURS: dict[str, tuple[Callable[[], Any], dict[tuple[int, str], str]]] = {
+    "TwoTensor": (two_tensor, {}),
+    "Int8Weight": (int8_weight, {}),
+    "Int8Weight with a zero point": (with_zero_point, {}),
+    "Int8Weight, transposed": (lambda: int8_weight().t(), {}),
+    "Int8Weight in bfloat16": (lambda: Int8Weight.from_float(torch.randn(4, 6).bfloat16()), {}),
+    "QuantAwareWeight": (quant_aware, PRODUCTS),
+}
+
+
+class Held(torch.Tensor):
+    """One tensor and a note, by hand, as most classes of others are written."""
+
+    def __new__(cls, held: torch.Tensor, note: Any = "") -> Any:
+        return torch.Tensor._make_wrapper_subclass(
+            cls, held.shape, held.stride(), held.storage_offset(), dtype=held.dtype, device=held.device
+        )
+
+    def __init__(self, held: torch.Tensor, note: Any = "") -> None:
+        self.held, self.note = held, note
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["held"], self.note
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
+        return cls(inner["held"], context)
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(hasattr(other, "__tensor_flatten__") and not issubclass(other, Held) for other in types):
+            return NotImplemented
+        notes: list[Any] = []
+
+        def unwrapped(tensor: Any) -> Any:
+            notes.append(tensor.note)
+            return tensor.held
+
+        kwargs = kwargs or {}
+        inner, inner_kwargs = tree_map_only(Held, unwrapped, (args, kwargs))
+        out = tree_map_only(torch.Tensor, lambda x: cls(x, notes[0]), func(*inner, **inner_kwargs))
+        return return_and_correct_aliasing(func, args, kwargs, out)
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        return "Held"
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+class Scaled(WrapperTensor, views="broadcast"):
+    """Codes and a scale for each row: right, and the base of classes that are not."""
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+    def outer(self) -> Outer:
+        return Outer.like(self.codes, dtype=self.scale.dtype)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes * self.scale
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return type(self)(plain.clone(), torch.ones_like(self.scale))
+
+
+def scaled(cls: type, *size: int) -> Callable[[], Any]:
+    rows, columns = size or (4, 6)
+    return lambda: cls(torch.randn(rows, columns), torch.rand(rows, 1) + 0.5)
+
+
+def held(cls: type, note: Callable[[], Any] = str) -> Callable[[], Any]:
+    return lambda: cls(torch.randn(4, 6), note())
+
+
+def broken(make: Callable[[], Any], only: Sequence[int], readings: Any = None) -> dict[str, str]:
+    """What the kit finds to mend, by name, with what it says."""
+    report = check_subclass(make, readings, only)
+    return {finding.clause.name: finding.why for finding in report.broken}

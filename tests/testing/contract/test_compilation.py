@@ -1,0 +1,50 @@
+"""Clauses 32 to 36 and 42, on classes with one mistake each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.testing.contract.classes import OURS, Held, broken, held
+
+ONLY = (32, 33, 34, 36, 42)
+
+
+class HiddenFactor(Held):
+    """Its factor is not in its context, so what is made of its inner tensors has another."""
+
+    factor = 1.0
+
+    def to_plain(self) -> torch.Tensor:
+        return self.held * self.factor
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        if isinstance(out, HiddenFactor):
+            out.factor = args[0].factor
+        return out
+
+
+def hidden() -> HiddenFactor:
+    tensor = HiddenFactor(torch.randn(4, 6))
+    tensor.factor = 3.0
+    return tensor
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_classes(name: str) -> None:
+    expected = {"gradient of linear"} if name == "QuantAwareWeight" else set()
+    assert set(broken(OURS[name][0], ONLY)) == expected
+
+
+def test_right_class() -> None:
+    assert broken(held(Held), ONLY) == {}
+
+
+def test_what_is_not_in_the_context() -> None:
+    found = broken(hidden, (33,))
+    assert set(found) == {"aot_compile: a write", "torch.compile: a write"}
+    assert all("the result has wrong values, off by 0.667" in why for why in found.values())

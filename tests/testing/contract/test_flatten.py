@@ -1,0 +1,95 @@
+"""Clauses 7 to 14, on classes with one mistake each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot.testing.contract.flatten import with_twice_the_rows
+from subclass_aot.testing.contract.trial import DoesNotApply
+from tests.testing.contract.classes import Held, Scaled, broken, held, int8_weight, scaled, two_tensor
+
+ONLY = range(7, 15)
+
+
+class Cloning(Held):
+    @classmethod
+    def __tensor_unflatten__(cls, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
+        return cls(inner["held"].clone(), context)
+
+
+class OwnSize(Held):
+    """It makes what it always was, whatever it is given."""
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
+        return cls(inner["held"][:4], context)
+
+
+class Dense(Held):
+    @classmethod
+    def __tensor_unflatten__(cls, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
+        return inner["held"]
+
+
+class ForgetsNote(Held):
+    @classmethod
+    def __tensor_unflatten__(cls, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
+        return cls(inner["held"], "")
+
+
+class NoneInside(Held):
+    absent = None
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["held", "absent"], self.note
+
+
+class Asking(Held):
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        torch.sum(self.held)
+        return ["held"], self.note
+
+
+class OtherNames(Held):
+    count = 0
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        OtherNames.count += 1
+        return ["held", "second"][:: 1 if OtherNames.count % 2 else -1], self.note
+
+    @property
+    def second(self) -> torch.Tensor:
+        return self.held
+
+
+@pytest.mark.parametrize("make", [scaled(Scaled), held(Held), two_tensor, int8_weight])
+def test_right_classes(make: Any) -> None:
+    assert broken(make, ONLY) == {}
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "says"),
+    [
+        (held(Cloning), "no copies", "held is another object, with memory of its own"),
+        (held(OwnSize), "other sizes", "asked for 8 rows, it has 4"),
+        (held(Dense), "protocol", "unflatten makes a Tensor"),
+        (held(ForgetsNote, lambda: "a"), "round trip", "has other names or another context: (['held'], '')"),
+        (held(NoneInside), "names", "absent is a NoneType"),
+        (held(Asking), "flatten is direct", "it calls ['sum']"),
+        (held(OtherNames), "stable order", "one tensor has the names"),
+    ],
+)
+def test_one_mistake(make: Any, name: str, says: str) -> None:
+    assert says in broken(make, ONLY)[name]
+
+
+def test_twice_the_rows() -> None:
+    tensor = two_tensor()
+    larger: Any = with_twice_the_rows(tensor)
+    assert type(larger) is type(tensor) and torch.equal(larger.b, torch.cat([tensor.b, tensor.b]))
+    assert larger.shape == (8, 6) and larger.stride() == (6, 1)
+    with pytest.raises(DoesNotApply):
+        with_twice_the_rows(tensor.sum())
