@@ -11,7 +11,7 @@ from subclass_aot import _torch
 from subclass_aot._torch import Operator
 from subclass_aot.wrapper import errors, views
 from subclass_aot.wrapper.construct import assemble, inner_tensors
-from subclass_aot.wrapper.copy_into import copy_into
+from subclass_aot.wrapper.copy_into import copy_into, remember_shared_fields
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
 
@@ -139,8 +139,11 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
         return self
     if isinstance(next(iter(parts.values())), list):
         each = [dict(zip(parts, group, strict=True)) for group in zip(*parts.values(), strict=True)]
-        return [_aliased(rebuild(self, tensors), self) for tensors in each]
-    return _aliased(rebuild(self, parts), self)
+        made: Any = [_aliased(rebuild(self, tensors), self) for tensors in each]
+    else:
+        made = _aliased(rebuild(self, parts), self)
+    remember_shared_fields(made, self, func, args, kwargs)
+    return made
 
 
 def _without_recipe(self: Any, tensors: dict[str, torch.Tensor]) -> str:

@@ -7,13 +7,14 @@ whole rows. New values want other scales, and these belong to the other columns,
 write into the tensor that it is a view of: that is made dense, written at the place of the view, and taken in anew by
 `from_plain`, which rounds the other columns again where scales change.
 
-Autograd knows what is a view of what, and how it was made. Of tensors made in inference mode it does not, so there it
-is kept here.
+Autograd knows what is a view of what, and how it was made. Of tensors made in inference mode it does not, nor of those
+that another wrapper holds, whose views are made below autograd. So there it is kept here.
 """
 
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,8 @@ from subclass_aot.wrapper.construct import inner_tensors
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
 
-_made_in_inference_mode: WeakIdKeyDictionary = WeakIdKeyDictionary()
-"""For views: what each is a view of, and a function that makes the same view of another tensor."""
+_made_below_autograd: WeakIdKeyDictionary = WeakIdKeyDictionary()
+"""For views: what each is a view of, if that is still there, and a function that makes the same view of another."""
 
 
 def copy_into(
@@ -79,8 +80,10 @@ def shares_fields(view: Any) -> bool:
 
     See Note [Fields shared by views].
     """
-    if Declaration.of(type(view)) is None or not hasattr(view, "from_plain"):
+    if Declaration.of(type(view)) is None:
         return False
+    if not hasattr(view, "from_plain"):  # it is written field by field, and these may be such views
+        return any(shares_fields(inner) for inner in inner_tensors(view).values())
     base, _ = _base_of(view)
     return base is not None and any(_is_shared(name, view, base) for name in inner_tensors(view))
 
@@ -101,15 +104,31 @@ def _copy_into_base(
         getattr(view, name).copy_(getattr(again, name))
 
 
+def remember_shared_fields(
+    made: object, base: WrapperTensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
+    """Keeps how a view was made, or each of several, if it shares a field with the rest of its base."""
+    first = made[0] if isinstance(made, list) and made else made
+    if not isinstance(first, torch.Tensor):
+        return
+    is_symbolic = any(isinstance(size, torch.SymInt) for size in (*base.shape, *first.shape))  # asked at a write
+    if (
+        is_symbolic
+        or base in _made_below_autograd
+        or any(_is_shared(name, first, base) for name in inner_tensors(base))
+    ):
+        remember_view(made, base, func, args, kwargs)
+
+
 def remember_view(
     view: object, base: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Keeps what autograd does not know: that `view` is `func(base, *args, **kwargs)`, or the first of several such."""
     views = view if isinstance(view, list | tuple) else [view]
-    owner, before = _made_in_inference_mode.get(base, (base, lambda tensor: tensor))
+    owner, before = _made_below_autograd.get(base, (weakref.ref(base), lambda tensor: tensor))
     for position, each in enumerate(views):
         again = functools.partial(_again, before, func, args, kwargs, position if views is view else None)
-        _made_in_inference_mode[each] = owner, again
+        _made_below_autograd[each] = owner, again
 
 
 def _again(
@@ -129,7 +148,8 @@ def _base_of(view: torch.Tensor) -> tuple[Any, Callable[[torch.Tensor], torch.Te
     base = _torch.base_of(view)
     if base is not None:
         return base if type(base) is type(view) else None, _torch.view_function(view)
-    return _made_in_inference_mode.get(view, (None, lambda tensor: tensor))  # type: ignore[no-any-return]
+    owner, again = _made_below_autograd.get(view, (lambda: None, lambda tensor: tensor))
+    return owner(), again
 
 
 def _is_shared(name: str, view: torch.Tensor, base: torch.Tensor) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from subclass_aot import Int8Weight, Outer, WrapperTensor, aot_compile
+from subclass_aot import Int8Weight, Outer, TwoTensor, WrapperTensor, aot_compile
 from subclass_aot.errors import MutationError, OperatorRuleError
 
 
@@ -137,6 +137,47 @@ def test_a_view_made_in_inference_mode_is_not_written_by_a_compiled_function() -
         aot_compile(lambda w: w[:, :2].mul_(2))(w)  # as the message says
         before[:, :2] *= 2
         check(w, before)
+
+
+PARTS: list[Any] = [
+    lambda x: x[:, :2],
+    lambda x: x[:, :2][:1],
+    lambda x: x.t()[1:3],
+    lambda x: x.split(2, 1)[1],
+    lambda x: x[1],
+    lambda x: x.view(-1)[:3],
+]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("mode", ["no_grad", "inference", "compiled", "compiled, dynamic", "compiled on the view"])
+def test_parts_of_what_another_wrapper_holds(part: Any, mode: str) -> None:
+    """The outer one makes views of the inner ones below autograd."""
+    values = torch.randn(4, 6)
+    pair: Any = TwoTensor(Int8Weight.from_float(values), Int8Weight.from_float(values * 2))
+    want = [pair.a.to_plain(), pair.b.to_plain()]
+    with torch.inference_mode() if mode == "inference" else torch.no_grad():
+        if mode == "compiled on the view":
+            aot_compile(lambda x: x.zero_())(part(pair))
+        else:
+            program = lambda x: part(x).zero_()  # noqa: E731
+            (aot_compile(program, dynamic="dynamic" in mode) if "compiled" in mode else program)(pair)
+        for plain in want:
+            part(plain).zero_()
+    for weight, plain in zip((pair.a, pair.b), want, strict=True):
+        assert (weight.to_plain() - plain).abs().max() <= plain.abs().max() / 127
+
+
+def test_a_part_of_what_another_wrapper_holds_without_a_way_from_dense() -> None:
+    class Fixed(WrapperTensor, views="broadcast"):
+        codes: torch.Tensor
+        scale: torch.Tensor
+
+    pair: Any = TwoTensor(*(Fixed(torch.ones(2, 4), torch.ones(2, 1)) for _ in range(2)))
+    source = TwoTensor(*(Fixed(torch.ones(2, 2), torch.full((2, 1), 3.0)) for _ in range(2)))
+    with pytest.raises(OperatorRuleError, match="scale is shared with the rest of the tensor"):
+        pair[:, :2].copy_(source)
+    assert pair.a.scale.eq(1).all()
 
 
 def test_without_a_way_from_dense() -> None:
