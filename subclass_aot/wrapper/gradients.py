@@ -80,11 +80,15 @@ class _ToPlain(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, None]:
         (wrapper,) = ctx.saved_tensors
         cls = type(wrapper)
-        if cls.__wrapper_declaration__.fallback == "plain":
+        declaration = cls.__wrapper_declaration__
+        if declaration.fallback == "plain":
             return gradient, None
         inner = inner_tensors(wrapper)
         found = _through_plain(cls, {**inner, **wrapper.__wrapper_state__()}, list(inner), gradient, ctx.to_plain)
-        fields = {name: torch.zeros_like(inner[name]) if each is None else each for name, each in found.items()}
+        fields = {}
+        for name, tensor in inner.items():
+            each = tensor.clone() if declaration.is_structure(name) else found[name]
+            fields[name] = torch.zeros_like(tensor) if each is None else each
         return assemble(cls, {**fields, **wrapper.__wrapper_state__()}), None
 
 

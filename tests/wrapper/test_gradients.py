@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import Int8Weight, WrapperTensor, aot_compile
+from subclass_aot import Int8Weight, WrapperTensor, aot_compile, structure
 from subclass_aot.errors import TangentError
 
 MODES = {
@@ -35,6 +35,14 @@ class Sum(WrapperTensor, fallback="each"):
 
     def to_plain(self) -> torch.Tensor:
         return self.left + 2 * self.right + self.shift
+
+
+class Chosen(WrapperTensor, fallback="each"):
+    content: torch.Tensor
+    mask: torch.Tensor = structure()
+
+    def to_plain(self) -> torch.Tensor:
+        return torch.where(self.mask, self.content, 0)
 
 
 class Same(WrapperTensor, fallback="each"):
@@ -81,6 +89,11 @@ class TestGradients:
         cosine = x.detach().to_plain().cos()
         assert type(got) is Sum and got.shift == 1
         close((got.left, got.right), (cosine, 2 * cosine))
+
+    def test_a_gradient_has_the_structure_of_its_tensor(self, compiled: Any) -> None:
+        x = Chosen(torch.rand(3), torch.tensor([True, False, True])).requires_grad_()
+        (got,) = torch.autograd.grad(compiled(lambda x: x.to_plain() * 2)(x).sum(), x)
+        assert got.content.tolist() == [2, 0, 2] and got.mask.equal(x.mask) and got.mask is not x.mask
 
     def test_an_inner_tensor_gets_no_history(self, compiled: Any) -> None:
         x = Same(torch.rand(3)).requires_grad_()
