@@ -42,7 +42,9 @@ def wrap(cls: type, count: int, depth: int, *, by_constructor: bool) -> Flat:
         by_constructor: Whether the class's constructor is called; else what it would do is written out.
     """
     constants = {"TwoTensor": cls, "make": make, "SIZE": SIZE, "STRIDE": STRIDE, "float32": torch.float32}
-    return _function(_wrap_text(count, depth, by_constructor), "wrap", constants)
+    constants["assign"] = object.__setattr__
+    checks = cls.__setattr__ is not object.__setattr__  # an assignment by name would run them
+    return _function(_wrap_text(count, depth, by_constructor, checks), "wrap", constants)
 
 
 def _function(text: str, name: str, constants: dict[str, Any]) -> Flat:
@@ -64,7 +66,7 @@ def _unwrap_text(count: int, depth: int, check: bool) -> str:
     return "\n".join([*lines, f"    return [{', '.join(leaves)}]"])
 
 
-def _wrap_text(count: int, depth: int, by_constructor: bool) -> str:
+def _wrap_text(count: int, depth: int, by_constructor: bool, checks: bool) -> str:
     trees = [f"t{i}" for i in range(count)]
     leaves = [path for tree in trees for path in _paths(tree, depth)]
     lines = ["def wrap(leaves):", f"    {', '.join(leaves)}, = leaves"]
@@ -74,7 +76,8 @@ def _wrap_text(count: int, depth: int, by_constructor: bool) -> str:
                 lines.append(f"    {path} = TwoTensor({path}a, {path}b, SIZE, STRIDE)")
             else:
                 lines.append(f"    {path} = make(TwoTensor, SIZE, None, None, None, float32)")
-                lines += [f"    {path}.a = {path}a", f"    {path}.b = {path}b"]
+                put = "    assign({0}, '{1}', {0}{1})" if checks else "    {0}.{1} = {0}{1}"
+                lines += [put.format(path, side) for side in "ab"]
     return "\n".join([*lines, f"    return ({', '.join(trees)},)"])
 
 

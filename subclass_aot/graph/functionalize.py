@@ -17,7 +17,7 @@ from subclass_aot.descriptors import BackwardMutation, LiveInput, MutatedInput, 
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, roomy
-from subclass_aot.meta import Listener, MetaTensor, root
+from subclass_aot.meta import MetaTensor, root
 from subclass_aot.passes import cleaned, is_backward, is_symint
 from subclass_aot.symbols import current_symbols
 
@@ -92,8 +92,7 @@ def _is_write_back(node: fx.Node) -> bool:
 class _Replay(Recorder):
     """Records again what listeners have heard already."""
 
-    def audience(self) -> tuple[Listener, ...]:
-        return ()
+    is_heard = False
 
 
 class _Rewrite:

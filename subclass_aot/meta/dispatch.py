@@ -11,7 +11,7 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
-from subclass_aot.meta.listener import audience
+from subclass_aot.meta.listener import in_thread
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.tensor import MetaTensor, is_over, new_leaf, set_spec
 from subclass_aot.meta.unbacked import unbacked_rule
@@ -43,7 +43,7 @@ def run(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """
     # A number's type matters to promotion, and 1 == 1.0 == True: types are in the key beside values. Symbolic numbers
     # are in lists, which have no hash: theirs would make an assumption.
-    key: list[Any] = [func, torch.get_default_dtype()]
+    key: list[Any] = [id(func), torch.get_default_dtype()]
     for a in args:
         kind = type(a)
         if kind is MetaTensor:
@@ -100,7 +100,7 @@ def _dispatch(
                     _refuse_if_over(func, b)
     func, kwargs = PHYSICAL.get(func, func), kwargs or {}
     result = run(func, args, kwargs)
-    for listener in audience():
+    for listener in in_thread.listeners:
         listener.on_operator(None, func, args, kwargs, result)
     return result
 

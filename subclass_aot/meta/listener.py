@@ -27,11 +27,11 @@ class Listener:
         """Called after each operator, with the leaves it was given and the ones it made."""
 
     def __enter__(self) -> Any:
-        _on.listeners = (*_on.listeners, self)
+        in_thread.listeners = (*in_thread.listeners, self)
         return self
 
     def __exit__(self, *error: object) -> None:
-        _on.listeners = tuple([other for other in _on.listeners if other is not self])
+        in_thread.listeners = tuple([other for other in in_thread.listeners if other is not self])
 
 
 class _On(threading.local):
@@ -40,20 +40,14 @@ class _On(threading.local):
     listeners: tuple[Listener, ...] = ()
 
 
-_on = _On()
-
-
-def audience() -> tuple[Listener, ...]:
-    """Those who listen in this thread."""
-    return _on.listeners
+in_thread = _On()
 
 
 class Answers(_torch.DispatchMode):
     """What a stream may be asked, and its answers where it knows nothing."""
 
-    def audience(self) -> tuple[Listener, ...]:
-        """Who hears of the operators of this stream."""
-        return audience()
+    is_heard = True
+    """Whether the listeners of this thread hear of its operators."""
 
     def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> None:
         """Hears that a leaf no recorder has a tag on is given the data of another tensor."""

@@ -114,7 +114,7 @@ class DataFree(Stream):
             return super().__torch_dispatch__(func, types, args, kwargs)
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
-        return self._values.get(leaf)  # type: ignore[no-any-return]
+        return self._values.of(leaf)  # type: ignore[no-any-return]
 
     def lift(self, tensor: torch.Tensor) -> MetaTensor:
         leaf = super().lift(tensor)
@@ -126,10 +126,12 @@ class DataFree(Stream):
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
         writes = effects_of(func).writes
-        if not writes and any(type(a) is MetaTensor and self._values.get(a) is None for a in args):
-            return  # as most
+        if not writes:
+            for a in args:
+                if type(a) is MetaTensor and id(a) not in self._values:
+                    return  # as most
         for place in writes:
-            if any(self._met.get(root(x)) is not None for x in _leaves(argument_at(place, args, kwargs))):
+            if any(self._met.of(root(x)) is not None for x in _leaves(argument_at(place, args, kwargs))):
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
         made = _leaves(result)
         if func.overloadpacket is not torch.ops.aten.set_ and all(x.spec.numel <= _LIMIT for x in made):
@@ -178,7 +180,7 @@ class DataFree(Stream):
 
     def _constant(self, value: object) -> Any:
         if type(value) is MetaTensor:
-            return self._values.get(value)
+            return self._values.of(value)
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
     def _note(self, leaf: MetaTensor, value: torch.Tensor) -> MetaTensor:
@@ -192,28 +194,25 @@ class DataFree(Stream):
         self._values.forget(lambda leaf: id(root(leaf)) in owners)
 
 
-class _ByLeaf:
-    """Something for each of some leaves, for as long as the leaf lives."""
+class _ByLeaf(dict[int, tuple["weakref.ref[MetaTensor]", Any]]):
+    """By `id`, something for each of some leaves, for as long as the leaf lives."""
 
-    def __init__(self) -> None:
-        self._entries: dict[int, tuple[weakref.ref[MetaTensor], Any]] = {}
-
-    def get(self, leaf: MetaTensor) -> Any:
+    def of(self, leaf: MetaTensor) -> Any:
         """What was noted of a leaf, or None."""
-        found = self._entries.get(id(leaf))
+        found = self.get(id(leaf))
         return None if found is None else found[1]
 
     def note(self, leaf: MetaTensor, value: object) -> None:
         """Notes something of a leaf."""
-        key, entries = id(leaf), self._entries
-        entries[key] = weakref.ref(leaf, lambda _: entries.pop(key, None)), value
+        key = id(leaf)
+        self[key] = weakref.ref(leaf, lambda _: self.pop(key, None)), value
 
     def forget(self, which: Callable[[MetaTensor], bool]) -> None:
         """Forgets what was noted of some leaves."""
-        for key, (reference, _) in list(self._entries.items()):
+        for key, (reference, _) in list(self.items()):
             leaf = reference()
             if leaf is None or which(leaf):
-                self._entries.pop(key, None)
+                self.pop(key, None)
 
 
 def _leaves(tree: Any) -> list[MetaTensor]:

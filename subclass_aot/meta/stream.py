@@ -15,9 +15,9 @@ from subclass_aot.errors import TraceError
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
 from subclass_aot.meta.forms import BY_VALUES, form_of
 from subclass_aot.meta.infer import asks_for_values
-from subclass_aot.meta.listener import Answers
+from subclass_aot.meta.listener import Answers, in_thread
 from subclass_aot.meta.tensor import MetaTensor
-from subclass_aot.operators import PHYSICAL, effects_of
+from subclass_aot.operators import PHYSICAL, Effects, effects_of
 
 _HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no rule for it without data.
   Your line:  {line}
@@ -66,35 +66,19 @@ class Stream(Answers):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        if _torch.is_higher_order(func):
+        effects = _straight.get(id(func))
+        if effects is None and _torch.is_higher_order(func):
             raise TraceError(_HIGHER_ORDER.format(name=func.name(), line=user_line()))
         if not (LEAF_TYPES.issuperset(types) or only_leaves(types)):
             self.on_wrapper_operator(func, args, kwargs or {})
             return NotImplemented
         kwargs = kwargs or {}
-        if func in _OF_PROFILER:  # names parts of a program for a profiler, and computes nothing
-            with _torch.disable_current_modes():
-                return func(*args, **kwargs)
-        decomposition = self.decompositions.get(func) or form_of(func)
-        if decomposition is not None:
-            with self:
-                result = decomposition(*args, **kwargs)
+        if effects is None or self.decompositions and func in self.decompositions:
+            result = self._in_another_form(func, args, kwargs)
             if result is not NotImplemented:
-                if func in PHYSICAL:
-                    self.on_lazy_view(args[0], result)
                 return result
-        by_values = BY_VALUES.get(func)
-        if by_values is not None:
-            with self:
-                result = by_values(self, *args, **kwargs)
-            if result is None:
-                raise asks_for_values(func)
-            return result
-        effects = effects_of(func)
-        if effects.composite:  # autograd takes these apart; inference mode does not
-            with self:
-                return func.decompose(*args, **kwargs)
-        args = tuple([self._admitted(a) for a in args])
+            effects = effects_of(func)
+        args = tuple([a if type(a) in _ADMITTED else self._admitted(a) for a in args])
         if kwargs:
             kwargs = {name: self._admitted(a) for name, a in kwargs.items()}
         if effects.data_dependent and not effects.writes:
@@ -105,9 +89,37 @@ class Stream(Answers):
                 return known
         result = run(func, args, kwargs)
         self.on_operator(func, args, kwargs, result)
-        for listener in self.audience():
+        for listener in in_thread.listeners if self.is_heard else ():
             listener.on_operator(self, func, args, kwargs, result)
         return result
+
+    def _in_another_form(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator that is replaced by others or needs no rule, else NotImplemented."""
+        if func in _OF_PROFILER:  # names parts of a program for a profiler, and computes nothing
+            with _torch.disable_current_modes():
+                return func(*args, **kwargs)
+        form, by_values = form_of(func), BY_VALUES.get(func)
+        decomposition = self.decompositions.get(func) or form
+        if decomposition is not None:
+            with self:
+                result = decomposition(*args, **kwargs)
+            if result is not NotImplemented:
+                if func in PHYSICAL:
+                    self.on_lazy_view(args[0], result)
+                return result
+        if by_values is not None:
+            with self:
+                result = by_values(self, *args, **kwargs)
+            if result is None:
+                raise asks_for_values(func)
+            return result
+        effects = effects_of(func)
+        if effects.composite:  # autograd takes these apart; inference mode does not
+            with self:
+                return func.decompose(*args, **kwargs)
+        if form is None:
+            _straight[id(func)] = effects
+        return NotImplemented
 
     def _known(
         self,
@@ -136,7 +148,7 @@ class Stream(Answers):
 
     def _admitted(self, value: Any) -> Any:
         kind = type(value)
-        if kind is MetaTensor or kind in _SCALARS:
+        if kind in _ADMITTED:
             return value
         if kind is list or kind is tuple:
             return [self._admitted(v) for v in value]
@@ -149,4 +161,6 @@ _OF_PROFILER = frozenset(
     for packet in [getattr(_profiler, f"_record_function_{what}") for what in ("enter", "enter_new", "exit")]
     for name in packet.overloads()
 )
-_SCALARS = frozenset({int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout})
+_ADMITTED = frozenset({MetaTensor, int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout})
+_straight: dict[int, Effects] = {}
+"""By their `id`, operators that have no other form than their own."""

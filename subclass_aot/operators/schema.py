@@ -23,6 +23,7 @@ class Effects:
     """What an operator takes and gives, and what it does to its arguments.
 
     Attributes:
+        operator: The operator; it is held, so that its `id` stays its own.
         parameters: For each parameter, in order, whether it is a tensor, a list of tensors, or something else.
         returns: The same for each return.
         writes: Arguments that are written.
@@ -36,6 +37,7 @@ class Effects:
             may make room for more.
     """
 
+    operator: Operator
     parameters: Mapping[str, Kind]
     returns: tuple[Kind, ...]
     writes: tuple[Argument, ...]
@@ -85,10 +87,10 @@ def effects_of(func: Target) -> Effects:
     >>> effects_of(torch.ops.aten.t.default).returns_view_of
     ((0, 'self'),)
     """
-    found = _effects.get(func)
+    found = _effects.get(id(func))  # an operator has its hash in Python
     if found is None:
         assert isinstance(func, Operator)
-        found = _effects[func] = _read_schema(func)
+        found = _effects[id(func)] = _read_schema(func)
     return found
 
 
@@ -143,6 +145,7 @@ def _read_schema(func: Operator) -> Effects:
     returns_view_of = tuple(look_up(read, value) for value in schema.returns)
     tags = set(func.tags)
     return Effects(
+        operator=func,
         parameters={a.name: _KINDS.get(str(a.type), "other") for a in schema.arguments},
         returns=tuple(_KINDS.get(str(r.type), "other") for r in schema.returns),
         writes=tuple(writes),
@@ -169,4 +172,4 @@ _KINDS: Mapping[str, Kind] = {
     "List[Tensor]": "list",
     "List[Optional[Tensor]]": "list",
 }
-_effects: dict[Target, Effects] = {}
+_effects: dict[int, Effects] = {}
