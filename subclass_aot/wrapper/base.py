@@ -40,8 +40,10 @@ class WrapperTensor(torch.Tensor):
         fallback: "each": every operator runs on every inner tensor. "plain": an operator without rule runs on
             `to_plain()` (the default where that is defined). "error": an operator without rule is an error (the
             default elsewhere). Inherited.
-        views: "broadcast": view operators act on every field, along the dims in which it is not broadcast. A dict
-            gives the fields that are the same for every view: `{"table": "keep"}`. Inherited.
+        views: "broadcast": view operators act on every field, along the dims in which it is not broadcast. "blocks":
+            an element of a field stands for a block of the tensor, and views are cut between blocks. A dict says it by
+            field, "broadcast" being left out, and names those that are the same for every view: `{"table": "keep"}`.
+            A view that these do not give is a `ViewOf`, where the class has `to_plain`. Inherited.
 
     >>> class Pair(WrapperTensor, fallback="each"):
     ...     left: torch.Tensor
@@ -81,7 +83,7 @@ class WrapperTensor(torch.Tensor):
         cls,
         *,
         fallback: Literal["each", "plain", "error"] | None = None,
-        views: Literal["broadcast"] | Mapping[str, Literal["broadcast", "keep"]] | None = None,
+        views: Literal["broadcast", "blocks"] | Mapping[str, Literal["broadcast", "blocks", "keep"]] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)

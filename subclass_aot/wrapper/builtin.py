@@ -10,10 +10,11 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch import Operator
 from subclass_aot.wrapper import errors, views
+from subclass_aot.wrapper.blocks import block_sizes, cut_views
 from subclass_aot.wrapper.construct import assemble, inner_tensors
 from subclass_aot.wrapper.copy_into import copy_into, remember_shared_fields
 from subclass_aot.wrapper.each import each_handler
-from subclass_aot.wrapper.plain import plain_handler
+from subclass_aot.wrapper.plain import plain_handler, read_through
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -96,13 +97,13 @@ def _new(
         if cls.__wrapper_declaration__.is_structure(name):
             why = f"{name} is structure, and what it would be in a tensor of {size} is anyone's guess"
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
-        if len(size) != self.dim() or not views.lines_up(tensor, self):
+        how = (cls.__wrapper_declaration__.views or {}).get(cls.__wrapper_declaration__.field_of(name))
+        own_size = (block_sizes if how == "blocks" else views.broadcast_sizes)(tensor.shape, self.shape, size)
+        if own_size is None:
             why = (
                 f"of {name}{list(tensor.shape)} in a tensor of {list(self.shape)}, it cannot tell what it is in {size}"
             )
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
-        sizes = zip(tensor.shape, self.shape, size, strict=True)
-        own_size = [1 if inner == 1 != outer else wanted_size for inner, outer, wanted_size in sizes]
         dtype = wanted if tensor.dtype == self.dtype else tensor.dtype
         tensors[name] = new.default(tensor, own_size, **{**kwargs, "dtype": dtype})
     result = rebuild(self, tensors)
@@ -113,25 +114,27 @@ def _new(
 
 
 def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """A view through the class's `views=` recipe; without one only a view that changes nothing."""
+    """A view through the class's `views=` recipe, or one that reads through the whole."""
     view = views.IN_PLACE.get(func, func)
     declaration = cls.__wrapper_declaration__
     tensors = inner_tensors(self)
     try:
         if _changes_nothing(view, self, args, kwargs):
             parts: dict[str, Any] = {name: aten.alias.default(tensor) for name, tensor in tensors.items()}
-        elif declaration.views is None and declaration.fallback == "plain" and view is func:
-            from subclass_aot.wrapper.view_of import view_of  # a class of this kind, which is made when this is known
-
-            return view_of(func, self, args, kwargs)
         elif declaration.views is None:
             raise views.CannotFollow(_without_recipe(self, tensors))
+        elif "blocks" in declaration.views.values():
+            made: Any = cut_views(view, self, args, kwargs)
+            remember_shared_fields(made, self, func, args, kwargs)
+            return made
         else:
             parts = {}
             for name in tensors:
                 how = declaration.views.get(declaration.field_of(name), "broadcast")
                 parts[name] = views.view_field(view, how, self, name, args, kwargs)
     except views.CannotFollow as error:
+        if declaration.fallback == "plain" and view is func:
+            return read_through(func, self, args, kwargs)
         raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
     if view is not func:
         _torch.apply_to_outer(func, (self, *args), kwargs)
@@ -139,7 +142,7 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
         return self
     if isinstance(next(iter(parts.values())), list):
         each = [dict(zip(parts, group, strict=True)) for group in zip(*parts.values(), strict=True)]
-        made: Any = [_aliased(rebuild(self, tensors), self) for tensors in each]
+        made = [_aliased(rebuild(self, tensors), self) for tensors in each]
     else:
         made = _aliased(rebuild(self, parts), self)
     remember_shared_fields(made, self, func, args, kwargs)

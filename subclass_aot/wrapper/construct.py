@@ -68,6 +68,7 @@ def emit_wrap(
     context: Mapping[str, str],
     size: str = "",
     stride: str = "",
+    offset: str = "",
 ) -> str:
     """Writes straight-line code that makes an instance of exactly `cls`.
 
@@ -78,6 +79,7 @@ def emit_wrap(
         context: For each other attribute, its expression.
         size: The expression of the outer size, where it is not the outer rule's.
         stride: The expression of the outer stride, likewise.
+        offset: The expression of the outer storage offset, likewise.
 
     Returns:
         The variable that holds the instance.
@@ -88,14 +90,16 @@ def emit_wrap(
     if outer_rule(cls) is None:
         like = next(iter(inner.values()))
         size, stride = size or f"{like}.shape", stride or f"{like}.stride()"
-        metadata = f"{size}, {stride}, {like}.storage_offset(), None, {like}.dtype, {like}.layout, {like}.device"
+        offset = offset or f"{like}.storage_offset()"
+        metadata = f"{size}, {stride}, {offset}, None, {like}.dtype, {like}.layout, {like}.device"
         source.line(f"{result} = {maker}({klass}, {metadata})")
     else:
         held, outer = source.fresh("state"), source.fresh("outer")
         source.line(f"{held} = {{{', '.join(f'{name!r}: {value}' for name, value in state.items())}}}")
         source.line(f"{outer} = {source.const(outer_of, 'outer_of')}({klass}, {held})")
         size, stride = size or f"{outer}.size", stride or f"{outer}.stride"
-        metadata = f"{size}, {stride}, {outer}.storage_offset, None, {outer}.dtype, {outer}.layout, {outer}.device"
+        offset = offset or f"{outer}.storage_offset"
+        metadata = f"{size}, {stride}, {offset}, None, {outer}.dtype, {outer}.layout, {outer}.device"
         source.line(f"{result} = {maker}({klass}, {metadata})")
     hold, names = source.const(_native.hold, "hold"), source.const(tuple(state), "names")
     source.line(f"{hold}({', '.join([result, names, *state.values()])})")  # `__setattr__` is for users, whom it checks

@@ -88,6 +88,11 @@ def shares_fields(view: Any) -> bool:
     return base is not None and any(_is_shared(name, view, base) for name in inner_tensors(view))
 
 
+def shares_with(view: torch.Tensor, base: WrapperTensor) -> bool:
+    """Whether a view shares an element of a field with what it leaves out of `base`."""
+    return any(_is_shared(name, view, base) for name in inner_tensors(base))
+
+
 def _copy_into_base(
     cls: type[WrapperTensor], func: Operator, view: Any, source: torch.Tensor, base: Any, shared: list[str]
 ) -> None:
@@ -109,14 +114,10 @@ def remember_shared_fields(
 ) -> None:
     """Keeps how a view was made, or each of several, if it shares a field with the rest of its base."""
     first = made[0] if isinstance(made, list) and made else made
-    if not isinstance(first, torch.Tensor):
+    if type(first) is not type(base):  # none at all, or one that reads and writes through its base
         return
     is_symbolic = any(isinstance(size, torch.SymInt) for size in (*base.shape, *first.shape))  # asked at a write
-    if (
-        is_symbolic
-        or base in _made_below_autograd
-        or any(_is_shared(name, first, base) for name in inner_tensors(base))
-    ):
+    if is_symbolic or base in _made_below_autograd or shares_with(first, base):
         remember_view(made, base, func, args, kwargs)
 
 

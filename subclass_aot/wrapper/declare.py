@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # which calls this for each class that derives from it
 
 _AUTHORS = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__")
 _FALLBACKS = ("each", "plain", "error")
-_VIEWS = ("broadcast", "keep")
+_VIEWS = ("broadcast", "blocks", "keep")
 
 
 def declare(cls: type[WrapperTensor], fallback: object, views: object, caller_locals: Mapping[str, object]) -> None:
@@ -115,8 +115,8 @@ def _said(
         said["fallback"] = "plain"
     if views is None:
         return said
-    rules = {} if views == "broadcast" else views
     tensors = {name for name, field in fields.items() if field.kind != "context"}
+    rules = {} if views == "broadcast" else dict.fromkeys(tensors, views) if views == "blocks" else views
     if not isinstance(rules, Mapping) or not set(rules) <= tensors or not set(rules.values()) <= set(_VIEWS):
         raise DefinitionError(messages.UNKNOWN_VIEWS.format(cls=cls.__name__, value=views))
     return {**said, "views": dict(rules)}

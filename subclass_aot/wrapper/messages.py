@@ -108,7 +108,8 @@ UNKNOWN_FALLBACK = """{cls}: unknown recipe fallback={value!r}.
 UNKNOWN_VIEWS = """{cls}: unknown recipe views={value!r}.
 
     views="broadcast"           # every field is viewed with the outer tensor; dims of size 1 stay
-    views={{"table": "keep"}}     # as above, but this field is the same for every view
+    views="blocks"              # an element of a field stands for a block of the tensor, as packed codes do
+    views={{"table": "keep", "codes": "blocks"}}     # by field: "keep" is the same for every view; else "broadcast"
 
 The keys are names of tensor fields."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator
+from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors
@@ -21,8 +21,8 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
     """The operator `func` on dense copies of the wrappers among its arguments.
 
     A wrapper that is written to takes the new value through its `copy_`, so its class needs `from_plain`, also in the
-    lists of `_foreach_` and `_fused_` operators, as optimizers have them. A view is refused, since a view of a copy
-    would not alias its base.
+    lists of `_foreach_` and `_fused_` operators, as optimizers have them. A view of a dense copy would not alias its
+    base: it is one that reads through the wrapper.
 
     Args:
         cls: The wrapper class.
@@ -39,8 +39,11 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
     def handler(*args: Any, **kwargs: Any) -> Any:
         bound = effects.bind(args, kwargs)
         if _is_wrapper(bound.get(viewed)):
-            why = "it is a view, and a view of the dense copy that to_plain() makes would not alias its base"
-            raise errors.no_rule(cls, func, args, kwargs, why)
+            by_itself = bool(args) and args[0] is bound[viewed] and not _has_tensors((args[1:], kwargs))
+            if not by_itself or effects.returns != ("tensor",):
+                why = "it is a view, and a view of the dense copy that to_plain() makes would not alias its base"
+                raise errors.no_rule(cls, func, args, kwargs, why)
+            return read_through(func, bound[viewed], args[1:], kwargs)
         written = [(name, wrapper) for name in targets for wrapper in _wrappers_in(bound.get(name))]
         if written and torch.Tag.inplace_view in func.tags:
             raise errors.no_rule(cls, func, args, kwargs, "it changes the sizes or strides of the tensor it is given")
@@ -58,6 +61,13 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
         return returned[0] if len(returned) == 1 else returned or None
 
     return handler
+
+
+def read_through(func: Operator, base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The view `func(base, *args, **kwargs)`, or the views, as tensors of the class `ViewOf`."""
+    from subclass_aot.wrapper.view_of import view_of  # a class of this kind, which is made when this is known
+
+    return view_of(func, base, args, kwargs)
 
 
 def plain_tangent(tensor: Any) -> Any:
@@ -85,6 +95,12 @@ def plain_tangent(tensor: Any) -> Any:
 
 def _is_wrapper(value: object) -> bool:
     return isinstance(value, torch.Tensor) and hasattr(value, "__wrapper_state__") and hasattr(value, "to_plain")
+
+
+def _has_tensors(value: object) -> bool:
+    if isinstance(value, list | tuple | dict):
+        return any(map(_has_tensors, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, torch.Tensor)
 
 
 def _wrappers_in(value: object) -> list[Any]:

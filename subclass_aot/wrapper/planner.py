@@ -23,6 +23,7 @@ Plan = Callable[..., Any]
 aten: Any = torch.ops.aten
 
 
+_ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
 _ALL = {aten.equal.default, aten.allclose.default, aten.is_same_size.default}
 """Operators that ask whether something is so, and it is if it is so of every inner tensor."""
 
@@ -255,7 +256,10 @@ class Planner:
     def _wrap(self, results: list[str]) -> str:
         proto = self._proto()
         context = {attribute: f"{proto}.{attribute}" for attribute in self.cls.__wrapper_declaration__.attributes}
-        wrapped = emit_wrap(self.source, self.cls, dict(zip(self.names, results, strict=True)), context)
+        geometry: tuple[str, ...] = ()
+        if self.func in _ALIASES and "blocks" in (self.cls.__wrapper_declaration__.views or {}).values():
+            geometry = (f"{proto}.shape", f"{proto}.stride()", f"{proto}.storage_offset()")  # its fields do not tell
+        wrapped = emit_wrap(self.source, self.cls, dict(zip(self.names, results, strict=True)), context, *geometry)
         if self.effects.viewed:  # of one inner tensor the base may be dense; it has a storage of its own then
             alias = self.source.const(_torch.alias_outer_storage, "alias_outer_storage")
             if self.effects.viewed in self.wrappers:

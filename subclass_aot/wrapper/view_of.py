@@ -1,4 +1,4 @@
-"""A view of a wrapper whose class says nothing of views.
+"""A view of a wrapper that its class has no view of its own for.
 
 Note [Views that read through]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -43,15 +43,26 @@ class ViewOf(WrapperTensor):
         base = self.base
         blank = torch.empty_strided(base.size(), base.stride(), dtype=base.dtype, device="meta")
         view = _through(blank, self.steps)
-        offset = base.storage_offset() + view.storage_offset()
-        return Outer(view.size(), view.stride(), base.dtype, base.device, storage_offset=offset)
+        offset = base.storage_offset() * base.dtype.itemsize // view.dtype.itemsize + view.storage_offset()
+        return Outer(view.size(), view.stride(), view.dtype, base.device, storage_offset=offset)
 
     def to_plain(self) -> torch.Tensor:
-        return _through(self.base.to_plain(), self.steps)  # type: ignore[attr-defined]
+        return _through(_as_it_lies(self.base, self.steps), self.steps)
 
     def from_plain(self, plain: torch.Tensor) -> torch.Tensor:
         """What is written is taken in by the whole: see the rule for `copy_`."""
         return plain
+
+
+def _as_it_lies(base: Any, steps: Sequence[Step]) -> torch.Tensor:
+    """What a wrapper stands for, with the strides of the wrapper where a view counts by them."""
+    plain: torch.Tensor = base.to_plain()
+    if plain.stride() != base.stride() and any(name in _BY_STRIDES for name, *_ in steps):
+        return torch.empty_strided(base.shape, base.stride(), dtype=plain.dtype, device=plain.device).copy_(plain)
+    return plain
+
+
+_BY_STRIDES = {"as_strided.default", "view.default", "view.dtype", "_unsafe_view.default", "_reshape_alias.default"}
 
 
 def _through(tensor: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
@@ -114,7 +125,7 @@ def _(view: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> A
     if not hasattr(base, "from_plain"):
         why = f"{type(base).__name__} has no from_plain to take in what is written into a view of it"
         raise errors.no_rule(type(base), aten.copy_.default, (view, source), {}, why)
-    plain = base.to_plain().clone()
+    plain = _as_it_lies(base, view.steps).clone()
     _through(plain, view.steps).copy_(source.to_plain() if hasattr(source, "to_plain") else source)
     base.copy_(plain)
     return view

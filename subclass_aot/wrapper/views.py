@@ -21,7 +21,8 @@ Size = Sequence[int]
 ViewRule = Callable[..., Any]
 
 
-def _dim(outer: Size, dim: int) -> int:
+def dim_of(outer: Size, dim: int) -> int:
+    """A dim, counted from the first."""
     return dim + len(outer) if dim < 0 else dim
 
 
@@ -40,12 +41,12 @@ def _squeeze(outer: Size, field: torch.Tensor, dims: int | Sequence[int] | None 
 
 
 def _select(outer: Size, field: torch.Tensor, dim: int, index: int) -> Any:
-    dim = _dim(outer, dim)
+    dim = dim_of(outer, dim)
     return aten.select.int(field, dim, 0 if _stays(outer, field, dim) else index)
 
 
 def _slice(outer: Size, field: torch.Tensor, dim: int = 0, *bounds: Any, **kwargs: Any) -> Any:
-    dim = _dim(outer, dim)
+    dim = dim_of(outer, dim)
     return aten.alias.default(field) if _stays(outer, field, dim) else aten.slice.Tensor(field, dim, *bounds, **kwargs)
 
 
@@ -60,7 +61,7 @@ def _expand(outer: Size, field: torch.Tensor, size: Size, **kwargs: Any) -> Any:
 
 def _split(func: Operator) -> ViewRule:
     def rule(outer: Size, field: torch.Tensor, sizes: int | Sequence[int], dim: int = 0) -> list[torch.Tensor]:
-        dim = _dim(outer, dim)
+        dim = dim_of(outer, dim)
         if not _stays(outer, field, dim):
             return list(func(field, sizes, dim))
         count = max(1, -(-outer[dim] // sizes)) if isinstance(sizes, int | torch.SymInt) else len(sizes)
@@ -70,7 +71,7 @@ def _split(func: Operator) -> ViewRule:
 
 
 def _unbind(outer: Size, field: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
-    return [_select(outer, field, dim, i) for i in range(outer[_dim(outer, dim)])]
+    return [_select(outer, field, dim, i) for i in range(outer[dim_of(outer, dim)])]
 
 
 def _view(outer: Size, field: torch.Tensor, size: Size, *_: object) -> Any:
@@ -153,6 +154,16 @@ def lines_up(field: torch.Tensor, outer: torch.Tensor) -> bool:
     """Whether a field has, along each dim, the size that the tensor has, or 1."""
     sizes = zip(field.shape, outer.shape, strict=True)
     return field.dim() == outer.dim() and all(mine in (1, whole) for mine, whole in sizes)
+
+
+def broadcast_sizes(field: Size, outer: Size, wanted: Size) -> list[int] | None:
+    """The sizes of a field in a tensor of `wanted`, where it has those of `field` in one of `outer`; or None."""
+    if not len(field) == len(outer) == len(wanted):
+        return None
+    sizes = zip(field, outer, wanted, strict=True)
+    if any(mine not in (1, whole) for mine, whole, _ in sizes):
+        return None
+    return [1 if mine == 1 != whole else size for mine, whole, size in zip(field, outer, wanted, strict=True)]
 
 
 def view_field(
