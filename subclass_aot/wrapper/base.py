@@ -28,7 +28,7 @@ class WrapperTensor(torch.Tensor):
     Fields are the parameters of the constructor, in order. A class may define
 
     - `outer(self) -> Outer`: what the tensor looks like from outside; default: like its first inner tensor. It is
-      called before the tensor exists, with the fields as attributes. (It takes the place of `torch.Tensor.outer`.)
+      called before the tensor exists, with the fields as attributes. (`t.outer(other)` is the product, as ever.)
     - `to_plain(self)`: the dense tensor it stands for; operators without a rule then run on that;
     - `from_plain(self, plain)`: another of the class, like `self`, with the values of `plain`; then `copy_` and
       in-place operators without a rule work too;

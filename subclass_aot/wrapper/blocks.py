@@ -109,7 +109,7 @@ def _slice(
 def _split(outer: Sequence[int], sizes: int | Sequence[int], dim: int = 0) -> list[Cut]:
     dim = views.dim_of(outer, dim)
     length = outer[dim]
-    if not isinstance(sizes, list | tuple):
+    if not isinstance(sizes, Sequence):
         return [(dim, start, min(start + sizes, length)) for start in range(0, max(length, 1), sizes)]
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
     return [(dim, end - size, end) for size, end in zip(sizes, ends, strict=True)]

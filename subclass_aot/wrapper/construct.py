@@ -322,6 +322,18 @@ def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     return source.build()
 
 
+def held_property(field: Field) -> property:
+    """The property that shows a field whose name torch has for a property of its own, as `real`."""
+
+    def get(self: Any) -> Any:
+        return self.__dict__.get(field.name)
+
+    def put(self: Any, value: object) -> None:
+        self.__dict__[field.name] = value
+
+    return property(get, put, doc=f"The field `{field.name}`.")
+
+
 def element_property(field: Field) -> property:
     """The property that shows the tensors of a list field (as a tuple) or a dict field (as a read-only mapping)."""
     prefix, layout = field.name + "_", field.layout_attribute

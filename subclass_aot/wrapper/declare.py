@@ -12,7 +12,7 @@ from subclass_aot.declaration import Declaration, Field
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper import construct, gradients, messages
 from subclass_aot.wrapper.fields import read_fields
-from subclass_aot.wrapper.outer import outer_rule, stand_in
+from subclass_aot.wrapper.outer import outer_rule, rule_or_product, stand_in
 from subclass_aot.wrapper.serialize import allow_loading
 
 if TYPE_CHECKING:  # which calls this for each class that derives from it
@@ -46,8 +46,12 @@ def declare(cls: type[WrapperTensor], fallback: object, views: object, caller_lo
     rule = outer_rule(cls)
     if rule is not None and not callable(rule):
         raise DefinitionError(messages.OUTER_NOT_CALLABLE.format(cls=cls.__name__, value=rule))
+    if "outer" in vars(cls):
+        cls.outer = rule_or_product(vars(cls)["outer"])  # type: ignore[method-assign]
     for field in fields.values():
-        if field.kind in ("sequence", "mapping"):
+        if inspect.isdatadescriptor(getattr(torch.Tensor, field.name, None)):
+            setattr(cls, field.name, construct.held_property(field))
+        elif field.kind in ("sequence", "mapping"):
             setattr(cls, field.name, construct.element_property(field))
         elif field.kind == "optional":
             setattr(cls, field.name, None)

@@ -20,6 +20,12 @@ _SEQUENCES = (list, tuple, collections.abc.Sequence)
 _MAPPINGS = (dict, collections.abc.Mapping)
 _MUTABLE = (list, dict, set, bytearray, collections.abc.MutableSequence, collections.abc.MutableMapping)
 _RESERVED = {"outer", "to_plain", "from_plain", "from_tangent", "accepts"}
+_ONE = ("tensor", "optional", "context")
+_GIVEN_UP = frozenset(
+    "values indices crow_indices col_indices ccol_indices row_indices real imag mean std var median mode min max sum "
+    "where log exp sign angle".split()
+)
+"""Names of `torch.Tensor` that a field may have: what torch does with a tensor of the class goes without them."""
 
 
 class _Structure:
@@ -91,7 +97,8 @@ def _evaluate(cls: type, name: str, annotation: object, caller_locals: Mapping[s
 
 def _field(cls: type, name: str, annotation: object, default: object, redeclared: bool) -> Field:
     kind = _kind(cls, name, annotation)
-    if name in _RESERVED or name.startswith("__") or (not redeclared and hasattr(_base(cls), name)):
+    is_taken = not redeclared and hasattr(_base(cls), name) and not (name in _GIVEN_UP and kind in _ONE)
+    if name in _RESERVED or name.startswith("__") or is_taken:
         raise DefinitionError(messages.NAME_TAKEN.format(cls=cls.__name__, name=name))
     is_structure = isinstance(default, _Structure)
     if is_structure:

@@ -15,7 +15,8 @@ NAME_TAKEN = """{cls}.{name}: this name belongs to torch.Tensor or to WrapperTen
     {name}: ...                            # wrong
     inner_{name}: ...                      # right
 
-A field is stored as an attribute of the tensor; under this name it would hide what torch itself reads there."""
+A field is stored as an attribute of the tensor; under this name it would hide what torch itself reads there. Some
+names of torch.Tensor are given up for it, as `values`, `indices`, `mean` and `real`: torch.mean(t) goes on to work."""
 
 TENSOR_DEFAULT = """{cls}.{name}: a tensor field cannot have a tensor (or any value but None) as its default.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -82,8 +83,22 @@ def outer_rule(cls: type) -> Any:
     """The `outer` that the class or a base of its own defines, or None; `torch.Tensor.outer` (a product) is not it."""
     for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]:
         if "outer" in vars(base):
-            return vars(base)["outer"]
+            return getattr(vars(base)["outer"], _RULE, vars(base)["outer"])
     return None
+
+
+def rule_or_product(rule: Callable[[Any], Outer]) -> Callable[..., Any]:
+    """An author's `outer` as the attribute of the class: called with another tensor, it is `torch.Tensor.outer`."""
+
+    @functools.wraps(rule)
+    def outer(self: Any, *vec2: Any, **kwargs: Any) -> Any:
+        return torch.Tensor.outer(self, *vec2, **kwargs) if vec2 or kwargs else rule(self)
+
+    setattr(outer, _RULE, rule)
+    return outer
+
+
+_RULE = "subclass_aot_rule"
 
 
 def stand_in(cls: type) -> type:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
 
-from subclass_aot.errors import DefinitionError
-from subclass_aot.wrapper import WrapperTensor
+from subclass_aot import Outer, WrapperTensor, aot_compile, structure
+from subclass_aot.errors import DefinitionError, InnerTensorError
 
 TensorAlias = torch.Tensor
 
@@ -53,6 +56,77 @@ def test_string_annotations_see_the_names_of_the_enclosing_function() -> None:
         constant: typing.ClassVar[int] = 3
 
     assert {name: field.kind for name, field in Holder.__wrapper_declaration__.fields.items()} == {"held": "tensor"}
+
+
+class Columns(WrapperTensor):
+    """A sparse matrix with one value in each row."""
+
+    values: torch.Tensor
+    indices: torch.Tensor = structure()
+    mean: torch.Tensor | None = None
+    mode: str = "sum"
+    columns: int = 4
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        return Outer.like(self.values, size=(len(self.values), self.columns))
+
+    def to_plain(self) -> torch.Tensor:
+        plain = self.values.new_zeros(len(self.values), self.columns).scatter(
+            1, self.indices[:, None], self.values[:, None]
+        )
+        return plain if self.mean is None else plain + self.mean
+
+
+class Complex(WrapperTensor):
+    real: torch.Tensor
+    imag: torch.Tensor | None = None
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        return Outer.like(self.real, dtype=self.real.dtype.to_complex())
+
+    def to_plain(self) -> torch.Tensor:
+        return torch.complex(self.real, torch.zeros_like(self.real) if self.imag is None else self.imag)
+
+
+@pytest.mark.parametrize("compile", [lambda f: f, aot_compile, lambda f: torch.compile(f, backend="aot_eager")])
+@pytest.mark.parametrize(
+    ("make", "f"),
+    [
+        (lambda: Columns(torch.rand(3), torch.tensor([0, 3, 1])), lambda x: torch.mean(x @ torch.ones(4, 2))),
+        (lambda: Columns(torch.rand(3), torch.tensor([0, 3, 1]), torch.rand(())), lambda x: x.sin().sum()),
+        (lambda: Complex(torch.rand(3), torch.rand(3)), lambda x: (x * x).abs()),
+        (lambda: Complex(torch.rand(3)), lambda x: torch.real(x * 1j)),
+    ],
+)
+def test_names_that_torch_gives_up(make: Any, f: Any, compile: Any) -> None:
+    torch.compiler.reset()
+    x = make()
+    torch.testing.assert_close(compile(f)(x), f(x.to_plain()))
+    again = pickle.loads(pickle.dumps(copy.deepcopy(x)))
+    assert type(again) is type(x) and torch.equal(again.to_plain(), x.to_plain())
+    module = torch.nn.Module()
+    module.weight = torch.nn.Parameter(make(), requires_grad=False)
+    module.load_state_dict({"weight": x})
+    assert torch.equal(module.weight.to_plain(), x.to_plain())
+
+
+def test_a_field_of_such_a_name_is_the_tensor_that_was_given() -> None:
+    values, real = torch.rand(3), torch.rand(3)
+    columns, number = Columns(values, torch.tensor([0, 3, 1])), Complex(real)
+    assert columns.values is values and columns.mean is None and columns.mode == "sum"
+    assert number.real is real and number.imag is None
+    number.imag = real
+    assert number.imag is real and number.detach().real.data_ptr() == real.data_ptr()
+    with pytest.raises(InnerTensorError, match=r"Complex\.real must be a tensor, not str"):
+        number.real = "three"
+
+
+def test_outer_with_another_tensor_is_the_product() -> None:
+    x = Complex(torch.rand(3), torch.rand(3))
+    other = torch.rand(2)
+    torch.testing.assert_close(x.outer(other), torch.outer(x.to_plain(), other + 0j))
+    torch.testing.assert_close(x.outer(vec2=other), x.outer(other))
+    assert x.outer().dtype == torch.complex64
 
 
 def test_fields_are_inherited_in_order() -> None:
