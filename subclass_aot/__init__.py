@@ -16,7 +16,7 @@ from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
 from subclass_aot.sizes import mark_dynamic
 from subclass_aot.tensors import Int8Weight, QuantAwareWeight, TwoTensor
 from subclass_aot.trace import trace_joint
-from subclass_aot.wrapper import Outer, WrapperTensor, structure
+from subclass_aot.wrapper import Outer, WrapperTensor, structure, train_fields
 
 if TYPE_CHECKING:  # else it is the room of that name, which can be called: see there
     from subclass_aot.meta import meta as meta
@@ -44,4 +44,5 @@ __all__ = [
     "structure",
     "to_meta",
     "trace_joint",
+    "train_fields",
 ]

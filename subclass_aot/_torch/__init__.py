@@ -53,6 +53,7 @@ from subclass_aot._torch.dispatch import without_transforms as without_transform
 from subclass_aot._torch.dynamo import dynamo_inlines as dynamo_inlines
 from subclass_aot._torch.dynamo import has_static_address as has_static_address
 from subclass_aot._torch.dynamo import mark_static_address as mark_static_address
+from subclass_aot._torch.dynamo import not_by_dynamo as not_by_dynamo
 from subclass_aot._torch.dynamo import tensor_check as tensor_check
 from subclass_aot._torch.dynamo import without_dynamo as without_dynamo
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor

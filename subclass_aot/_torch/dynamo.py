@@ -61,3 +61,7 @@ def mark_static_address(tensor: torch.Tensor) -> None:
 def has_static_address(tensor: torch.Tensor) -> bool:
     """Whether a tensor has the mark that `torch._dynamo.mark_static_address` makes. No public way asks for it."""
     return getattr(tensor, "_dynamo_static_input_type", None) is not None
+
+
+not_by_dynamo: Any = torch._disable_dynamo  # type: ignore[attr-defined]
+"""`torch.compiler.disable` for code that is not run at import: that one imports `torch._dynamo`, which is slow."""
