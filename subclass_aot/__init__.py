@@ -14,7 +14,17 @@ from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
 from subclass_aot.sizes import mark_dynamic
-from subclass_aot.tensors import Int8Weight, QuantAwareWeight, TwoTensor
+from subclass_aot.tensors import (
+    Float8Weight,
+    Int4Weight,
+    Int8Weight,
+    LoraWeight,
+    NF4Weight,
+    QuantAwareWeight,
+    Sparse24Weight,
+    TwoTensor,
+    quantize_,
+)
 from subclass_aot.trace import trace_joint
 from subclass_aot.wrapper import Outer, WrapperTensor, structure, train_fields
 
@@ -25,10 +35,15 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FlattenPlan",
+    "Float8Weight",
+    "Int4Weight",
     "Int8Weight",
+    "LoraWeight",
     "MetaTensor",
+    "NF4Weight",
     "Outer",
     "QuantAwareWeight",
+    "Sparse24Weight",
     "Spec",
     "SubclassAotError",
     "TwoTensor",
@@ -40,6 +55,7 @@ __all__ = [
     "mark_dynamic",
     "mark_static_address",
     "meta",
+    "quantize_",
     "register_meta",
     "structure",
     "to_meta",

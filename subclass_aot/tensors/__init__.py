@@ -1,7 +1,11 @@
 """Ready-made wrapper classes, each a small model of how to write one."""
 
+from subclass_aot.tensors.float8_weight import Float8Weight as Float8Weight
+from subclass_aot.tensors.int4_weight import Int4Weight as Int4Weight
 from subclass_aot.tensors.int8_weight import Int8Weight as Int8Weight
+from subclass_aot.tensors.lora_weight import LoraWeight as LoraWeight
+from subclass_aot.tensors.nf4_weight import NF4Weight as NF4Weight
 from subclass_aot.tensors.quant_aware import QuantAwareWeight as QuantAwareWeight
+from subclass_aot.tensors.quantize import quantize_ as quantize_
+from subclass_aot.tensors.sparse24_weight import Sparse24Weight as Sparse24Weight
 from subclass_aot.tensors.two_tensor import TwoTensor as TwoTensor
-
-__all__ = ["Int8Weight", "QuantAwareWeight", "TwoTensor"]

@@ -1,0 +1,62 @@
+"""A weight in four bits: two codes in a byte, with a scale and a zero point for each group of a row.
+
+Groups along the rows, as in AWQ (Lin et al., 2023, arXiv:2306.00978) and GPTQ (Frantar et al., 2022, arXiv:2210.17323).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from subclass_aot.wrapper import Outer, WrapperTensor
+
+
+class Int4Weight(WrapperTensor, views="blocks"):
+    """A `[M, N]` weight that stands for `(codes - zero) * scale`, codes being 0 to 15.
+
+    >>> weight = Int4Weight.from_float(torch.tensor([[1.0, -2.0, 0.5, 0.0]]), group=4)
+    >>> weight
+    Int4Weight(float32[1, 4], packed=uint8[1, 2], scale=float32[1, 1], zero=float32[1, 1])
+    >>> weight.to_plain()
+    tensor([[ 1.0000, -2.0000,  0.4000,  0.0000]])
+    """
+
+    packed: torch.Tensor  # uint8[M, N / 2]; the even column of a pair is in the low bits
+    scale: torch.Tensor  # float[M, N / group]
+    zero: torch.Tensor  # float[M, N / group]: the code of 0.0
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        rows, half = self.packed.shape
+        return Outer.like(self.packed, size=(rows, 2 * half), dtype=self.scale.dtype)
+
+    def to_plain(self) -> torch.Tensor:
+        groups = self.scale.shape[1]
+        codes = unpacked(self.packed).to(self.scale.dtype).unflatten(1, (groups, -1))
+        return ((codes - self.zero[..., None]) * self.scale[..., None]).flatten(1)
+
+    def from_plain(self, plain: torch.Tensor) -> Int4Weight:
+        """`plain` in as many groups as this weight has."""
+        grouped = plain.to(self.scale.dtype).unflatten(1, (self.scale.shape[1], -1))
+        low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)  # 0.0 has a code of its own
+        scale = ((high - low) / 15).clamp(min=torch.finfo(plain.dtype).tiny * 15)
+        zero = (-low / scale).round().clamp(0, 15)
+        codes = (grouped / scale[..., None] + zero[..., None]).round().clamp(0, 15)
+        return Int4Weight(packed(codes.flatten(1).to(torch.uint8)), scale, zero)
+
+    @classmethod
+    def from_float(cls, weight: torch.Tensor, group: int = 64) -> Int4Weight:
+        """Rounds a float weight `[M, N]` to 16 levels for each group of a row; `group` is even and divides N."""
+        rows, columns = weight.shape
+        if group % 2 or columns % group:
+            raise ValueError(f"the rows of a weight of {tuple(weight.shape)} cannot be cut into groups of {group}")
+        blank = weight.new_empty(rows, columns // group)
+        return cls(weight.new_empty(rows, columns // 2, dtype=torch.uint8), blank, blank).from_plain(weight.detach())
+
+
+def packed(codes: torch.Tensor) -> torch.Tensor:
+    """Two codes of four bits in a byte."""
+    return codes[..., ::2] | codes[..., 1::2] << 4
+
+
+def unpacked(pairs: torch.Tensor) -> torch.Tensor:
+    """The codes again."""
+    return torch.stack([pairs & 15, pairs >> 4], -1).flatten(-2)

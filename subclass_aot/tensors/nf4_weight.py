@@ -1,0 +1,79 @@
+"""A weight in NormalFloat4: codes for 16 quantiles of the normal distribution, and scales that are quantized, too.
+
+From QLoRA (Dettmers et al., 2023, arXiv:2305.14314, section 3 and appendix E). There, scales are quantized 256 at a
+time; here, those of a row together.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from subclass_aot.tensors.int4_weight import packed, unpacked
+from subclass_aot.tensors.int8_weight import quantize
+from subclass_aot.wrapper import Outer, WrapperTensor
+
+LEVELS = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+
+
+class Scales(WrapperTensor, views="broadcast"):
+    """The scales of a weight, for each row as its mean and the differences from it in eight bits."""
+
+    codes: torch.Tensor  # int8[M, blocks]
+    step: torch.Tensor  # float[M, 1]
+    center: torch.Tensor  # float[M, 1]: their mean
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        return Outer.like(self.codes, dtype=self.step.dtype)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes.to(self.step.dtype) * self.step + self.center
+
+    def from_plain(self, plain: torch.Tensor) -> Scales:
+        shared = [dim for dim in range(plain.dim()) if self.step.shape[dim] == 1]
+        center = plain.mean(shared, keepdim=True)
+        return Scales(*quantize(plain - center, shared), center)
+
+
+class NF4Weight(WrapperTensor, views="blocks"):
+    """A `[M, N]` weight that stands for `LEVELS[codes] * scales`, with a scale for each block of a row.
+
+    >>> weight = NF4Weight.from_float(torch.randn(8, 256))
+    >>> sum(t.nbytes for t in (weight.packed, weight.scales.codes, weight.scales.step, weight.scales.center))
+    1120
+    """
+
+    packed: torch.Tensor  # uint8[M, N / 2]
+    scales: Scales  # float[M, N / block]
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        rows, half = self.packed.shape
+        return Outer.like(self.packed, size=(rows, 2 * half), dtype=self.scales.dtype)
+
+    def to_plain(self) -> torch.Tensor:
+        levels = torch.tensor(LEVELS, dtype=self.scales.dtype, device=self.packed.device)
+        scales = self.scales.to_plain()
+        return (levels[unpacked(self.packed).int()].unflatten(1, (scales.shape[1], -1)) * scales[..., None]).flatten(1)
+
+    def from_plain(self, plain: torch.Tensor) -> NF4Weight:
+        blocks = plain.to(self.scales.dtype).unflatten(1, (self.scales.shape[1], -1))
+        scales = self.scales.from_plain(blocks.abs().amax(-1))
+        levels = torch.tensor(LEVELS, dtype=plain.dtype, device=plain.device)
+        between = (levels[1:] + levels[:-1]) / 2
+        smallest = torch.finfo(plain.dtype).tiny
+        codes = torch.bucketize(blocks / scales.to_plain().clamp(min=smallest)[..., None], between)
+        return NF4Weight(packed(codes.flatten(1).to(torch.uint8)), scales)
+
+    @classmethod
+    def from_float(cls, weight: torch.Tensor, block: int = 64) -> NF4Weight:
+        """Rounds a float weight `[M, N]`; `block` is even and divides N."""
+        rows, columns = weight.shape
+        if block % 2 or columns % block:
+            raise ValueError(f"the rows of a weight of {tuple(weight.shape)} cannot be cut into blocks of {block}")
+        codes = weight.new_empty(rows, columns // block, dtype=torch.int8)
+        scales = Scales(codes, weight.new_empty(rows, 1), weight.new_empty(rows, 1))
+        return cls(weight.new_empty(rows, columns // 2, dtype=torch.uint8), scales).from_plain(weight.detach())

@@ -1,0 +1,60 @@
+"""Replacing the weights of a model by tensors of another class."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+Match = str | Callable[[str, nn.Module], bool]
+
+
+def quantize_(module: nn.Module, to: Callable[[torch.Tensor], torch.Tensor] | type, match: Match = "*") -> nn.Module:
+    """Replaces the weights of linear layers, in place, by frozen ones of another class.
+
+    A weight that several layers share stays shared.
+
+    Args:
+        module: A linear layer, or a module with some below.
+        to: A class with a `from_float`, as `Int4Weight`, or a function of the weight, as
+            `functools.partial(Int4Weight.from_float, group=32)`.
+        match: Which layers: a pattern of their names (`"layers.*.mlp.*"`), or a function of name and layer that says
+            so; that one may pick layers of other kinds, too, whose `weight` is then replaced.
+
+    Returns:
+        The module.
+
+    Raises:
+        ValueError: A weight cannot be of that class, or nothing matches; the module is as before.
+
+    >>> from subclass_aot import Int8Weight
+    >>> model = quantize_(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), Int8Weight, "0")
+    >>> [type(layer.weight).__name__ for layer in (model[0], model[2])]
+    ['Int8Weight', 'Parameter']
+    """
+    make: Any = to.from_float if isinstance(to, type) else to  # type: ignore[attr-defined]
+    chosen = {name: layer for name, layer in module.named_modules(remove_duplicate=False) if _fits(name, layer, match)}
+    if not chosen:
+        raise ValueError(f"quantize_: no layer of this {type(module).__name__} fits match={match!r}.")
+    made: dict[int, nn.Parameter] = {}
+    for name, layer in chosen.items():
+        weight: Any = layer.weight
+        if id(weight) not in made:
+            try:
+                made[id(weight)] = nn.Parameter(make(weight.detach()), requires_grad=False)
+            except (RuntimeError, ValueError, TypeError) as error:
+                path = f"{name}.weight".removeprefix(".")
+                raise ValueError(f"quantize_: {path} {tuple(weight.shape)} cannot be replaced: {error}") from error
+    replacements = [(layer, made[id(layer.weight)]) for layer in chosen.values()]
+    for layer, parameter in replacements:
+        layer.weight = parameter
+    return module
+
+
+def _fits(name: str, layer: nn.Module, match: Match) -> bool:
+    if callable(match):
+        return match(name, layer)
+    return isinstance(layer, nn.Linear) and fnmatch.fnmatchcase(name, match)
