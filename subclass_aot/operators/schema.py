@@ -109,13 +109,31 @@ def without_out(func: Operator) -> Operator | None:
     """
     arguments = _torch.schema_of(func).arguments
     wanted = [(a.name, str(a.type)) for a in arguments if not a.is_out]
-    if len(wanted) == len(arguments):
+    return None if len(wanted) == len(arguments) else _pure_overload(func.overloadpacket, wanted)
+
+
+@cache
+def out_of_place(func: Operator) -> Operator | None:
+    """The overload that returns what this one writes into its first argument, or None if there is none.
+
+    >>> out_of_place(torch.ops.aten.lerp_.Scalar)
+    <OpOverload(op='aten.lerp', overload='Scalar')>
+    """
+    name = func.overloadpacket.__name__
+    packet = getattr(getattr(torch.ops, func.namespace), name.removesuffix("_"), None)
+    arguments = _torch.schema_of(func).arguments
+    if packet is None or not name.endswith("_") or effects_of(func).returned != (arguments[0].name,):
         return None
-    for name in func.overloadpacket.overloads():
-        other: Operator = getattr(func.overloadpacket, name)
-        taken = [(a.name, str(a.type)) for a in _torch.schema_of(other).arguments]
-        if taken == wanted and not effects_of(other).writes:
-            return other
+    return _pure_overload(packet, [(a.name, str(a.type)) for a in arguments])
+
+
+def _pure_overload(packet: _torch.OperatorPacket, wanted: list[tuple[str, str]]) -> Operator | None:
+    """The overload that takes these arguments and writes none of them."""
+    for name in packet.overloads():
+        func: Operator = getattr(packet, name)
+        taken = [(a.name, str(a.type)) for a in _torch.schema_of(func).arguments]
+        if taken == wanted and not effects_of(func).writes:
+            return func
     return None
 
 
