@@ -36,14 +36,18 @@ def no_rule(
         f"  called with: ({', '.join(called)})\n"
         f"  at:          {user_line()}\n"
         f"  why:         {why}.\n"
-        f"Write one:\n\n{stub(cls, func)}{_set_of(func)}"
+        f"{_set_of(func)}Write one:\n\n{stub(cls, func)}"
     )
 
 
 def _set_of(func: AnyOperator) -> str:
     """A hint that one rule can serve many operators."""
     kind = kind_of(func)
-    return "" if kind is None else f"\nor one for the whole of `subclass_aot.ops.{kind.name.lower()}`.\n"
+    return (
+        ""
+        if kind is None
+        else f"  or:          one rule for the set subclass_aot.ops.{kind.name.lower()} serves it, too.\n"
+    )
 
 
 def declined(error: OperatorRuleError, func: AnyOperator, rule: object) -> OperatorRuleError:
@@ -52,7 +56,7 @@ def declined(error: OperatorRuleError, func: AnyOperator, rule: object) -> Opera
     if not ends or not said.startswith(f"No rule for {func} on "):
         return error  # of another operator, or one that says so already
     return OperatorRuleError(
-        f"{said}The rule {_place_of(rule)} declined: it returned NotImplemented. Have it serve this call, too."
+        f"{said.removesuffix(_set_of(func))}The rule {_place_of(rule)} declined: it returned NotImplemented. Have it serve this call, too."
     )
 
 

@@ -113,7 +113,7 @@ def test_with_a_set_among_them_a_rule_gets_the_operator_for_all() -> None:
 PART, BOTH = ops.pointwise - {aten.mul}, ops.pointwise | ops.reductions
 
 
-@pytest.mark.parametrize("order", itertools.permutations([PART, ops.pointwise, BOTH]), ids=str)
+@pytest.mark.parametrize("order", list(itertools.permutations([PART, ops.pointwise, BOTH])), ids=str)
 def test_the_nearer_rule_goes_first_in_one_class(order: Any) -> None:
     cls = with_rules(*order)
     cls.implements(aten.add)(lambda x, y: (cls.asked.append(("packet", 0)), x.payload)[1])
@@ -138,8 +138,9 @@ def test_a_rule_that_declines_passes_on_to_the_wider_set_and_then_to_the_base() 
     assert asked(derived, torch.neg) == ["declines", "ops.pointwise | ops.views"]
     derived.implements(ops.pointwise | ops.views)(rule)
     assert asked(derived, torch.neg) == ["declines", "declines", "base"]
-    with pytest.raises(OperatorRuleError, match=r"The rule \S+rule \(.*test_rules\.py:\d+\) declined"):
+    with pytest.raises(OperatorRuleError, match=r"The rule \S+rule \(.*test_rules\.py:\d+\) declined") as caught:
         derived(torch.ones(2)).abs()
+    assert "one rule for the set" not in str(caught.value)
 
 
 def test_the_nearest_class_goes_first_with_a_set_too() -> None:
@@ -203,7 +204,7 @@ def test_a_custom_operator_that_is_registered_later_is_served() -> None:
 
 
 def test_the_error_for_an_operator_without_rule_names_its_set() -> None:
-    with pytest.raises(OperatorRuleError, match=r"or one for the whole of `subclass_aot\.ops\.reductions`\.\n$"):
+    with pytest.raises(OperatorRuleError, match=r"or: +one rule for the set subclass_aot\.ops\.reductions serves it"):
         fresh()(torch.ones(2)).sum()
-    with pytest.raises(OperatorRuleError, match=r"\.\.\.\n$"):
+    with pytest.raises(OperatorRuleError, match=r"why: .*\nWrite one:"):
         fresh()(torch.ones(2, 2)).mm(torch.ones(2, 2))

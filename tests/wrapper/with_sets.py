@@ -66,8 +66,7 @@ class Jagged(WrapperTensor):
 
     @classmethod
     def of(cls, *rows: torch.Tensor) -> Jagged:
-        sizes = torch.tensor([0] + [row.shape[0] for row in rows])
-        return cls(torch.cat(rows), sizes.cumsum(0), max(row.shape[0] for row in rows))
+        return cls(torch.cat(rows), torch.tensor([0, *map(len, rows)]).cumsum(0), max(map(len, rows)))
 
 
 @Jagged.implements(ops.pointwise, ops.factories)
@@ -82,8 +81,8 @@ def _(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 @Jagged.implements(aten.sum.dim_IntList)
-def _(x: Jagged, dim: list[int], keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    if [d % x.dim() for d in dim] != [1] or keepdim or dtype:
+def _(x: Jagged, dim: list[int], *options: Any, **kwargs: Any) -> Any:
+    if [d % x.dim() for d in dim] != [1] or options or kwargs:
         return NotImplemented
     return x.flat.new_zeros(x.shape[0], *x.shape[2:]).index_add(0, x.places()[0], x.flat)
 
