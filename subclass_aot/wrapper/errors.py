@@ -55,8 +55,9 @@ def declined(error: OperatorRuleError, func: AnyOperator, rule: object) -> Opera
     said, ends, _ = str(error).partition("Write one:")
     if not ends or not said.startswith(f"No rule for {func} on "):
         return error  # of another operator, or one that says so already
+    said = said.removesuffix(_set_of(func))
     return OperatorRuleError(
-        f"{said.removesuffix(_set_of(func))}The rule {_place_of(rule)} declined: it returned NotImplemented. Have it serve this call, too."
+        f"{said}The rule {_place_of(rule)} declined: it returned NotImplemented. Have it serve this call, too."
     )
 
 

@@ -81,6 +81,25 @@ def test_masked_trains_as_dense_where_the_mask_is(name: str, compiled: bool) -> 
     assert_masked(p.detach(), dense.detach(), mask)
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("make", [masked, jagged])
+def test_a_compiled_training_step_is_eager(name: str, make: Callable[[], Any]) -> None:
+    p, q = torch.nn.Parameter(make()), torch.nn.Parameter(make())
+    train(OPTIMIZERS[name](q), q, lambda q: (q * q).sum(1).sum())
+    optimizer = OPTIMIZERS[name](p)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        (p * p).sum(1).sum().backward()
+        optimizer.step()
+
+    compiled = sa.aot_compile(step, fw_compiler="eager")
+    for _ in range(3):
+        compiled()
+    for field in p.__tensor_flatten__()[0]:
+        torch.testing.assert_close(getattr(p, field), getattr(q, field))
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_jagged_trains_as_dense_rows(name: str, compiled: bool) -> None:
