@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from types import MethodType
 from typing import Any, Final, Literal, Protocol
 
 Kind = Literal["tensor", "optional", "sequence", "mapping", "context"]
@@ -46,6 +47,23 @@ class Field:
         return f"_{self.name}_layout"
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorRule:
+    """What an author wrote for operators.
+
+    Args:
+        function: Called with the arguments of an operator.
+        takes_operator: Whether the operator comes before them.
+    """
+
+    function: Rule
+    takes_operator: bool = False
+
+    def bound_to(self, operator: object) -> Rule:
+        """A function of the arguments alone. It is a bound method, which costs nothing at a call."""
+        return MethodType(self.function, operator) if self.takes_operator else self.function
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Declaration:
     """What a class that derives from `WrapperTensor` is made of.
@@ -58,7 +76,7 @@ class Declaration:
         said: Those class keywords that the class statement itself gives; of the others the nearest base counts.
         generated: The methods that the author has not written.
         stand_in: The class of the object that `outer` is called on, before there is a tensor.
-        rules: For operators, those that the class itself has: `implements` adds to them.
+        rules: For operators, and sets of them, those that the class itself has: `implements` adds to them.
     """
 
     fields: Mapping[str, Field]
@@ -68,7 +86,7 @@ class Declaration:
     said: Mapping[str, object]
     generated: frozenset[str]
     stand_in: type
-    rules: dict[object, Rule]
+    rules: dict[object, OperatorRule]
 
     @staticmethod
     def of(cls: type) -> Declaration | None:

@@ -110,7 +110,7 @@ def _rules(cls: type[WrapperTensor]) -> list[tuple[str, ...]]:
     for base in cls.__mro__:
         own: Declaration | None = vars(base).get("__wrapper_declaration__")
         for operator, rule in () if own is None else own.rules.items():
-            code = inspect.unwrap(rule).__code__
+            code = inspect.unwrap(rule.function).__code__
             where = f"{base.__name__}, {Path(code.co_filename).name}:{code.co_firstlineno}"
             found.setdefault(str(operator), (str(operator), where))
     return sorted(found.values())

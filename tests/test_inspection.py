@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from subclass_aot import TwoTensor, WrapperTensor
 from subclass_aot.errors import UnknownClassError
 from subclass_aot.inspection import describe, find_class
+from tests.wrapper.with_sets import Masked
 
 aten = torch.ops.aten
 
@@ -49,6 +51,16 @@ def test_the_sections_of_a_class() -> None:
     assert found["Flat layout"][:2] == ["parts_0, parts_1, ...", "extra, unless absent"]
     assert found["Operators"][0].startswith("aten.relu.default  Kept, test_inspection.py:")
     assert found["Operators"][1] == "An operator without a rule runs on every inner tensor (fallback='each')."
+
+
+def test_rules_for_sets_are_listed() -> None:
+    found = sections(describe(Masked))["Operators"]
+    assert [line.split()[:2] for line in found[:3]] == [
+        ["ops.factories", "Masked,"],
+        ["ops.pointwise", "Masked,"],
+        ["ops.reductions", "Masked,"],
+    ]
+    assert re.search(r" with_sets\.py:\d+$", found[0])
 
 
 def test_the_source_is_what_runs() -> None:

@@ -96,6 +96,7 @@ from subclass_aot._torch.operators import call_of as call_of
 from subclass_aot._torch.operators import can_decompose as can_decompose
 from subclass_aot._torch.operators import decomposition_of as decomposition_of
 from subclass_aot._torch.operators import has_composite_implicit_kernel as has_composite_implicit_kernel
+from subclass_aot._torch.operators import has_reduction_tag as has_reduction_tag
 from subclass_aot._torch.operators import has_shape_by_data as has_shape_by_data
 from subclass_aot._torch.operators import is_factory as is_factory
 from subclass_aot._torch.operators import is_higher_order as is_higher_order
@@ -103,6 +104,7 @@ from subclass_aot._torch.operators import is_inplace as is_inplace
 from subclass_aot._torch.operators import is_overload as is_overload
 from subclass_aot._torch.operators import is_packet as is_packet
 from subclass_aot._torch.operators import overload_name_of as overload_name_of
+from subclass_aot._torch.operators import registered_operators as registered_operators
 from subclass_aot._torch.operators import schema_of as schema_of
 from subclass_aot._torch.switches import compiling as compiling
 from subclass_aot._torch.switches import devices_untouched as devices_untouched

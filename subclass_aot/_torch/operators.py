@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
 import torch
@@ -68,6 +68,22 @@ def is_inplace(func: Operator) -> bool:
 _INPLACE = getattr(torch.Tag, "inplace", None)
 
 
+def has_reduction_tag(func: Operator) -> bool:
+    """Whether torch says that `func` reduces; not all versions have the tag, and all forget some operators."""
+    return _REDUCTION is not None and _REDUCTION in func.tags
+
+
+_REDUCTION = getattr(torch.Tag, "reduction", None)
+
+
+def registered_operators() -> Iterator[Operator]:
+    """The operators that the dispatcher has now, in alphabetical order. Nothing public lists them."""
+    for full_name in sorted(torch._C._dispatch_get_all_op_names()):
+        namespace, _, name = full_name.partition("::")
+        packet_name, _, overload = name.partition(".")
+        yield getattr(getattr(getattr(torch.ops, namespace), packet_name), overload or "default")
+
+
 def is_factory(func: Operator) -> bool:
     """True if the operator takes a `device` argument; read from the schema, which is private."""
     return any(a.name == "device" for a in func._schema.arguments)
@@ -87,7 +103,7 @@ def has_composite_implicit_kernel(func: Operator) -> bool:
 
 def can_decompose(func: Operator) -> bool:
     """Whether `func` is written in terms of other operators, which autograd would have called in its place."""
-    return bool(func._can_decompose())
+    return torch._C.DispatchKey.CompositeImplicitAutograd in func.py_kernels or has_composite_implicit_kernel(func)
 
 
 def decomposition_of(func: Operator) -> Any:

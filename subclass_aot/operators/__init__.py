@@ -1,7 +1,12 @@
 """Operators: what their schemas and tags say."""
 
+from subclass_aot.operators.kinds import MOVES as MOVES
+from subclass_aot.operators.kinds import OperatorKind as OperatorKind
+from subclass_aot.operators.kinds import kind_of as kind_of
 from subclass_aot.operators.schema import PHYSICAL as PHYSICAL
 from subclass_aot.operators.schema import Effects as Effects
 from subclass_aot.operators.schema import argument_at as argument_at
 from subclass_aot.operators.schema import effects_of as effects_of
+from subclass_aot.operators.schema import out_of_place as out_of_place
 from subclass_aot.operators.schema import without_out as without_out
+from subclass_aot.operators.sets import OperatorSet as OperatorSet

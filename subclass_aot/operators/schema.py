@@ -23,7 +23,6 @@ class Effects:
     """What an operator takes and gives, and what it does to its arguments.
 
     Attributes:
-        operator: The operator; it is held, so that its `id` stays its own.
         parameters: For each parameter, in order, whether it is a tensor, a list of tensors, or something else.
         returns: The same for each return.
         writes: Arguments that are written.
@@ -37,7 +36,6 @@ class Effects:
             may make room for more.
     """
 
-    operator: Operator
     parameters: Mapping[str, Kind]
     returns: tuple[Kind, ...]
     writes: tuple[Argument, ...]
@@ -91,6 +89,7 @@ def effects_of(func: Target) -> Effects:
     if found is None:
         assert isinstance(func, Operator)
         found = _effects[id(func)] = _read_schema(func)
+        _held.append(func)  # so that its `id` stays its own
     return found
 
 
@@ -109,13 +108,31 @@ def without_out(func: Operator) -> Operator | None:
     """
     arguments = _torch.schema_of(func).arguments
     wanted = [(a.name, str(a.type)) for a in arguments if not a.is_out]
-    if len(wanted) == len(arguments):
+    return None if len(wanted) == len(arguments) else _pure_overload(func.overloadpacket, wanted)
+
+
+@cache
+def out_of_place(func: Operator) -> Operator | None:
+    """The overload that returns what this one writes into its first argument, or None if there is none.
+
+    >>> out_of_place(torch.ops.aten.lerp_.Scalar)
+    <OpOverload(op='aten.lerp', overload='Scalar')>
+    """
+    name = func.overloadpacket.__name__
+    packet = getattr(getattr(torch.ops, func.namespace), name.removesuffix("_"), None)
+    arguments = _torch.schema_of(func).arguments
+    if packet is None or not name.endswith("_") or effects_of(func).returned != (arguments[0].name,):
         return None
-    for name in func.overloadpacket.overloads():
-        other: Operator = getattr(func.overloadpacket, name)
-        taken = [(a.name, str(a.type)) for a in _torch.schema_of(other).arguments]
-        if taken == wanted and not effects_of(other).writes:
-            return other
+    return _pure_overload(packet, [(a.name, str(a.type)) for a in arguments])
+
+
+def _pure_overload(packet: _torch.OperatorPacket, wanted: list[tuple[str, str]]) -> Operator | None:
+    """The overload that takes these arguments and writes none of them."""
+    for name in packet.overloads():
+        func: Operator = getattr(packet, name)
+        taken = [(a.name, str(a.type)) for a in _torch.schema_of(func).arguments]
+        if taken == wanted and not effects_of(func).writes:
+            return func
     return None
 
 
@@ -145,7 +162,6 @@ def _read_schema(func: Operator) -> Effects:
     returns_view_of = tuple(look_up(read, value) for value in schema.returns)
     tags = set(func.tags)
     return Effects(
-        operator=func,
         parameters={a.name: _KINDS.get(str(a.type), "other") for a in schema.arguments},
         returns=tuple(_KINDS.get(str(r.type), "other") for r in schema.returns),
         writes=tuple(writes),
@@ -173,3 +189,4 @@ _KINDS: Mapping[str, Kind] = {
     "List[Optional[Tensor]]": "list",
 }
 _effects: dict[int, Effects] = {}
+_held: list[Operator] = []

@@ -31,7 +31,7 @@ class Int4Weight(WrapperTensor, views="blocks"):
     def to_plain(self) -> torch.Tensor:
         groups = self.scale.shape[1]
         codes = unpacked(self.packed).to(self.scale.dtype).unflatten(1, (groups, -1))
-        return ((codes - self.zero[..., None]) * self.scale[..., None]).flatten(1)
+        return ((codes - self.zero[..., None]) * self.scale[..., None]).flatten(1)  # type: ignore[no-any-return]
 
     def from_plain(self, plain: torch.Tensor) -> Int4Weight:
         """`plain` in as many groups as this weight has."""

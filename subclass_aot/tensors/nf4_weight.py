@@ -57,7 +57,8 @@ class NF4Weight(WrapperTensor, views="blocks"):
     def to_plain(self) -> torch.Tensor:
         levels = torch.tensor(LEVELS, dtype=self.scales.dtype, device=self.packed.device)
         scales = self.scales.to_plain()
-        return (levels[unpacked(self.packed).int()].unflatten(1, (scales.shape[1], -1)) * scales[..., None]).flatten(1)
+        blocks = levels[unpacked(self.packed).int()].unflatten(1, (scales.shape[1], -1))
+        return (blocks * scales[..., None]).flatten(1)  # type: ignore[no-any-return]
 
     def from_plain(self, plain: torch.Tensor) -> NF4Weight:
         blocks = plain.to(self.scales.dtype).unflatten(1, (self.scales.shape[1], -1))

@@ -154,12 +154,23 @@ def _backward(run: Run, later: Later, generator: torch.Generator, like: Run | No
 def tangent_of(tensor: torch.Tensor, kind: str, generator: torch.Generator) -> Any:
     """Dense for classes whose operators give dense tensors: those get dense gradients in eager, too."""
     if kind == "expanded":
-        return rebuilt(plain_tangent(tensor), lambda leaf: leaf.new_full((), 0.7).expand(leaf.shape))
+        return rebuilt(plain_tangent(tensor), _expanded)
     return rebuilt(plain_tangent(tensor), lambda leaf: _random(leaf, generator))
 
 
+def _expanded(leaf: torch.Tensor) -> torch.Tensor:
+    return leaf.new_full((), 0.7).expand(leaf.shape) if _has_gradients(leaf) else leaf.clone()
+
+
 def _random(leaf: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    if not _has_gradients(leaf):
+        return leaf.clone()
     return torch.rand(leaf.shape, generator=generator, dtype=leaf.dtype).to(leaf.device)
+
+
+def _has_gradients(leaf: torch.Tensor) -> bool:
+    """Not so a mask or offsets that a wrapper holds, which say where values are."""
+    return leaf.is_floating_point() or leaf.is_complex()
 
 
 def _tree(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

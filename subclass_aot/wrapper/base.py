@@ -100,13 +100,14 @@ class WrapperTensor(torch.Tensor):
         """Makes the decorated function the rule of this class (and of its subclasses) for operators.
 
         Args:
-            operators: Overloads such as `torch.ops.aten.mm.default`, or packets such as `torch.ops.aten.mm` for all
-            overloads.
+            operators: Overloads such as `torch.ops.aten.mm.default`, packets such as `torch.ops.aten.mm` for all
+            overloads, or sets such as `subclass_aot.ops.pointwise`.
 
         Returns:
-            A decorator. The rule is called with the operator's arguments, as the operator would be, and must return
-            what the schema promises: `self` itself for an in-place operator, the `out` tensor for `out=`, a tensor of
-            its class for a view; or NotImplemented, where what would serve the operator without this rule should.
+            A decorator. The rule is called with the operator's arguments, as the operator would be; with a set among
+            `operators`, the operator itself comes first. It must return what the schema promises: `self` itself for an
+            in-place operator, the `out` tensor for `out=`, a tensor of its class for a view; or NotImplemented, where
+            what would serve the operator without this rule should.
         """
 
         def register(rule: rules.RuleT) -> rules.RuleT:

@@ -9,6 +9,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch import Operator
+from subclass_aot.operators import MOVES
 from subclass_aot.wrapper import errors, views
 from subclass_aot.wrapper.blocks import block_sizes, cut_views
 from subclass_aot.wrapper.construct import assemble, inner_tensors
@@ -22,15 +23,7 @@ if TYPE_CHECKING:  # which is made with this
 aten: Any = torch.ops.aten
 Handler = Callable[..., Any]
 
-_FIELD_BY_FIELD = {
-    aten.detach.default,
-    aten.alias.default,
-    aten.lift_fresh.default,
-    aten.clone.default,
-    aten._pin_memory.default,
-    aten.is_pinned.default,
-    aten.record_stream.default,
-}
+_FIELD_BY_FIELD = MOVES - {aten.copy_.default, aten._to_copy.default}
 """Operators that mean the same on every field whatever the class means by its fields."""
 
 _LIKE = {aten._to_copy.default, aten.zeros_like.default, aten.empty_like.default}

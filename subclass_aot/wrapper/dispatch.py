@@ -19,6 +19,7 @@ from subclass_aot.wrapper.collectives import collective_handler, is_collective
 from subclass_aot.wrapper.copy_into import remember_view
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
+from subclass_aot.wrapper.writing import writing_rules
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -33,15 +34,16 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
 
     1. A rule that the author gave with `implements`: the class's own, then those of its bases along the MRO. One that
        returns NotImplemented passes the operator on to the next. What it returns is checked against the schema.
-    2. A composite operator is taken apart into what it is made of, and those arrive here one by one. (Autograd has
+    2. For one that writes (`mul_`, `out=`): such a rule for the operator that returns what it writes, and `copy_`.
+    3. A composite operator is taken apart into what it is made of, and those arrive here one by one. (Autograd has
        usually done that before; in inference mode, and below another wrapper, it has not. So a program meets the same
        rules either way.)
-    3. Collectives of `torch.distributed` run on every inner tensor, or on what the wrappers stand for.
-    4. For a class with `fallback="each"`: the operator on every inner tensor.
-    5. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `empty_like`, `new_zeros`,
+    4. Collectives of `torch.distributed` run on every inner tensor, or on what the wrappers stand for.
+    5. For a class with `fallback="each"`: the operator on every inner tensor.
+    6. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `empty_like`, `new_zeros`,
        ... and the views, in the way that `views=` declares for each field.
-    6. For a class with `to_plain` (unless it says `fallback="error"`): the operator on what the wrappers stand for.
-    7. An `OperatorRuleError`, with a stub to paste.
+    7. For a class with `to_plain` (unless it says `fallback="error"`): the operator on what the wrappers stand for.
+    8. An `OperatorRuleError`, with a stub to paste.
 
     Args:
         cls: The wrapper class.
@@ -56,7 +58,7 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
 
 def _find(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     handler = functools.cache(lambda: _without_rules(cls, func))
-    for rule in reversed(rules.along_mro(cls, func)):
+    for rule in reversed([*rules.along_mro(cls, func), *writing_rules(cls, func)]):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
     return handler()
 

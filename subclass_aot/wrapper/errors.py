@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import AnyOperator, Operator, Schema
 from subclass_aot.errors import OperatorRuleError, RuleResultError
+from subclass_aot.operators import kind_of
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -34,7 +36,17 @@ def no_rule(
         f"  called with: ({', '.join(called)})\n"
         f"  at:          {user_line()}\n"
         f"  why:         {why}.\n"
-        f"Write one:\n\n{stub(cls, func)}"
+        f"{_set_of(func)}Write one:\n\n{stub(cls, func)}"
+    )
+
+
+def _set_of(func: AnyOperator) -> str:
+    """A hint that one rule can serve many operators."""
+    kind = kind_of(func)
+    return (
+        ""
+        if kind is None
+        else f"  or:          one rule for the set subclass_aot.ops.{kind.name.lower()} serves it, too.\n"
     )
 
 
@@ -43,6 +55,7 @@ def declined(error: OperatorRuleError, func: AnyOperator, rule: object) -> Opera
     said, ends, _ = str(error).partition("Write one:")
     if not ends or not said.startswith(f"No rule for {func} on "):
         return error  # of another operator, or one that says so already
+    said = said.removesuffix(_set_of(func))
     return OperatorRuleError(
         f"{said}The rule {_place_of(rule)} declined: it returned NotImplemented. Have it serve this call, too."
     )
@@ -50,7 +63,7 @@ def declined(error: OperatorRuleError, func: AnyOperator, rule: object) -> Opera
 
 def _place_of(rule: object) -> str:
     """What a rule is called, and where it is written."""
-    code: CodeType | None = getattr(rule, "__code__", None)
+    code: CodeType | None = getattr(inspect.unwrap(rule) if callable(rule) else rule, "__code__", None)
     where = repr(rule) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
     return f"{getattr(rule, '__qualname__', rule)} ({where})"
 

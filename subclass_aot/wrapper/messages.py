@@ -126,6 +126,7 @@ NOT_AN_OPERATOR = """{cls}.implements: {value!r} is not an operator.
     @{cls}.implements(torch.add)                     # wrong
     @{cls}.implements(torch.ops.aten.add.Tensor)     # right: one overload
     @{cls}.implements(torch.ops.aten.add)            # right: every overload
+    @{cls}.implements(subclass_aot.ops.pointwise)    # right: every operator of a set
 
 Rules are for operators of the dispatcher, below autograd."""
 
@@ -135,3 +136,14 @@ COMPOSITE_RULE = """{cls}.implements: {op} is composite; a rule for it would not
     @{cls}.implements(torch.ops.aten.mm.default, torch.ops.aten.addmm.default)  # right: what it is made of
 
 Autograd runs the operators it is made of, and those arrive one by one."""
+
+SETS_OVERLAP = """{cls}.implements: two sets hold the same operators, and neither is a part of the other.
+
+    {first}
+    {second}
+
+Which rule serves those that both hold? Write one set without them:
+
+    @{cls}.implements(sa.ops.pointwise - {{torch.ops.aten.where.self}})    # leaves operators out
+
+A rule for one operator goes before that of a set, and the rule of a part before that of the whole."""

@@ -8,24 +8,11 @@ from typing import Any
 import torch
 
 from subclass_aot._torch import Operator
-from subclass_aot.operators import Effects
+from subclass_aot.operators import MOVES, Effects
 
 aten: Any = torch.ops.aten
 
-_MOVES = {
-    aten.detach.default,
-    aten.alias.default,
-    aten.lift_fresh.default,
-    aten.clone.default,
-    aten.copy_.default,
-    aten._to_copy.default,
-    aten._pin_memory.default,
-    aten.is_pinned.default,
-    aten.record_stream.default,
-    aten.equal.default,
-    aten.allclose.default,
-    aten.is_same_size.default,
-}
+_RUN = MOVES | {aten.equal.default, aten.allclose.default, aten.is_same_size.default}
 """Operators that keep, move or compare what there is."""
 
 _LIKE = {"zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like"}
@@ -51,7 +38,7 @@ def treatment(func: Operator, effects: Effects) -> Treatment:
     COPIED
     UNKNOWN
     """
-    if func in _MOVES or effects.viewed or effects.reshapes:
+    if func in _RUN or effects.viewed or effects.reshapes:
         return Treatment.RUNS
     if effects.returned or not set(effects.returns) - {"other"}:  # it writes, or gives numbers
         return Treatment.STAYS

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.testing.runs import INVALIDATED, Later, Run, differences, observe
+from subclass_aot.testing.runs import INVALIDATED, Later, Run, differences, observe, tangent_of
+from tests.wrapper.with_sets import Masked
 
 
 def made() -> tuple[list[Any], list[Any]]:
@@ -112,3 +113,10 @@ def test_a_view_that_autograd_gave_up() -> None:
         return parts[1], view
 
     assert observe(written, made()).results[0] is INVALIDATED
+
+
+@pytest.mark.parametrize("kind", ["random", "expanded"])
+def test_tangents_have_the_structure_of_what_they_belong_to(kind: str) -> None:
+    mask = torch.tensor([True, False])
+    tangent = tangent_of(Masked(torch.zeros(2), mask), kind, torch.Generator())
+    assert tangent.mask.equal(mask) and tangent.mask is not mask and tangent.content.all()
