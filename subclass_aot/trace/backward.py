@@ -55,7 +55,7 @@ class Backward:
 
 
 def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | None, recorder: Recorder) -> Backward:
-    """Goes backward, if something wants a gradient. A recorder must be listening.
+    """Goes backward, if something wants a gradient.
 
     Args:
         inputs: The inputs.
@@ -72,7 +72,8 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
     both = recorder.fork()
     both.phase = "backward"
     try:
-        with both, Replaced(both, REPLACED):
+        # The recorder of forward hears none of it, nor what this one does with real tensors it meets on the way.
+        with _torch.disable_current_modes(), both, Replaced(both, REPLACED):
             gradients, nodes, errors = _gradients(inputs, forward.made_leaves, tangents, both)
     except RuntimeError as error:
         if "backward through the graph a second time" not in str(error):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import TwoTensor
+from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.outputs import InputLeaf
 from subclass_aot.trace.backward import Backward
@@ -96,3 +96,29 @@ def test_a_function_that_went_backward_itself() -> None:
         backward_of(several, leaf())
     recorder, backward = backward_of(one, leaf())
     assert backward.recorder is recorder and not backward.gradients
+
+
+class Picks(torch.autograd.Function):
+    """The identity, whose gradient is picked from a table."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        return gradients[0] * torch.tensor([1.0, 2.0])[torch.tensor([0, 1, 1])] * TABLE.exp()
+
+
+TABLE = torch.tensor([0.0, 0.5, 1.0])
+
+
+def test_tensors_that_only_backward_makes_or_meets() -> None:
+    found = []
+    for function in (Picks.apply, aot_compile(Picks.apply)):
+        x = torch.ones(3, requires_grad=True)
+        for _ in range(2):
+            function(x).sum().backward()
+        assert type(x.grad) is torch.Tensor
+        found.append(x.grad)
+    torch.testing.assert_close(*found)
