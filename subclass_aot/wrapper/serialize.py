@@ -22,6 +22,9 @@ def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
     attributes = wrapper.__wrapper_state__()
     others = {name: value for name, value in vars(wrapper).items() if name not in inner and name not in attributes}
     size, stride = tuple(wrapper.shape), tuple(wrapper.stride())
+    if not wrapper.__wrapper_declaration__.is_told_by_name:
+        context = wrapper.__tensor_flatten__()[1]
+        return _rebuild_as_written, (type(wrapper), inner, context, others, size, stride, wrapper.requires_grad)
     return rebuild_wrapper, (type(wrapper), inner, attributes, others, size, stride, wrapper.requires_grad)
 
 
@@ -51,6 +54,7 @@ def rebuild_wrapper(
     Raises:
         InnerTensorError: The class has lost or gained fields that it cannot do without.
     """
+    inner, attributes = _named_now(cls, inner), _named_now(cls, attributes)
     attributes = {**_defaults(cls, inner, attributes), **attributes}
     unknown = (set(inner) | set(attributes)) - set(_names_now(cls, attributes))
     if unknown:
@@ -62,6 +66,31 @@ def rebuild_wrapper(
     )
     wrapper.__dict__.update(others)
     return wrapper.requires_grad_() if requires_grad else wrapper
+
+
+def _rebuild_as_written(
+    cls: type[WrapperTensor],
+    inner: dict[str, torch.Tensor],
+    context: object,
+    others: dict[str, Any],
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    requires_grad: bool,
+) -> Any:
+    """The inverse of `reduce` for a class whose author has written flatten or unflatten."""
+    wrapper = cls.__tensor_unflatten__(inner, context, size, stride)
+    wrapper.__dict__.update(others)
+    return wrapper.requires_grad_() if requires_grad else wrapper
+
+
+def _named_now(cls: type[WrapperTensor], contents: Mapping[str, Any]) -> dict[str, Any]:
+    now = {cls.__wrapper_declaration__.named_now(name): value for name, value in contents.items()}
+    if len(now) < len(contents):
+        raise InnerTensorError(
+            f"this saved {cls.__name__} holds {sorted(contents)}, of which two are one field by "
+            f"renamed={dict(cls.__wrapper_declaration__.renamed)}"
+        )
+    return now
 
 
 def context_of(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
@@ -146,4 +175,4 @@ def allow_loading(cls: type[WrapperTensor]) -> None:
         for f in cls.__wrapper_declaration__.fields.values()
         if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)
     ]
-    torch.serialization.add_safe_globals([cls, rebuild_wrapper, *enums])
+    torch.serialization.add_safe_globals([cls, rebuild_wrapper, _rebuild_as_written, *enums])
