@@ -9,4 +9,5 @@ from subclass_aot.wrapper.copy_into import shares_fields as shares_fields
 from subclass_aot.wrapper.fields import structure as structure
 from subclass_aot.wrapper.outer import Outer as Outer
 from subclass_aot.wrapper.plain import plain_tangent as plain_tangent
+from subclass_aot.wrapper.serialize import rebuild_by_name as rebuild_by_name
 from subclass_aot.wrapper.view_of import ViewOf as ViewOf

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,8 @@ def rebuild_wrapper(
     inner: dict[str, torch.Tensor],
     attributes: dict[str, Any],
     others: dict[str, Any],
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
+    size: Sequence[int] | None,
+    stride: Sequence[int] | None,
     requires_grad: bool,
 ) -> Any:
     """The inverse of `reduce`.
@@ -66,6 +66,36 @@ def rebuild_wrapper(
     )
     wrapper.__dict__.update(others)
     return wrapper.requires_grad_() if requires_grad else wrapper
+
+
+def rebuild_by_name(
+    cls: type[WrapperTensor],
+    inner: Mapping[str, torch.Tensor],
+    context: Mapping[str, Any],
+    size: Sequence[int] | None,
+    stride: Sequence[int] | None,
+) -> Any:
+    """A wrapper of these contents, of which those that were written by an earlier version of the class are adapted.
+
+    Args:
+        cls: The wrapper class, whose flatten and unflatten are generated.
+        inner: Inner tensors by name. How many (or which) a field of several has follows from that.
+        context: The values of context fields, by name.
+        size: Outer size; None for what the outer rule says.
+        stride: Outer stride, likewise.
+
+    Raises:
+        InnerTensorError: The class has lost or gained fields that it cannot do without.
+    """
+    inner = _named_now(cls, inner)
+    attributes: dict[str, Any] = _named_now(cls, context)
+    for field in cls.__wrapper_declaration__.fields.values():
+        of_field = [name.removeprefix(field.name + "_") for name in inner if name.startswith(field.name + "_")]
+        if field.kind == "sequence":
+            attributes[field.layout_attribute] = len(of_field)
+        elif field.kind == "mapping":
+            attributes[field.layout_attribute] = tuple(of_field)
+    return rebuild_wrapper(cls, inner, attributes, {}, size, stride, False)
 
 
 def _rebuild_as_written(
