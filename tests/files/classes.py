@@ -49,7 +49,7 @@ class Pair(WrapperTensor):
 
 
 class Rows(torch.Tensor):
-    """A class of another library: it writes all of the protocol, has another look outside than inside, and a context."""
+    """A class of another library: with another look outside than inside, and a context."""
 
     @staticmethod
     def __new__(cls, data: torch.Tensor, block: list[int], size: Any = None, stride: Any = None) -> Rows:

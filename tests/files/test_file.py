@@ -133,7 +133,10 @@ NOT_IN_FILES: dict[str, tuple[Any, str]] = {
     "MetaTensor": (lambda: MetaTensor(torch.ones(2)), r"weight has no data, as a MetaTensor on the device cpu"),
     "inside": (lambda: TwoTensor(torch.ones(2, device="meta"), torch.ones(2, device="meta")), r"weight\.a has no data"),
     "inside, a MetaTensor": (lambda: TwoTensor(*[MetaTensor(torch.ones(2))] * 2), r"weight\.a has no data, as a MetaT"),
-    "sparse": (lambda: torch.eye(2).to_sparse(), r"weight has the layout torch.sparse_coo.*Save its indices and values"),
+    "sparse": (
+        lambda: torch.eye(2).to_sparse(),
+        r"weight has the layout torch.sparse_coo.*Save its indices and values",
+    ),
     "csr": (lambda: torch.eye(2).to_sparse_csr(), r"weight has the layout torch.sparse_csr"),
     "jagged": (
         lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged),
