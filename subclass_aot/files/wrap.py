@@ -45,7 +45,8 @@ def wrap_state_dict(
             nobody knows.
     """
     flat, said = dict(tensors), _said(metadata)
-    expected = {} if like is None else {name: value for name, value in state_of(like).items() if is_wrapper(value)}
+    others = {} if like is None else state_of(like)
+    expected = {name: value for name, value in others.items() if is_wrapper(value)}
     known = KnownClasses(classes)
     for cls in _classes_of(expected.values()):
         known.given.setdefault(name_of(cls), cls)
@@ -57,7 +58,7 @@ def wrap_state_dict(
         for name, first in said["tied"].items():
             if first in flat:
                 flat.setdefault(name, flat[first])
-        made = {}
+        made: dict[str, Any] = {}
         for name, entry in said["wrappers"].items():
             places = [place for place, _ in _leaves({name: entry})]
             missing = [place for place in places if place not in flat]
@@ -66,10 +67,10 @@ def wrap_state_dict(
             if missing:
                 raise StateDictError(f"{name} is a {entry['class']}, of which {', '.join(missing)} is missing")
             made[name] = _wrap(entry, name, flat, known)
-        for name, value in expected.items():
-            if name not in made and name not in flat:
-                found = wrap_like(value, name, flat)
-                made.update({} if found is None else {name: found})
+        made.update((name, flat.pop(name)) for name in others if name in flat)
+        for name in sorted(expected, key=len, reverse=True):  # `a.b` before `a`, to which all else below `a` belongs
+            if name not in made and (found := wrap_like(expected[name], name, flat)) is not None:
+                made[name] = found
     return {**flat, **made}
 
 
@@ -97,6 +98,9 @@ def _is_entry(entry: object) -> bool:
     """Whether it has what is said of a wrapper, or of a dense tensor in one."""
     if not isinstance(entry, dict) or not {"size", "dtype"} <= set(entry):
         return False
+    for numbers in (entry["size"], entry.get("stride", [])):
+        if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
+            return False
     if "inner" not in entry:
         return True
     if not {"class", "stride"} <= set(entry) or not {"fields", "context"} & set(entry):
@@ -142,10 +146,13 @@ def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: Kno
     size, stride = tuple(entry["size"]), tuple(entry["stride"])
     try:
         if by_name:
-            fields = {
-                name: from_json(value, f"{place}, field {name}", known, cls) for name, value in entry["fields"].items()
-            }
-            wrapper = rebuild_by_name(cls, inner, fields, size, stride)
+            fields = dict(entry["fields"])
+            for name, value in fields.items():
+                if declaration is not None and declaration.named_now(name) in declaration.fields:
+                    fields[name] = from_json(value, f"{place}, field {name}", known, cls)
+            wrapper = rebuild_by_name(cls, inner, fields, None, None)
+            if wrapper.size() == size and wrapper.stride() != stride:
+                wrapper = rebuild_by_name(cls, inner, fields, size, stride)
         else:
             context = from_json(entry["context"], f"{place}, context", known, cls)
             wrapper = cls.__tensor_unflatten__(inner, context, size, stride)

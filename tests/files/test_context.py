@@ -47,11 +47,12 @@ VALUES = [
 CLASSES = KnownClasses([Mode, Level, Flags, Range, Derived, Recipe])
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))  # the text of a set is another in each process
 def test_there_and_back(value: Any) -> None:
     text = json.dumps(to_json(value, "weight, field x"), allow_nan=False)
     found = from_json(json.loads(text), "weight, field x", CLASSES, WrapperTensor)
-    assert found == value and type(found) is type(value) and repr(found) == repr(value)
+    assert found == value and type(found) is type(value)
+    assert isinstance(value, frozenset) or repr(found) == repr(value)
 
 
 def test_not_a_number() -> None:
