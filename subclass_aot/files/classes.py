@@ -48,7 +48,7 @@ class KnownClasses:
         """
         if name in self.given:
             return self.given[name]
-        defined = [cls for cls in _derived(WrapperTensor) if name_of(cls) == name and cls is not ViewOf]
+        defined = [cls for cls in set(_derived(WrapperTensor)) if name_of(cls) == name and cls is not ViewOf]
         if len(defined) > 1:  # a class statement that ran again, as in a notebook: the last one counts
             defined = [cls for cls in defined if cls is _in_module(name)] or defined
         return self._only(defined or self._of_last_name(name), name, place)

@@ -110,10 +110,10 @@ def _problem(value: object) -> str:
         return f"has no data, as a {kind} on the device {value.device}. Save the module that has it"
     if hasattr(value, "full_tensor"):
         return "is a DTensor. Save full_tensor(), or use torch.distributed.checkpoint with unwrap_state_dict"
-    if value.layout is torch.jagged:
-        return "is a jagged tensor. Save values() and offsets()"
+    if value.is_nested:
+        return "is a nested tensor. Save its components, or values() and offsets() of a jagged one"
     if value.layout is not torch.strided:
-        return f"has the layout {value.layout}, and safetensors holds dense tensors. Save its indices and values"
+        return f"has the layout {value.layout}, and safetensors holds dense tensors. Save to_dense(), or what it is made of"
     if type(value) not in PLAIN and not isinstance(value, nn.Parameter):
         return f"is a {kind}, and its class would be lost. Save value.as_subclass(torch.Tensor)"
     return ""

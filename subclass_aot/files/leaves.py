@@ -62,7 +62,7 @@ def is_wrapper(value: object, place: str = "") -> bool:
 
 def memory_of(tensor: object) -> Hashable:
     """Equal for tensors that are the same elements in the same memory; of all else, for the same object."""
-    if type(tensor) in PLAIN and isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+    if type(tensor) in PLAIN and isinstance(tensor, torch.Tensor) and not (tensor.is_meta or tensor.is_nested):
         if tensor.layout is torch.strided and (address := tensor.untyped_storage().data_ptr()):
             look = (tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor.device)
             return address, *look, tensor.is_conj(), tensor.is_neg()

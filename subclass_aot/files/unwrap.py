@@ -119,8 +119,8 @@ class _Unwrapping:
             else:
                 self.add(value, there)
                 inner[name] = _look(value, there)
-            if value.device != wrapper.device:
-                entry["device"] = str(wrapper.device)
+        if all(getattr(wrapper, name).device != wrapper.device for name in names):
+            entry["device"] = str(wrapper.device)
         entry["inner"] = inner
         return entry
 

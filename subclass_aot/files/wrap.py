@@ -168,18 +168,19 @@ def _check(
     wrapper: torch.Tensor, cls: type, entry: Mapping[str, Any], inner: Mapping[str, torch.Tensor], place: str
 ) -> None:
     """That a wrapper is what was saved, and where its inner tensors are."""
-    device = next((str(tensor.device) for tensor in inner.values()), str(wrapper.device))
+    found_device = str(wrapper.device)
+    devices = [entry["device"]] if "device" in entry else [str(tensor.device) for tensor in inner.values()]
     said = {
         "class": cls.__name__,
         "size": entry["size"],
         "dtype": entry["dtype"],
-        "device": entry.get("device", device),
+        "device": found_device if found_device in devices else ", ".join(devices),
     }
     found = {
         "class": type(wrapper).__name__,
         "size": list(wrapper.shape),
         "dtype": str(wrapper.dtype).removeprefix("torch."),
-        "device": str(wrapper.device),
+        "device": found_device,
     }
     for key, value in found.items():
         if value != said[key]:

@@ -63,6 +63,19 @@ def test_a_class_statement_that_ran_again() -> None:
         gc.collect()
 
 
+def test_a_class_with_two_bases_is_one_class() -> None:
+    class Left(WrapperTensor):
+        codes: torch.Tensor
+
+    class Right(WrapperTensor):
+        scale: torch.Tensor
+
+    class Both(Left, Right):
+        pass
+
+    assert KnownClasses().wrapper(name_of(Both), "weight") is Both
+
+
 class Others(WrapperTensor):
     codes: torch.Tensor
     anything: Any = None

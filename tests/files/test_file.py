@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -135,13 +136,18 @@ NOT_IN_FILES: dict[str, tuple[Any, str]] = {
     "inside, a MetaTensor": (lambda: TwoTensor(*[MetaTensor(torch.ones(2))] * 2), r"weight\.a has no data, as a MetaT"),
     "sparse": (
         lambda: torch.eye(2).to_sparse(),
-        r"weight has the layout torch.sparse_coo.*Save its indices and values",
+        r"weight has the layout torch.sparse_coo.*Save to_dense",
     ),
     "csr": (lambda: torch.eye(2).to_sparse_csr(), r"weight has the layout torch.sparse_csr"),
     "jagged": (
         lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)], layout=torch.jagged),
-        r"weight is a jagged tensor. Save values\(\) and offsets\(\)",
+        r"weight is a nested tensor\. .* values\(\) and offsets\(\) of a jagged one",
     ),
+    "nested": (
+        lambda: torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]),
+        r"weight is a nested tensor\. Save its",
+    ),
+    "mkldnn": (lambda: torch.ones(2).to_mkldnn(), r"weight has the layout torch._mkldnn, .* Save to_dense\(\)"),
     "complex128": (
         lambda: torch.ones(2, dtype=torch.complex128),
         r"weight: safetensors has no torch.complex128. Save it in another dtype",
@@ -152,6 +158,7 @@ NOT_IN_FILES: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta state")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
 @pytest.mark.parametrize("name", NOT_IN_FILES)
 def test_what_a_file_cannot_hold(name: str, path: Path) -> None:
     make, said = NOT_IN_FILES[name]
@@ -179,3 +186,14 @@ def test_it_is_written_over_while_its_tensors_are_held(path: Path) -> None:
     files.save_file({"weight": found["weight"], "more": torch.zeros(10**5)}, path)
     assert found["weight"].a.equal(torch.ones(1000))
     assert files.load_file(path)["weight"].a.equal(torch.ones(1000))
+
+
+def test_the_library_needs_no_safetensors() -> None:
+    program = (
+        "import sys; sys.modules['safetensors'] = None\n"
+        "import torch\n"
+        "from subclass_aot import TwoTensor, files\n"
+        "files.wrap_state_dict(*files.unwrap_state_dict({'w': TwoTensor(torch.ones(2), torch.ones(2))}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -78,6 +78,14 @@ def test_a_context_that_names_another_device() -> None:
     assert wrap_state_dict(*offloaded, classes=[OnDevice])["w"].device.type == "meta"
 
 
+def test_inner_tensors_on_several_devices() -> None:
+    """As a scale on the CPU beside codes elsewhere. They may be read to one device."""
+    mixed = TwoTensor(torch.ones(2, device="meta"), torch.ones(2))
+    tensors, metadata = unwrap_state_dict({"w": mixed})
+    assert wrap_state_dict(tensors, metadata)["w"].device.type == "meta"
+    assert wrap_state_dict({"w.a": torch.ones(2), "w.b": torch.ones(2)}, metadata)["w"].device.type == "cpu"
+
+
 def test_one_of_several_files() -> None:
     """A wrapper of which a file has nothing is in another one."""
     tensors, metadata = unwrap_state_dict({"first": Int8Weight.from_float(torch.ones(2, 2)), "second": everything()})
