@@ -113,7 +113,9 @@ def _problem(value: object) -> str:
     if value.is_nested:
         return "is a nested tensor. Save its components, or values() and offsets() of a jagged one"
     if value.layout is not torch.strided:
-        return f"has the layout {value.layout}, and safetensors holds dense tensors. Save to_dense(), or what it is made of"
+        return (
+            f"has the layout {value.layout}, and safetensors holds dense ones. Save to_dense(), or what it is made of"
+        )
     if type(value) not in PLAIN and not isinstance(value, nn.Parameter):
         return f"is a {kind}, and its class would be lost. Save value.as_subclass(torch.Tensor)"
     return ""
