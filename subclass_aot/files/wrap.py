@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.classes import Classes, KnownClasses, name_of
 from subclass_aot.files.context import from_json
-from subclass_aot.files.leaves import State, is_wrapper, state_of
+from subclass_aot.files.leaves import State, is_wrapper, memory_of, state_of
 from subclass_aot.files.like import wrap_like
 from subclass_aot.files.strides import with_stride
 from subclass_aot.files.unwrap import KEY, VERSION
@@ -59,6 +59,7 @@ def wrap_state_dict(
             if first in flat:
                 flat.setdefault(name, flat[first])
         made: dict[str, Any] = {}
+        of_memory: dict[Hashable, str] = {}
         for name, entry in said["wrappers"].items():
             places = [place for place, _ in _leaves({name: entry})]
             missing = [place for place in places if place not in flat]
@@ -66,7 +67,12 @@ def wrap_state_dict(
                 continue  # it is in another file
             if missing:
                 raise StateDictError(f"{name} is a {entry['class']}, of which {', '.join(missing)} is missing")
-            made[name] = _wrap(entry, name, flat, known)
+            first = of_memory.setdefault(tuple(memory_of(flat[place]) for place in places), name)
+            if first != name and said["wrappers"][first] == entry:
+                made[name] = made[first]
+                flat = {place: value for place, value in flat.items() if place not in places}
+            else:
+                made[name] = _wrap(entry, name, flat, known)
         made.update((name, flat.pop(name)) for name in others if name in flat)
         for name in sorted(expected, key=len, reverse=True):  # `a.b` before `a`, to which all else below `a` belongs
             if name not in made and (found := wrap_like(expected[name], name, flat)) is not None:

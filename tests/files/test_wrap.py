@@ -15,7 +15,7 @@ from subclass_aot import Int8Weight, TwoTensor, WrapperTensor
 from subclass_aot.errors import StateDictError
 from subclass_aot.files import unwrap_state_dict, wrap_state_dict
 from subclass_aot.files.classes import name_of
-from tests.files.classes import FOREIGN, Mode, Pair, Recipe, assert_same, everything, state
+from tests.files.classes import FOREIGN, Everything, Mode, Pair, Recipe, assert_same, everything, state
 
 
 def test_there_and_back_copies_nothing() -> None:
@@ -103,8 +103,21 @@ def test_what_is_tied_stays_tied() -> None:
     copies = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()}
     found = wrap_state_dict(copies, metadata)
     assert found["a"] is found["b"] and found["inside"].left is found["inside"].right is found["a"]
-    assert found["v"].a is found["w"].a and found["v"].b is found["w"].b
+    assert found["v"] is found["w"] and found["v"].a is not found["v"].b
     assert found["t"] is found["of"].left and found["t"].stride() == transposed.stride()
+
+
+def test_the_same_memory_in_two_wrappers() -> None:
+    """They are two, if they are read in two ways."""
+    value = everything(bits=4, table={"left": torch.ones(1)})
+    other = Everything(value.codes, value.parts, dict(value.table), None, 8, value.recipe, value.modes, torch.bfloat16)
+    tensors, metadata = unwrap_state_dict({"one": value, "two": other, "view": value.detach()})
+    found = wrap_state_dict(tensors, metadata)
+    assert found["one"].bits == 4 and found["two"].bits == 8 and found["one"].codes is found["two"].codes
+    assert found["view"] is found["one"] and set(found) == {"one", "two", "view"}
+    untied = {name.replace("one", "view"): tensor + 1 for name, tensor in tensors.items() if name.startswith("one")}
+    found = wrap_state_dict({**tensors, **untied}, metadata)
+    assert found["view"].codes.equal(value.codes + 1) and found["one"].codes.equal(value.codes)
 
 
 class Earlier(WrapperTensor):
