@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import subclass_aot._version_check  # noqa: F401
 
 # isort: split
-from subclass_aot import descriptors, ops
+from subclass_aot import descriptors, files, ops
 from subclass_aot.blocks import compile_blocks
 from subclass_aot.call import mark_static_address
 from subclass_aot.compile import aot_compile
@@ -52,6 +52,7 @@ __all__ = [
     "aot_compile",
     "compile_blocks",
     "descriptors",
+    "files",
     "mark_dynamic",
     "mark_static_address",
     "meta",

@@ -77,6 +77,7 @@ class Declaration:
         generated: The methods that the author has not written.
         stand_in: The class of the object that `outer` is called on, before there is a tensor.
         rules: For operators, and sets of them, those that the class itself has: `implements` adds to them.
+        renamed: For names that fields had in files, the fields that they are now.
     """
 
     fields: Mapping[str, Field]
@@ -87,6 +88,7 @@ class Declaration:
     generated: frozenset[str]
     stand_in: type
     rules: dict[object, OperatorRule]
+    renamed: Mapping[str, str]
 
     @staticmethod
     def of(cls: type) -> Declaration | None:
@@ -98,6 +100,11 @@ class Declaration:
         """Whether every instance has the same inner tensor names."""
         return all(field.kind in ("tensor", "context") for field in self.fields.values())
 
+    @property
+    def is_told_by_name(self) -> bool:
+        """Whether flatten and unflatten are generated, so that fields say what they give and take."""
+        return {"__tensor_flatten__", "__tensor_unflatten__"} <= self.generated
+
     def is_structure(self, name: str) -> bool:
         """Whether the inner tensor `name` is structure."""
         return self.fields[self.field_of(name)].is_structure
@@ -107,6 +114,19 @@ class Declaration:
         if name in self.fields:
             return name
         return next(field for field in self.fields if name.startswith(field + "_"))
+
+    def named_now(self, name: str) -> str:
+        """What an inner tensor or an attribute that an older file calls `name` is called now."""
+        if name in self.renamed:
+            return self.renamed[name]
+        for old, now in self.renamed.items():
+            field = self.fields[now]
+            if field.kind in ("sequence", "mapping"):
+                if name == f"_{old}_layout":
+                    return field.layout_attribute
+                if name.startswith(old + "_") and name not in self.fields:
+                    return now + name.removeprefix(old)
+        return name
 
 
 class Attributes(Protocol):

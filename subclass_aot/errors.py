@@ -23,6 +23,14 @@ class InnerTensorError(SubclassAotError, ValueError):
     """A wrapper was given an inner tensor it cannot hold (one that requires grad, a missing one, not a tensor)."""
 
 
+class StateDictError(SubclassAotError, ValueError):
+    """A state dict or a file holds what cannot be written, or not be read."""
+
+
+class MissingPackageError(SubclassAotError, ImportError):
+    """What was asked for needs a package that is not installed."""
+
+
 class OperatorRuleError(SubclassAotError, NotImplementedError):
     """An operator reached a wrapper class that has no rule for it."""
 

@@ -67,3 +67,16 @@ def test_attributes_follow_from_the_context() -> None:
     assert set(declaration_of(Several).attributes) <= set(found) and found["bits"] == 4
     assert Field("parts", "sequence", MISSING, None).layout_attribute in found
     assert all(getattr(value, name) == content for name, content in found.items())
+
+
+def test_what_a_file_of_an_earlier_version_names() -> None:
+    class Later(WrapperTensor, renamed={"q": "codes", "of": "parts", "wide": "bits"}):
+        codes: torch.Tensor
+        parts: list[torch.Tensor]
+        bits: int = 8
+        of_all: int = 0
+
+    names = ["q", "codes", "of_0", "of_11", "_of_layout", "of_all", "wide", "wide_0", "other"]
+    assert [declaration_of(Later).named_now(name) for name in names] == [
+        "codes", "codes", "parts_0", "parts_11", "_parts_layout", "of_all", "bits", "wide_0", "other"
+    ]  # fmt: skip

@@ -20,22 +20,26 @@ PROGRAMS = {
 def test_python_of_page_runs(page: str, tmp_path: Path) -> None:
     program = tmp_path / f"{page}.py"
     program.write_text(PROGRAMS[page])
-    done = subprocess.run([sys.executable, "-W", "error", str(program)], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "error", program], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
-CONTRACT = re.findall(r"^```python\n(.*?)^```", (DOCS / "contract.md").read_text(), re.MULTILINE | re.DOTALL)
+def _blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("number", range(len(CONTRACT)))
-def test_python_of_the_contract_runs_block_by_block(number: int, tmp_path: Path) -> None:
-    """Who looks for one thing copies one block; what the first prints stands below it."""
+ALONE = [(page, number) for page in ("contract.md", "files.md") for number in range(len(_blocks(page)))]
+
+
+@pytest.mark.parametrize(("page", "number"), ALONE)
+def test_python_of_a_page_runs_block_by_block(page: str, number: int, tmp_path: Path) -> None:
+    """Who looks for one thing copies one block; what the first of the contract prints stands below it."""
     program = tmp_path / "block.py"
-    program.write_text(CONTRACT[number])
-    done = subprocess.run([sys.executable, "-W", "error", str(program)], capture_output=True, text=True)
+    program.write_text(_blocks(page)[number])
+    done = subprocess.run([sys.executable, "-W", "error", program], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    if number == 0:
-        shown = re.search(r"^```text\n(.*?)^```", (DOCS / "contract.md").read_text(), re.MULTILINE | re.DOTALL)
+    if (page, number) == ("contract.md", 0):
+        shown = re.search(r"^```text\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
         assert shown and shown[1] in done.stdout
 
 

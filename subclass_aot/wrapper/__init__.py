@@ -9,5 +9,6 @@ from subclass_aot.wrapper.copy_into import shares_fields as shares_fields
 from subclass_aot.wrapper.fields import structure as structure
 from subclass_aot.wrapper.outer import Outer as Outer
 from subclass_aot.wrapper.plain import plain_tangent as plain_tangent
+from subclass_aot.wrapper.serialize import rebuild_by_name as rebuild_by_name
 from subclass_aot.wrapper.train_fields import train_fields as train_fields
 from subclass_aot.wrapper.view_of import ViewOf as ViewOf

@@ -44,6 +44,7 @@ class WrapperTensor(torch.Tensor):
             an element of a field stands for a block of the tensor, and views are cut between blocks. A dict says it by
             field, "broadcast" being left out, and names those that are the same for every view: `{"table": "keep"}`.
             A view that these do not give is a `ViewOf`, where the class has `to_plain`. Inherited.
+        renamed: Fields that files of earlier versions have by another name: `{"old": "new"}`. Those of bases count.
 
     >>> class Pair(WrapperTensor, fallback="each"):
     ...     left: torch.Tensor
@@ -57,7 +58,7 @@ class WrapperTensor(torch.Tensor):
 
     accepts: ClassVar[tuple[type, ...]] = ()
 
-    __wrapper_declaration__: ClassVar[Declaration] = Declaration({}, (), "error", None, {}, frozenset(), object, {})
+    __wrapper_declaration__: ClassVar[Declaration] = Declaration({}, (), "error", None, {}, frozenset(), object, {}, {})
 
     # What dispatch found out so far. They stand beside the declaration, since every operator looks there.
     _handlers: ClassVar[dict[Target, Callable[..., Any]]] = {}
@@ -84,13 +85,14 @@ class WrapperTensor(torch.Tensor):
         *,
         fallback: Literal["each", "plain", "error"] | None = None,
         views: Literal["broadcast", "blocks"] | Mapping[str, Literal["broadcast", "blocks", "keep"]] | None = None,
+        renamed: Mapping[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
         frame: Any = sys._getframe(1)
         while frame.f_code.co_name == "__init_subclass__":
             frame = frame.f_back
-        declare(cls, fallback, views, frame.f_locals)
+        declare(cls, {"fallback": fallback, "views": views, "renamed": renamed}, frame.f_locals)
 
     def __new__(cls, *args: object, **kwargs: object) -> Any:
         raise TypeError("WrapperTensor is a base class: declare a subclass with at least one tensor field")

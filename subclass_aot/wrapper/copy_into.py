@@ -53,12 +53,15 @@ def copy_into(
         if not hasattr(source, "to_plain"):
             raise errors.no_rule(cls, func, (self, source), {}, f"{cls.__name__} has no to_plain method")
         return self.copy_(source.to_plain(), non_blocking)
-    if isinstance(source, cls) and source.__tensor_flatten__() == self.__tensor_flatten__():
-        new = source
+    is_same = isinstance(source, cls) and source.__tensor_flatten__() == self.__tensor_flatten__()
+    changed = _changed_codes(self, source) if is_same else ""
+    if is_same and not changed:
+        new: Any = source
     elif hasattr(self, "from_plain"):
         new = self.from_plain(_plain(source).expand(self.shape))
     else:
         why = f"{cls.__name__} has no method from_plain(self, plain) that says how a dense tensor becomes one like self"
+        why += f", and {changed}" if changed else ""
         raise errors.no_rule(cls, func, (self, source), {}, why)
     values, targets = inner_tensors(new), inner_tensors(self)
     if _shapes(values) != _shapes(targets):
@@ -157,6 +160,26 @@ def _is_shared(name: str, view: torch.Tensor, base: torch.Tensor) -> bool:
     """Whether an element of a field stands for elements of `base` that `view` has not."""
     inner, whole = getattr(view, name), getattr(base, name)
     return bool(inner.numel() * base.numel() > whole.numel() * view.numel())
+
+
+def _changed_codes(self: Any, source: Any) -> str:
+    """Which inner tensor holds numbers that mean something else in the dtype of `self`, as uint8 codes do in int8."""
+    fields = Declaration.of(type(self))
+    for name, value in inner_tensors(source).items():
+        mine, theirs = getattr(self, name).dtype, value.dtype
+        if mine == theirs or mine.is_floating_point and theirs.is_floating_point:
+            continue
+        if not _holds(mine, theirs) and not (fields is not None and fields.is_structure(name)):
+            return f"{name} {theirs} cannot be {mine}"
+    return ""
+
+
+def _holds(dtype: torch.dtype, other: torch.dtype) -> bool:
+    """Whether each number of `other` is one of `dtype`."""
+    try:
+        return torch.promote_types(dtype, other) == dtype
+    except RuntimeError:  # torch promotes no uint16 and larger
+        return False
 
 
 def _plain(source: Any) -> torch.Tensor:

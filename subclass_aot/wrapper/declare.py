@@ -23,13 +23,12 @@ _FALLBACKS = ("each", "plain", "error")
 _VIEWS = ("broadcast", "blocks", "keep")
 
 
-def declare(cls: type[WrapperTensor], fallback: object, views: object, caller_locals: Mapping[str, object]) -> None:
+def declare(cls: type[WrapperTensor], given: Mapping[str, object], caller_locals: Mapping[str, object]) -> None:
     """Completes a class that derives from `WrapperTensor`.
 
     Args:
         cls: The class.
-        fallback: The class keyword `fallback`.
-        views: The class keyword `views`.
+        given: The class keywords `fallback`, `views` and `renamed`; None for one that the class statement has not.
         caller_locals: The names that the class statement can see besides its module's.
 
     Raises:
@@ -38,11 +37,14 @@ def declare(cls: type[WrapperTensor], fallback: object, views: object, caller_lo
     written = _written(cls)
     inherited: dict[str, Field] = {}
     keywords: dict[str, Any] = {"fallback": "error", "views": None}
+    renamed: dict[str, str] = {}
     for base in _declared_bases(cls):
         inherited.update(base.fields)
         keywords.update(base.said)
+        renamed.update(base.renamed)
     fields = read_fields(cls, inherited, caller_locals)
-    said = _said(cls, fields, fallback, views, keywords["fallback"])
+    said = _said(cls, fields, given["fallback"], given["views"], keywords["fallback"])
+    renamed.update(_renamed(cls, fields, given["renamed"]))
     rule = outer_rule(cls)
     if rule is not None and not callable(rule):
         raise DefinitionError(messages.OUTER_NOT_CALLABLE.format(cls=cls.__name__, value=rule))
@@ -69,6 +71,7 @@ def declare(cls: type[WrapperTensor], fallback: object, views: object, caller_lo
         generated=frozenset(methods),
         stand_in=stand_in(cls),
         rules={},
+        renamed=renamed,
     )
     if inspect.isfunction(vars(cls).get("to_plain")):
         cls.to_plain = gradients.differentiable(vars(cls)["to_plain"])  # type: ignore[attr-defined]
@@ -124,3 +127,12 @@ def _said(
     if not isinstance(rules, Mapping) or not set(rules) <= tensors or not set(rules.values()) <= set(_VIEWS):
         raise DefinitionError(messages.UNKNOWN_VIEWS.format(cls=cls.__name__, value=views))
     return {**said, "views": dict(rules)}
+
+
+def _renamed(cls: type, fields: Mapping[str, Field], renamed: object) -> Mapping[str, str]:
+    """The class keyword `renamed`, checked: names that no field has, for fields."""
+    if renamed is None:
+        return {}
+    if not isinstance(renamed, Mapping) or not set(renamed.values()) <= set(fields) or set(renamed) & set(fields):
+        raise DefinitionError(messages.WRONG_RENAMED.format(cls=cls.__name__, value=renamed))
+    return renamed

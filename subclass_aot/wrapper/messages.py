@@ -114,6 +114,12 @@ UNKNOWN_VIEWS = """{cls}: unknown recipe views={value!r}.
 
 The keys are names of tensor fields."""
 
+WRONG_RENAMED = """{cls}: renamed={value!r} does not say which fields had another name.
+
+    renamed={{"scales": "scale"}}     # what files call `scales` is the field `scale` now
+
+The keys are names that fields had once and no field has now, the values are fields."""
+
 PLAIN_WITHOUT_METHOD = """{cls}: fallback="plain" needs a method to_plain.
 
     def to_plain(self):                              # right

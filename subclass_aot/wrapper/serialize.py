@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,9 @@ def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
     attributes = wrapper.__wrapper_state__()
     others = {name: value for name, value in vars(wrapper).items() if name not in inner and name not in attributes}
     size, stride = tuple(wrapper.shape), tuple(wrapper.stride())
+    if not wrapper.__wrapper_declaration__.is_told_by_name:
+        context = wrapper.__tensor_flatten__()[1]
+        return _rebuild_as_written, (type(wrapper), inner, context, others, size, stride, wrapper.requires_grad)
     return rebuild_wrapper, (type(wrapper), inner, attributes, others, size, stride, wrapper.requires_grad)
 
 
@@ -30,8 +33,8 @@ def rebuild_wrapper(
     inner: dict[str, torch.Tensor],
     attributes: dict[str, Any],
     others: dict[str, Any],
-    size: tuple[int, ...],
-    stride: tuple[int, ...],
+    size: Sequence[int] | None,
+    stride: Sequence[int] | None,
     requires_grad: bool,
 ) -> Any:
     """The inverse of `reduce`.
@@ -51,6 +54,7 @@ def rebuild_wrapper(
     Raises:
         InnerTensorError: The class has lost or gained fields that it cannot do without.
     """
+    inner, attributes = _named_now(cls, inner), _named_now(cls, attributes)
     attributes = {**_defaults(cls, inner, attributes), **attributes}
     unknown = (set(inner) | set(attributes)) - set(_names_now(cls, attributes))
     if unknown:
@@ -62,6 +66,61 @@ def rebuild_wrapper(
     )
     wrapper.__dict__.update(others)
     return wrapper.requires_grad_() if requires_grad else wrapper
+
+
+def rebuild_by_name(
+    cls: type[WrapperTensor],
+    inner: Mapping[str, torch.Tensor],
+    context: Mapping[str, Any],
+    size: Sequence[int] | None,
+    stride: Sequence[int] | None,
+) -> Any:
+    """A wrapper of these contents, of which those that were written by an earlier version of the class are adapted.
+
+    Args:
+        cls: The wrapper class, whose flatten and unflatten are generated.
+        inner: Inner tensors by name. How many (or which) a field of several has follows from that.
+        context: The values of context fields, by name.
+        size: Outer size; None for what the outer rule says.
+        stride: Outer stride, likewise.
+
+    Raises:
+        InnerTensorError: The class has lost or gained fields that it cannot do without.
+    """
+    inner = _named_now(cls, inner)
+    attributes: dict[str, Any] = _named_now(cls, context)
+    for field in cls.__wrapper_declaration__.fields.values():
+        of_field = [name.removeprefix(field.name + "_") for name in inner if name.startswith(field.name + "_")]
+        if field.kind == "sequence":
+            attributes[field.layout_attribute] = len(of_field)
+        elif field.kind == "mapping":
+            attributes[field.layout_attribute] = tuple(of_field)
+    return rebuild_wrapper(cls, inner, attributes, {}, size, stride, False)
+
+
+def _rebuild_as_written(
+    cls: type[WrapperTensor],
+    inner: dict[str, torch.Tensor],
+    context: object,
+    others: dict[str, Any],
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    requires_grad: bool,
+) -> Any:
+    """The inverse of `reduce` for a class whose author has written flatten or unflatten."""
+    wrapper = cls.__tensor_unflatten__(inner, context, size, stride)
+    wrapper.__dict__.update(others)
+    return wrapper.requires_grad_() if requires_grad else wrapper
+
+
+def _named_now(cls: type[WrapperTensor], contents: Mapping[str, Any]) -> dict[str, Any]:
+    now = {cls.__wrapper_declaration__.named_now(name): value for name, value in contents.items()}
+    if len(now) < len(contents):
+        raise InnerTensorError(
+            f"this saved {cls.__name__} holds {sorted(contents)}, of which two are one field by "
+            f"renamed={dict(cls.__wrapper_declaration__.renamed)}"
+        )
+    return now
 
 
 def context_of(cls: type[WrapperTensor], inner: Mapping[str, Any], attributes: Mapping[str, Any]) -> Any:
@@ -146,4 +205,4 @@ def allow_loading(cls: type[WrapperTensor]) -> None:
         for f in cls.__wrapper_declaration__.fields.values()
         if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)
     ]
-    torch.serialization.add_safe_globals([cls, rebuild_wrapper, *enums])
+    torch.serialization.add_safe_globals([cls, rebuild_wrapper, _rebuild_as_written, *enums])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from subclass_aot import Int8Weight, Outer, TwoTensor, WrapperTensor, aot_compile
+from subclass_aot import Int8Weight, Outer, TwoTensor, WrapperTensor, aot_compile, structure
 from subclass_aot.errors import MutationError, OperatorRuleError
 
 
@@ -209,3 +209,49 @@ def test_weights_of_one_column_can_be_written(columns: int) -> None:
     with torch.no_grad():
         layer.weight[0, columns - 1] = 5
         assert layer.weight.to_plain()[0, columns - 1] == 5
+
+
+class Codes(WrapperTensor, views="broadcast"):
+    """Codes of any dtype."""
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+    offsets: torch.Tensor | None = structure()
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        return Outer.like(self.codes, dtype=self.scale.dtype)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes.to(self.scale.dtype) * self.scale
+
+
+class Rounding(Codes):
+    def from_plain(self, plain: torch.Tensor) -> Rounding:
+        scale = plain.abs().amax(1, keepdim=True) / 100
+        return Rounding((plain / scale).round().to(self.codes.dtype), scale.to(self.scale.dtype), self.offsets)
+
+
+def test_codes_of_another_dtype_are_not_reinterpreted() -> None:
+    """200 in uint8 is -56 in int8."""
+    source = Rounding(torch.full((2, 3), 200, dtype=torch.uint8), torch.ones(2, 1))
+    target = Rounding(torch.zeros(2, 3, dtype=torch.int8), torch.ones(2, 1))
+    target.copy_(source)
+    torch.testing.assert_close(target.to_plain(), source.to_plain())
+    wider = Rounding(torch.zeros(2, 3, dtype=torch.int16), torch.ones(2, 1, dtype=torch.float64))
+    wider.copy_(source)
+    assert wider.codes.eq(200).all()
+    without = Codes(torch.zeros(2, 3, dtype=torch.int8), torch.ones(2, 1))
+    with pytest.raises(OperatorRuleError, match=r"Codes has no method from_plain.*\n?.*codes torch.uint8.*torch.int8"):
+        without.copy_(Codes(source.codes, source.scale))
+    assert without.codes.eq(0).all()
+    unsigned = Rounding(torch.zeros(2, 3, dtype=torch.uint16), torch.ones(2, 1))
+    target.copy_(unsigned.from_plain(torch.full((2, 3), 3.0)))
+    torch.testing.assert_close(target.to_plain(), torch.full((2, 3), 3.0))
+
+
+def test_precision_and_structure_are_converted_as_ever() -> None:
+    offsets = torch.tensor([0, 3])
+    source = Codes(torch.ones(2, 3, dtype=torch.int8), torch.full((2, 1), 0.1), offsets)
+    target = Codes(torch.zeros(2, 3, dtype=torch.int8), torch.ones(2, 1).half(), torch.zeros(2, dtype=torch.int32))
+    target.copy_(source)
+    assert target.scale.equal(source.scale.half()) and target.offsets.tolist() == [0, 3] and target.codes.eq(1).all()

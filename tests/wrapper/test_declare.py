@@ -58,3 +58,18 @@ def test_an_author_who_writes_a_generated_method_is_left_alone(method: str) -> N
     derived = type("Derived", (cls,), {})
     assert getattr(derived, method) is written and method not in vars(derived)
     assert cls.__wrapper_attributes__ is None and derived.__wrapper_attributes__ is None
+
+
+@pytest.mark.parametrize("renamed", [{"codes": "payload"}, {"old": "gone"}, ["old"], {"payload": "payload"}])
+def test_wrong_names_of_earlier_versions(renamed: object) -> None:
+    annotations = {"codes": torch.Tensor, "payload": torch.Tensor}
+    with pytest.raises(DefinitionError, match=r"Wrong: renamed=.*does not say which fields"):
+        type("Wrong", (WrapperTensor,), {"__annotations__": annotations}, renamed=renamed)
+
+
+def test_names_of_earlier_versions_are_those_of_all_bases() -> None:
+    base = fresh(renamed={"body": "payload"})
+    derived = type("Derived", (base,), {"__annotations__": {"mark": int}}, renamed={"sign": "mark"})
+    assert dict(derived.__wrapper_declaration__.renamed) == {"body": "payload", "sign": "mark"}
+    assert dict(type("Further", (derived,), {}).__wrapper_declaration__.renamed) == {"body": "payload", "sign": "mark"}
+    assert dict(base.__wrapper_declaration__.renamed) == {"body": "payload"}

@@ -138,6 +138,29 @@ def old_file(cls: Any, *forget: str) -> Any:
     return rebuild_wrapper(cls, inner, attributes, others, size, stride, requires_grad)
 
 
+class Written(WrapperTensor):
+    """Its author writes what is generated for others, and has the context in a form of his own."""
+
+    codes: torch.Tensor
+    bits: int = 0
+
+    def __tensor_flatten__(self) -> Any:
+        return ["codes"], {"width": self.bits}
+
+    @classmethod
+    def __tensor_unflatten__(cls, inner: Any, context: Any, size: Any = None, stride: Any = None) -> Any:
+        return cls(inner["codes"], context["width"])
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+def test_a_class_that_writes_flatten_itself(way: Any) -> None:
+    value = Written(torch.arange(3.0), 4).requires_grad_()
+    value.note = "kept"
+    result = way(value)
+    assert_same(result, value)
+    assert result.bits == 4 and result.note == "kept"
+
+
 def test_files_older_than_a_field() -> None:
     assert old_file(Saved, "zero").zero is None
     assert old_file(Saved, "order").order is Mode.ROWS
@@ -147,6 +170,30 @@ def test_files_older_than_a_field() -> None:
         old_file(Saved, "codes")
     with pytest.raises(InnerTensorError, match=r"this saved Fewer holds \['_parts_layout', .* does not declare"):
         old_file(Fewer)
+
+
+class Renamed(WrapperTensor, renamed={"codes": "payload", "parts": "pieces", "table": "tables", "order": "sequence"}):
+    payload: torch.Tensor
+    pieces: list[torch.Tensor]
+    tables: dict[str, torch.Tensor]
+    zero: torch.Tensor | None = None
+    sequence: Mode = Mode.ROWS
+    dtype_seen: torch.dtype = torch.float32
+
+
+def test_files_older_than_a_name() -> None:
+    expected = saved(zero=torch.ones(1))
+    found = old_file(Renamed)
+    assert found.payload.equal(expected.codes) and found.zero.equal(torch.ones(1))
+    assert [piece.tolist() for piece in found.pieces] == [part.tolist() for part in expected.parts]
+    assert list(found.tables) == ["left"] and found.sequence is Mode.COLUMNS
+    assert_same(through_torch(found), found)
+
+
+def test_files_that_have_a_field_by_both_names() -> None:
+    _, (_, inner, attributes, others, size, stride, _) = saved().__reduce_ex__(2)
+    with pytest.raises(InnerTensorError, match=r"holds \['codes', .*'payload', .* two are one field by renamed="):
+        rebuild_wrapper(Renamed, {**inner, "payload": torch.ones(6)}, attributes, others, size, stride, False)
 
 
 def test_no_reference_cycles() -> None:

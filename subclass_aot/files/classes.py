@@ -1,0 +1,145 @@
+"""Classes by the names that files have for them: only those that the reader knows already."""
+
+from __future__ import annotations
+
+import sys
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+
+from subclass_aot.declaration import Declaration
+from subclass_aot.errors import StateDictError
+from subclass_aot.wrapper import ViewOf, WrapperTensor
+
+Classes = Iterable[type] | Mapping[str, type]
+"""What a reader hands in: classes, or classes by the names that the file has for them."""
+
+
+def name_of(cls: type) -> str:
+    """What a file calls a class.
+
+    >>> name_of(WrapperTensor)
+    'subclass_aot.wrapper.base:WrapperTensor'
+    """
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+class KnownClasses:
+    """The classes that a file may name. Nothing is imported, and nothing is looked up in modules.
+
+    Args:
+        given: What the reader hands in.
+    """
+
+    def __init__(self, given: Classes = ()) -> None:
+        named = given if isinstance(given, Mapping) else {name_of(cls): cls for cls in given}
+        self.given: dict[str, type] = dict(named)
+
+    def wrapper(self, name: str, place: str) -> type:
+        """The wrapper class `name`: one that was given, or one that derives from `WrapperTensor` and is defined.
+
+        Args:
+            name: What the file calls it.
+            place: Which entry of the state dict is of that class.
+
+        Raises:
+            StateDictError: Nobody knows it, or there are several.
+        """
+        if name in self.given:
+            return self.given[name]
+        defined = [cls for cls in set(_derived(WrapperTensor)) if name_of(cls) == name and cls is not ViewOf]
+        if len(defined) > 1:  # a class statement that ran again, as in a notebook: the last one counts
+            defined = [cls for cls in defined if cls is _in_module(name)] or defined
+        return self._only(defined or self._of_last_name(name), name, place)
+
+    def of_context(self, name: str, of: type, place: str) -> type:
+        """The enum or dataclass `name`: one that was given, or one that the annotations of a declared class mention.
+
+        Args:
+            name: What the file calls it.
+            of: The class of wrappers in whose context it stands.
+            place: Where it stands.
+
+        Raises:
+            StateDictError: Nobody knows it, or there are several.
+        """
+        if name in self.given:
+            return self.given[name]
+        declaration = Declaration.of(of)
+        declared = () if declaration is None else declaration.fields.values()
+        mentioned = {cls for field in declared for cls in _mentioned(field.annotation, type(field.default))}
+        found = [cls for cls in mentioned if name_of(cls) == name]
+        return self._only(found or self._of_last_name(name), name, place)
+
+    def _of_last_name(self, name: str) -> list[type]:
+        """Given classes that have only moved to another module since."""
+        last = name.partition(":")[2]
+        return [cls for cls in self.given.values() if cls.__qualname__ == last]
+
+    def _only(self, found: list[type], name: str, place: str) -> type:
+        if len(found) == 1:
+            return found[0]
+        last = name.rpartition(".")[2].rpartition(":")[2]
+        if found:
+            raise StateDictError(
+                f"{place} is of the class {name}, and there are {len(found)} of that name. Say which one: "
+                f"classes=[{last}]"
+            )
+        raise StateDictError(
+            f"{place} is of the class {name}, which nobody has defined here or handed in. A file imports nothing: "
+            f"import it, and hand it in:\n    classes=[{last}]\nor, if it has another name now,\n"
+            f"    classes={{{name!r}: ...}}"
+        )
+
+
+def _derived(cls: type) -> Iterator[type]:
+    derived: type
+    for derived in cls.__subclasses__():
+        yield derived
+        yield from _derived(derived)
+
+
+def _in_module(name: str) -> object:
+    """What stands under that name in a module that was imported already."""
+    module, _, qualname = name.partition(":")
+    found: object = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found
+
+
+def _mentioned(*annotations: object) -> Iterator[type]:
+    """The enums, dataclasses and named tuples in annotations, and those in the annotations of these."""
+    seen: set[object] = set()
+    ahead = list(annotations)
+    while ahead:
+        annotation = ahead.pop()
+        ahead += typing.get_args(annotation)
+        if not isinstance(annotation, type) or annotation in seen or typing.get_origin(annotation) is not None:
+            continue
+        seen.add(annotation)
+        if issubclass(annotation, Enum):
+            yield annotation
+        elif is_dataclass(annotation) or is_named_tuple(annotation):
+            yield annotation
+            ahead += _hints(annotation)
+
+
+def is_named_tuple(cls: type) -> bool:
+    """Whether `cls` is a tuple whose elements have names."""
+    return issubclass(cls, tuple) and hasattr(cls, "_fields")
+
+
+def names_in(cls: type) -> list[str]:
+    """The names of the fields of a dataclass or a named tuple, of those that its constructor takes."""
+    if is_dataclass(cls):
+        return [field.name for field in fields(cls) if field.init]
+    return list(cls._fields)  # type: ignore[attr-defined]
+
+
+def _hints(cls: type) -> list[object]:
+    try:
+        return list(typing.get_type_hints(cls).values())
+    except Exception:  # an annotation that names what is not there: such a class has to be handed in
+        return []

@@ -1,0 +1,203 @@
+"""State dicts put together again, from dense tensors by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from subclass_aot.declaration import Declaration
+from subclass_aot.errors import StateDictError
+from subclass_aot.files.classes import Classes, KnownClasses, name_of
+from subclass_aot.files.context import from_json
+from subclass_aot.files.leaves import State, is_wrapper, memory_of, state_of
+from subclass_aot.files.like import wrap_like
+from subclass_aot.files.strides import with_stride
+from subclass_aot.files.unwrap import KEY, VERSION
+from subclass_aot.wrapper import rebuild_by_name
+
+
+def wrap_state_dict(
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    like: State | None = None,
+    classes: Classes = (),
+) -> dict[str, Any]:
+    """Puts a state dict together that `unwrap_state_dict` has taken apart.
+
+    Args:
+        tensors: Dense tensors by name. Those that belong to no wrapper are entries of the result, as they are.
+        metadata: What `unwrap_state_dict` gave beside them. Other keys are passed over.
+        like: A module, or a state dict: where the metadata does not speak of an entry that is a wrapper there, its
+            class and context count. So files that others have written can be read.
+        classes: Classes that the metadata may name, besides those that derive from `WrapperTensor`, and those in
+            `like`: wrapper classes of other libraries, and enums and dataclasses of their contexts. A dict gives them
+            by the names that the metadata has: `{"old.module:OldName": Name}`.
+
+    Returns:
+        The state dict. The wrappers hold the tensors that were given, unless these have lost their strides.
+
+    Raises:
+        StateDictError: Something is missing, has another size or dtype than the metadata says, or is of a class that
+            nobody knows.
+    """
+    flat, said = dict(tensors), _said(metadata)
+    others = {} if like is None else state_of(like)
+    expected = {name: value for name, value in others.items() if is_wrapper(value)}
+    known = KnownClasses(classes)
+    for cls in _classes_of(expected.values()):
+        known.given.setdefault(name_of(cls), cls)
+    with torch.no_grad():
+        for place, look in _leaves(said["wrappers"]):
+            first = said["tied"].get(place, place)
+            if first in flat:
+                flat[first] = _as_it_was(flat[first], look, place)
+        for name, first in said["tied"].items():
+            if first in flat:
+                flat.setdefault(name, flat[first])
+        made: dict[str, Any] = {}
+        of_memory: dict[Hashable, str] = {}
+        for name, entry in said["wrappers"].items():
+            places = [place for place, _ in _leaves({name: entry})]
+            missing = [place for place in places if place not in flat]
+            if places and len(missing) == len(places):
+                continue  # it is in another file
+            if missing:
+                raise StateDictError(f"{name} is a {entry['class']}, of which {', '.join(missing)} is missing")
+            first = of_memory.setdefault(tuple(memory_of(flat[place]) for place in places), name)
+            if first != name and said["wrappers"][first] == entry:
+                made[name] = made[first]
+                flat = {place: value for place, value in flat.items() if place not in places}
+            else:
+                made[name] = _wrap(entry, name, flat, known)
+        made.update((name, flat.pop(name)) for name in others if name in flat)
+        for name in sorted(expected, key=len, reverse=True):  # `a.b` before `a`, to which all else below `a` belongs
+            if name not in made and (found := wrap_like(expected[name], name, flat)) is not None:
+                made[name] = found
+    return {**flat, **made}
+
+
+def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
+    """What the metadata says."""
+    text = (metadata or {}).get(KEY)
+    if text is None:
+        return {"wrappers": {}, "tied": {}}
+    try:
+        said = json.loads(text)
+        version, found = int(said["version"]), {"wrappers": dict(said["wrappers"]), "tied": dict(said["tied"])}
+    except Exception as error:
+        raise StateDictError(f"the metadata {KEY!r} cannot be read: {error!r}") from error
+    if not all(map(_is_entry, found["wrappers"].values())):
+        raise StateDictError(f"the metadata {KEY!r} cannot be read: something is missing in {said['wrappers']!r:.400}")
+    if version > VERSION:
+        raise StateDictError(
+            f"the metadata {KEY!r} is of version {version}, and this version of subclass_aot reads {VERSION}: "
+            "install a newer one"
+        )
+    return found
+
+
+def _is_entry(entry: object) -> bool:
+    """Whether it has what is said of a wrapper, or of a dense tensor in one."""
+    if not isinstance(entry, dict) or not {"size", "dtype"} <= set(entry):
+        return False
+    for numbers in (entry["size"], entry.get("stride", [])):
+        if not isinstance(numbers, list) or not all(isinstance(number, int) for number in numbers):
+            return False
+    if "inner" not in entry:
+        return True
+    if not {"class", "stride"} <= set(entry) or not {"fields", "context"} & set(entry):
+        return False
+    return isinstance(entry["inner"], dict) and all(map(_is_entry, entry["inner"].values()))
+
+
+def _leaves(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The dense tensors of wrappers, by name, each with what is said of it."""
+    for name, entry in entries.items():
+        if "inner" in entry:
+            yield from _leaves({f"{name}.{inner}": look for inner, look in entry["inner"].items()})
+        else:
+            yield name, entry
+
+
+def _as_it_was(tensor: torch.Tensor, look: Mapping[str, Any], place: str) -> torch.Tensor:
+    """A leaf with the strides that it had, if it has the size and the dtype that it had."""
+    found = {"size": list(tensor.size()), "dtype": str(tensor.dtype).removeprefix("torch.")}
+    for key, value in found.items():
+        if value != look[key]:
+            raise StateDictError(
+                f"{place} has the {key} {value}, and the metadata says {look[key]}: it was changed without the "
+                "metadata. Change the wrapper, and unwrap that"
+            )
+    return with_stride(tensor, look["stride"], place) if "stride" in look else tensor
+
+
+def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: KnownClasses) -> Any:
+    """The wrapper that an entry of the metadata describes. Its leaves are taken out of `flat`."""
+    cls: Any = known.wrapper(entry["class"], place)
+    inner = {}
+    for name, look in entry["inner"].items():
+        there = f"{place}.{name}"
+        inner[name] = _wrap(look, there, flat, known) if "inner" in look else flat.pop(there)
+    declaration = Declaration.of(cls)
+    by_name = declaration is not None and declaration.is_told_by_name
+    if by_name != ("fields" in entry):
+        raise StateDictError(
+            f"{place} was written as a {'WrapperTensor' if 'fields' in entry else 'class with its own flatten'}, which "
+            f"{cls.__name__} is no more. Hand in the class that it was: classes={{{entry['class']!r}: ...}}"
+        )
+    size, stride = tuple(entry["size"]), tuple(entry["stride"])
+    try:
+        if by_name:
+            fields = dict(entry["fields"])
+            for name, value in fields.items():
+                if declaration is not None and declaration.named_now(name) in declaration.fields:
+                    fields[name] = from_json(value, f"{place}, field {name}", known, cls)
+            wrapper = rebuild_by_name(cls, inner, fields, None, None)
+            if wrapper.size() == size and wrapper.stride() != stride:
+                wrapper = rebuild_by_name(cls, inner, fields, size, stride)
+        else:
+            context = from_json(entry["context"], f"{place}, context", known, cls)
+            wrapper = cls.__tensor_unflatten__(inner, context, size, stride)
+    except StateDictError:
+        raise
+    except Exception as error:
+        raise StateDictError(f"{place} cannot be made of what was saved: {error}") from error
+    _check(wrapper, cls, entry, inner, place)
+    return wrapper
+
+
+def _check(
+    wrapper: torch.Tensor, cls: type, entry: Mapping[str, Any], inner: Mapping[str, torch.Tensor], place: str
+) -> None:
+    """That a wrapper is what was saved, and where its inner tensors are."""
+    found_device = str(wrapper.device)
+    devices = [entry["device"]] if "device" in entry else [str(tensor.device) for tensor in inner.values()]
+    said = {
+        "class": cls.__name__,
+        "size": entry["size"],
+        "dtype": entry["dtype"],
+        "device": found_device if found_device in devices else ", ".join(devices),
+    }
+    found = {
+        "class": type(wrapper).__name__,
+        "size": list(wrapper.shape),
+        "dtype": str(wrapper.dtype).removeprefix("torch."),
+        "device": found_device,
+    }
+    for key, value in found.items():
+        if value != said[key]:
+            raise StateDictError(
+                f"{place} has the {key} {value} when it is made of what was saved, and should have {said[key]}"
+                + (". Read it to the device that its context names, and move it then" if key == "device" else "")
+            )
+
+
+def _classes_of(wrappers: Iterable[Any]) -> Iterator[type]:
+    for wrapper in wrappers:
+        yield type(wrapper)
+        inner = [getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]]
+        yield from _classes_of(value for value in inner if is_wrapper(value))

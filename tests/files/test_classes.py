@@ -1,0 +1,105 @@
+"""Which classes a file may name."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
+
+from subclass_aot import TwoTensor, WrapperTensor
+from subclass_aot.errors import StateDictError
+from subclass_aot.files.classes import KnownClasses, name_of
+from tests.files.classes import Everything, Mode, Range, Recipe
+
+
+def test_classes_that_are_defined_are_known() -> None:
+    assert KnownClasses().wrapper(name_of(TwoTensor), "weight") is TwoTensor
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name_of(ForeignTwoTensor), "torch:Tensor", "nowhere:Class", "os:system", "subclass_aot.wrapper.view_of:ViewOf"],
+)
+def test_others_are_not(name: str) -> None:
+    with pytest.raises(StateDictError, match=rf"weight is of the class {name}, which nobody(.|\n)*classes=\["):
+        KnownClasses().wrapper(name, "weight")
+
+
+def test_nothing_is_imported() -> None:
+    sys.modules.pop("this", None)
+    with pytest.raises(StateDictError):
+        KnownClasses().wrapper("this:Zen", "weight")
+    assert "this" not in sys.modules
+
+
+def test_classes_that_are_handed_in() -> None:
+    name = name_of(ForeignTwoTensor)
+    assert KnownClasses([ForeignTwoTensor]).wrapper(name, "weight") is ForeignTwoTensor
+    assert KnownClasses({"old:Pair": ForeignTwoTensor}).wrapper("old:Pair", "weight") is ForeignTwoTensor
+    assert KnownClasses([ForeignTwoTensor]).wrapper("__main__:TwoTensor", "weight") is ForeignTwoTensor  # it has moved
+    with pytest.raises(StateDictError, match="there are 2 of that name. Say which one"):
+        KnownClasses([ForeignTwoTensor, TwoTensor]).wrapper("__main__:TwoTensor", "weight")
+
+
+def test_a_class_statement_that_ran_again() -> None:
+    def define(module: str) -> Any:
+        return type("Again", (WrapperTensor,), {"__annotations__": {"x": torch.Tensor}, "__module__": module})
+
+    first, second = define(__name__), define(__name__)
+    name = name_of(first)
+    with pytest.raises(StateDictError, match="there are 2 of that name"):
+        KnownClasses().wrapper(name, "weight")
+    assert KnownClasses([first]).wrapper(name, "weight") is first
+    globals()["Again"] = second
+    try:
+        assert KnownClasses().wrapper(name, "weight") is second
+    finally:
+        del globals()["Again"], first, second
+        gc.collect()
+
+
+def test_a_class_with_two_bases_is_one_class() -> None:
+    class Left(WrapperTensor):
+        codes: torch.Tensor
+
+    class Right(WrapperTensor):
+        scale: torch.Tensor
+
+    class Both(Left, Right):
+        pass
+
+    assert KnownClasses().wrapper(name_of(Both), "weight") is Both
+
+
+class Others(WrapperTensor):
+    codes: torch.Tensor
+    anything: Any = None
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    mode: NotThere  # type: ignore[name-defined]  # noqa: F821
+
+
+class HasDefault(WrapperTensor):
+    codes: torch.Tensor
+    held: Any = Unreadable(Mode.ROWS)
+
+
+def test_what_the_annotations_of_a_class_mention_may_stand_in_its_context() -> None:
+    known = KnownClasses()
+    for cls in (Recipe, Mode, Range):
+        assert known.of_context(name_of(cls), Everything, "weight, field recipe") is cls
+        with pytest.raises(StateDictError, match="weight, field anything is of the class"):
+            known.of_context(name_of(cls), Others, "weight, field anything")
+        assert KnownClasses([cls]).of_context(name_of(cls), Others, "weight") is cls
+    assert known.of_context(name_of(Unreadable), HasDefault, "weight") is Unreadable
+    with pytest.raises(StateDictError):
+        known.of_context(name_of(Mode), HasDefault, "weight")
+    with pytest.raises(StateDictError):
+        known.of_context(name_of(Mode), ForeignTwoTensor, "weight")
