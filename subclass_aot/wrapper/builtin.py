@@ -94,8 +94,8 @@ def _new(
 ) -> Any:
     """A field that is broadcast along a dim stays so; what it has in a tensor of another rank is anyone's guess.
 
-    So a tensor of another rank is dense, if the class says what it stands for. One of the same rank may be meant to take
-    in values of the class, so it is of the class, or refused.
+    So a tensor of another rank is dense, if the class says what it stands for. One of the same rank may be meant to
+    take in values of the class, so it is of the class, or refused.
     """
     if len(size) != self.dim() and cls.__wrapper_declaration__.fallback == "plain":
         return plain_handler(cls, func)(self, size, *(() if stride is None else (stride,)), **kwargs)
