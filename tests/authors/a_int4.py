@@ -16,8 +16,8 @@ class Int4(sa.WrapperTensor, views="blocks"):
     along: int = 1
 
     def outer(self):
-        size = [n << (dim == self.along) for dim, n in enumerate(self.packed.shape)]
-        stride = [n << (dim != self.along) for dim, n in enumerate(self.packed.stride())]
+        size = [2 * n if dim == self.along else n for dim, n in enumerate(self.packed.shape)]
+        stride = [n if dim == self.along else 2 * n for dim, n in enumerate(self.packed.stride())]
         return sa.Outer.like(self.packed, size=size, stride=stride, dtype=self.scale.dtype)
 
     def groups(self):
@@ -50,4 +50,4 @@ def _(w):
 def _(x, w):
     if isinstance(x, Int4) or w.along:
         return NotImplemented
-    return torch.einsum("bgk,gkm,gm->bm", x.unflatten(1, (len(w.scale), -1)), w.groups(), w.scale)
+    return torch.einsum("bgk,gkm,gm->bm", x.unflatten(1, (w.scale.shape[0], -1)), w.groups(), w.scale)

@@ -18,7 +18,8 @@ class NF4Weight(sa.WrapperTensor, views={"packed": "blocks", "scales": "blocks"}
     center: torch.Tensor  # float[M, 1]
 
     def outer(self):
-        return sa.Outer.like(self.packed, size=(len(self.packed), 2 * self.packed.shape[1]), dtype=self.center.dtype)
+        rows, half = self.packed.shape
+        return sa.Outer.like(self.packed, size=(rows, 2 * half), dtype=self.center.dtype)
 
     def to_plain(self):
         codes = torch.stack([self.packed >> 4, self.packed & 15], -1).flatten(1).int()

@@ -18,5 +18,5 @@ class Lora(sa.WrapperTensor):
     def to_plain(self):
         return self.base + self.b @ self.a
 
-    def from_plain(self, plain):
-        return Lora(plain - self.b @ self.a, self.a, self.b)
+    def from_plain(self, plain):  # `a` may be memory that was never written
+        return Lora(plain, self.a.nan_to_num(), torch.zeros_like(self.b))

@@ -23,14 +23,14 @@ class Masked(sa.WrapperTensor, views="broadcast"):
         return Masked(plain.clone(), self.mask)
 
 
-@Masked.implements(sa.ops.pointwise)
+@Masked.implements(sa.ops.pointwise, aten.ones_like)
 def _(op, *args, **kwargs):
     out = op(*(a.values if isinstance(a, Masked) else a for a in args), **kwargs)
     masks = torch.broadcast_tensors(out, *(a.mask for a in args if isinstance(a, Masked)))[1:]
     return Masked(out, torch.stack(masks).all(0))
 
 
-@Masked.implements(sa.ops.reductions)
+@Masked.implements(sa.ops.reductions - {aten.linalg_vector_norm})
 def _(op, x, *args, **kwargs):
     filled = x.values.masked_fill(~x.mask, NEUTRAL[op.overloadpacket])  # of others, nobody has said what they are
     out = op(filled, *args, **kwargs)

@@ -15,10 +15,10 @@ class Jagged(sa.WrapperTensor):
     longest: int = 0
 
     def outer(self):
-        return sa.Outer.like(self.flat, size=(len(self.offsets) - 1, self.longest, *self.flat.shape[1:]))
+        return sa.Outer.like(self.flat, size=(self.offsets.shape[0] - 1, self.longest, *self.flat.shape[1:]))
 
     def places(self):
-        each = torch.arange(len(self.flat), device=self.flat.device)
+        each = torch.arange(self.flat.shape[0], device=self.flat.device)
         rows = torch.bucketize(each, self.offsets[1:], right=True)
         return rows, each - self.offsets[rows]
 
@@ -50,4 +50,4 @@ def _(op, x, dim=(), *options, **kwargs):
         return op(x.flat, *options, **kwargs)
     if op is not aten.sum.dim_IntList or [d % x.dim() for d in dim] != [1] or options or kwargs:
         return NotImplemented
-    return x.flat.new_zeros(len(x), *x.shape[2:]).index_add(0, x.places()[0], x.flat)
+    return x.flat.new_zeros(x.shape[0], *x.shape[2:]).index_add(0, x.places()[0], x.flat)

@@ -12,7 +12,7 @@ class Sparse24(sa.WrapperTensor):
     places: torch.Tensor = sa.structure()  # int64[M, N / 4, 2], 0 to 3
 
     def outer(self):
-        return sa.Outer.like(self.kept, size=(len(self.kept), 4 * self.kept.shape[1]))
+        return sa.Outer.like(self.kept, size=(self.kept.shape[0], 4 * self.kept.shape[1]))
 
     def to_plain(self):
         return self.kept.new_zeros(*self.kept.shape[:2], 4).scatter(2, self.places, self.kept).flatten(1)

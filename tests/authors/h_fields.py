@@ -16,14 +16,15 @@ class Parts(sa.WrapperTensor):
     label: str = "x"
 
     def outer(self):
-        return sa.Outer.like(self.blocks[0], size=(sum(map(len, self.blocks)), self.blocks[0].shape[1]))
+        return sa.Outer.like(self.blocks[0], size=(self.stats["gain"].shape[0], self.blocks[0].shape[1]))
 
     def to_plain(self):
         return torch.cat(self.blocks) * self.stats["gain"] + (0 if self.bias is None else self.bias)
 
     def from_plain(self, plain):
-        rows = (plain - (0 if self.bias is None else self.bias)) / self.stats["gain"]
-        return Parts(list(rows.split([*map(len, self.blocks)])), self.stats, self.bias, self.label)
+        blocks = list(plain.split([block.shape[0] for block in self.blocks]))
+        bias = None if self.bias is None else torch.zeros_like(self.bias)
+        return Parts(blocks, {**self.stats, "gain": torch.ones_like(self.stats["gain"])}, bias, self.label)
 
 
 class Counting(sa.WrapperTensor, fallback="each"):

@@ -27,10 +27,18 @@ MAKES = {
     "c_lora": lambda: Lora(normal(6, 5), normal(2, 5), normal(6, 2)),
     "d_masked": lambda: Masked(normal(3, 4), normal(3, 4) < 0.5),
     "e_jagged": lambda: Jagged.of(normal(2, 4), normal(3, 4), normal(1, 4)),
-    "f_sparse": lambda: Sparse24.prune(normal(4, 16)),
+    "f_sparse": lambda: Sparse24.prune(normal(6, 16)),
     "g_units": lambda: Quantity(normal(3, 4), (1, 0, -1)),
     "h_fields": lambda: Parts([normal(2, 3), normal(2, 3)], {"gain": torch.ones(4, 1) * 2}, torch.ones(3)),
     "h_counting": lambda: Counting(normal(3, 4)),
     "i_float8": lambda: Float8.quantize(normal(16, 16), normal(16, 16).abs().amax()),
     "k_complex": lambda: Complex(normal(3, 3), normal(3, 3, seed=1)),
 }
+
+
+CHECKED = {
+    "d_masked": (lambda: Masked(normal(4, 6), torch.ones(4, 6, dtype=torch.bool)), None),
+    "e_jagged": (lambda: Jagged.of(normal(3, 4), normal(3, 4, seed=1)), None),
+    "g_units": (MAKES["g_units"], [lambda x: x.number]),
+}
+"""Where a class does not mean the dense tensor: a tensor or a reading for which every operator means the same."""
