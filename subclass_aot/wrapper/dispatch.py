@@ -56,8 +56,25 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     return handler
 
 
-def _find(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
-    handler = functools.cache(lambda: _without_rules(cls, func))
+def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[WrapperTensor]) -> Handler:
+    """Finds what serves `func` on wrappers of `cls` that are views of those of another class: first, the rules of that.
+
+    Args:
+        cls: The class of the views.
+        func: The operator.
+        of: The class of what they are views of.
+
+    Returns:
+        A function that is called as the operator is.
+    """
+    handlers = of.__dict__["_handlers"]
+    if (cls, func) not in handlers:
+        handlers[cls, func] = _find(of, func, lambda: cls._handlers.get(func) or handler_for(cls, func))
+    return handlers[cls, func]  # type: ignore[no-any-return]
+
+
+def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], Handler] | None = None) -> Handler:
+    handler = functools.cache(otherwise or (lambda: _without_rules(cls, func)))
     for rule in reversed([*rules.along_mro(cls, func), *writing_rules(cls, func)]):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
     return handler()
@@ -109,14 +126,17 @@ def dispatch(
     types: tuple[type[torch.Tensor], ...],
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
+    of: type[WrapperTensor] | None = None,
 ) -> Any:
-    """The body of `__torch_dispatch__`."""
+    """The body of `__torch_dispatch__`; of views, `of` is the class of the whole, where its rules go first."""
     if len(types) > 1 and not knows(cls, types):
         return NotImplemented
     try:
         handler = cls._handlers[func]
     except KeyError:
         handler = handler_for(cls, func)
+    if of is not None:
+        handler = handler_for_views(cls, func, of)
     if is_inference_mode_enabled():
         return _in_inference_mode(func, handler, args, kwargs or {})
     return handler(*args, **kwargs) if kwargs else handler(*args)
