@@ -14,6 +14,7 @@ from subclass_aot.wrapper.construct import assemble, inner_tensors
 from subclass_aot.wrapper.copy_into import copy_into, remember_shared_fields
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
+from subclass_aot.wrapper.rows import is_kept
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -88,21 +89,26 @@ def _new(
     stride: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """A field that is broadcast along a dim stays so; what it has in a tensor of another rank is anyone's guess."""
+    """A field that is broadcast along a dim stays so, and one that is the same for every view is the same here, too.
+
+    What a field has in a tensor of another rank is anyone's guess, unless there is nothing in it.
+    """
     new = aten.new_zeros if func is aten.new_zeros.default else aten.new_empty
     wanted = kwargs.get("dtype") or self.dtype
     tensors = {}
     for name, tensor in inner_tensors(self).items():
+        if is_kept(self, name):
+            tensors[name] = tensor.to(device=kwargs.get("device"), copy=True)
+            continue
         if cls.__wrapper_declaration__.is_structure(name):
             why = f"{name} is structure, and what it would be in a tensor of {size} is anyone's guess"
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
-        if len(size) != self.dim() or not views.lines_up(tensor, self):
+        own_size = _size_in(tensor, self, size)
+        if own_size is None:
             why = (
                 f"of {name}{list(tensor.shape)} in a tensor of {list(self.shape)}, it cannot tell what it is in {size}"
             )
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
-        sizes = zip(tensor.shape, self.shape, size, strict=True)
-        own_size = [1 if inner == 1 != outer else wanted_size for inner, outer, wanted_size in sizes]
         dtype = wanted if tensor.dtype == self.dtype else tensor.dtype
         tensors[name] = new.default(tensor, own_size, **{**kwargs, "dtype": dtype})
     result = rebuild(self, tensors)
@@ -110,6 +116,19 @@ def _new(
         why = f"of size {size} it would have {result.dtype} and strides {result.stride()}, not {wanted} and {stride}"
         raise errors.no_rule(cls, func, (self, size), kwargs, why)
     return result
+
+
+def _size_in(field: torch.Tensor, outer: torch.Tensor, size: Sequence[int]) -> list[int] | None:
+    """The size of a field in a new tensor of `size`; None where nobody knows."""
+    if 0 in size and len(size) != outer.dim():
+        return list(size)
+    missing = outer.dim() - field.dim()
+    if len(size) != outer.dim() or missing < 0:
+        return None
+    pairs = list(zip(field.shape, outer.shape[missing:], size[missing:], strict=True))
+    if any(inner not in (1, whole) for inner, whole, _ in pairs):
+        return None
+    return [1 if inner == 1 != whole else wanted for inner, whole, wanted in pairs]
 
 
 def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -121,9 +140,7 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
         if _changes_nothing(view, self, args, kwargs):
             parts: dict[str, Any] = {name: aten.alias.default(tensor) for name, tensor in tensors.items()}
         elif declaration.views is None and declaration.fallback == "plain" and view is func:
-            from subclass_aot.wrapper.view_of import view_of  # a class of this kind, which is made when this is known
-
-            return view_of(func, self, args, kwargs)
+            return _through_the_whole(func, self, args, kwargs)
         elif declaration.views is None:
             raise views.CannotFollow(_without_recipe(self, tensors))
         else:
@@ -132,6 +149,8 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
                 how = declaration.views.get(declaration.field_of(name), "broadcast")
                 parts[name] = views.view_field(view, how, self, name, args, kwargs)
     except views.CannotFollow as error:
+        if isinstance(error, views.CannotRegroup) and declaration.fallback == "plain":
+            return _through_the_whole(func, self, args, kwargs)
         raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
     if view is not func:
         _torch.apply_to_outer(func, (self, *args), kwargs)
@@ -144,6 +163,12 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
         made = _aliased(rebuild(self, parts), self)
     remember_shared_fields(made, self, func, args, kwargs)
     return made
+
+
+def _through_the_whole(func: Operator, self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    from subclass_aot.wrapper.view_of import view_of  # a class of this kind, which is made when this is known
+
+    return view_of(func, self, args, kwargs)
 
 
 def _without_recipe(self: Any, tensors: dict[str, torch.Tensor]) -> str:

@@ -19,6 +19,7 @@ from subclass_aot.wrapper.collectives import collective_handler, is_collective
 from subclass_aot.wrapper.copy_into import remember_view
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
+from subclass_aot.wrapper.sharding import gradient_handler, is_exchange_of_gradients
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -67,7 +68,7 @@ def _without_rules(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     if is_collective(func):
         return collective_handler(cls, func)
     if cls.__wrapper_declaration__.fallback == "each":
-        return each_handler(cls, func)
+        return gradient_handler(cls, func) if is_exchange_of_gradients(func) else each_handler(cls, func)
     if _torch.is_overload(func):
         handler = built_in(cls, func)
         if handler is not None:

@@ -21,6 +21,10 @@ Size = Sequence[int]
 ViewRule = Callable[..., Any]
 
 
+class CannotRegroup(CannotFollow):
+    """A field that lines up with the outer tensor, and not with the dims into which `view` regroups it."""
+
+
 def _dim(outer: Size, dim: int) -> int:
     return dim + len(outer) if dim < 0 else dim
 
@@ -116,7 +120,7 @@ def _group(outer: Size, field: Size, new: list[int]) -> list[int]:
         return new
     if all(size == 1 for size in field):
         return [1] * len(new)
-    raise CannotFollow(
+    raise CannotRegroup(
         f"dims {list(outer)} become {new}, and a field has {list(field)} there: neither whole nor broadcast"
     )
 

@@ -1,0 +1,305 @@
+"""Modules with wrappers, cut by FSDP2, against the same modules on one rank. `test_sharding.py` starts both ranks."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard
+from torch.nn.utils import clip_grad_norm_
+
+import subclass_aot as sa
+from subclass_aot import Int8Weight, QuantAwareWeight, WrapperTensor, aot_compile
+from subclass_aot.tensors import TwoTensor
+
+aten: Any = torch.ops.aten
+RANKS = 2
+
+
+class Rows(WrapperTensor, views="broadcast"):
+    """A class whose author has written no rule."""
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+    def outer(self) -> sa.Outer:  # type: ignore[override]
+        return sa.Outer.like(self.codes, dtype=self.scale.dtype)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes.to(self.scale.dtype) * self.scale
+
+    def from_plain(self, plain: torch.Tensor) -> Rows:
+        dims = [dim for dim in range(plain.dim()) if self.scale.shape[dim] == 1]
+        scale = plain.abs().amax(dims, keepdim=True).clamp(min=1e-9) / 127 if dims else plain.abs() / 127
+        return Rows((plain / scale).round().to(torch.int8), scale)
+
+
+class Coded(WrapperTensor, views={"table": "keep"}):
+    """Codes that say which entry of a table, which is the same for every part."""
+
+    codes: torch.Tensor
+    table: torch.Tensor
+
+    def outer(self) -> sa.Outer:  # type: ignore[override]
+        return sa.Outer.like(self.codes, dtype=self.table.dtype)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.table[self.codes.long()]
+
+    def from_plain(self, plain: torch.Tensor) -> Coded:
+        return Coded((plain[..., None] - self.table).abs().argmin(-1).to(torch.uint8), self.table)
+
+
+class OfParts(WrapperTensor, views="broadcast"):
+    """A wrapper of a wrapper, and a list of further parts."""
+
+    weight: torch.Tensor
+    more: list[torch.Tensor]
+
+    def to_plain(self) -> torch.Tensor:
+        plain = self.weight.to_plain() if hasattr(self.weight, "to_plain") else self.weight
+        return plain + sum(self.more)  # type: ignore[no-any-return]
+
+    def from_plain(self, plain: torch.Tensor) -> OfParts:
+        rest = plain - sum(self.more)
+        weight = self.weight.from_plain(rest) if hasattr(self.weight, "from_plain") else rest
+        return OfParts(weight, [each.clone() for each in self.more])
+
+
+def coded(x: torch.Tensor) -> Coded:
+    like = Coded(torch.zeros(x.shape, dtype=torch.uint8), torch.linspace(-1, 1, 64))
+    return like.from_plain(x)
+
+
+MAKE: dict[str, Callable[[torch.Tensor], Any]] = {
+    "Int8Weight": Int8Weight.from_float,
+    "Rows": lambda x: Rows(torch.ones(x.shape, dtype=torch.int8), torch.ones(len(x), 1)).from_plain(x),
+    "QuantAwareWeight": lambda x: QuantAwareWeight(x.clone()),
+    "Coded": coded,
+    "OfParts": lambda x: OfParts(Int8Weight.from_float(x), [x.abs().clone(), torch.full((x.shape[0], 1), 0.5)]),
+}
+
+
+class Pairs(nn.Module):
+    """A linear layer with a `TwoTensor`, whose result is dense."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(TwoTensor(weight.clone(), weight * 2), requires_grad=False)
+        self.bias = nn.Parameter(torch.zeros(weight.shape[0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(x, self.weight.a - self.weight.b, self.bias)  # type: ignore[no-any-return]
+
+
+def net(kind: str, rows: int, trained: bool = True) -> nn.Sequential:
+    torch.manual_seed(0)
+    made = nn.Sequential(nn.Linear(6, rows), nn.ReLU(), nn.Linear(rows, 4))
+    if kind == "TwoTensor":
+        made[0] = Pairs(made[0].weight.detach())
+    elif kind != "dense":
+        made[0].weight = nn.Parameter(MAKE[kind](made[0].weight.detach()), requires_grad=trained)
+    return made
+
+
+def sharded(module: nn.Sequential, **options: Any) -> nn.Sequential:
+    fully_shard(module[0], **options)
+    fully_shard(module, **options)
+    return module
+
+
+def plain(x: Any) -> torch.Tensor:
+    """The dense tensor of the whole that a shard, a wrapper or a dense tensor is or stands for."""
+    if isinstance(x, DTensor):
+        local = plain(x.to_local())
+        parts: list[Any] = [None] * RANKS
+        dist.all_gather_object(parts, local)
+        return torch.cat(parts)
+    x = x.detach()
+    if isinstance(x, TwoTensor):
+        return torch.cat([x.a, x.b], 1)
+    if isinstance(x, QuantAwareWeight):
+        return x.master
+    return x.to_plain() if hasattr(x, "to_plain") else x
+
+
+def optimizer_of(name: str, module: nn.Module) -> torch.optim.Optimizer:
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    if name == "SGD":
+        return torch.optim.SGD(parameters, 0.1, momentum=0.9)
+    return torch.optim.AdamW(parameters, 0.05)
+
+
+def steps(module: nn.Module, optimizer: torch.optim.Optimizer, ranks: range, count: int = 3) -> list[Any]:
+    """Trains on what the given ranks see, and gives losses and norms."""
+    found = []
+    for step in range(count):
+        optimizer.zero_grad()
+        x = torch.cat([torch.randn(3, 6, generator=torch.Generator().manual_seed(7 * step + r)) for r in ranks])
+        loss = module(x).square().mean()
+        loss.backward()
+        norm = clip_grad_norm_(module.parameters(), 0.5)
+        found.append(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+        optimizer.step()
+        total = loss.detach()
+        if len(ranks) == 1:
+            dist.all_reduce(total)
+            total /= RANKS
+        found.append(total)
+    return found
+
+
+def same(mine: nn.Module, theirs: nn.Module) -> None:
+    for (name, one), other in zip(mine.named_parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(plain(one), plain(other), rtol=1e-4, atol=1e-5, msg=lambda text: f"{name}: {text}")
+
+
+def trains(kind: str, rows: int, optimizer: str, reshard: bool, trained: bool = True) -> None:
+    whole, parts = net(kind, rows, trained), sharded(net(kind, rows, trained), reshard_after_forward=reshard)
+    expected = type(whole[0].weight.detach())
+    seen: list[type] = []
+    parts[0].register_forward_pre_hook(lambda module, _: seen.append(type(module.weight.detach())))
+    assert type(parts[0].weight.to_local().detach()) is expected
+    theirs = steps(whole, optimizer_of(optimizer, whole), range(RANKS))
+    mine = steps(parts, optimizer_of(optimizer, parts), range(RANK, RANK + 1))
+    assert seen == [expected] * 3, seen
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+    same(parts, whole)
+
+
+def with_mixed_precision(kind: str, rows: int) -> None:
+    """The layer sees the weight in bfloat16, made of the same codes; what is stored stays in float32."""
+    parts = sharded(net(kind, rows), mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    seen: list[Any] = []
+    parts[0].register_forward_pre_hook(lambda module, _: seen.append(module.weight.detach().clone()))
+    optimizer = optimizer_of("SGD", parts)
+    for _ in range(2):
+        before = plain(parts[0].weight)
+        parts(torch.randn(3, 6)).square().mean().backward()
+        assert parts[0].weight.grad.dtype == parts[0].weight.dtype == torch.float32
+        assert type(seen[-1]) is type(parts[0].weight.to_local().detach()) and seen[-1].dtype == torch.bfloat16
+        torch.testing.assert_close(plain(seen[-1]).float(), before, rtol=2e-2, atol=1e-2)
+        optimizer.step()
+        assert not torch.equal(plain(parts[0].weight), before)
+
+
+def from_meta(kind: str, rows: int) -> None:
+    """A model without memory is cut, gets memory, and then its values."""
+    source = sharded(net(kind, rows))
+    with torch.device("meta"):
+        parts = net(kind, rows)
+    assert parts[0].weight.is_meta
+    sharded(parts)
+    parts.to_empty(device="cpu")
+    with torch.no_grad():
+        for mine, theirs in zip(parts.parameters(), source.parameters(), strict=True):
+            mine.copy_(theirs)
+    same(parts, source)
+    theirs = steps(source, optimizer_of("SGD", source), range(RANK, RANK + 1))
+    torch.testing.assert_close(steps(parts, optimizer_of("SGD", parts), range(RANK, RANK + 1)), theirs)
+    same(parts, source)
+
+
+def saved(kind: str, rows: int) -> None:
+    """Values and the state of an optimizer go into another model, which goes on alike."""
+    source, parts = sharded(net(kind, rows)), sharded(net(kind, rows))
+    one, other = optimizer_of("AdamW", source), optimizer_of("AdamW", parts)
+    here = range(RANK, RANK + 1)
+    steps(source, one, here)
+    state = source.state_dict()
+    assert type(state["0.weight"].to_local()) is type(net(kind, rows)[0].weight.detach())
+    parts.load_state_dict(copy.deepcopy(state))
+    other.load_state_dict(copy.deepcopy(one.state_dict()))
+    same(parts, source)
+    torch.testing.assert_close(steps(parts, other, here, 1), steps(source, one, here, 1))
+    same(parts, source)
+
+
+def shared_by_rows(make: Callable[[torch.Tensor], Any]) -> None:
+    """A frozen weight with a field for all rows, which stays at home."""
+    whole = net("dense", 8)
+    whole[0].weight = nn.Parameter(make(whole[0].weight.detach()), requires_grad=False)
+    parts = sharded(copy.deepcopy(whole))
+    theirs = steps(whole, optimizer_of("SGD", whole), range(RANKS))
+    torch.testing.assert_close(steps(parts, optimizer_of("SGD", parts), range(RANK, RANK + 1)), theirs)
+    parts[0].unshard()
+    found, expected = parts[0].weight.detach(), whole[0].weight.detach()
+    assert torch.equal(found.codes, expected.codes) and torch.equal(found.scale, expected.scale)
+
+
+def with_a_column_scale(x: torch.Tensor) -> Rows:
+    return Rows(torch.ones(x.shape, dtype=torch.int8), torch.ones(1, x.shape[1])).from_plain(x)
+
+
+def with_one_scale(x: torch.Tensor) -> Rows:
+    scale = x.abs().max() / 127
+    return Rows((x / scale).round().to(torch.int8), scale)
+
+
+def in_compiled_blocks(kind: str, fully: bool) -> None:
+    """The layers below the hooks of FSDP2 are compiled; their graphs get the whole wrapper."""
+    whole, parts = net(kind, 8), sharded(net(kind, 8), reshard_after_forward=fully)
+    for module in (parts[0], parts[2]):
+        module.forward = functools.partial(aot_compile(type(module).forward), module)
+    theirs = steps(whole, optimizer_of("SGD", whole), range(RANKS))
+    torch.testing.assert_close(
+        steps(parts, optimizer_of("SGD", parts), range(RANK, RANK + 1)), theirs, rtol=1e-4, atol=1e-5
+    )
+    same(parts, whole)
+
+
+EVEN_AND_UNEVEN = ((8, "SGD", True), (7, "AdamW", True), (8, "AdamW", False), (3, "SGD", False), (1, "SGD", True))
+
+PROGRAMS: dict[str, Callable[[], None]] = {
+    **{
+        f"{kind}, {rows} rows, {optimizer}, reshard {reshard}": functools.partial(trains, kind, rows, optimizer, reshard)
+        for kind in (*MAKE, "TwoTensor", "dense")
+        for rows, optimizer, reshard in EVEN_AND_UNEVEN
+        if kind != "Coded" or rows == 8  # it has a field for all rows
+    },
+    "Int8Weight, frozen": functools.partial(trains, "Int8Weight", 7, "AdamW", True, False),
+    "a scale for columns": functools.partial(shared_by_rows, with_a_column_scale),
+    "one scale": functools.partial(shared_by_rows, with_one_scale),
+    **{
+        f"{program.__name__}, {kind}, {rows} rows": functools.partial(program, kind, rows)
+        for program in (with_mixed_precision, from_meta, saved)
+        for kind in ("Int8Weight", "QuantAwareWeight", "OfParts", "dense")
+        for rows in (8, 7)
+    },
+    **{
+        f"compiled blocks, {kind}, reshard {fully}": functools.partial(in_compiled_blocks, kind, fully)
+        for kind in ("Int8Weight", "QuantAwareWeight", "dense")
+        for fully in (True, False)
+    },
+}
+
+
+def check(program: Callable[[], None]) -> str:
+    """Nothing, or what is wrong."""
+    try:
+        program()
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+if __name__ == "__main__":
+    RANK, store = int(sys.argv[1]), sys.argv[2]
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=RANK, world_size=RANKS)
+    for name, program in PROGRAMS.items():
+        if len(sys.argv) > 3 and sys.argv[3] not in name: continue
+        print(json.dumps([name, check(program)]), flush=True)
+    dist.destroy_process_group()
