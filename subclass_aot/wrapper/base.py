@@ -164,6 +164,7 @@ class WrapperTensor(torch.Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return serialize.deepcopy(self, memo)
 
+    @_torch.below_dynamo
     def fsdp_pre_all_gather(
         self, mesh: Any, outer_size: torch.Size, outer_stride: tuple[int, ...], module: torch.nn.Module, mp_policy: Any
     ) -> tuple[tuple[torch.Tensor, ...], Any]:
@@ -184,6 +185,7 @@ class WrapperTensor(torch.Tensor):
         """
         return sharding.pre_all_gather(self, mesh, outer_size, module, mp_policy)
 
+    @_torch.below_dynamo
     def fsdp_post_all_gather(
         self, all_gather_outputs: tuple[torch.Tensor, ...], metadata: Any, param_dtype: torch.dtype, *, out: Any = None
     ) -> Any:

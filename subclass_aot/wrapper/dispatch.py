@@ -102,6 +102,7 @@ def knows(cls: type[WrapperTensor], types: tuple[type, ...]) -> bool:
     return True
 
 
+@_torch.below_dynamo
 def dispatch(
     cls: type[WrapperTensor],
     func: AnyOperator,

@@ -108,6 +108,8 @@ def net(kind: str, rows: int, trained: bool = True) -> nn.Sequential:
     made = nn.Sequential(nn.Linear(6, rows), nn.ReLU(), nn.Linear(rows, 4))
     if kind == "TwoTensor":
         made[0] = Pairs(made[0].weight.detach())
+    elif kind == "Rounding":
+        made[0].weight = nn.Parameter(Rounding(made[0].weight.detach().clone()))
     elif kind != "dense":
         made[0].weight = nn.Parameter(MAKE[kind](made[0].weight.detach()), requires_grad=trained)
     return made
@@ -259,6 +261,125 @@ def in_compiled_blocks(kind: str, fully: bool) -> None:
     same(parts, whole)
 
 
+def with_torch_compile(kind: str, whole_module: bool) -> None:
+    """Dynamo breaks its graph at the hooks, and leaves what they and operators do alone."""
+    torch._dynamo.reset()
+    whole, parts = net(kind, 8), sharded(net(kind, 8))
+    for module in [parts] if whole_module else [parts[0], parts[2]]:
+        module.compile(backend="aot_eager")
+    theirs = steps(whole, optimizer_of("SGD", whole), range(RANKS))
+    mine = steps(parts, optimizer_of("SGD", parts), range(RANK, RANK + 1))
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+    same(parts, whole)
+
+
+class Rounding(WrapperTensor, views="broadcast"):
+    """A float weight that an author's hooks send in eight bits."""
+
+    value: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.value
+
+    def from_plain(self, plain: torch.Tensor) -> Rounding:
+        return Rounding(plain)
+
+    def fsdp_pre_all_gather(self, mesh: Any, outer_size: Any, outer_stride: Any, module: Any, mp_policy: Any) -> Any:
+        weight = Int8Weight.from_float(self.value)
+        return (weight.codes, weight.scale), None
+
+    def fsdp_post_all_gather(self, outputs: Any, metadata: Any, param_dtype: Any, *, out: Any = None) -> Any:  # type: ignore[override]
+        return None if out is not None else (Int8Weight(*outputs), outputs)
+
+
+def with_hooks_of_its_own(compiled: bool) -> None:
+    parts, weight = sharded(net("Rounding", 8)), net("dense", 8)[0].weight.detach()
+    parts[0].unshard()
+    assert torch.equal(plain(parts[0].weight), Int8Weight.from_float(weight).to_plain())
+    parts[0].reshard()
+    if compiled:
+        parts.compile(backend="aot_eager")
+    steps(parts, optimizer_of("SGD", parts), range(RANK, RANK + 1))
+    assert isinstance(parts[0].weight.to_local(), Rounding) and not torch.equal(plain(parts[0].weight), weight)
+
+
+class Offsets(WrapperTensor, fallback="each"):
+    content: torch.Tensor
+    offsets: torch.Tensor
+
+
+class Packed(WrapperTensor):
+    """Two codes in a byte; nothing is said of views."""
+
+    packed: torch.Tensor
+    scale: torch.Tensor
+
+    def outer(self) -> sa.Outer:  # type: ignore[override]
+        rows, half = self.packed.shape
+        return sa.Outer((rows, half * 2), None, dtype=self.scale.dtype, device=self.scale.device)
+
+    def to_plain(self) -> torch.Tensor:
+        codes = torch.stack([self.packed & 15, self.packed >> 4], -1).flatten(1).to(self.scale.dtype)
+        return codes * self.scale
+
+
+class Sized(WrapperTensor, views="broadcast"):
+    """Its size stands in the context."""
+
+    value: torch.Tensor
+    rows: int
+
+    def outer(self) -> sa.Outer:  # type: ignore[override]
+        return sa.Outer.like(self.value, size=(self.rows, *self.value.shape[1:]))
+
+    def to_plain(self) -> torch.Tensor:
+        return self.value
+
+
+class Plain(WrapperTensor):
+    """Of which nothing is said."""
+
+    value: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.value
+
+    def from_plain(self, plain: torch.Tensor) -> Plain:
+        return Plain(plain)
+
+
+def refused(make: Callable[[torch.Tensor], Any], rows: int = 8, trained: bool = False, **options: Any) -> str:
+    whole = net("dense", rows)
+    whole[0].weight = nn.Parameter(make(whole[0].weight.detach()), requires_grad=trained)
+    try:
+        parts = sharded(whole, **options)
+        result = parts(torch.randn(3, 6))
+        result.sum().backward(torch.ones_like(result.sum()))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was refused"
+
+
+REFUSED: dict[str, Callable[[], str]] = {
+    "uneven, and a field for all rows": lambda: refused(with_a_column_scale, rows=7),
+    "trained, and a field for all rows": lambda: refused(with_a_column_scale, trained=True),
+    "no views": lambda: refused(Plain),
+    "packed": lambda: refused(lambda x: Packed(torch.zeros(x.shape[0], 3, dtype=torch.uint8), torch.ones(len(x), 1))),
+    "other rows": lambda: refused(lambda x: Offsets(x.clone(), torch.ones(x.shape[0] + 2))),
+    "columns": lambda: refused(Int8Weight.from_float, shard_placement_fn=lambda parameter: Shard(parameter.dim() - 1)),
+    "gradients of pairs": lambda: refused(lambda x: TwoTensor(x.clone(), x.clone()), trained=True),
+    "aot_compile": lambda: called(lambda: aot_compile(sharded(net("Int8Weight", 8)))(torch.randn(3, 6))),
+}
+
+
+def called(program: Callable[[], object]) -> str:
+    try:
+        program()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was refused"
+
+
 EVEN_AND_UNEVEN = ((8, "SGD", True), (7, "AdamW", True), (8, "AdamW", False), (3, "SGD", False), (1, "SGD", True))
 
 PROGRAMS: dict[str, Callable[[], None]] = {
@@ -277,6 +398,13 @@ PROGRAMS: dict[str, Callable[[], None]] = {
         for kind in ("Int8Weight", "QuantAwareWeight", "OfParts", "dense")
         for rows in (8, 7)
     },
+    **{
+        f"torch.compile, {kind}, of all {whole}": functools.partial(with_torch_compile, kind, whole)
+        for kind in ("Int8Weight", "QuantAwareWeight", "dense")
+        for whole in (True, False)
+    },
+    "hooks of its own": functools.partial(with_hooks_of_its_own, False),
+    "hooks of its own, torch.compile": functools.partial(with_hooks_of_its_own, True),
     **{
         f"compiled blocks, {kind}, reshard {fully}": functools.partial(in_compiled_blocks, kind, fully)
         for kind in ("Int8Weight", "QuantAwareWeight", "dense")
@@ -302,4 +430,7 @@ if __name__ == "__main__":
     for name, program in PROGRAMS.items():
         if len(sys.argv) > 3 and sys.argv[3] not in name: continue
         print(json.dumps([name, check(program)]), flush=True)
+    for name, refusal in REFUSED.items():
+        if len(sys.argv) > 3 and sys.argv[3] not in "refused " + name: continue
+        print(json.dumps([name, refusal()]), flush=True)
     dist.destroy_process_group()
