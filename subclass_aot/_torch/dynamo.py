@@ -43,9 +43,9 @@ def below_dynamo(function: _Function) -> _Function:
     After a graph break operators run in eager mode, and Dynamo takes every Python frame below for one of the program's.
     Nothing is added to a run, unlike by `torch.compiler.disable`. When it goes: that.
     """
-    skip: Any = torch._C._dynamo.eval_frame._FrameAction.SKIP  # type: ignore[attr-defined]
-    strategy: Any = torch._C._dynamo.eval_frame._FrameExecStrategy(skip, skip)  # type: ignore[attr-defined]
-    torch._C._dynamo.eval_frame.set_code_exec_strategy(function.__code__, strategy)  # type: ignore[attr-defined]
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
     return function
 
 

@@ -166,8 +166,13 @@ class WrapperTensor(torch.Tensor):
 
     @_torch.below_dynamo
     def fsdp_pre_all_gather(
-        self, mesh: Any, outer_size: torch.Size, outer_stride: tuple[int, ...], module: torch.nn.Module, mp_policy: Any
-    ) -> tuple[tuple[torch.Tensor, ...], Any]:
+        self,
+        mesh: sharding.Mesh,
+        outer_size: torch.Size,
+        outer_stride: tuple[int, ...],
+        module: torch.nn.Module,
+        mp_policy: sharding.Precision,
+    ) -> tuple[tuple[torch.Tensor, ...], sharding.Gathering]:
         """What FSDP2 sends of this shard: those inner tensors that have its rows. A class may have a hook of its own.
 
         Args:
@@ -187,8 +192,13 @@ class WrapperTensor(torch.Tensor):
 
     @_torch.below_dynamo
     def fsdp_post_all_gather(
-        self, all_gather_outputs: tuple[torch.Tensor, ...], metadata: Any, param_dtype: torch.dtype, *, out: Any = None
-    ) -> Any:
+        self,
+        all_gather_outputs: tuple[torch.Tensor, ...],
+        metadata: sharding.Gathering,
+        param_dtype: torch.dtype,
+        *,
+        out: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]] | None:
         """What the layer sees, of the class, from what all ranks have sent.
 
         Args:

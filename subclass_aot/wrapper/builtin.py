@@ -34,7 +34,7 @@ _FIELD_BY_FIELD = {
 """Operators that mean the same on every field whatever the class means by its fields."""
 
 _LIKE = {aten._to_copy.default, aten.zeros_like.default, aten.empty_like.default}
-_NEW = {aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.default}
+NEW = {aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.default}
 
 
 def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
@@ -47,11 +47,23 @@ def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
         return plain_handler(cls, func)  # zeros in every field may mean anything, and codes are too coarse for a sum
     if func in _LIKE:
         return lambda *args, **kwargs: _like(cls, func, *args, **kwargs)
-    if func in _NEW:
+    if func in NEW:
         return lambda *args, **kwargs: _new(cls, func, *args, **kwargs)
     if func in views.RULES or func in views.IN_PLACE or func is aten.as_strided.default:
         return lambda *args, **kwargs: _view(cls, func, *args, **kwargs)
     return None
+
+
+def new_of_each(cls: type[WrapperTensor], func: Operator) -> Handler:
+    """`new_zeros` and its kin for a class with `fallback="each"`: inner tensors of another size keep theirs apart."""
+    each = each_handler(cls, func)
+
+    def handler(self: WrapperTensor, size: Sequence[int], *args: Any, **kwargs: Any) -> Any:
+        if all(tensor.shape == self.shape for tensor in inner_tensors(self).values()):
+            return each(self, size, *args, **kwargs)
+        return _new(cls, func, self, size, *args, **kwargs)
+
+    return handler
 
 
 def rebuild(proto: WrapperTensor, tensors: dict[str, torch.Tensor]) -> Any:
@@ -112,8 +124,13 @@ def _new(
         dtype = wanted if tensor.dtype == self.dtype else tensor.dtype
         tensors[name] = new.default(tensor, own_size, **{**kwargs, "dtype": dtype})
     result = rebuild(self, tensors)
-    if result.dtype != wanted or (stride is not None and list(result.stride()) != list(stride)):
-        why = f"of size {size} it would have {result.dtype} and strides {result.stride()}, not {wanted} and {stride}"
+    if (
+        list(result.shape) != list(size)
+        or result.dtype != wanted
+        or (stride is not None and list(result.stride()) != list(stride))
+    ):
+        got = f"size {list(result.shape)}, {result.dtype} and strides {result.stride()}"
+        why = f"it would have {got}, not {list(size)}, {wanted} and {stride}"
         raise errors.no_rule(cls, func, (self, size), kwargs, why)
     return result
 

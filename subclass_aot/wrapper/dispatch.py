@@ -13,7 +13,7 @@ from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
-from subclass_aot.wrapper.builtin import built_in
+from subclass_aot.wrapper.builtin import NEW, built_in, new_of_each
 from subclass_aot.wrapper.check import checked
 from subclass_aot.wrapper.collectives import collective_handler, is_collective
 from subclass_aot.wrapper.copy_into import remember_view
@@ -68,7 +68,9 @@ def _without_rules(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     if is_collective(func):
         return collective_handler(cls, func)
     if cls.__wrapper_declaration__.fallback == "each":
-        return gradient_handler(cls, func) if is_exchange_of_gradients(func) else each_handler(cls, func)
+        if is_exchange_of_gradients(func):
+            return gradient_handler(cls, func)
+        return new_of_each(cls, func) if func in NEW else each_handler(cls, func)  # type: ignore[arg-type]
     if _torch.is_overload(func):
         handler = built_in(cls, func)
         if handler is not None:

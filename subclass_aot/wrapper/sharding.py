@@ -37,7 +37,8 @@ if TYPE_CHECKING:  # which is made with this
 
 _REFUSED = """FSDP2 cannot carry a {cls}.
   why: {why}.
-  Instead: {instead}, or give {cls} both hooks, fsdp_pre_all_gather and fsdp_post_all_gather, of its own."""
+  Instead: {instead}."""
+_OR_HOOKS = ", or give {cls} both hooks, fsdp_pre_all_gather and fsdp_post_all_gather, of its own"
 
 
 class Mesh(Protocol):
@@ -108,10 +109,10 @@ def pre_all_gather(
     """
     size, ranks = tuple(outer_size), mesh.size()
     if tuple(shard.shape[1:]) != size[1:]:
-        raise _refusal(shard, f"{list(size)} is cut into {list(shard.shape)}", "cut it along dim 0: `Shard(0)`")
+        raise refusal(shard, f"{list(size)} is cut into {list(shard.shape)}", "cut it along dim 0: `Shard(0)`")
     dtype = precision.param_dtype
     if dtype is not None and shard.dtype.is_floating_point:
-        shard = shard.to(dtype)
+        shard = shard.to(dtype)  # type: ignore[assignment]
     padded = -(-size[0] // ranks)
     is_even = padded * ranks == size[0]
     leaves = _leaves_of(shard)
@@ -126,7 +127,7 @@ def pre_all_gather(
 
 
 def post_all_gather(
-    outputs: Sequence[torch.Tensor], gathering: Gathering, out: Any = None
+    outputs: Sequence[torch.Tensor], gathering: Gathering, out: torch.Tensor | None = None
 ) -> tuple[WrapperTensor, tuple[torch.Tensor, ...]] | None:
     """The whole of what all ranks have sent.
 
@@ -159,9 +160,7 @@ def post_all_gather(
     return None
 
 
-def _leaves_of(
-    wrapper: torch.Tensor, rows: Fraction = Fraction(1), is_declared: bool = False, place: str = ""
-) -> list[Leaf]:
+def _leaves_of(wrapper: Any, rows: Fraction = Fraction(1), is_declared: bool = False, place: str = "") -> list[Leaf]:
     """The dense leaves of a shard, in the order of its fields."""
     found: list[Leaf] = []
     for name in wrapper.__tensor_flatten__()[0]:
@@ -169,7 +168,7 @@ def _leaves_of(
         try:
             mine = rows * (rows_of(wrapper, name) if rows else 1)
         except CannotFollow as error:
-            raise _refusal(wrapper, str(error), "say `views=` where the class is declared") from None
+            raise refusal(wrapper, str(error), "declare how, by views=") from None
         declared = is_declared or is_kept(wrapper, name)
         if _torch.is_traceable_wrapper_subclass(inner):
             found += _leaves_of(inner, mine, declared, f"{place}{name}.")
@@ -185,12 +184,12 @@ def _check_shared(shard: WrapperTensor, leaf: Leaf, is_even: bool, module: torch
     what = f"all rows share {leaf.place}{list(leaf.tensor.shape)}"
     if not is_even:
         why = f"{what}, and the ranks do not have equally many rows: a padded shard has a shared field of its own"
-        raise _refusal(shard, why, "give it a multiple of the ranks in rows")
+        raise refusal(shard, why, "give it a multiple of the ranks in rows")
     if not leaf.is_declared and _is_trained(shard, module):
         why = f"{what}, and after a step of an optimizer on its own rows each rank has another one"
         name = leaf.place.partition(".")[0]
         instead = f'keep one for each row, freeze the weight, or say views={{"{name}": "keep"}} if no write changes it'
-        raise _refusal(shard, why, instead)
+        raise refusal(shard, why, instead)
 
 
 def _is_trained(shard: torch.Tensor, module: torch.nn.Module) -> bool:
@@ -233,7 +232,7 @@ def _unpacked(
     return found
 
 
-def _whole(like: torch.Tensor, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
+def _whole(like: Any, rows: int | None, leaves: Iterator[torch.Tensor]) -> Any:
     """A wrapper of the class and context of `like`, with so many rows or its own, that holds the next leaves."""
     size = tuple(like.shape) if rows is None else (rows, *like.shape[1:])
     names, context = like.__tensor_flatten__()
@@ -252,7 +251,7 @@ def _whole(like: torch.Tensor, rows: int | None, leaves: Iterator[torch.Tensor])
     made = cls.__tensor_unflatten__(inner, context)
     if tuple(made.shape) != size:
         why = f"with the rows of all ranks its `outer` has {list(made.shape)}, and {list(size)} was cut"
-        raise _refusal(like, why, "have `outer` read its size from inner tensors, not from context")
+        raise refusal(like, why, "have `outer` read its size from inner tensors, not from context")
     return made
 
 
@@ -273,11 +272,14 @@ def gradient_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., 
                 instead = (
                     f'freeze the weight, give {cls.__name__} to_plain and fallback="plain", whose gradients are dense'
                 )
-                raise _refusal(tensor, why, instead)
+                raise refusal(tensor, why, instead, may_have_hooks=False)
         return handler(tensors, *args, **kwargs)
 
     return refuse_several
 
 
-def _refusal(shard: torch.Tensor, why: str, instead: str) -> ShardingError:
-    return ShardingError(_REFUSED.format(cls=type(shard).__name__, why=why, instead=instead))
+def refusal(wrapper: torch.Tensor, why: str, instead: str, may_have_hooks: bool = True) -> ShardingError:
+    """The error for a class, with what to write."""
+    cls = type(wrapper).__name__
+    instead += _OR_HOOKS.format(cls=cls) if may_have_hooks else ""
+    return ShardingError(_REFUSED.format(cls=cls, why=why, instead=instead))

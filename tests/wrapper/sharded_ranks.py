@@ -14,67 +14,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.nn.utils import clip_grad_norm_
 
-import subclass_aot as sa
-from subclass_aot import Int8Weight, QuantAwareWeight, WrapperTensor, aot_compile
+from subclass_aot import Int8Weight, QuantAwareWeight, aot_compile
 from subclass_aot.tensors import TwoTensor
+from tests.wrapper.sharded_classes import Coded, Offsets, OfParts, Packed, Plain, Rounding, Rows
 
-aten: Any = torch.ops.aten
 RANKS = 2
-
-
-class Rows(WrapperTensor, views="broadcast"):
-    """A class whose author has written no rule."""
-
-    codes: torch.Tensor
-    scale: torch.Tensor
-
-    def outer(self) -> sa.Outer:  # type: ignore[override]
-        return sa.Outer.like(self.codes, dtype=self.scale.dtype)
-
-    def to_plain(self) -> torch.Tensor:
-        return self.codes.to(self.scale.dtype) * self.scale
-
-    def from_plain(self, plain: torch.Tensor) -> Rows:
-        dims = [dim for dim in range(plain.dim()) if self.scale.shape[dim] == 1]
-        scale = plain.abs().amax(dims, keepdim=True).clamp(min=1e-9) / 127 if dims else plain.abs() / 127
-        return Rows((plain / scale).round().to(torch.int8), scale)
-
-
-class Coded(WrapperTensor, views={"table": "keep"}):
-    """Codes that say which entry of a table, which is the same for every part."""
-
-    codes: torch.Tensor
-    table: torch.Tensor
-
-    def outer(self) -> sa.Outer:  # type: ignore[override]
-        return sa.Outer.like(self.codes, dtype=self.table.dtype)
-
-    def to_plain(self) -> torch.Tensor:
-        return self.table[self.codes.long()]
-
-    def from_plain(self, plain: torch.Tensor) -> Coded:
-        return Coded((plain[..., None] - self.table).abs().argmin(-1).to(torch.uint8), self.table)
-
-
-class OfParts(WrapperTensor, views="broadcast"):
-    """A wrapper of a wrapper, and a list of further parts."""
-
-    weight: torch.Tensor
-    more: list[torch.Tensor]
-
-    def to_plain(self) -> torch.Tensor:
-        plain = self.weight.to_plain() if hasattr(self.weight, "to_plain") else self.weight
-        return plain + sum(self.more)  # type: ignore[no-any-return]
-
-    def from_plain(self, plain: torch.Tensor) -> OfParts:
-        rest = plain - sum(self.more)
-        weight = self.weight.from_plain(rest) if hasattr(self.weight, "from_plain") else rest
-        return OfParts(weight, [each.clone() for each in self.more])
 
 
 def coded(x: torch.Tensor) -> Coded:
@@ -164,7 +112,7 @@ def steps(module: nn.Module, optimizer: torch.optim.Optimizer, ranks: range, cou
 
 def same(mine: nn.Module, theirs: nn.Module) -> None:
     for (name, one), other in zip(mine.named_parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(plain(one), plain(other), rtol=1e-4, atol=1e-5, msg=lambda text: f"{name}: {text}")
+        torch.testing.assert_close(plain(one), plain(other), rtol=1e-4, atol=1e-5, msg=f"{name}: {{}}".format)
 
 
 def trains(kind: str, rows: int, optimizer: str, reshard: bool, trained: bool = True) -> None:
@@ -273,25 +221,6 @@ def with_torch_compile(kind: str, whole_module: bool) -> None:
     same(parts, whole)
 
 
-class Rounding(WrapperTensor, views="broadcast"):
-    """A float weight that an author's hooks send in eight bits."""
-
-    value: torch.Tensor
-
-    def to_plain(self) -> torch.Tensor:
-        return self.value
-
-    def from_plain(self, plain: torch.Tensor) -> Rounding:
-        return Rounding(plain)
-
-    def fsdp_pre_all_gather(self, mesh: Any, outer_size: Any, outer_stride: Any, module: Any, mp_policy: Any) -> Any:
-        weight = Int8Weight.from_float(self.value)
-        return (weight.codes, weight.scale), None
-
-    def fsdp_post_all_gather(self, outputs: Any, metadata: Any, param_dtype: Any, *, out: Any = None) -> Any:  # type: ignore[override]
-        return None if out is not None else (Int8Weight(*outputs), outputs)
-
-
 def with_hooks_of_its_own(compiled: bool) -> None:
     parts, weight = sharded(net("Rounding", 8)), net("dense", 8)[0].weight.detach()
     parts[0].unshard()
@@ -301,51 +230,6 @@ def with_hooks_of_its_own(compiled: bool) -> None:
         parts.compile(backend="aot_eager")
     steps(parts, optimizer_of("SGD", parts), range(RANK, RANK + 1))
     assert isinstance(parts[0].weight.to_local(), Rounding) and not torch.equal(plain(parts[0].weight), weight)
-
-
-class Offsets(WrapperTensor, fallback="each"):
-    content: torch.Tensor
-    offsets: torch.Tensor
-
-
-class Packed(WrapperTensor):
-    """Two codes in a byte; nothing is said of views."""
-
-    packed: torch.Tensor
-    scale: torch.Tensor
-
-    def outer(self) -> sa.Outer:  # type: ignore[override]
-        rows, half = self.packed.shape
-        return sa.Outer((rows, half * 2), None, dtype=self.scale.dtype, device=self.scale.device)
-
-    def to_plain(self) -> torch.Tensor:
-        codes = torch.stack([self.packed & 15, self.packed >> 4], -1).flatten(1).to(self.scale.dtype)
-        return codes * self.scale
-
-
-class Sized(WrapperTensor, views="broadcast"):
-    """Its size stands in the context."""
-
-    value: torch.Tensor
-    rows: int
-
-    def outer(self) -> sa.Outer:  # type: ignore[override]
-        return sa.Outer.like(self.value, size=(self.rows, *self.value.shape[1:]))
-
-    def to_plain(self) -> torch.Tensor:
-        return self.value
-
-
-class Plain(WrapperTensor):
-    """Of which nothing is said."""
-
-    value: torch.Tensor
-
-    def to_plain(self) -> torch.Tensor:
-        return self.value
-
-    def from_plain(self, plain: torch.Tensor) -> Plain:
-        return Plain(plain)
 
 
 def refused(make: Callable[[torch.Tensor], Any], rows: int = 8, trained: bool = False, **options: Any) -> str:
@@ -384,7 +268,9 @@ EVEN_AND_UNEVEN = ((8, "SGD", True), (7, "AdamW", True), (8, "AdamW", False), (3
 
 PROGRAMS: dict[str, Callable[[], None]] = {
     **{
-        f"{kind}, {rows} rows, {optimizer}, reshard {reshard}": functools.partial(trains, kind, rows, optimizer, reshard)
+        f"{kind}, {rows} rows, {optimizer}, reshard {reshard}": functools.partial(
+            trains, kind, rows, optimizer, reshard
+        )
         for kind in (*MAKE, "TwoTensor", "dense")
         for rows, optimizer, reshard in EVEN_AND_UNEVEN
         if kind != "Coded" or rows == 8  # it has a field for all rows
@@ -428,9 +314,11 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=RANK, world_size=RANKS)
     for name, program in PROGRAMS.items():
-        if len(sys.argv) > 3 and sys.argv[3] not in name: continue
+        if len(sys.argv) > 3 and sys.argv[3] not in name:
+            continue
         print(json.dumps([name, check(program)]), flush=True)
     for name, refusal in REFUSED.items():
-        if len(sys.argv) > 3 and sys.argv[3] not in "refused " + name: continue
+        if len(sys.argv) > 3 and sys.argv[3] not in "refused " + name:
+            continue
         print(json.dumps([name, refusal()]), flush=True)
     dist.destroy_process_group()
