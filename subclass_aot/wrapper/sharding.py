@@ -5,7 +5,8 @@ Note [Shards of wrappers]
 `fully_shard` cuts a parameter into rows, by operators that reach the class as others do, and each rank keeps one part.
 Before a layer runs, the parts are brought together. A wrapper travels as its dense leaves: those that have its rows are
 gathered, each in its own dtype, and a leaf that all rows share stays at home, since it is the same on each rank. What
-the layer sees is a wrapper of the gathered leaves.
+the layer sees is a wrapper of the gathered leaves. A rank that has all rows already sends nothing: of a single rank
+FSDP2 takes one tensor only.
 
 Shards are padded to equal length. FSDP2 then wants everything that travels to have the size of the padded shard, and
 the scales of rows have another one. Such leaves go as bytes in tensors of that size: see `_packed`.
@@ -113,9 +114,11 @@ def pre_all_gather(
     dtype = precision.param_dtype
     if dtype is not None and shard.dtype.is_floating_point:
         shard = shard.to(dtype)  # type: ignore[assignment]
+    leaves = _leaves_of(shard)
+    if tuple(shard.shape) == size and (ranks == 1 or size[0] > 1):
+        return (torch.empty(0, device=shard.device),), Gathering(shard, size, (), 1, False)
     padded = -(-size[0] // ranks)
     is_even = padded * ranks == size[0]
-    leaves = _leaves_of(shard)
     for leaf in leaves:
         _check_shared(shard, leaf, is_even, module)
     sent = [_padded(leaf.tensor, int(leaf.rows * padded)) for leaf in leaves if leaf.rows]
@@ -143,14 +146,20 @@ def post_all_gather(
         ShardingError: Inner tensors of the class do not make a tensor of the whole size.
     """
     shard, rows = gathering.shard, gathering.size[0]
-    arrived = _unpacked(outputs, gathering.sent, gathering.ranks) if gathering.is_packed else list(outputs)
-    leaves, following = _leaves_of(shard), iter(arrived)
-    wanted = [next(following).narrow(0, 0, int(leaf.rows * rows)) if leaf.rows else leaf.tensor for leaf in leaves]
+    leaves, arrived = _leaves_of(shard), list(outputs if gathering.sent else ())
+    if gathering.is_packed:
+        arrived = _unpacked(outputs, gathering.sent, gathering.ranks)
+    following = iter(arrived)
+    travels = [bool(leaf.rows and gathering.sent) for leaf in leaves]
+    wanted = [
+        next(following).narrow(0, 0, int(leaf.rows * rows)) if has_come else leaf.tensor
+        for leaf, has_come in zip(leaves, travels, strict=True)
+    ]
     if out is None:
-        whole = _whole(
-            shard, rows, iter(new if leaf.rows else new.clone() for leaf, new in zip(leaves, wanted, strict=True))
-        )
-        return whole, tuple(arrived)
+        copies = [new.clone() for new, has_come in zip(wanted, travels, strict=True) if not has_come]
+        following = iter(copies)
+        made = [new if has_come else next(following) for new, has_come in zip(wanted, travels, strict=True)]
+        return _whole(shard, rows, iter(made)), (*arrived, *copies)
     held = [leaf.tensor for leaf in _leaves_of(out.to_local() if hasattr(out, "to_local") else out)]
     moved = [(mine, new) for mine, new in zip(held, wanted, strict=True) if mine.data_ptr() != new.data_ptr()]
     versions = [_torch.version_of(mine) for mine, _ in moved]
