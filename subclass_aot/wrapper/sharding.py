@@ -162,10 +162,11 @@ def post_all_gather(
         return _whole(shard, rows, iter(made)), (*arrived, *copies)
     held = [leaf.tensor for leaf in _leaves_of(out.to_local() if hasattr(out, "to_local") else out)]
     moved = [(mine, new) for mine, new in zip(held, wanted, strict=True) if mine.data_ptr() != new.data_ptr()]
-    versions = [_torch.version_of(mine) for mine, _ in moved]
+    counted = tuple(mine for mine, _ in moved if not mine.is_inference())
+    versions = tuple(_torch.version_of(mine) for mine in counted)
     for mine, new in moved:
         mine.copy_(new)
-    _torch.set_versions(tuple(mine for mine, _ in moved), tuple(versions))  # for autograd it is the same whole
+    _torch.set_versions(counted, versions)  # for autograd it is the same whole
     return None
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 from torch.nn.utils import clip_grad_norm_
 
@@ -209,6 +210,44 @@ def in_compiled_blocks(kind: str, fully: bool) -> None:
     same(parts, whole)
 
 
+def in_inference_mode(kind: str, rows: int) -> None:
+    whole, parts, x = net(kind, rows), sharded(net(kind, rows)), torch.randn(3, 6)
+    with torch.inference_mode():
+        for _ in range(2):
+            torch.testing.assert_close(parts(x), whole(x))
+
+
+def accumulated(kind: str, rows: int) -> None:
+    """Gradients of two batches, in a model that lies in the memory of the host."""
+    whole, parts = net(kind, rows), sharded(net(kind, rows), offload_policy=CPUOffloadPolicy(pin_memory=False))
+    optimizers = [optimizer_of("SGD", whole), optimizer_of("SGD", parts)]
+    for seed in range(2):
+        x = torch.randn(RANKS, 3, 6, generator=torch.Generator().manual_seed(seed))
+        whole(x.flatten(0, 1)).square().mean().backward()
+        parts(x[RANK]).square().mean().backward()
+    for optimizer in optimizers:
+        optimizer.step()
+    same(parts, whole)
+
+
+def on_two_dims(kind: str, rows: int) -> None:
+    """Copies of the model, each cut among ranks; with one rank for each, nothing is cut."""
+    for shape in ((1, RANKS), (RANKS, 1)):
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("copies", "parts"))
+        whole, parts = net(kind, rows), sharded(net(kind, rows), mesh=mesh)
+        steps(whole, optimizer_of("SGD", whole), range(RANKS))
+        steps(parts, optimizer_of("SGD", parts), range(RANK, RANK + 1))
+        for mine, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
+            local = plain(mine.to_local())
+            expected = plain(theirs).chunk(shape[1])[RANK if shape[1] > 1 else 0]
+            torch.testing.assert_close(local, expected, rtol=1e-4, atol=1e-5)
+
+
+def as_a_full_tensor(kind: str, rows: int) -> None:
+    parts, expected = sharded(net(kind, rows)), plain(net(kind, rows)[0].weight)
+    torch.testing.assert_close(plain(parts[0].weight.full_tensor()), expected)
+
+
 def with_torch_compile(kind: str, whole_module: bool) -> None:
     """Dynamo breaks its graph at the hooks, and leaves what they and operators do alone."""
     torch._dynamo.reset()
@@ -266,6 +305,8 @@ def called(program: Callable[[], object]) -> str:
 
 EVEN_AND_UNEVEN = ((8, "SGD", True), (7, "AdamW", True), (8, "AdamW", False), (3, "SGD", False), (1, "SGD", True))
 
+MORE = [with_mixed_precision, from_meta, saved, in_inference_mode, accumulated, on_two_dims, as_a_full_tensor]
+
 PROGRAMS: dict[str, Callable[[], None]] = {
     **{
         f"{kind}, {rows} rows, {optimizer}, reshard {reshard}": functools.partial(
@@ -280,7 +321,7 @@ PROGRAMS: dict[str, Callable[[], None]] = {
     "one scale": functools.partial(shared_by_rows, with_one_scale),
     **{
         f"{program.__name__}, {kind}, {rows} rows": functools.partial(program, kind, rows)
-        for program in (with_mixed_precision, from_meta, saved)
+        for program in MORE
         for kind in ("Int8Weight", "QuantAwareWeight", "OfParts", "dense")
         for rows in (8, 7)
     },

@@ -58,7 +58,7 @@ def test_two_ranks(tmp_path: Path) -> None:
             assert text in found.pop(name)
         wrong = {name: text for name, text in found.items() if text}
         assert not wrong, json.dumps(wrong, indent=1).replace("\\n", "\n")
-        assert len(found) == 73
+        assert len(found) == 105
 
 
 def shards_of(whole: Any, ranks: int) -> list[Any]:
