@@ -16,7 +16,8 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator, Operator
-from subclass_aot.wrapper import errors
+from subclass_aot.declaration import Declaration
+from subclass_aot.wrapper import errors, sharding
 from subclass_aot.wrapper.base import WrapperTensor
 from subclass_aot.wrapper.dispatch import dispatch
 from subclass_aot.wrapper.outer import Outer
@@ -68,6 +69,16 @@ class ViewOf(WrapperTensor):
     def from_plain(self, plain: torch.Tensor) -> torch.Tensor:
         """What is written is taken in by the whole: see the rule for `copy_`."""
         return plain
+
+    def fsdp_pre_all_gather(
+        self, mesh: object, outer_size: object, outer_stride: object, module: object, mp_policy: object
+    ) -> Any:
+        """Refuses: a part of a whole cannot travel without it."""
+        declaration = Declaration.of(type(self.base))
+        why = "what it declares by views= does not say how its rows are cut here"
+        if declaration is None or declaration.views is None:
+            why = 'it declares no views="broadcast", so nothing says what its rows are made of'
+        raise sharding.refusal(self.base, why, "declare it, if inner tensors have its rows")
 
 
 _TRANSPOSED = {
