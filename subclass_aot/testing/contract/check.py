@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
@@ -17,19 +18,20 @@ from subclass_aot.testing.contract import (
     life,
     metadata,
     operators,
+    processes,
     saving,
     training,
     views,
     writes,
 )
-from subclass_aot.testing.contract.clause import Clause
+from subclass_aot.testing.contract.clause import Clause, settled
 from subclass_aot.testing.contract.report import Finding, Report
-from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Make, Reading, Trial, first_line
+from subclass_aot.testing.contract.trial import Make, Reading, Trial
 
 Expected = Mapping[tuple[int, str], str]
 
 _SUBJECTS = (
-    metadata, flatten, context, views, writes, operators, gradients, compilation, saving, training, life,
+    metadata, flatten, context, views, writes, operators, gradients, compilation, saving, training, life, processes,
 )  # fmt: skip
 CLAUSES: tuple[Clause, ...] = tuple(
     sorted((clause for subject in _SUBJECTS for clause in subject.CLAUSES), key=lambda clause: clause.number)
@@ -101,11 +103,14 @@ class CheckSubclass:
 
         expected = expected or {}
 
+        @functools.cache
+        def trial() -> Trial:
+            return Trial(make, readings)
+
         def case(clause: Clause) -> Callable[[], None]:
             def run() -> None:
                 with _aside():
-                    trial = Trial(make, readings)
-                    report = Report(trial.cls, [_tried(clause, trial, expected)])
+                    report = Report(trial().cls, [_tried(clause, trial(), expected)])
                 report.raise_if_broken()
 
             return run
@@ -132,7 +137,7 @@ def _chosen(only: Collection[int] | None, expected: Expected) -> list[Clause]:
 
 
 def _tried(clause: Clause, trial: Trial, expected: Expected) -> Finding:
-    finding = _outcome(clause, trial)
+    finding = Finding(clause, *settled(lambda: clause.check(trial)))
     reason = expected.get((clause.number, clause.name))
     if reason is None:
         return finding
@@ -141,18 +146,6 @@ def _tried(clause: Clause, trial: Trial, expected: Expected) -> Finding:
     if finding.verdict == "kept":
         return Finding(clause, "kept, not expected", f"take it out of expected=, which says: {reason}")
     return finding
-
-
-def _outcome(clause: Clause, trial: Trial) -> Finding:
-    try:
-        clause.check(trial)
-    except DoesNotApply as reason:
-        return Finding(clause, "does not apply", str(reason))
-    except BrokenClause as error:
-        return Finding(clause, "broken", str(error))
-    except Exception as error:  # noqa: BLE001
-        return Finding(clause, "raises", first_line(error))
-    return Finding(clause, "kept")
 
 
 @contextlib.contextmanager

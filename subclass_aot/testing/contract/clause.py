@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from subclass_aot.testing.contract.trial import Trial
+from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial, first_line
 
 Severity = Literal["S", "C", "P"]
 """What breaking a clause does: wrong results in silence, a crash, or loss of time."""
@@ -29,6 +29,23 @@ class Clause:
     name: str
     sentence: str
     check: Callable[[Trial], None]
+
+
+Settled = tuple[Literal["kept", "broken", "raises", "does not apply"], str]
+"""What came of a check, and why."""
+
+
+def settled(check: Callable[[], None]) -> Settled:
+    """Runs a check, and says what came of it."""
+    try:
+        check()
+    except DoesNotApply as reason:
+        return "does not apply", str(reason)
+    except BrokenClause as error:
+        return "broken", str(error)
+    except Exception as error:  # noqa: BLE001
+        return "raises", first_line(error)
+    return "kept", ""
 
 
 class Clauses(list[Clause]):

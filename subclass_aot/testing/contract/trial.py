@@ -85,6 +85,7 @@ class Trial:
 
     def __init__(self, make: Make, readings: Sequence[Reading] | None = None) -> None:
         self._make = make
+        self.source = (make, readings)
         tensor = self.make()
         if not _torch.is_traceable_wrapper_subclass(tensor):
             raise TypeError(
