@@ -20,18 +20,21 @@ from subclass_aot.testing.contract import (
     operators,
     processes,
     saving,
+    tracing,
     training,
     views,
     writes,
 )
-from subclass_aot.testing.contract.clause import Clause, settled
+from subclass_aot.testing.contract.arguments import falsified
+from subclass_aot.testing.contract.clause import Clause, is_fault, settled
 from subclass_aot.testing.contract.report import Finding, Report
 from subclass_aot.testing.contract.trial import Make, Reading, Trial
 
 Expected = Mapping[tuple[int, str], str]
 
 _SUBJECTS = (
-    metadata, flatten, context, views, writes, operators, gradients, compilation, saving, training, life, processes,
+    metadata, flatten, context, views, writes, operators, tracing, gradients, compilation, saving, training, life,
+    processes,
 )  # fmt: skip
 CLAUSES: tuple[Clause, ...] = tuple(
     sorted((clause for subject in _SUBJECTS for clause in subject.CLAUSES), key=lambda clause: clause.number)
@@ -47,7 +50,8 @@ class CheckSubclass:
 
     Args:
         make: Gives a new tensor, the same values each time. Floating-point values and two dims of different sizes
-            above 1 let most clauses apply.
+            above 1 let most clauses apply. Sizes, dtypes, seeds and bools that are defaults of its parameters are
+            varied.
         readings: What a tensor means. The default is the first of `to_plain`, `dequantize`, `full_tensor` and
             `get_original_weight` that the class has; else every inner tensor, if all have the size of the tensor.
         only: The numbers of the clauses to try; all if left out.
@@ -61,6 +65,7 @@ class CheckSubclass:
     Raises:
         TypeError: What `make` gives is no traceable wrapper subclass.
         ValueError: `make` gives other values each time, or there is no clause that `only` or `expected` names.
+        ImportError: `make` has parameters to vary, and there is no hypothesis, which draws their values.
 
     >>> from subclass_aot import TwoTensor
     >>> report = check_subclass(lambda: TwoTensor(torch.randn(3, 4), torch.randn(3, 4)), only=[12, 22])
@@ -137,7 +142,10 @@ def _chosen(only: Collection[int] | None, expected: Expected) -> list[Clause]:
 
 
 def _tried(clause: Clause, trial: Trial, expected: Expected) -> Finding:
-    finding = Finding(clause, *settled(lambda: clause.check(trial)))
+    came = settled(lambda: clause.check(trial))
+    if clause.is_drawn and not is_fault(clause, came[0]):
+        came = falsified(clause, trial) or came
+    finding = Finding(clause, *came)
     reason = expected.get((clause.number, clause.name))
     if reason is None:
         return finding

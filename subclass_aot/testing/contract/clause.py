@@ -22,6 +22,7 @@ class Clause:
         name: What is tried, in a few words; no two clauses of one number have the same.
         sentence: What is owed.
         check: Raises `BrokenClause` or `DoesNotApply`, or what the class raises; says nothing when it is kept.
+        is_drawn: Whether it is tried on what is drawn of the parameters of `make`, too; not if it is slow.
     """
 
     number: int
@@ -29,6 +30,7 @@ class Clause:
     name: str
     sentence: str
     check: Callable[[Trial], None]
+    is_drawn: bool = True
 
 
 Settled = tuple[Literal["kept", "broken", "raises", "does not apply"], str]
@@ -48,8 +50,21 @@ def settled(check: Callable[[], None]) -> Settled:
     return "kept", ""
 
 
+def is_fault(clause: Clause, verdict: str) -> bool:
+    """Whether a class must be mended. To raise is a fault where the class owes a result."""
+    return verdict == "broken" or (verdict == "raises" and clause.severity == "C")
+
+
 class Clauses(list[Clause]):
-    """The clauses of one subject, in order."""
+    """The clauses of one subject, in order.
+
+    Args:
+        are_drawn: Whether they are tried on what is drawn, too.
+    """
+
+    def __init__(self, are_drawn: bool = True) -> None:
+        super().__init__()
+        self._are_drawn = are_drawn
 
     def add(
         self, number: int, severity: Severity, name: str, sentence: str
@@ -57,7 +72,7 @@ class Clauses(list[Clause]):
         """Makes the decorated function of a trial the check of a clause."""
 
         def append(check: Callable[[Trial], None]) -> Callable[[Trial], None]:
-            self.append(Clause(number, severity, name, sentence, check))
+            self.append(Clause(number, severity, name, sentence, check, self._are_drawn))
             return check
 
         return append

@@ -67,7 +67,7 @@ class Rank:
 PROGRAMS: dict[str, Callable[[Trial, Rank], None]] = {}
 """What a rank runs, by name, in this order."""
 
-CLAUSES = Clauses()
+CLAUSES = Clauses(are_drawn=False)
 
 
 def _in_two_processes(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from subclass_aot.errors import ContractError
-from subclass_aot.testing.contract.clause import Clause
+from subclass_aot.testing.contract.clause import Clause, is_fault
 
 Verdict = Literal["kept", "broken", "raises", "does not apply", "expected", "kept, not expected"]
 
@@ -29,9 +29,8 @@ class Finding:
 
     @property
     def is_fault(self) -> bool:
-        """Whether the class must be mended. To raise is a fault where the class owes a result."""
-        raises = self.verdict == "raises" and self.clause.severity == "C"
-        return raises or self.verdict in ("broken", "kept, not expected")
+        """Whether the class must be mended."""
+        return is_fault(self.clause, self.verdict) or self.verdict == "kept, not expected"
 
     def __str__(self) -> str:
         clause = self.clause

@@ -9,6 +9,7 @@ are the oracle, so that nothing has to be known of the class. What dense tensors
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.testing.compare import dense_leaves
 
-Make = Callable[[], torch.Tensor]
+Make = Callable[..., torch.Tensor]
 Reading = Callable[[torch.Tensor], torch.Tensor]
 Program = Callable[[torch.Tensor], Any]
 
@@ -86,6 +87,7 @@ class Trial:
     def __init__(self, make: Make, readings: Sequence[Reading] | None = None) -> None:
         self._make = make
         self.source = (make, readings)
+        self._asked_for: dict[tuple[tuple[str, object], ...], Trial | None] = {}
         tensor = self.make()
         if not _torch.is_traceable_wrapper_subclass(tensor):
             raise TypeError(
@@ -105,6 +107,18 @@ class Trial:
         """A new tensor of the class."""
         torch.manual_seed(0)
         return self._make()
+
+    def asked_for(self, arguments: Mapping[str, object]) -> Trial | None:
+        """A trial of what `make` gives for some arguments; None if it refuses them."""
+        key = tuple(arguments.items())
+        if key not in self._asked_for:
+            try:
+                other = Trial(functools.partial(self._make, **arguments), self.source[1])
+            except Exception:  # noqa: BLE001
+                self._asked_for[key] = None
+            else:
+                self._asked_for[key] = other
+        return self._asked_for[key]
 
     def parameter(self) -> Any:
         """A new tensor of the class that requires grad, if its dtype can."""
