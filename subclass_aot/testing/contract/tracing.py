@@ -50,11 +50,12 @@ class Watch(_torch.DispatchMode):
         operands = list(_tensors((*args, *kwargs.values())))
         if str(func) != "aten.lift_fresh.default":  # by which `torch.tensor` shows what it made
             self.strangers += [(str(func), operand) for operand in operands if self.depends(operand) is None]
-        if str(func) == "aten._local_scalar_dense.default":
-            self.reads += [operand for operand in operands if self.depends(operand)]
         depends = any(map(self.depends, operands))
         result = func(*args, **kwargs)
-        written = [] if not _torch.is_overload(func) or effects_of(func).pure else operands
+        effects = effects_of(func) if _torch.is_overload(func) else None
+        if effects is not None and effects.data_dependent and not list(_tensors((result,))):
+            self.reads += [operand for operand in operands if self.depends(operand)]
+        written = [] if effects is None or effects.pure else operands
         for tensor in (*_tensors((result,)), *written):
             self._alive.append(tensor)
             self._depends[_memory_of(tensor)] = depends or bool(self.depends(tensor))
