@@ -8,6 +8,7 @@ from typing import Literal
 
 from subclass_aot.errors import ContractError
 from subclass_aot.testing.contract.clause import Clause, is_fault
+from subclass_aot.testing.contract.remedies import remedy
 
 Verdict = Literal["kept", "broken", "raises", "does not apply", "expected", "kept, not expected"]
 
@@ -80,11 +81,13 @@ class Report:
             counts[finding.verdict] += 1
         lines = [f"{self.cls.__name__}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"]
         expected = [finding for finding in self.findings if finding.verdict == "expected"]
-        for title, findings in (
-            ("To mend:", self.broken),
-            ("Not offered:", self.not_offered),
-            ("Expected:", expected),
-        ):
+        if self.broken:
+            lines.append("To mend:")
+        for finding in self.broken:
+            lines.append(f"  {finding}")
+            if finding.verdict != "kept, not expected":
+                lines.append(f"      write: {remedy(finding.clause, self.cls)}")
+        for title, findings in (("Not offered:", self.not_offered), ("Expected:", expected)):
             if findings:
                 lines += [title, *(f"  {finding}" for finding in findings)]
         return "\n".join(lines)

@@ -10,6 +10,7 @@ are the oracle, so that nothing has to be known of the class. What dense tensors
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -216,12 +217,21 @@ def first_line(error: BaseException) -> str:
 
 def _default_readings(tensor: torch.Tensor) -> list[Reading]:
     for name in _READINGS:
-        if getattr(type(tensor), name, None) is not getattr(torch.Tensor, name, None):
+        if getattr(type(tensor), name, None) is not getattr(torch.Tensor, name, None) and _takes_nothing(tensor, name):
             return [operator.methodcaller(name)]
     inner = inner_of(tensor)
     if all(isinstance(part, torch.Tensor) and part.shape == tensor.shape for part in inner.values()):
         return [operator.attrgetter(name) for name in inner]
     return []
+
+
+def _takes_nothing(tensor: torch.Tensor, name: str) -> bool:
+    """Whether a method can be called without arguments: a `dequantize` of codes that it is given reads no tensor."""
+    try:
+        inspect.signature(getattr(tensor, name)).bind()
+    except TypeError:
+        return False
+    return True
 
 
 def _in_strides_of(tensor: torch.Tensor, reading: torch.Tensor) -> torch.Tensor:

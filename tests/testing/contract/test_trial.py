@@ -55,6 +55,19 @@ def test_reading_has_the_strides_outside() -> None:
     assert dense.stride() == (1, 6) and torch.equal(dense, weight.to_plain())
 
 
+def test_a_method_that_wants_arguments_is_no_reading() -> None:
+    class Codec(Held):
+        @staticmethod
+        def dequantize(codes: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            return codes * scale
+
+        def get_original_weight(self) -> torch.Tensor:
+            return self.held * 2
+
+    trial = Trial(held(Codec))
+    assert torch.equal(trial.values()[0], trial.make().held * 2)
+
+
 @pytest.mark.parametrize(
     ("program", "says"),
     [
