@@ -12,7 +12,16 @@ from subclass_aot.testing.contract.arguments import others, parameters_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.flatten import with_twice_the_rows
 from subclass_aot.testing.contract.gradients import LOSSES, require_real, trained, twice_backward, with_other_contexts
-from subclass_aot.testing.contract.trial import DoesNotApply, Program, Trial, first_line, inner_of, require, unflattened
+from subclass_aot.testing.contract.trial import (
+    DoesNotApply,
+    Program,
+    Trial,
+    first_line,
+    inner_of,
+    require,
+    size_of,
+    unflattened,
+)
 
 CLAUSES = Clauses(are_drawn=False)
 
@@ -38,7 +47,9 @@ def _in_eager(run: Callable[..., Any], *args: object) -> Any:
 
 def _same(trial: Trial, got: torch.Tensor, want: torch.Tensor, what: str) -> None:
     require(type(got) is type(want), f"{what} is a {type(got).__name__}, and in eager mode a {type(want).__name__}")
-    for fact in ("shape", "dtype", "requires_grad"):
+    sizes = size_of(got), size_of(want)
+    require(sizes[0] == sizes[1], f"{what} has size {sizes[0]}, and in eager mode {sizes[1]}")
+    for fact in ("dtype", "requires_grad"):
         mine, theirs = getattr(got, fact), getattr(want, fact)
         require(mine == theirs, f"{what} has {fact} {mine}, and in eager mode {theirs}")
     trial.agrees(got, trial.read(want), what)

@@ -66,6 +66,11 @@ def unflattened(
     return type(like).__tensor_unflatten__(dict(inner), flattened(like)[1], size, stride)  # type: ignore[attr-defined]
 
 
+def size_of(tensor: torch.Tensor) -> list[object]:
+    """The size; of a ragged dim, whose number is another one for each jagged tensor, only that it is ragged."""
+    return ["ragged" if _torch.is_nested_int(size) else size for size in tensor.shape]
+
+
 def storages(tensor: torch.Tensor) -> set[int]:
     """Where the memory of the dense leaves is."""
     leaves = [leaf for leaf in dense_leaves(tensor) if isinstance(leaf, torch.Tensor) and leaf.numel()]

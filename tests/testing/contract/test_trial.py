@@ -15,6 +15,7 @@ from subclass_aot.testing.contract.trial import (
     Trial,
     first_line,
     inner_of,
+    size_of,
     storages,
     unflattened,
 )
@@ -110,6 +111,15 @@ def test_where_memory_is() -> None:
     assert storages(pair) == {pair.a.untyped_storage().data_ptr(), pair.b.untyped_storage().data_ptr()}
     assert storages(pair[1:]) == storages(pair) and not storages(pair) & storages(pair.clone())
     assert storages(torch.ones(0)) == set()
+
+
+def test_the_size_of_a_jagged_tensor_is_that_of_another() -> None:
+    def make() -> torch.Tensor:
+        return torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+
+    assert make().shape != make().shape
+    assert size_of(make()) == size_of(make()) == [2, "ragged", 3]
+    assert size_of(two_tensor()) == [4, 6]
 
 
 def test_errors_in_one_line() -> None:
