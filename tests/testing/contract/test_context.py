@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.testing.contract.classes import Held, broken, held, int8_weight, two_tensor
-from tests.testing.contract.wrong_by_hand import HashByIdentity, NoEquality, Restless, Strict, TensorAnswer
+from tests.testing.contract.wrong_apart import HashByIdentity, NoEquality, Restless, Strict, TensorAnswer
 
 ONLY = range(15, 20)
 

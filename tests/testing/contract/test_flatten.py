@@ -10,7 +10,7 @@ import torch
 from subclass_aot.testing.contract.flatten import with_twice_the_rows
 from subclass_aot.testing.contract.trial import DoesNotApply
 from tests.testing.contract.classes import Held, Scaled, broken, held, int8_weight, scaled, two_tensor
-from tests.testing.contract.wrong_by_hand import Asking, Cloning, Dense, ForgetsNote, NoneInside, OtherNames, OwnSize
+from tests.testing.contract.wrong_apart import Asking, Cloning, Dense, ForgetsNote, NoneInside, OtherNames, OwnSize
 
 ONLY = range(7, 15)
 

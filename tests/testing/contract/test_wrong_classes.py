@@ -12,7 +12,7 @@ import torch
 
 from subclass_aot.testing import check_subclass
 from subclass_aot.testing.contract.check import CLAUSES
-from tests.testing.contract import wrong_by_hand, wrong_declared
+from tests.testing.contract import wrong_apart, wrong_by_hand, wrong_declared
 from tests.testing.contract.classes import Held, Scaled, Signed, held, scaled, signed
 
 COMPILED = {32, 33, 34, 36, 42}
@@ -24,7 +24,7 @@ def pair(cls: type) -> Callable[[], Any]:
 
 
 MAKERS: dict[type, Callable[..., Any]] = {
-    wrong_by_hand.ForgetsNote: held(wrong_by_hand.ForgetsNote, lambda: "a"),
+    wrong_apart.ForgetsNote: held(wrong_apart.ForgetsNote, lambda: "a"),
     wrong_by_hand.HiddenFactor: lambda: wrong_by_hand.hidden(),
     wrong_by_hand.Marked: lambda: wrong_by_hand.marked(),
     wrong_declared.CoarseState: lambda: wrong_declared.CoarseState.from_float(torch.randn(4, 6)),
@@ -46,7 +46,7 @@ def classes_of(module: ModuleType) -> Iterator[type]:
     return (each for each in vars(module).values() if isinstance(each, type) and each.__module__ == module.__name__)
 
 
-WRONG = [*classes_of(wrong_by_hand), *classes_of(wrong_declared)]
+WRONG = [*classes_of(wrong_apart), *classes_of(wrong_by_hand), *classes_of(wrong_declared)]
 
 
 def stated(cls: type) -> tuple[str, set[tuple[int, str]], set[int]]:
