@@ -27,7 +27,7 @@ _BY_HAND = {
     19: "a digest of repr(...) by hashlib: hash() of text is another one in each process, id() at each call",
     20: "if not all(issubclass(cls, t) for t in types): return NotImplemented, at the top of __torch_dispatch__",
     21: "the same with operators of torch on inner tensors: no numpy, .item(), .tolist() or .data_ptr()",
-    22: "{cls}(x.inner.t(), ...), of views of inner tensors, through return_and_correct_aliasing",
+    22: "{cls}(func(x.inner, *args), ...), of views of inner tensors, through return_and_correct_aliasing",
     23: "write into inner tensors (x.inner.mul_(...)) and return x; where a part shares a scale, write the whole again",
     24: "{cls}(x.inner.clone(), ...) with every inner tensor; of zeros, codes that mean zero: scale 1, not 0",
     25: "a rule for the operator, or in __torch_dispatch__: out = func.decompose(*args, **kwargs)",
@@ -56,7 +56,7 @@ _BY_HAND = {
 
 _DECLARED = {
     2: "return sa.Outer.like(self.codes, dtype=self.scale.dtype), in outer",
-    22: 'class {cls}(sa.WrapperTensor, views="broadcast") has views without rules; a rule: {cls}(x.codes.t(), ...)',
+    22: 'class {cls}(sa.WrapperTensor, views="broadcast") has views without rules; a rule gives views of each field',
     23: "take the rule out: writes go through from_plain then; or @{cls}.implements(aten.add_.Tensor) that returns x",
     24: "take the rule out; or one that makes every field: return {cls}(torch.zeros_like(x.codes), x.scale.clone())",
     27: "take the rule out: operators use to_plain then; or @{cls}.implements(aten.....): what it means",
@@ -68,6 +68,8 @@ _DECLARED = {
 _CLONE = "@{cls}.implements(torch.ops.aten.clone.default): return {cls}(x.codes.clone(), x.scale.clone()), every field"
 
 _BY_NAME = {
+    "the class comes back": "{cls}(func(x.inner), ...) for aten.detach, alias, clone, _to_copy and empty_like",
+    "FSDP hooks": "both def fsdp_pre_all_gather(self, ...) and def fsdp_post_all_gather(self, ...), or neither",
     "clone": "return {cls}(x.inner.clone(), ...) in the rule for aten.clone, every inner tensor",
     "Module.to(dtype)": "in the rule for aten._to_copy, inner tensors and size outside in the dtype that is asked for",
     "data": "a property data, whose setter takes the inner tensors of the other, or raises",
@@ -89,8 +91,8 @@ def remedy(clause: Clause, cls: type) -> str:
     'a digest of repr(...) by hashlib: hash() of text is another one in each process, id() at each call'
     """
     declared = issubclass(cls, WrapperTensor)
-    text = _BY_NAME.get(clause.name) or _BY_HAND[clause.number]
-    if declared:
-        text = _CLONE if clause.name == "clone" else _DECLARED.get(clause.number, text)
+    text = _BY_NAME.get(clause.name) or (declared and _DECLARED.get(clause.number)) or _BY_HAND[clause.number]
+    if declared and clause.name == "clone":
+        text = _CLONE
     called = clause.name.partition(" ")[0]
     return text.replace("{cls}", cls.__name__).replace("{name}", called)

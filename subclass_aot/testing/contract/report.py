@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,6 +75,17 @@ class Report:
         rows = [f"| {f.clause.number} | {f.clause.name} | {f.verdict} | {_cell(f.why)} |" for f in self.findings]
         return "\n".join(["| clause | what is tried | verdict | why |", "|---|---|---|---|", *rows])
 
+    def _with_lines_to_write(self) -> Iterator[str]:
+        """What must be mended, and below those that are mended by one line this line."""
+        remedies = [
+            "" if finding.verdict == "kept, not expected" else f"      write: {remedy(finding.clause, self.cls)}"
+            for finding in self.broken
+        ]
+        for finding, line, following in zip(self.broken, remedies, [*remedies, ""][1:], strict=True):
+            yield f"  {finding}"
+            if line and line != following:
+                yield line
+
     def __str__(self) -> str:
         counts = {finding.verdict: 0 for finding in self.findings}
         for finding in self.findings:
@@ -83,10 +94,7 @@ class Report:
         expected = [finding for finding in self.findings if finding.verdict == "expected"]
         if self.broken:
             lines.append("To mend:")
-        for finding in self.broken:
-            lines.append(f"  {finding}")
-            if finding.verdict != "kept, not expected":
-                lines.append(f"      write: {remedy(finding.clause, self.cls)}")
+        lines += self._with_lines_to_write()
         for title, findings in (("Not offered:", self.not_offered), ("Expected:", expected)):
             if findings:
                 lines += [title, *(f"  {finding}" for finding in findings)]

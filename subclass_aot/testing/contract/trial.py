@@ -159,7 +159,7 @@ class Trial:
             )
             off = _distance(mine, wanted)
             least = max(self._precision, _precision(mine.dtype), _precision(wanted.dtype))
-            require(off <= max(tolerance, least), f"{what} has wrong values, off by {off:.3g} of the largest")
+            require(off <= max(tolerance, least), f"{what} has wrong values, off by {off:.3g} of the largest value")
 
     def commutes(self, what: str, program: Program, tolerance: float = 0.0) -> None:
         """Raises `BrokenClause` unless a program commutes with every reading: values, and sizes and dtype outside.

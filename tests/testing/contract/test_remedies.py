@@ -29,7 +29,7 @@ def test_every_clause_has_one(cls: type) -> None:
         (
             held(DenseViews),
             22,
-            "write: DenseViews(x.inner.t(), ...), of views of inner tensors, through",
+            "write: DenseViews(func(x.inner, *args), ...), of views of inner tensors, through",
         ),
         (scaled(SharesScale), 24, "write: @SharesScale.implements(torch.ops.aten.clone.default): return SharesScale("),
     ],
