@@ -135,8 +135,11 @@ def _untold(rank: int, code: int | None) -> tuple[float, Settled]:
 
 
 def _of_both(each: Sequence[tuple[float, Settled]]) -> Settled:
-    """The worse of two outcomes; of two that are as bad the earlier, since it may be the cause of the other."""
-    ranked = [(_WORST_FIRST.index(settled[0]), when, rank) for rank, (when, settled) in enumerate(each)]
+    """The worse of two outcomes. Of two errors it is the earlier, which may be the cause of the other."""
+    ranked = [
+        (_WORST_FIRST.index(settled[0]), when if settled[0] == "raises" else 0.0, rank)
+        for rank, (when, settled) in enumerate(each)
+    ]
     _, _, rank = min(ranked)
     verdict, why = each[rank][1]
     return verdict, f"on rank {rank} of 2: {why}" if verdict in ("broken", "raises") else why

@@ -64,6 +64,7 @@ def test_the_worse_of_two_and_the_earlier_of_two() -> None:
     of_both: Any = pair._of_both
     assert of_both([(1.0, kept), (2.0, kept)]) == kept
     assert of_both([(1.0, raised), (2.0, broken)]) == ("broken", "on rank 1 of 2: off by 1")
+    assert of_both([(2.0, broken), (1.0, ("broken", "off by 2"))]) == ("broken", "on rank 0 of 2: off by 1")
     assert of_both([(2.0, ("raises", "closed")), (1.0, raised)]) == ("raises", "on rank 1 of 2: KeyError: 1")
 
 

@@ -46,7 +46,7 @@ def test_a_right_class() -> None:
         (order_of_set, "order in two processes", "one process has the names ["),
         (hash_in_context, "context of another process", "is not equal to that of an equal tensor elsewhere"),
         (hashes_text, "stable hash in two processes", "for equal tensors"),
-        (leaves_rows, "DTensor: rows", "on rank 1 of 2: the local tensor has wrong values, off by"),
+        (leaves_rows, "DTensor: rows", "on rank 0 of 2: full_tensor() has wrong values, off by"),
         (foreign_two_tensor, "FSDP2: a step", "wrong values"),
     ],
 )
