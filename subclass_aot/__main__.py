@@ -74,7 +74,10 @@ def _check(target: str) -> int:
         return _fail(f"there is no {target}: {error}")
     if not callable(make):
         return _fail(f"{target} is a {type(make).__name__}; a function that gives a new tensor is wanted")
-    report = check_subclass(make)
+    try:
+        report = check_subclass(make)
+    except ImportError as error:  # of hypothesis, which draws the parameters of make
+        return _fail(str(error))
     print(report)
     return 1 if report.broken else 0
 
