@@ -38,7 +38,7 @@ class OtherDtype(Scaled):
 
     Clauses:
         2 outer metadata
-    Also: 24, 25, 27, 41
+    Also: 24, 25, 27, 41, 43
     """
 
     def outer(self) -> Outer:
@@ -186,7 +186,7 @@ class CopyingSlice(Scaled):
         22 x[..., 1:]
         22 x[..., :half]
         22 x.narrow(0, 0, 1)
-    Also: 23
+    Also: 23, 43
     """
 
 
@@ -233,7 +233,7 @@ class CopiesWrong(Scaled):
 
     Clauses:
         23 x.copy_(x)
-    Also: 24, 38
+    Also: 24, 38, 43
     """
 
 
