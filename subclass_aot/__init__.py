@@ -26,7 +26,7 @@ from subclass_aot.tensors import (
     quantize_,
 )
 from subclass_aot.trace import trace_joint
-from subclass_aot.wrapper import Outer, WrapperTensor, structure, train_fields
+from subclass_aot.wrapper import Outer, ViewOf, WrapperTensor, structure, train_fields
 
 if TYPE_CHECKING:  # else it is the room of that name, which can be called: see there
     from subclass_aot.meta import meta as meta
@@ -48,6 +48,7 @@ __all__ = [
     "SubclassAotError",
     "TwoTensor",
     "UnsupportedTorchError",
+    "ViewOf",
     "WrapperTensor",
     "aot_compile",
     "compile_blocks",

@@ -28,8 +28,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_argument("--out", type=Path, default=Path("demo_out"), help="folder for the plots (default: %(default)s)")
     demo.add_argument("--epochs", type=_positive, default=20, help="passes over the digits (default: %(default)s)")
 
-    inspect = commands.add_parser("inspect", help="show the fields, layout, generated source and rules of a class")
-    inspect.add_argument("target", metavar="MODULE:CLASS", help="for example subclass_aot.tensors:TwoTensor")
+    inspect = commands.add_parser(
+        "inspect", help="show the fields, rules and source of a class, and what works with it"
+    )
+    inspect.add_argument(
+        "target",
+        metavar="MODULE:CLASS",
+        help="for example subclass_aot.tensors:TwoTensor; or MODULE:FUNCTION, which gives a tensor to try it on",
+    )
 
     check = commands.add_parser("check", help="try on a tensor subclass what it owes, and say what it does not keep")
     check.add_argument("target", metavar="MODULE:FUNCTION", help="a function that gives a new tensor of the class")
@@ -53,7 +59,7 @@ def _inspect(target: str) -> int:
     from subclass_aot.inspection import describe, find_class
 
     try:
-        print(describe(find_class(target)))
+        print(describe(*find_class(target)))
     except SubclassAotError as error:
         return _fail(str(error))
     return 0
@@ -68,7 +74,10 @@ def _check(target: str) -> int:
         return _fail(f"there is no {target}: {error}")
     if not callable(make):
         return _fail(f"{target} is a {type(make).__name__}; a function that gives a new tensor is wanted")
-    report = check_subclass(make)
+    try:
+        report = check_subclass(make)
+    except ImportError as error:  # of hypothesis, which draws the parameters of make
+        return _fail(str(error))
     print(report)
     return 1 if report.broken else 0
 

@@ -87,6 +87,10 @@ class TangentError(SubclassAotError, TypeError):
     """A gradient that arrived in backward is not of the kind the backward graph was traced for."""
 
 
+class ShardingError(SubclassAotError, NotImplementedError):
+    """A wrapper class does not say what FSDP2 has to know of it."""
+
+
 class UnknownClassError(SubclassAotError, LookupError):
     """A name given on the command line is not that of a `WrapperTensor` class."""
 

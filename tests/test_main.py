@@ -24,7 +24,10 @@ def test_inspect_shows_fields_layout_rules_and_source(capsys: pytest.CaptureFixt
         ("subclass_aot.tensors", "not of the form MODULE:CLASS"),
         (":TwoTensor", "not of the form MODULE:CLASS"),
         ("no_such_module:A", "cannot import the module of 'no_such_module:A'"),
-        ("subclass_aot.tensors:NoSuch", "subclass_aot.tensors has no NoSuch; WrapperTensor classes there: Int8Weight"),
+        (
+            "subclass_aot.tensors:NoSuch",
+            "subclass_aot.tensors has no NoSuch; WrapperTensor classes there: Float8Weight",
+        ),
         ("torch:Tensor", "no class that derives from WrapperTensor"),
         ("subclass_aot:aot_compile", "no class that derives from WrapperTensor"),
     ],
@@ -71,7 +74,7 @@ def test_check_says_what_is_not_kept(
     [
         ("no_such_module:make", "there is no no_such_module:make: No module named 'no_such_module'"),
         ("subclass_aot.tensors:make", "there is no subclass_aot.tensors:make: module"),
-        ("subclass_aot.tensors:__all__", "is a list; a function that gives a new tensor is wanted"),
+        ("subclass_aot:__all__", "is a list; a function that gives a new tensor is wanted"),
     ],
 )
 def test_check_says_what_is_wrong(target: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

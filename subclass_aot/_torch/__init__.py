@@ -51,6 +51,7 @@ from subclass_aot._torch.dispatch import number_of_function_modes as number_of_f
 from subclass_aot._torch.dispatch import python_dispatcher as python_dispatcher
 from subclass_aot._torch.dispatch import without_function_modes as without_function_modes
 from subclass_aot._torch.dispatch import without_transforms as without_transforms
+from subclass_aot._torch.dynamo import below_dynamo as below_dynamo
 from subclass_aot._torch.dynamo import dynamo_inlines as dynamo_inlines
 from subclass_aot._torch.dynamo import has_static_address as has_static_address
 from subclass_aot._torch.dynamo import mark_static_address as mark_static_address

@@ -37,6 +37,18 @@ def dynamo_inlines(function: Any) -> Callable[[_Function], _Function]:
     return mark
 
 
+def below_dynamo(function: _Function) -> _Function:
+    """Has Dynamo compile neither the decorated function nor what that calls, when it runs beside a compiled graph.
+
+    After a graph break operators run in eager mode, and Dynamo takes every Python frame below for one of the program's.
+    Nothing is added to a run, unlike by `torch.compiler.disable`. When it goes: that.
+    """
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    return function
+
+
 @contextmanager
 def without_dynamo() -> Iterator[None]:
     """Within the block, what `torch.compile` made runs the Python function that it was made of.

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import functools
 import keyword
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
-
-import torch
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Final
 
 from subclass_aot import _native
 from subclass_aot._torch import context_of_new, contiguous_stride, make_wrapper_subclass
@@ -199,7 +197,7 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
         for name, value in held.items():
             _set(source, made, name, value)
         return made
-    hold, names = source.const(_native.hold, "hold"), source.const(tuple(held), "names")
+    hold, names = source.const(_native.hold, "hold"), source.const(_one_object(tuple(held)), "names")
     source.line(f"{hold}({', '.join([made, names, *held.values()])})")  # `__setattr__` is for users, whom it checks
     return made
 
@@ -221,9 +219,9 @@ def _construction(
 
 
 @functools.cache
-def _one_object(device: torch.device) -> torch.device:
-    """One object for equal devices, so that generated code has one name for it."""
-    return device
+def _one_object(value: Hashable) -> Any:
+    """One object for equal ones, so that generated code has one name for it."""
+    return value
 
 
 def _outer_numbers(

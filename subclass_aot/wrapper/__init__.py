@@ -10,5 +10,10 @@ from subclass_aot.wrapper.fields import structure as structure
 from subclass_aot.wrapper.outer import Outer as Outer
 from subclass_aot.wrapper.plain import plain_tangent as plain_tangent
 from subclass_aot.wrapper.serialize import rebuild_by_name as rebuild_by_name
+from subclass_aot.wrapper.service import Service as Service
+from subclass_aot.wrapper.service import place_of as place_of
+from subclass_aot.wrapper.service import service_of as service_of
+from subclass_aot.wrapper.sharding import post_all_gather as post_all_gather
+from subclass_aot.wrapper.sharding import pre_all_gather as pre_all_gather
 from subclass_aot.wrapper.train_fields import train_fields as train_fields
 from subclass_aot.wrapper.view_of import ViewOf as ViewOf

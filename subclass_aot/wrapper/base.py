@@ -11,7 +11,7 @@ from torch.fx.node import Target
 
 from subclass_aot import _torch
 from subclass_aot.declaration import Declaration
-from subclass_aot.wrapper import rules, serialize
+from subclass_aot.wrapper import rules, serialize, sharding
 from subclass_aot.wrapper.construct import assign
 from subclass_aot.wrapper.declare import declare
 from subclass_aot.wrapper.describe import describe, stable_hash
@@ -168,6 +168,54 @@ class WrapperTensor(torch.Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return serialize.deepcopy(self, memo)
+
+    @_torch.below_dynamo
+    def fsdp_pre_all_gather(
+        self,
+        mesh: sharding.Mesh,
+        outer_size: torch.Size,
+        outer_stride: tuple[int, ...],
+        module: torch.nn.Module,
+        mp_policy: sharding.Precision,
+    ) -> tuple[tuple[torch.Tensor, ...], sharding.Gathering]:
+        """What FSDP2 sends of this shard: those inner tensors that have its rows. A class may have a hook of its own.
+
+        Args:
+            mesh: The ranks.
+            outer_size: The size of the whole tensor.
+            outer_stride: Its strides.
+            module: The module that has the parameter.
+            mp_policy: In which dtype the layer runs.
+
+        Returns:
+            Dense tensors, and what the other hook needs.
+
+        Raises:
+            ShardingError: The class does not say how its rows come together.
+        """
+        return sharding.pre_all_gather(self, mesh, outer_size, module, mp_policy)
+
+    @_torch.below_dynamo
+    def fsdp_post_all_gather(
+        self,
+        all_gather_outputs: tuple[torch.Tensor, ...],
+        metadata: sharding.Gathering,
+        param_dtype: torch.dtype,
+        *,
+        out: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]] | None:
+        """What the layer sees, of the class, from what all ranks have sent.
+
+        Args:
+            all_gather_outputs: What came.
+            metadata: What `fsdp_pre_all_gather` gave.
+            param_dtype: The dtype that the layer wants; it was sent in that.
+            out: What an earlier call gave, to be filled again.
+
+        Returns:
+            The whole tensor, and the inner tensors whose memory may be freed between calls; None where `out` is given.
+        """
+        return sharding.post_all_gather(all_gather_outputs, metadata, out)
 
     def share_memory_(self) -> Any:
         """Moves every inner tensor to shared memory; the wrapper itself has no storage to move."""

@@ -23,6 +23,7 @@ from subclass_aot.wrapper.construct import assemble, inner_tensors
 from subclass_aot.wrapper.copy_into import shares_with
 from subclass_aot.wrapper.outer import outer_of
 from subclass_aot.wrapper.plain import read_through
+from subclass_aot.wrapper.rows import how_viewed
 from subclass_aot.wrapper.strided import CannotFollow
 
 if TYPE_CHECKING:  # which is made with this
@@ -52,10 +53,10 @@ def cut_views(func: Operator, wrapper: WrapperTensor, args: tuple[Any, ...], kwa
 
 
 def _cut(wrapper: Any, dim: int, start: int, end: int) -> Any:
-    cls, declaration = type(wrapper), type(wrapper).__wrapper_declaration__
+    cls = type(wrapper)
     state = wrapper.__wrapper_state__()
     for name, field in inner_tensors(wrapper).items():
-        how = declaration.views.get(declaration.field_of(name), "broadcast")
+        how = how_viewed(cls, name)
         if how == "blocks" and field.dim():
             state[name] = _cut_field(name, field, wrapper.shape, dim, start, end)
         else:

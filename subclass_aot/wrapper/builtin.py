@@ -16,6 +16,7 @@ from subclass_aot.wrapper.construct import assemble, inner_tensors
 from subclass_aot.wrapper.copy_into import copy_into, remember_shared_fields
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler, read_through
+from subclass_aot.wrapper.rows import how_viewed, is_kept
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -27,7 +28,7 @@ _FIELD_BY_FIELD = MOVES - {aten.copy_.default, aten._to_copy.default}
 """Operators that mean the same on every field whatever the class means by its fields."""
 
 _LIKE = {aten._to_copy.default, aten.zeros_like.default, aten.empty_like.default}
-_NEW = {aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.default}
+NEW = {aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.default}
 
 
 def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
@@ -40,11 +41,23 @@ def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
         return plain_handler(cls, func)  # zeros in every field may mean anything, and codes are too coarse for a sum
     if func in _LIKE:
         return lambda *args, **kwargs: _like(cls, func, *args, **kwargs)
-    if func in _NEW:
+    if func in NEW:
         return lambda *args, **kwargs: _new(cls, func, *args, **kwargs)
     if func in views.RULES or func in views.IN_PLACE or func is aten.as_strided.default:
         return lambda *args, **kwargs: _view(cls, func, *args, **kwargs)
     return None
+
+
+def new_of_each(cls: type[WrapperTensor], func: Operator) -> Handler:
+    """`new_zeros` and its kin for a class with `fallback="each"`: inner tensors of another size keep theirs apart."""
+    each = each_handler(cls, func)
+
+    def handler(self: WrapperTensor, size: Sequence[int], *args: Any, **kwargs: Any) -> Any:
+        if all(tensor.shape == self.shape for tensor in inner_tensors(self).values()):
+            return each(self, size, *args, **kwargs)
+        return _new(cls, func, self, size, *args, **kwargs)
+
+    return handler
 
 
 def rebuild(proto: WrapperTensor, tensors: dict[str, torch.Tensor]) -> Any:
@@ -92,22 +105,25 @@ def _new(
     stride: Sequence[int] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """A field that is broadcast along a dim stays so; what it has in a tensor of another rank is anyone's guess.
+    """A field that is broadcast along a dim stays so, and one that is the same for every view is the same here, too.
 
-    So a tensor of another rank is dense, if the class says what it stands for. One of the same rank may be meant to
-    take in values of the class, so it is of the class, or refused.
+    What a field has in a tensor of another rank is anyone's guess, unless there is nothing in it. So such a tensor is
+    dense, if the class says what it stands for. One of the same rank may be meant to take in values of the class, so it
+    is of the class, or refused.
     """
-    if len(size) != self.dim() and cls.__wrapper_declaration__.fallback == "plain":
+    if len(size) != self.dim() and 0 not in size and cls.__wrapper_declaration__.fallback == "plain":
         return plain_handler(cls, func)(self, size, *(() if stride is None else (stride,)), **kwargs)
     new = aten.new_zeros if func is aten.new_zeros.default else aten.new_empty
     wanted = kwargs.get("dtype") or self.dtype
     tensors = {}
     for name, tensor in inner_tensors(self).items():
+        if is_kept(self, name):
+            tensors[name] = tensor.to(device=kwargs.get("device"), copy=True)
+            continue
         if cls.__wrapper_declaration__.is_structure(name):
             why = f"{name} is structure, and what it would be in a tensor of {size} is anyone's guess"
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
-        how = (cls.__wrapper_declaration__.views or {}).get(cls.__wrapper_declaration__.field_of(name))
-        own_size = (block_sizes if how == "blocks" else views.broadcast_sizes)(tensor.shape, self.shape, size)
+        own_size = _size_in(tensor, self, size, how_viewed(cls, name))
         if own_size is None:
             why = (
                 f"of {name}{list(tensor.shape)} in a tensor of {list(self.shape)}, it cannot tell what it is in {size}"
@@ -116,10 +132,30 @@ def _new(
         dtype = _converted(tensor.dtype, self.dtype, wanted) or tensor.dtype
         tensors[name] = new.default(tensor, own_size, **{**kwargs, "dtype": dtype})
     result = rebuild(self, tensors)
-    if result.dtype != wanted or (stride is not None and list(result.stride()) != list(stride)):
-        why = f"of size {size} it would have {result.dtype} and strides {result.stride()}, not {wanted} and {stride}"
+    if (
+        list(result.shape) != list(size)
+        or result.dtype != wanted
+        or (stride is not None and list(result.stride()) != list(stride))
+    ):
+        got = f"size {list(result.shape)}, {result.dtype} and strides {result.stride()}"
+        why = f"it would have {got}, not {list(size)}, {wanted} and {stride}"
         raise errors.no_rule(cls, func, (self, size), kwargs, why)
     return result
+
+
+def _size_in(field: torch.Tensor, outer: torch.Tensor, size: Sequence[int], how: str) -> list[int] | None:
+    """The size of a field in a new tensor of `size`; None where nobody knows."""
+    if 0 in size and len(size) != outer.dim():
+        return list(size)
+    if how == "blocks":
+        return block_sizes(field.shape, outer.shape, size)
+    missing = outer.dim() - field.dim()
+    if len(size) != outer.dim() or missing < 0:
+        return None
+    pairs = list(zip(field.shape, outer.shape[missing:], size[missing:], strict=True))
+    if any(inner not in (1, whole) for inner, whole, _ in pairs):
+        return None
+    return [1 if inner == 1 != whole else wanted for inner, whole, wanted in pairs]
 
 
 def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -139,8 +175,7 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
         else:
             parts = {}
             for name in tensors:
-                how = declaration.views.get(declaration.field_of(name), "broadcast")
-                parts[name] = views.view_field(view, how, self, name, args, kwargs)
+                parts[name] = views.view_field(view, how_viewed(cls, name), self, name, args, kwargs)
     except views.CannotFollow as error:
         if declaration.fallback == "plain" and view is func:
             return read_through(func, self, args, kwargs)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.declaration import Declaration, Field
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper import construct, gradients, messages
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # which calls this for each class that derives from it
     from subclass_aot.wrapper.base import WrapperTensor
 
 _AUTHORS = ("__new__", "__init__", "__tensor_flatten__", "__tensor_unflatten__")
+_HOOKS = ("fsdp_pre_all_gather", "fsdp_post_all_gather")
 _FALLBACKS = ("each", "plain", "error")
 _VIEWS = ("broadcast", "blocks", "keep")
 
@@ -77,6 +79,9 @@ def declare(cls: type[WrapperTensor], given: Mapping[str, object], caller_locals
         cls.to_plain = gradients.differentiable(vars(cls)["to_plain"])  # type: ignore[attr-defined]
     for name in methods:
         setattr(cls, name, _METHODS[name](cls))
+    for name in _HOOKS:
+        if inspect.isfunction(vars(cls).get(name)):
+            _torch.below_dynamo(vars(cls)[name])
     cls.__wrapper_attributes__ = None if written else classmethod(construct.attributes(cls))
     allow_loading(cls)
 

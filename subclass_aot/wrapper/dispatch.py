@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import is_inference_mode_enabled
@@ -13,18 +14,30 @@ from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
-from subclass_aot.wrapper.builtin import built_in
+from subclass_aot.wrapper.builtin import NEW, built_in, new_of_each
 from subclass_aot.wrapper.check import checked
 from subclass_aot.wrapper.collectives import collective_handler, is_collective
 from subclass_aot.wrapper.copy_into import remember_view
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
+from subclass_aot.wrapper.sharding import gradient_handler, is_exchange_of_gradients
 from subclass_aot.wrapper.writing import writing_rules
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
 
 Handler = Callable[..., Any]
+
+
+class Recipe(Enum):
+    """What serves an operator of a class without a rule of the author's."""
+
+    PARTS = "the operators that it is made of"
+    COLLECTIVE = "each inner tensor, or what the wrappers stand for"
+    EACH = "each inner tensor"
+    BUILT_IN = "built in"
+    PLAIN = "to_plain"
+    NONE = "nothing"
 
 
 def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
@@ -56,8 +69,25 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     return handler
 
 
-def _find(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
-    handler = functools.cache(lambda: _without_rules(cls, func))
+def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[WrapperTensor]) -> Handler:
+    """Finds what serves `func` on wrappers of `cls` that are views of those of another class: first, the rules of that.
+
+    Args:
+        cls: The class of the views.
+        func: The operator.
+        of: The class of what they are views of.
+
+    Returns:
+        A function that is called as the operator is.
+    """
+    handlers = of.__dict__["_handlers"]
+    if (cls, func) not in handlers:
+        handlers[cls, func] = _find(of, func, lambda: cls._handlers.get(func) or handler_for(cls, func))
+    return handlers[cls, func]  # type: ignore[no-any-return]
+
+
+def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], Handler] | None = None) -> Handler:
+    handler = functools.cache(otherwise or (lambda: _without_rules(cls, func)))
     written = [*rules.along_mro(cls, func), *writing_rules(cls, func)]
     for rule in reversed(written):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
@@ -65,20 +95,41 @@ def _find(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     return _torch.heeding_lazy_bits(handler()) if runs_code_of_authors else handler()
 
 
-def _without_rules(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
+def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:
+    """What serves an operator that no rule of the author's does.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+    """
     if _torch.is_overload(func) and _torch.can_decompose(func):
-        return func.decompose
+        return Recipe.PARTS
     if is_collective(func):
-        return collective_handler(cls, func)
+        return Recipe.COLLECTIVE
     if cls.__wrapper_declaration__.fallback == "each":
-        return each_handler(cls, func)
-    if _torch.is_overload(func):
-        handler = built_in(cls, func)
-        if handler is not None:
-            return handler
-    if cls.__wrapper_declaration__.fallback == "plain":
-        return plain_handler(cls, func)
-    return lambda *args, **kwargs: _refuse(cls, func, args, kwargs)
+        return Recipe.EACH
+    if _torch.is_overload(func) and built_in(cls, func) is not None:
+        return Recipe.BUILT_IN
+    return Recipe.PLAIN if cls.__wrapper_declaration__.fallback == "plain" else Recipe.NONE
+
+
+def _without_rules(cls: type[WrapperTensor], func: Any) -> Handler:
+    match recipe_of(cls, func):
+        case Recipe.PARTS:
+            handler: Handler = func.decompose
+        case Recipe.COLLECTIVE:
+            handler = collective_handler(cls, func)
+        case Recipe.EACH if is_exchange_of_gradients(func):
+            handler = gradient_handler(cls, func)
+        case Recipe.EACH:
+            handler = new_of_each(cls, func) if func in NEW else each_handler(cls, func)
+        case Recipe.BUILT_IN:
+            handler = cast(Handler, built_in(cls, func))
+        case Recipe.PLAIN:
+            handler = plain_handler(cls, func)
+        case Recipe.NONE:
+            handler = lambda *args, **kwargs: _refuse(cls, func, args, kwargs)  # noqa: E731
+    return handler
 
 
 def _refuse(cls: type[WrapperTensor], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -105,20 +156,24 @@ def knows(cls: type[WrapperTensor], types: tuple[type, ...]) -> bool:
     return True
 
 
+@_torch.below_dynamo
 def dispatch(
     cls: type[WrapperTensor],
     func: AnyOperator,
     types: tuple[type[torch.Tensor], ...],
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
+    of: type[WrapperTensor] | None = None,
 ) -> Any:
-    """The body of `__torch_dispatch__`."""
+    """The body of `__torch_dispatch__`; of views, `of` is the class of the whole, where its rules go first."""
     if len(types) > 1 and not knows(cls, types):
         return NotImplemented
     try:
         handler = cls._handlers[func]
     except KeyError:
         handler = handler_for(cls, func)
+    if of is not None:
+        handler = handler_for_views(cls, func, of)
     if is_inference_mode_enabled():
         return _in_inference_mode(func, handler, args, kwargs or {})
     return handler(*args, **kwargs) if kwargs else handler(*args)

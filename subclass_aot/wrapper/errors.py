@@ -136,7 +136,7 @@ def layouts_differ(
 
 
 def answers_differ(cls: type[WrapperTensor], func: AnyOperator, answers: Mapping[str, object]) -> OperatorRuleError:
-    """The error for an operator that gives a number, and another one for each inner tensor."""
+    """The error for an operator that gives a number, or so many tensors, and others for each inner tensor."""
     return OperatorRuleError(
         f"{func} on a {cls.__name__} gives one answer, and its inner tensors have several: {answers}.\n"
         f"  at:  {user_line()}\n"

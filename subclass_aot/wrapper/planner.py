@@ -235,11 +235,22 @@ class Planner:
             with self.source.block(f"if {results[0]} is not None:"):
                 self.source.line(f"{output} = {self._wrap(results)}")
             return output
+        self._check_lengths(results)
         elements = [self.source.fresh("element") for _ in results]
         self.source.line(f"{output} = []")
         with self.source.block(f"for {', '.join(elements)}, in zip({', '.join(results)}):"):
             self.source.line(f"{output}.append({self._wrap(elements)})")
         return output
+
+    def _check_lengths(self, results: list[str]) -> None:
+        """Writes what refuses lists of which the inner tensors give more or fewer: some would be lost."""
+        if len(results) == 1:
+            return
+        lengths = ", ".join(f"{name!r}: len({result})" for name, result in zip(self.names, results, strict=True))
+        with self.source.block(f"if not {' == '.join(f'len({result})' for result in results)}:"):
+            differ = self.source.const(errors.answers_differ, "answers_differ")
+            klass = self.source.const(self.cls, self.cls.__name__)
+            self.source.line(f"raise {differ}({klass}, {self.source.const(self.func, 'func')}, {{{lengths}}})")
 
     def _one_answer(self, results: list[str]) -> str:
         """Writes what makes one of the numbers or truth values that the inner tensors give; returns its expression."""

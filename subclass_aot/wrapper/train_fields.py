@@ -44,7 +44,7 @@ def train_fields(module: nn.Module, name: str, *fields: str) -> None:
     >>> [tuple(p.shape) for p in layer.parameters() if p.grad is not None], type(layer.weight).__name__
     ([(2, 1)], 'Int8Weight')
     """
-    wrapper: Any = module._parameters.get(name)
+    wrapper: Any = dict(module.named_parameters(recurse=False)).get(name)
     declaration = Declaration.of(type(wrapper))
     if declaration is None:
         what = "no parameter" if wrapper is None else f"a {type(wrapper).__name__}"

@@ -15,9 +15,11 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._torch import Operator
-from subclass_aot.wrapper import errors
+from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot.declaration import Declaration
+from subclass_aot.wrapper import errors, sharding
 from subclass_aot.wrapper.base import WrapperTensor
+from subclass_aot.wrapper.dispatch import dispatch
 from subclass_aot.wrapper.outer import Outer
 
 aten: Any = torch.ops.aten
@@ -29,6 +31,8 @@ Step = tuple[str, tuple[object, ...], tuple[tuple[str, object], ...]]
 class ViewOf(WrapperTensor):
     """A view of a wrapper that reads and writes through it. See Note [Views that read through].
 
+    Rules of the class of the whole see such views only if that class has `ViewOf` among those that it accepts.
+
     Args:
         base: The whole.
         steps: How the view is made of it.
@@ -38,6 +42,19 @@ class ViewOf(WrapperTensor):
 
     base: torch.Tensor
     steps: tuple[Step, ...]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: AnyOperator, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        wholes: list[Any] = [type(arg.base) for arg in args if type(arg) is cls]
+        of = next((whole for whole in wholes if cls in getattr(whole, "accepts", ())), None)
+        return dispatch(cls, func, types, args, kwargs, of)
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether it is what `t()` gives of the whole, and nothing else."""
+        return self.steps in _TRANSPOSED
 
     def outer(self) -> Outer:  # type: ignore[override]
         base = self.base
@@ -52,6 +69,23 @@ class ViewOf(WrapperTensor):
     def from_plain(self, plain: torch.Tensor) -> torch.Tensor:
         """What is written is taken in by the whole: see the rule for `copy_`."""
         return plain
+
+    def fsdp_pre_all_gather(
+        self, mesh: object, outer_size: object, outer_stride: object, module: object, mp_policy: object
+    ) -> Any:
+        """Refuses: a part of a whole cannot travel without it."""
+        declaration = Declaration.of(type(self.base))
+        why = "what it declares by views= does not say how its rows are cut here"
+        if declaration is None or declaration.views is None:
+            why = 'it declares no views="broadcast", so nothing says what its rows are made of'
+        raise sharding.refusal(self.base, why, "declare it, if inner tensors have its rows")
+
+
+_TRANSPOSED = {
+    (("t.default", (), ()),),
+    *((("transpose.int", dims, ()),) for dims in [(0, 1), (1, 0), (-2, -1), (-1, -2), (0, -1), (-1, 0)]),
+    (("permute.default", ((1, 0),), ()),),
+}
 
 
 def _as_it_lies(base: Any, steps: Sequence[Step]) -> torch.Tensor:

@@ -156,16 +156,6 @@ def lines_up(field: torch.Tensor, outer: torch.Tensor) -> bool:
     return field.dim() == outer.dim() and all(mine in (1, whole) for mine, whole in sizes)
 
 
-def broadcast_sizes(field: Size, outer: Size, wanted: Size) -> list[int] | None:
-    """The sizes of a field in a tensor of `wanted`, where it has those of `field` in one of `outer`; or None."""
-    if not len(field) == len(outer) == len(wanted):
-        return None
-    sizes = zip(field, outer, wanted, strict=True)
-    if any(mine not in (1, whole) for mine, whole, _ in sizes):
-        return None
-    return [1 if mine == 1 != whole else size for mine, whole, size in zip(field, outer, wanted, strict=True)]
-
-
 def view_field(
     func: Operator, how: str, wrapper: torch.Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:

@@ -87,6 +87,30 @@ def test_real_parts_follow_the_dtype_of_a_complex_tensor() -> None:
     assert x.new_zeros(2, 3, dtype=torch.complex128).to_plain().equal(torch.zeros(2, 3, dtype=torch.complex128))
 
 
+def test_making_room_for_fields_that_rows_share() -> None:
+    x = scaled(3, 4, scale=(4,))
+    new = x.new_zeros(2, 6)
+    assert type(new) is Scaled and (new.codes.shape, new.scale.shape, new.shift.shape) == ((2, 6), (6,), ())
+    assert not new.scale.any() and not new.shift.any()
+    assert new.table.equal(x.table) and new.table is not x.table  # a table is the same for every tensor of a kind
+    new.table.zero_()
+    assert x.table.all() and x.new_zeros((2, 6), device="meta").table.is_meta
+    empty = x.new_empty(0)
+    assert type(empty) is Scaled and empty.shape == (0,) and empty.table.equal(x.table)
+
+
+def test_making_room_on_each_inner_tensor() -> None:
+    class Rows(WrapperTensor, fallback="each"):
+        content: torch.Tensor
+        sums: torch.Tensor
+
+    new = Rows(torch.ones(3, 4), torch.ones(3, 1)).new_zeros(2, 6)
+    assert (new.content.shape, new.sums.shape) == ((2, 6), (2, 1))
+    assert Rows(torch.ones(3), torch.ones(3)).new_zeros(2, 6).sums.shape == (2, 6)
+    with pytest.raises(OperatorRuleError, match=r"of sums\[5\] in a tensor of \[3, 4\], it cannot tell"):
+        Rows(torch.ones(3, 4), torch.ones(5)).new_zeros(2, 6)
+
+
 def test_without_recipe_only_views_that_change_nothing() -> None:
     class Bare(WrapperTensor):
         payload: torch.Tensor

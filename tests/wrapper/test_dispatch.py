@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
-from subclass_aot import aot_compile
+from subclass_aot import Int8Weight, aot_compile
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.wrapper import Outer, WrapperTensor
 from tests.wrapper.classes import fresh
@@ -144,3 +144,23 @@ def test_gradient_of_a_complex_class_is_that_of_dense() -> None:
     for each in (x, dense):
         (each * 2j * each).sum().abs().backward()
     torch.testing.assert_close(x.grad, dense.grad)
+
+
+def test_dynamo_does_not_compile_what_operators_are_made_of() -> None:
+    """Beside a compiled graph operators run in eager mode, and their frames are none of the program."""
+
+    @torch.compiler.disable(recursive=False)
+    def beside(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, weight)
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[torch.Tensor]) -> Any:
+        graphs.append(graph_module)
+        return graph_module.forward
+
+    torch._dynamo.reset()
+    graphs: list[torch.fx.GraphModule] = []
+    weight, x = Int8Weight.from_float(torch.randn(3, 4)), torch.randn(2, 4)
+    compiled = torch.compile(lambda x, weight: beside(x, weight) + 1, backend=backend)
+    torch.testing.assert_close(compiled(x, weight), beside(x, weight) + 1)
+    assert len(graphs) == 1 and "add" in graphs[0].code
+    torch._dynamo.reset()

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from subclass_aot.errors import OperatorRuleError
 from tests.wrapper.classes import Pair, assert_pair, pair
 
 aten = torch.ops.aten
@@ -209,3 +210,10 @@ def test_random_programs(steps: list[int], rows: int, columns: int, inference: b
             assert_pair(x, left, right)
     torch.testing.assert_close(base.left.reshape(-1), first_left.reshape(-1))
     torch.testing.assert_close(base.right.reshape(-1), first_right.reshape(-1))
+
+
+def test_lists_of_other_lengths_are_refused() -> None:
+    x = Pair(torch.ones(4), torch.ones(6))
+    with pytest.raises(OperatorRuleError, match=r"its inner tensors have several: {'left': 2, 'right': 3}"):
+        x.split(2)
+    assert [part.right.shape for part in Pair(torch.ones(4), torch.ones(4, 2)).split(2)] == [(2, 2), (2, 2)]

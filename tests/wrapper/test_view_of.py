@@ -16,6 +16,8 @@ from subclass_aot import Outer, WrapperTensor, aot_compile
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.wrapper import ViewOf
 
+aten: Any = torch.ops.aten
+
 
 class LowRank(WrapperTensor):
     """None of its fields has the size of the whole."""
@@ -211,6 +213,41 @@ def test_new_tensors_of_its_sizes_are_dense() -> None:
     for make in (torch.clone, torch.empty_like, torch.zeros_like, lambda x: x.double(), lambda x: x.new_zeros(3)):
         assert type(make(view)) is torch.Tensor
     assert view.contiguous().is_contiguous() and view.clone(memory_format=torch.contiguous_format).stride() == (4, 1)
+
+
+class Fast(Packed):
+    """Whose product with its own transpose is done without the dense weight."""
+
+    accepts = (ViewOf,)
+    products = 0
+
+
+@Fast.implements(aten.mm.default)
+def _(a: torch.Tensor, b: torch.Tensor) -> Any:
+    if not (isinstance(b, ViewOf) and b.is_transposed) or isinstance(a, WrapperTensor):
+        return NotImplemented
+    Fast.products += 1
+    whole: Any = b.base
+    return torch.cat([a @ row.to_plain()[:, None] for row in whole], 1)
+
+
+@pytest.mark.parametrize("compile", [lambda f: f, aot_compile])
+def test_rules_of_a_class_that_accepts_views(compile: Any) -> None:
+    like = packed()
+    weight = Fast(like.packed, like.scale)
+    x = torch.randn(3, 8)
+    Fast.products = 0
+    torch.testing.assert_close(compile(F.linear)(x, weight), F.linear(x, weight.to_plain()))
+    torch.testing.assert_close(compile(lambda x, w: x @ w.permute(1, 0))(x, weight), x @ weight.to_plain().t())
+    assert Fast.products == 2
+    square = torch.randn(4, 4)
+    for other in (lambda x, w: x @ w, lambda x, w: w.t() @ x, lambda x, w: x[:, :2] @ w[:2]):
+        expected = other(square, weight.to_plain())
+        torch.testing.assert_close(compile(other)(square, weight), expected)
+    assert Fast.products == 2  # the rule declines what it does not know
+    with torch.no_grad():
+        weight.t()[3].zero_()
+    assert not weight.to_plain()[:, 3].any()
 
 
 @pytest.mark.parametrize("dynamic", [None, True])

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subclass_aot import Outer, WrapperTensor
+from subclass_aot import Outer, WrapperTensor, aot_compile
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.wrapper import ViewOf
 from subclass_aot.wrapper.views import CannotFollow, _new_sizes
@@ -90,10 +90,6 @@ class Strict(Scaled, fallback="error"):
     ("view", "why"),
     [
         (
-            lambda x: x.view(12),
-            r"dims \[3, 4\] become \[12\], and a field has \[3, 1\] there: neither whole nor broadcast",
-        ),
-        (
             lambda x: x.as_strided((12,), (1,)),
             r"as_strided\(\[12\], \[1\], None\) is not a view along the dims of \[3, 4\]",
         ),
@@ -135,6 +131,45 @@ class Polar(WrapperTensor):
 
     def from_plain(self, plain: torch.Tensor) -> Polar:
         return Polar(plain.abs(), plain.angle())
+
+
+class Rows(WrapperTensor, views="broadcast"):
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes * self.scale
+
+    def from_plain(self, plain: torch.Tensor) -> Rows:
+        return Rows(plain / self.scale, self.scale)
+
+
+@pytest.mark.parametrize("size", [(-1,), (12,), (2, 6), (2, 2, 3), (1, 12)])
+def test_a_view_that_regroups_dims_goes_through_the_whole(size: tuple[int, ...]) -> None:
+    """No field with a scale for each row has a scale for a part of a row, and of the next."""
+
+    def program(x: Any) -> torch.Tensor:
+        view = x.view(size)
+        first = view * 2
+        view[0].add_(1)
+        return first + view + x.view(size)  # type: ignore[no-any-return]
+
+    x = Rows(torch.randn(3, 4), torch.rand(3, 1) + 0.5)
+    again, plain = x.clone(), x.to_plain().clone()
+    expected = program(plain)
+    for run, mine in ((program, x), (aot_compile(program), again)):
+        torch.testing.assert_close(run(mine), expected)
+        torch.testing.assert_close(mine.to_plain(), plain)
+
+
+def test_without_to_plain_a_view_that_regroups_dims_is_refused() -> None:
+    class Bare(WrapperTensor, views="broadcast"):
+        codes: torch.Tensor
+        scale: torch.Tensor
+
+    why = r"dims \[3, 4\] become \[12\], and a field has \[3, 1\] there: neither whole nor broadcast"
+    with pytest.raises(OperatorRuleError, match=why):
+        Bare(torch.ones(3, 4), torch.ones(3, 1)).view(12)
 
 
 @settings(deadline=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
@@ -17,19 +18,23 @@ from subclass_aot.testing.contract import (
     life,
     metadata,
     operators,
+    processes,
     saving,
+    tracing,
     training,
     views,
     writes,
 )
-from subclass_aot.testing.contract.clause import Clause
+from subclass_aot.testing.contract.arguments import falsified
+from subclass_aot.testing.contract.clause import Clause, is_fault, settled
 from subclass_aot.testing.contract.report import Finding, Report
-from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Make, Reading, Trial, first_line
+from subclass_aot.testing.contract.trial import Make, Reading, Trial
 
 Expected = Mapping[tuple[int, str], str]
 
 _SUBJECTS = (
-    metadata, flatten, context, views, writes, operators, gradients, compilation, saving, training, life,
+    metadata, flatten, context, views, writes, operators, tracing, gradients, compilation, saving, training, life,
+    processes,
 )  # fmt: skip
 CLAUSES: tuple[Clause, ...] = tuple(
     sorted((clause for subject in _SUBJECTS for clause in subject.CLAUSES), key=lambda clause: clause.number)
@@ -45,7 +50,8 @@ class CheckSubclass:
 
     Args:
         make: Gives a new tensor, the same values each time. Floating-point values and two dims of different sizes
-            above 1 let most clauses apply.
+            above 1 let most clauses apply. Sizes, dtypes, seeds and bools that are defaults of its parameters are
+            varied.
         readings: What a tensor means. The default is the first of `to_plain`, `dequantize`, `full_tensor` and
             `get_original_weight` that the class has; else every inner tensor, if all have the size of the tensor.
         only: The numbers of the clauses to try; all if left out.
@@ -59,6 +65,7 @@ class CheckSubclass:
     Raises:
         TypeError: What `make` gives is no traceable wrapper subclass.
         ValueError: `make` gives other values each time, or there is no clause that `only` or `expected` names.
+        ImportError: `make` has parameters to vary, and there is no hypothesis, which draws their values.
 
     >>> from subclass_aot import TwoTensor
     >>> report = check_subclass(lambda: TwoTensor(torch.randn(3, 4), torch.randn(3, 4)), only=[12, 22])
@@ -101,11 +108,14 @@ class CheckSubclass:
 
         expected = expected or {}
 
+        @functools.cache
+        def trial() -> Trial:
+            return Trial(make, readings)
+
         def case(clause: Clause) -> Callable[[], None]:
             def run() -> None:
                 with _aside():
-                    trial = Trial(make, readings)
-                    report = Report(trial.cls, [_tried(clause, trial, expected)])
+                    report = Report(trial().cls, [_tried(clause, trial(), expected)])
                 report.raise_if_broken()
 
             return run
@@ -132,7 +142,10 @@ def _chosen(only: Collection[int] | None, expected: Expected) -> list[Clause]:
 
 
 def _tried(clause: Clause, trial: Trial, expected: Expected) -> Finding:
-    finding = _outcome(clause, trial)
+    came = settled(lambda: clause.check(trial))
+    if clause.is_drawn and not is_fault(clause, came[0]):
+        came = falsified(clause, trial) or came
+    finding = Finding(clause, *came)
     reason = expected.get((clause.number, clause.name))
     if reason is None:
         return finding
@@ -141,18 +154,6 @@ def _tried(clause: Clause, trial: Trial, expected: Expected) -> Finding:
     if finding.verdict == "kept":
         return Finding(clause, "kept, not expected", f"take it out of expected=, which says: {reason}")
     return finding
-
-
-def _outcome(clause: Clause, trial: Trial) -> Finding:
-    try:
-        clause.check(trial)
-    except DoesNotApply as reason:
-        return Finding(clause, "does not apply", str(reason))
-    except BrokenClause as error:
-        return Finding(clause, "broken", str(error))
-    except Exception as error:  # noqa: BLE001
-        return Finding(clause, "raises", first_line(error))
-    return Finding(clause, "kept")
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from subclass_aot.testing.contract.trial import Trial
+from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial, first_line
 
 Severity = Literal["S", "C", "P"]
 """What breaking a clause does: wrong results in silence, a crash, or loss of time."""
@@ -22,6 +22,7 @@ class Clause:
         name: What is tried, in a few words; no two clauses of one number have the same.
         sentence: What is owed.
         check: Raises `BrokenClause` or `DoesNotApply`, or what the class raises; says nothing when it is kept.
+        is_drawn: Whether it is tried on what is drawn of the parameters of `make`, too; not if it is slow.
     """
 
     number: int
@@ -29,10 +30,41 @@ class Clause:
     name: str
     sentence: str
     check: Callable[[Trial], None]
+    is_drawn: bool = True
+
+
+Settled = tuple[Literal["kept", "broken", "raises", "does not apply"], str]
+"""What came of a check, and why."""
+
+
+def settled(check: Callable[[], None]) -> Settled:
+    """Runs a check, and says what came of it."""
+    try:
+        check()
+    except DoesNotApply as reason:
+        return "does not apply", str(reason)
+    except BrokenClause as error:
+        return "broken", str(error)
+    except Exception as error:  # noqa: BLE001
+        return "raises", first_line(error)
+    return "kept", ""
+
+
+def is_fault(clause: Clause, verdict: str) -> bool:
+    """Whether a class must be mended. To raise is a fault where the class owes a result."""
+    return verdict == "broken" or (verdict == "raises" and clause.severity == "C")
 
 
 class Clauses(list[Clause]):
-    """The clauses of one subject, in order."""
+    """The clauses of one subject, in order.
+
+    Args:
+        are_drawn: Whether they are tried on what is drawn, too.
+    """
+
+    def __init__(self, are_drawn: bool = True) -> None:
+        super().__init__()
+        self._are_drawn = are_drawn
 
     def add(
         self, number: int, severity: Severity, name: str, sentence: str
@@ -40,7 +72,7 @@ class Clauses(list[Clause]):
         """Makes the decorated function of a trial the check of a clause."""
 
         def append(check: Callable[[Trial], None]) -> Callable[[Trial], None]:
-            self.append(Clause(number, severity, name, sentence, check))
+            self.append(Clause(number, severity, name, sentence, check, self._are_drawn))
             return check
 
         return append

@@ -8,12 +8,22 @@ from typing import Any
 import torch
 
 from subclass_aot.compile import aot_compile
+from subclass_aot.testing.contract.arguments import others, parameters_of
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.flatten import with_twice_the_rows
-from subclass_aot.testing.contract.gradients import LOSSES, require_real, trained
-from subclass_aot.testing.contract.trial import DoesNotApply, Program, Trial, first_line, inner_of, require, unflattened
+from subclass_aot.testing.contract.gradients import LOSSES, require_real, trained, twice_backward, with_other_contexts
+from subclass_aot.testing.contract.trial import (
+    DoesNotApply,
+    Program,
+    Trial,
+    first_line,
+    inner_of,
+    require,
+    size_of,
+    unflattened,
+)
 
-CLAUSES = Clauses()
+CLAUSES = Clauses(are_drawn=False)
 
 
 def _with_torch_compile(program: Program) -> Program:
@@ -27,17 +37,19 @@ COMPILERS: dict[str, Callable[[Program], Program]] = {
 }
 
 
-def _in_eager(run: Callable[[], Any]) -> Any:
+def _in_eager(run: Callable[..., Any], *args: object) -> Any:
     """What eager mode gives: the oracle. What it refuses is not asked of a compiler."""
     try:
-        return run()
+        return run(*args)
     except Exception as error:  # noqa: BLE001
         raise DoesNotApply(f"eager mode refuses it: {first_line(error)}") from None
 
 
 def _same(trial: Trial, got: torch.Tensor, want: torch.Tensor, what: str) -> None:
     require(type(got) is type(want), f"{what} is a {type(got).__name__}, and in eager mode a {type(want).__name__}")
-    for fact in ("shape", "dtype", "requires_grad"):
+    sizes = size_of(got), size_of(want)
+    require(sizes[0] == sizes[1], f"{what} has size {sizes[0]}, and in eager mode {sizes[1]}")
+    for fact in ("dtype", "requires_grad"):
         mine, theirs = getattr(got, fact), getattr(want, fact)
         require(mine == theirs, f"{what} has {fact} {mine}, and in eager mode {theirs}")
     trial.agrees(got, trial.read(want), what)
@@ -56,6 +68,56 @@ def _training(compiler: str, name: str, program: Program) -> None:
                 require(my_grad is grad, f"in the {call} call, no gradient arrives")
             else:
                 _same(trial, my_grad, grad, f"the gradient of the {call} call")
+
+
+def _unused(compiler: str) -> None:
+    @CLAUSES.add(32, "S", f"{compiler}: unused result", "gradients are right where one result of two is not used")
+    def _(trial: Trial) -> None:
+        require_real(trial)
+
+        def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x * 2, x.sin()
+
+        want = _in_eager(lambda: trained(lambda x: both(x)[1].sum(), trial.make()))[1]
+        compiled = COMPILERS[compiler](both)
+        grad = trained(lambda x: compiled(x)[1].sum(), trial.make())[1]
+        if grad is None or want is None:
+            require(grad is want, "no gradient arrives")
+        else:
+            _same(trial, grad, want, "the gradient")
+
+
+def _tangents(compiler: str) -> None:
+    @CLAUSES.add(
+        32, "S", f"{compiler}: tangent of another context", "compiled, backward takes what eager mode takes, or refuses"
+    )
+    def _(trial: Trial) -> None:
+        require_real(trial)
+        for what, tangent in with_other_contexts(trial):
+            want = _in_eager(twice_backward, _twice, trial.make(), tangent)
+            compiled = COMPILERS[compiler](_twice)
+            _same(
+                trial, twice_backward(compiled, trial.make(), tangent), want, f"for the gradient {what}, that of x * 2"
+            )
+
+
+def _other_arguments(compiler: str) -> None:
+    @CLAUSES.add(
+        34,
+        "S",
+        f"{compiler}: other arguments of make",
+        "another context or dtype, other parts: compiled again, or refused",
+    )
+    def _(trial: Trial) -> None:
+        compiled = COMPILERS[compiler](_double)
+        compiled(trial.make())
+        tried = 0
+        for what, other in others(trial):
+            tried += 1
+            want = _in_eager(_double, other.make())
+            _same(other, compiled(other.make()), want, f"for {what}, the result")
+        if not tried:
+            raise DoesNotApply("make has no parameters to vary")
 
 
 def _other_values(compiler: str) -> None:
@@ -108,21 +170,60 @@ def _mutation(compiler: str) -> None:
 for _compiler in COMPILERS:
     for _name, _program in LOSSES.items():
         _training(_compiler, _name, _program)
+    _unused(_compiler)
+    _tangents(_compiler)
     _other_values(_compiler)
+    _other_arguments(_compiler)
     _other_sizes(_compiler)
     _mutation(_compiler)
 
 
+def _sizes(trial: Trial) -> tuple[torch.Tensor, torch.Tensor]:
+    """Twice and four times the rows, by a parameter of `make` or made of longer inner tensors."""
+    for name, size in parameters_of(trial.source[0]).items():
+        if size == tuple(trial.make().shape):
+            each = [trial.asked_for({name: (rows * size[0], *size[1:])}) for rows in (2, 4)]
+            if each[0] is not None and each[1] is not None:
+                return each[0].make(), each[1].make()
+    larger = with_twice_the_rows(trial.make())
+    return larger, with_twice_the_rows(larger)
+
+
 @CLAUSES.add(36, "C", "dynamic sizes", "with symbolic sizes, one compilation serves several")
 def _dynamic(trial: Trial) -> None:
-    larger = with_twice_the_rows(trial.make())
+    larger, largest = _sizes(trial)
     want = _in_eager(lambda: _double(larger))
-    largest = with_twice_the_rows(larger)
     compiled = aot_compile(_double, dynamic=True)
     compiled(trial.make())
     _same(trial, compiled(larger), want, "for twice the rows, the result")
     _same(trial, compiled(largest), _double(largest), "for four times the rows, the result")
     require(not compiled.recompiles, f"it compiled again: {compiled.recompiles[:1]}")
+
+
+@CLAUSES.add(36, "C", "dynamic sizes with gradients", "with symbolic sizes, one compilation serves backward, too")
+def _dynamic_gradients(trial: Trial) -> None:
+    require_real(trial)
+    larger, largest = _sizes(trial)
+    compiled = aot_compile(_squares, dynamic=True)
+    for tensor, again in zip((trial.make(), larger, largest), (trial.make(), *_sizes(trial)), strict=True):
+        want = _in_eager(trained, _squares, again)[1]
+        grad = trained(compiled, tensor)[1]
+        if grad is None or want is None:
+            require(grad is want, "no gradient arrives")
+        else:
+            _same(trial, grad, want, f"for {tensor.shape[0]} rows, the gradient")
+    require(not compiled.recompiles, f"it compiled again: {compiled.recompiles[:1]}")
+
+
+@CLAUSES.add(
+    36, "S", "torch.compile: dynamic sizes", "with symbolic sizes, what is compiled serves others as eager mode"
+)
+def _dynamic_in_torch(trial: Trial) -> None:
+    torch.compiler.reset()
+    compiled = torch.compile(_double, backend="aot_eager", fullgraph=True, dynamic=True)
+    for tensor in (trial.make(), *_sizes(trial)):
+        want = _in_eager(_double, tensor)
+        _same(trial, compiled(tensor), want, f"for {tensor.shape[0]} rows, the result")
 
 
 class _Product(torch.nn.Module):
@@ -149,3 +250,11 @@ def _export(trial: Trial) -> None:
 
 def _double(x: torch.Tensor) -> torch.Tensor:
     return x * 2 + x
+
+
+def _twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+def _squares(x: torch.Tensor) -> torch.Tensor:
+    return (x * x).sum()

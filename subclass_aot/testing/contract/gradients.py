@@ -7,8 +7,17 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
+from subclass_aot.testing.contract.arguments import others
 from subclass_aot.testing.contract.clause import Clauses
-from subclass_aot.testing.contract.trial import DoesNotApply, Program, Trial, flattened, inner_of, require
+from subclass_aot.testing.contract.trial import (
+    DoesNotApply,
+    Program,
+    Trial,
+    first_line,
+    flattened,
+    inner_of,
+    require,
+)
 
 CLAUSES = Clauses()
 
@@ -71,6 +80,78 @@ _tangent(
     "transposed tangent",
     lambda x: torch.ones(*reversed(x.shape), dtype=x.dtype, device=x.device).permute(*reversed(range(x.dim()))),
 )
+
+
+def with_other_contexts(trial: Trial) -> list[tuple[str, torch.Tensor]]:
+    """Tensors that look like `make()` from outside, and have another context or other inner tensors.
+
+    Raises:
+        DoesNotApply: No parameter of `make` gives one.
+    """
+    tensor = trial.make()
+    found = []
+    for what, other in others(trial):
+        made = other.make()
+        looks = (type(made), made.shape, made.dtype) == (type(tensor), tensor.shape, tensor.dtype)
+        if looks and flattened(made) != flattened(tensor):
+            found.append((what, made))
+    if not found:
+        raise DoesNotApply("no parameter of make gives the same size and dtype with another context")
+    return found
+
+
+def twice_backward(program: Program, tensor: torch.Tensor, tangent: torch.Tensor) -> torch.Tensor:
+    """The gradient of a tensor for a gradient of the result of a program."""
+    tensor.requires_grad_()
+    program(tensor).backward(tangent)
+    require(tensor.grad is not None, "no gradient arrives")
+    return tensor.grad  # type: ignore[return-value]
+
+
+@CLAUSES.add(32, "S", "tangent of another context", "backward takes a gradient of another context, or refuses it")
+def _tangent_of_another_context(trial: Trial) -> None:
+    require_real(trial)
+    for what, tangent in with_other_contexts(trial):
+        want = [value * 2 for value in trial.read(tangent)]
+        grad = twice_backward(lambda x: x * 2, trial.make(), tangent)
+        trial.agrees(grad, want, f"for the gradient {what}, that of x * 2")
+
+
+class _Twice(torch.autograd.Function):
+    """Two results, so that the gradient of one may be undefined; autograd makes it then."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x * 1, x * 2
+
+    @staticmethod
+    def backward(ctx: object, *grads: torch.Tensor) -> torch.Tensor:
+        return grads[0] + grads[1] * 2
+
+
+def _undefined(name: str, some: Program, every: Program) -> None:
+    @CLAUSES.add(28, "C", name, "where no gradient arrives autograd makes zeros, and backward goes through")
+    def _(trial: Trial) -> None:
+        require_real(trial)
+        want = [trial.of_dense(some, value.requires_grad_()) for value in trial.values()]
+        try:
+            every(trial.parameter())
+        except Exception as error:  # noqa: BLE001
+            raise DoesNotApply(f"it raises where all gradients arrive, too: {first_line(error)}") from None
+        trial.agrees(some(trial.parameter()), want, "the gradient")
+
+
+def _grad(x: torch.Tensor, loss: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(loss, x, torch.ones_like(loss), materialize_grads=True)[0]
+
+
+_undefined(
+    "unused result of a function",
+    lambda x: _grad(x, torch.mul(*[_Twice.apply(x)[0]] * 2)),  # type: ignore[no-untyped-call]
+    lambda x: _grad(x, torch.mul(*_Twice.apply(x))),  # type: ignore[no-untyped-call]
+)
+_undefined("unused part", lambda x: _grad(x, x.chunk(2)[0] * 3), lambda x: _grad(x, torch.mul(*x.chunk(2))))
+_undefined("unused input", lambda x: _grad(x, torch.mul(x.detach().requires_grad_(), 3)), lambda x: _grad(x, x * 3))
 
 
 @CLAUSES.add(32, "S", "reading", "what is read of a tensor that requires grad is differentiable, or refused")

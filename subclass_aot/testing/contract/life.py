@@ -17,7 +17,7 @@ import torch
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial, require
 
-CLAUSES = Clauses()
+CLAUSES = Clauses(are_drawn=False)
 
 _LONGEST = 20.0
 """For so many seconds a child process may run."""

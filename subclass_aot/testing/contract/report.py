@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from subclass_aot.errors import ContractError
-from subclass_aot.testing.contract.clause import Clause
+from subclass_aot.testing.contract.clause import Clause, is_fault
+from subclass_aot.testing.contract.remedies import remedy
 
 Verdict = Literal["kept", "broken", "raises", "does not apply", "expected", "kept, not expected"]
 
@@ -29,9 +30,8 @@ class Finding:
 
     @property
     def is_fault(self) -> bool:
-        """Whether the class must be mended. To raise is a fault where the class owes a result."""
-        raises = self.verdict == "raises" and self.clause.severity == "C"
-        return raises or self.verdict in ("broken", "kept, not expected")
+        """Whether the class must be mended."""
+        return is_fault(self.clause, self.verdict) or self.verdict == "kept, not expected"
 
     def __str__(self) -> str:
         clause = self.clause
@@ -75,17 +75,27 @@ class Report:
         rows = [f"| {f.clause.number} | {f.clause.name} | {f.verdict} | {_cell(f.why)} |" for f in self.findings]
         return "\n".join(["| clause | what is tried | verdict | why |", "|---|---|---|---|", *rows])
 
+    def _with_lines_to_write(self) -> Iterator[str]:
+        """What must be mended, and below those that are mended by one line this line."""
+        remedies = [
+            "" if finding.verdict == "kept, not expected" else f"      write: {remedy(finding.clause, self.cls)}"
+            for finding in self.broken
+        ]
+        for finding, line, following in zip(self.broken, remedies, [*remedies, ""][1:], strict=True):
+            yield f"  {finding}"
+            if line and line != following:
+                yield line
+
     def __str__(self) -> str:
         counts = {finding.verdict: 0 for finding in self.findings}
         for finding in self.findings:
             counts[finding.verdict] += 1
         lines = [f"{self.cls.__name__}: {', '.join(f'{count} {verdict}' for verdict, count in counts.items())}"]
         expected = [finding for finding in self.findings if finding.verdict == "expected"]
-        for title, findings in (
-            ("To mend:", self.broken),
-            ("Not offered:", self.not_offered),
-            ("Expected:", expected),
-        ):
+        if self.broken:
+            lines.append("To mend:")
+        lines += self._with_lines_to_write()
+        for title, findings in (("Not offered:", self.not_offered), ("Expected:", expected)):
             if findings:
                 lines += [title, *(f"  {finding}" for finding in findings)]
         return "\n".join(lines)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from subclass_aot.testing.contract.clause import Clauses
-from subclass_aot.testing.contract.trial import DoesNotApply, Trial, flattened, require, storages
+from subclass_aot.testing.contract.trial import DoesNotApply, Trial, flattened, require, size_of, storages
 
 CLAUSES = Clauses()
 
@@ -61,10 +61,16 @@ def _way(name: str, twice: Callable[[torch.Tensor], torch.Tensor]) -> None:
         tensor = trial.parameter() if name != "state_dict" else trial.make()
         other = twice(tensor)
         require(type(other) is trial.cls, f"it gives a {type(other).__name__}")
-        for fact in ("shape", "dtype", "requires_grad"):
+        sizes = size_of(other), size_of(tensor)
+        require(sizes[0] == sizes[1], f"its size is {sizes[0]} afterwards, not {sizes[1]}")
+        for fact in ("dtype", "requires_grad"):
             mine, theirs = getattr(other, fact), getattr(tensor, fact)
             require(mine == theirs, f"{fact} is {mine} afterwards, not {theirs}")
-        require(other.stride() == tensor.stride(), f"strides are {other.stride()} afterwards, not {tensor.stride()}")
+        ragged = "ragged" in sizes[1]  # and so are the strides
+        require(
+            ragged or other.stride() == tensor.stride(),
+            f"strides are {other.stride()} afterwards, not {tensor.stride()}",
+        )
         require(flattened(other) == flattened(tensor), f"names and context are {flattened(other)} afterwards")
         if name != "copy.copy":
             require(not storages(other) & storages(tensor), "it shares memory with the tensor")

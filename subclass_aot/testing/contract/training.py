@@ -32,7 +32,7 @@ def _parameter(trial: Trial) -> None:
     require(isinstance(parameter, nn.Parameter), "it is no nn.Parameter")
     gone = sorted(set(vars(trial.make())) - set(vars(parameter)))
     require(not gone, f"{gone} are not there any more")
-    require(flattened(parameter) == flattened(trial.make()), "it has other names or another context")
+    require(flattened(parameter) == flattened(trial.parameter()), "it has other names or another context")
     if trial.readings:
         trial.agrees(parameter, trial.values(), "the parameter")
 

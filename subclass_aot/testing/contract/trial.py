@@ -9,6 +9,8 @@ are the oracle, so that nothing has to be known of the class. What dense tensors
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +21,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.testing.compare import dense_leaves
 
-Make = Callable[[], torch.Tensor]
+Make = Callable[..., torch.Tensor]
 Reading = Callable[[torch.Tensor], torch.Tensor]
 Program = Callable[[torch.Tensor], Any]
 
@@ -64,6 +66,11 @@ def unflattened(
     return type(like).__tensor_unflatten__(dict(inner), flattened(like)[1], size, stride)  # type: ignore[attr-defined]
 
 
+def size_of(tensor: torch.Tensor) -> list[object]:
+    """The size; of a ragged dim, whose number is another one for each jagged tensor, only that it is ragged."""
+    return ["ragged" if _torch.is_nested_int(size) else size for size in tensor.shape]
+
+
 def storages(tensor: torch.Tensor) -> set[int]:
     """Where the memory of the dense leaves is."""
     leaves = [leaf for leaf in dense_leaves(tensor) if isinstance(leaf, torch.Tensor) and leaf.numel()]
@@ -85,6 +92,8 @@ class Trial:
 
     def __init__(self, make: Make, readings: Sequence[Reading] | None = None) -> None:
         self._make = make
+        self.source = (make, readings)
+        self._asked_for: dict[tuple[tuple[str, object], ...], Trial | None] = {}
         tensor = self.make()
         if not _torch.is_traceable_wrapper_subclass(tensor):
             raise TypeError(
@@ -104,6 +113,18 @@ class Trial:
         """A new tensor of the class."""
         torch.manual_seed(0)
         return self._make()
+
+    def asked_for(self, arguments: Mapping[str, object]) -> Trial | None:
+        """A trial of what `make` gives for some arguments; None if it refuses them."""
+        key = tuple(arguments.items())
+        if key not in self._asked_for:
+            try:
+                other = Trial(functools.partial(self._make, **arguments), self.source[1])
+            except Exception:  # noqa: BLE001
+                self._asked_for[key] = None
+            else:
+                self._asked_for[key] = other
+        return self._asked_for[key]
 
     def parameter(self) -> Any:
         """A new tensor of the class that requires grad, if its dtype can."""
@@ -138,7 +159,7 @@ class Trial:
             )
             off = _distance(mine, wanted)
             least = max(self._precision, _precision(mine.dtype), _precision(wanted.dtype))
-            require(off <= max(tolerance, least), f"{what} has wrong values, off by {off:.3g} of the largest")
+            require(off <= max(tolerance, least), f"{what} has wrong values, off by {off:.3g} of the largest value")
 
     def commutes(self, what: str, program: Program, tolerance: float = 0.0) -> None:
         """Raises `BrokenClause` unless a program commutes with every reading: values, and sizes and dtype outside.
@@ -201,12 +222,21 @@ def first_line(error: BaseException) -> str:
 
 def _default_readings(tensor: torch.Tensor) -> list[Reading]:
     for name in _READINGS:
-        if getattr(type(tensor), name, None) is not getattr(torch.Tensor, name, None):
+        if getattr(type(tensor), name, None) is not getattr(torch.Tensor, name, None) and _takes_nothing(tensor, name):
             return [operator.methodcaller(name)]
     inner = inner_of(tensor)
     if all(isinstance(part, torch.Tensor) and part.shape == tensor.shape for part in inner.values()):
         return [operator.attrgetter(name) for name in inner]
     return []
+
+
+def _takes_nothing(tensor: torch.Tensor, name: str) -> bool:
+    """Whether a method can be called without arguments: a `dequantize` of codes that it is given reads no tensor."""
+    try:
+        inspect.signature(getattr(tensor, name)).bind()
+    except TypeError:
+        return False
+    return True
 
 
 def _in_strides_of(tensor: torch.Tensor, reading: torch.Tensor) -> torch.Tensor:

@@ -51,9 +51,15 @@ OURS: dict[str, tuple[Callable[[], Any], dict[tuple[int, str], str]]] = {
 
 
 class Held(torch.Tensor):
-    """One tensor and a note, by hand, as most classes of others are written."""
+    """One tensor and a note, by hand: right, and the base of classes that are not."""
+
+    def __init_subclass__(cls, safe: bool = True) -> None:
+        if safe:
+            torch.serialization.add_safe_globals([cls])
 
     def __new__(cls, held: torch.Tensor, note: Any = "") -> Any:
+        if held.requires_grad or held.is_neg() or held.is_conj():
+            raise ValueError("held must not require grad, nor have the negative or conjugate bit")
         return torch.Tensor._make_wrapper_subclass(
             cls, held.shape, held.stride(), held.storage_offset(), dtype=held.dtype, device=held.device
         )
@@ -86,7 +92,21 @@ class Held(torch.Tensor):
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return "Held"
 
+    def share_memory_(self) -> Any:
+        raise NotImplementedError("torch ends the process here")
+
+    @property
+    def data(self) -> Any:
+        return self.detach()
+
+    @data.setter
+    def data(self, other: Any) -> None:
+        self.held = other.held
+
     __torch_function__ = torch._C._disabled_torch_function_impl
+
+
+torch.serialization.add_safe_globals([Held])
 
 
 class Scaled(WrapperTensor, views="broadcast"):
@@ -105,6 +125,29 @@ class Scaled(WrapperTensor, views="broadcast"):
         return type(self)(plain.clone(), torch.ones_like(self.scale))
 
 
+class Signed(WrapperTensor, views="broadcast"):
+    """A tensor, or its negative as the context has it: right, and the base of a class that is not."""
+
+    codes: torch.Tensor
+    negated: bool = False
+
+    def outer(self) -> Outer:
+        return Outer.like(self.codes)
+
+    def to_plain(self) -> torch.Tensor:
+        return -self.codes if self.negated else self.codes * 1
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return type(self)(-plain if self.negated else plain.clone(), self.negated)
+
+
+def signed(cls: type) -> Callable[..., Any]:
+    def make(negated: bool = False) -> Any:
+        return cls(torch.randn(4, 6), negated)
+
+    return make
+
+
 def scaled(cls: type, *size: int) -> Callable[[], Any]:
     rows, columns = size or (4, 6)
     return lambda: cls(torch.randn(rows, columns), torch.rand(rows, 1) + 0.5)
@@ -115,6 +158,9 @@ def held(cls: type, note: Callable[[], Any] = str) -> Callable[[], Any]:
 
 
 def broken(make: Callable[[], Any], only: Sequence[int], readings: Any = None) -> dict[str, str]:
-    """What the kit finds to mend, by name, with what it says."""
-    report = check_subclass(make, readings, only)
+    """What the kit finds to mend, by name, with what it says.
+
+    Another process cannot import a lambda, so no pair of ranks is started: `test_processes.py` does.
+    """
+    report = check_subclass(lambda: make(), readings, only)
     return {finding.clause.name: finding.why for finding in report.broken}

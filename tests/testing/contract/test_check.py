@@ -13,7 +13,8 @@ import torch
 from subclass_aot.errors import ContractError
 from subclass_aot.testing import check_subclass
 from subclass_aot.testing.contract.check import CLAUSES
-from tests.testing.contract.classes import PRODUCTS, Held, held, quant_aware, two_tensor
+from tests.testing.contract.classes import PRODUCTS, held, quant_aware, two_tensor
+from tests.testing.contract.wrong_by_hand import LosesGradient
 
 FEW = (9, 12, 27)
 
@@ -68,7 +69,7 @@ def test_cases(case: Callable[[], None]) -> None:
 
 
 def test_cases_that_fail() -> None:
-    @check_subclass.cases(held(Held), only=(4,))
+    @check_subclass.cases(held(LosesGradient), only=(4,))
     def marked(case: Callable[[], None]) -> None:
         pass
 

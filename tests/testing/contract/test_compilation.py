@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-import torch
 
 from tests.testing.contract.classes import OURS, Held, broken, held
+from tests.testing.contract.wrong_by_hand import hidden
 
 ONLY = (32, 33, 34, 36, 42)
-
-
-class HiddenFactor(Held):
-    """Its factor is not in its context, so what is made of its inner tensors has another."""
-
-    factor = 1.0
-
-    def to_plain(self) -> torch.Tensor:
-        return self.held * self.factor
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        if isinstance(out, HiddenFactor):
-            out.factor = args[0].factor
-        return out
-
-
-def hidden() -> HiddenFactor:
-    tensor = HiddenFactor(torch.randn(4, 6))
-    tensor.factor = 3.0
-    return tensor
 
 
 @pytest.mark.parametrize("name", OURS)

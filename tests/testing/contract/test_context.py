@@ -9,39 +9,9 @@ import pytest
 import torch
 
 from tests.testing.contract.classes import Held, broken, held, int8_weight, two_tensor
+from tests.testing.contract.wrong_apart import HashByIdentity, NoEquality, Restless, Strict, TensorAnswer
 
 ONLY = range(15, 20)
-
-
-class NoEquality:
-    def __deepcopy__(self, memo: Any) -> Any:
-        return self
-
-
-class HashByIdentity:
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, HashByIdentity)
-
-    __hash__ = object.__hash__
-
-
-class TensorAnswer:
-    def __eq__(self, other: object) -> Any:
-        return torch.ones(1, dtype=torch.bool)
-
-
-class Strict(Held):
-    @classmethod
-    def __metadata_guard__(cls, before: Any, now: Any) -> bool:
-        return bool(before != now)
-
-
-class Restless(Held):
-    count = 0
-
-    def _stable_hash_for_caching(self) -> str:
-        Restless.count += 1
-        return str(Restless.count)
 
 
 @pytest.mark.parametrize("make", [held(Held), held(Held, lambda: ("a", 1)), two_tensor, int8_weight])

@@ -10,59 +10,9 @@ import torch
 from subclass_aot.testing.contract.flatten import with_twice_the_rows
 from subclass_aot.testing.contract.trial import DoesNotApply
 from tests.testing.contract.classes import Held, Scaled, broken, held, int8_weight, scaled, two_tensor
+from tests.testing.contract.wrong_apart import Asking, Cloning, Dense, ForgetsNote, NoneInside, OtherNames, OwnSize
 
 ONLY = range(7, 15)
-
-
-class Cloning(Held):
-    @classmethod
-    def __tensor_unflatten__(cls, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
-        return cls(inner["held"].clone(), context)
-
-
-class OwnSize(Held):
-    """It makes what it always was, whatever it is given."""
-
-    @classmethod
-    def __tensor_unflatten__(cls, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
-        return cls(inner["held"][:4], context)
-
-
-class Dense(Held):
-    @classmethod
-    def __tensor_unflatten__(cls, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
-        return inner["held"]
-
-
-class ForgetsNote(Held):
-    @classmethod
-    def __tensor_unflatten__(cls, inner: dict[str, Any], context: Any, size: Any, stride: Any) -> Any:
-        return cls(inner["held"], "")
-
-
-class NoneInside(Held):
-    absent = None
-
-    def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        return ["held", "absent"], self.note
-
-
-class Asking(Held):
-    def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        torch.sum(self.held)
-        return ["held"], self.note
-
-
-class OtherNames(Held):
-    count = 0
-
-    def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        OtherNames.count += 1
-        return ["held", "second"][:: 1 if OtherNames.count % 2 else -1], self.note
-
-    @property
-    def second(self) -> torch.Tensor:
-        return self.held
 
 
 @pytest.mark.parametrize("make", [scaled(Scaled), held(Held), two_tensor, int8_weight])

@@ -10,30 +10,12 @@ import torch
 from subclass_aot import TwoTensor
 from subclass_aot.testing.contract import check_subclass
 from subclass_aot.testing.contract.gradients import CLAUSES, trained
-from tests.testing.contract.classes import OURS, Held, broken, held, two_tensor
+from tests.testing.contract.classes import OURS, broken, held, two_tensor
+from tests.testing.contract.wrong_by_hand import CutOff, NoGradient
+from tests.testing.contract.wrong_declared import Growing, NoOwnContext
 
 NUMBERS = (30, 31, 35)
 EAGER = {clause.name for clause in CLAUSES}
-
-
-class CutOff(Held):
-    def to_plain(self) -> torch.Tensor:
-        return self.held * 1
-
-
-class NoOwnContext(TwoTensor):
-    def __coerce_same_metadata_as_tangent__(self, context: object, expected_type: type | None = None) -> Any:
-        return None
-
-
-class Growing(TwoTensor):
-    def __coerce_tangent_metadata__(self) -> Any:
-        return Growing(torch.cat([self.a, self.a]), torch.cat([self.b, self.b]))
-
-
-class NoGradient(Held):
-    def requires_grad_(self, requires_grad: bool = True) -> Any:
-        return self
 
 
 @pytest.mark.parametrize("name", OURS)

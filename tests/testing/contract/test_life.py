@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
 
 import pytest
 import torch
@@ -12,25 +11,10 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.testing.contract import life
 from subclass_aot.testing.contract.trial import DoesNotApply
-from tests.testing.contract.classes import OURS, Held, broken, held
+from tests.testing.contract.classes import OURS, broken, held
+from tests.testing.contract.wrong_by_hand import Cycle, OneHook, Unprintable
 
 ONLY = (43, 44, 45)
-
-
-class OneHook(Held):
-    def fsdp_pre_all_gather(self, mesh: Any) -> Any:
-        return (self.held,), None
-
-
-class Cycle(Held):
-    def __init__(self, held: torch.Tensor, note: Any = "") -> None:
-        super().__init__(held, note)
-        self.me = self
-
-
-class Unprintable(Held):
-    def __repr__(self, *, tensor_contents: object = None) -> str:
-        raise KeyError("no")
 
 
 @pytest.mark.parametrize("name", OURS)

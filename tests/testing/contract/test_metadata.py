@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
-from subclass_aot import Outer, WrapperTensor
 from tests.testing.contract.classes import Held, Scaled, broken, held, scaled
+from tests.testing.contract.wrong_by_hand import Bits, LosesGradient, OwnMemory
+from tests.testing.contract.wrong_declared import OtherDtype, SizeOfValues
 
 ONLY = (1, 2, 3, 4, 5)
 
 
-class OtherDtype(Scaled):
-    def outer(self) -> Outer:
-        return Outer.like(self.codes, dtype=torch.float64)
-
-
-class SizeOfValues(WrapperTensor):
-    flat: torch.Tensor
-    sizes: torch.Tensor
-
-    def outer(self) -> Outer:
-        return Outer((len(self.sizes), int(self.sizes.max())), None, dtype=self.flat.dtype, device=self.flat.device)
-
-    def to_plain(self) -> torch.Tensor:
-        return self.flat.view(len(self.sizes), -1)
-
-
-class OwnMemory(Held):
-    def __new__(cls, held: torch.Tensor, note: Any = "") -> Any:
-        return torch.Tensor._make_subclass(cls, held)
-
-
 def test_right_classes() -> None:
     assert broken(scaled(Scaled), ONLY) == {}
-    assert broken(held(Held), (1, 2, 5)) == {}
+    assert broken(held(Held), ONLY) == {}
 
 
 def test_other_dtype_outside() -> None:
@@ -45,12 +23,12 @@ def test_other_dtype_outside() -> None:
 
 
 def test_negative_bit_that_is_lost() -> None:
-    found = broken(held(Held), (3,))
+    found = broken(held(Bits), (3,))
     assert list(found) == ["negative bit"] and "times one, has wrong values, off by 2" in found["negative bit"]
 
 
 def test_inner_tensor_that_requires_grad() -> None:
-    found = broken(held(Held), (4,))
+    found = broken(held(LosesGradient), (4,))
     assert list(found) == ["inner requires grad"] and "['held'] require grad" in found["inner requires grad"]
 
 

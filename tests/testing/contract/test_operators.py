@@ -7,100 +7,20 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import TwoTensor, WrapperTensor
 from tests.testing.contract.classes import (
     OURS,
     PRODUCTS,
     Held,
     Scaled,
-    aten,
     broken,
     held,
     quant_aware,
     scaled,
 )
+from tests.testing.contract.wrong_by_hand import DropsClass, KeepsStrides, Raising, UnknownSeed
+from tests.testing.contract.wrong_declared import Divided, FirstFieldOnly, KeepsScale, SharesScale, TakesOneField
 
 OPERATORS = (20, 24, 25, 26, 27, 29)
-
-
-class Raising(Held):
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        if out is NotImplemented:
-            raise TypeError("unknown class")
-        return out
-
-
-class DropsClass(Held):
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is aten.detach.default:
-            return args[0].held.detach()
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-class SharesScale(Scaled):
-    pass
-
-
-@SharesScale.implements(aten.clone.default)
-def _(x: Any, memory_format: Any = None) -> Any:
-    return SharesScale(x.codes.clone(memory_format=memory_format), x.scale)
-
-
-class Divided(WrapperTensor, fallback="each"):
-    """Zeros in each field are no zeros: they divide by zero."""
-
-    above: torch.Tensor
-    below: torch.Tensor
-
-    def to_plain(self) -> torch.Tensor:
-        return self.above / self.below
-
-
-class KeepsScale(Scaled):
-    """New values are held by the scale that is there, which is anything in a tensor that is empty."""
-
-    def from_plain(self, plain: torch.Tensor) -> Any:
-        return KeepsScale(plain / self.scale, self.scale.clone())
-
-
-class FirstFieldOnly(TwoTensor):
-    pass
-
-
-@FirstFieldOnly.implements(aten.equal.default)
-def _(one: Any, other: Any) -> bool:
-    return bool(aten.equal.default(one.a, other.a))
-
-
-class TakesOneField(TwoTensor):
-    """Its sum is that of one field, twice."""
-
-
-@TakesOneField.implements(aten.sum.dim_IntList)
-def _(x: Any, *args: Any, **kwargs: Any) -> Any:
-    total = aten.sum.dim_IntList(x.a, *args, **kwargs)
-    return TakesOneField(total, total.clone())
-
-
-class KeepsStrides(Held):
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is aten.clone.default:
-            return cls(args[0].held.clone(memory_format=torch.preserve_format))
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-class UnknownSeed(Held):
-    generator = torch.Generator().manual_seed(5)
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is aten.rand_like.default:
-            return cls(torch.rand(args[0].shape, generator=UnknownSeed.generator))
-        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 def pair(cls: type) -> Any:

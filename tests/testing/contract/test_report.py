@@ -45,6 +45,9 @@ def test_what_it_says() -> None:
     assert first == "int: 1 kept, 2 raises, 1 does not apply, 1 expected, 2 broken, 1 kept, not expected"
     assert lines[0] == "To mend:" and lines[1] == "  broken: clause 22 (S), x.broken: a view aliases"
     assert lines[2].strip() == "off by 1"
+    (write,) = [at for at, line in enumerate(lines) if line.startswith("      write: ")]  # once, for all three
+    assert lines[write].startswith("      write: int(func(x.inner, *args), ...), of views of inner tensors")
+    assert lines[write - 1].strip() == "KeyError: 1" and "kept, not expected" in lines[write + 1]
     assert lines.index("Not offered:") < lines.index("Expected:")
     assert str(Report(int, [NO_FAULTS[0]])) == "int: 1 kept"
 

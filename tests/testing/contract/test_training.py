@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
-from subclass_aot import Int8Weight
-from tests.testing.contract.classes import OURS, Held, aten, broken, held
+from tests.testing.contract.classes import OURS, Held, broken, held
+from tests.testing.contract.wrong_by_hand import SignOfNorm, marked
+from tests.testing.contract.wrong_declared import CoarseState
 
 ONLY = (39, 40, 41)
-
-
-class CoarseState(Int8Weight):
-    """`zeros_like` keeps the class, so optimizers keep their state in eight bits."""
-
-
-@CoarseState.implements(aten.zeros_like.default)
-def _(x: Any, **kwargs: Any) -> Any:
-    return CoarseState(torch.zeros_like(x.codes), torch.ones_like(x.scale))
-
-
-def marked() -> Held:
-    """With an attribute that is not in the context."""
-    tensor: Any = Held(torch.randn(4, 6))
-    tensor.mark = "a"
-    return tensor  # type: ignore[no-any-return]
-
-
-class SignOfNorm(Held):
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is aten.linalg_vector_norm.default:
-            return args[0].held.sum()
-        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 @pytest.mark.parametrize("name", OURS)

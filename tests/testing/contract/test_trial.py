@@ -15,6 +15,7 @@ from subclass_aot.testing.contract.trial import (
     Trial,
     first_line,
     inner_of,
+    size_of,
     storages,
     unflattened,
 )
@@ -53,6 +54,19 @@ def test_reading_has_the_strides_outside() -> None:
     weight = int8_weight().t()
     (dense,) = Trial(int8_weight).read(weight)
     assert dense.stride() == (1, 6) and torch.equal(dense, weight.to_plain())
+
+
+def test_a_method_that_wants_arguments_is_no_reading() -> None:
+    class Codec(Held):
+        @staticmethod
+        def dequantize(codes: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+            return codes * scale
+
+        def get_original_weight(self) -> torch.Tensor:
+            return self.held * 2
+
+    trial = Trial(held(Codec))
+    assert torch.equal(trial.values()[0], trial.make().held * 2)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +111,15 @@ def test_where_memory_is() -> None:
     assert storages(pair) == {pair.a.untyped_storage().data_ptr(), pair.b.untyped_storage().data_ptr()}
     assert storages(pair[1:]) == storages(pair) and not storages(pair) & storages(pair.clone())
     assert storages(torch.ones(0)) == set()
+
+
+def test_the_size_of_a_jagged_tensor_is_that_of_another() -> None:
+    def make() -> torch.Tensor:
+        return torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+
+    assert make().shape != make().shape
+    assert size_of(make()) == size_of(make()) == [2, "ragged", 3]
+    assert size_of(two_tensor()) == [4, 6]
 
 
 def test_errors_in_one_line() -> None:

@@ -2,49 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
-from tests.testing.contract.classes import OURS, Held, Scaled, aten, broken, held, scaled
+from tests.testing.contract.classes import OURS, Held, Scaled, broken, held, scaled
+from tests.testing.contract.wrong_by_hand import DenseViews, ShortSplit
+from tests.testing.contract.wrong_declared import CopyingSlice, ForgottenTranspose
 
 ONLY = (22,)
-
-
-class CopyingSlice(Scaled):
-    pass
-
-
-@CopyingSlice.implements(aten.slice.Tensor)
-def _(x: Any, *args: Any) -> Any:
-    codes = aten.slice.Tensor(x.codes, *args)
-    rows = codes.shape[0] != x.shape[0]
-    return CopyingSlice(codes.clone(), aten.slice.Tensor(x.scale, *args).clone() if rows else x.scale.clone())
-
-
-class ForgottenTranspose(Scaled):
-    pass
-
-
-@ForgottenTranspose.implements(aten.t.default, aten.transpose.int)
-def _(x: Any, *dims: int) -> Any:
-    return ForgottenTranspose(x.codes, x.scale)
-
-
-class DenseViews(Held):
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is aten.select.int:
-            return args[0].held.select(*args[1:]).clone()
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-class ShortSplit(Held):
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        return out[:-1] if func is aten.unbind.int else out
 
 
 @pytest.mark.parametrize("name", OURS)

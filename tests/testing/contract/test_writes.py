@@ -2,52 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from tests.testing.contract.classes import OURS, Held, Scaled, aten, broken, held, scaled
+from tests.testing.contract.classes import OURS, Held, Scaled, broken, held, scaled
+from tests.testing.contract.wrong_by_hand import ForgetsOut, OtherObject
+from tests.testing.contract.wrong_declared import CopiesWrong, SharedScale
 
 ONLY = (23,)
-
-
-class SharedScale(Scaled):
-    """Values of a part change the scale of the whole rows."""
-
-
-@SharedScale.implements(aten.zero_.default)
-def _(x: Any) -> Any:
-    x.codes.fill_(1)
-    x.scale.zero_()
-    return x
-
-
-class OtherObject(Held):
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is aten.mul_.Tensor:
-            return cls(args[0].held * args[1])
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-class ForgetsOut(Held):
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if kwargs and "out" in kwargs:
-            return kwargs["out"]
-        return super().__torch_dispatch__(func, types, args, kwargs)
-
-
-class CopiesWrong(Scaled):
-    """`copy_` of another of the class takes the scale, and leaves the codes."""
-
-
-@CopiesWrong.implements(aten.copy_.default)
-def _(x: Any, source: Any, non_blocking: bool = False) -> Any:
-    if not isinstance(source, CopiesWrong):
-        return NotImplemented
-    x.scale.copy_(source.scale)
-    return x
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -41,7 +41,7 @@ def sections(text: str) -> dict[str, list[str]]:
 
 def test_the_sections_of_a_class() -> None:
     found = sections(describe(Outside.Kept))
-    assert list(found)[1:] == ["Fields", "Flat layout", "Operators", "Generated source"]
+    assert list(found)[1:] == ["Fields", "Flat layout", "Operators", "What works", "Generated source"]
     assert found[f"{__name__}.Outside.Kept"] == ["Is described.", ""]
     assert [line.split() for line in found["Fields"] if line] == [
         ["parts", "sequence", "list[torch.Tensor]"],
@@ -49,7 +49,7 @@ def test_the_sections_of_a_class() -> None:
         ["scale", "context", "float", "=", "2.0"],
     ]
     assert found["Flat layout"][:2] == ["parts_0, parts_1, ...", "extra, unless absent"]
-    assert found["Operators"][0].startswith("aten.relu.default  Kept, test_inspection.py:")
+    assert found["Operators"][0].startswith("aten.relu.default  Kept, test_describe.py:")
     assert found["Operators"][1] == "An operator without a rule runs on every inner tensor (fallback='each')."
 
 
@@ -73,8 +73,25 @@ def test_the_source_is_what_runs() -> None:
 def test_a_nested_class_is_found() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(__import__("sys").modules, "inspected", __import__("types").SimpleNamespace(Outside=Outside))
-        assert find_class("inspected:Outside.Kept") is Outside.Kept
+        assert find_class("inspected:Outside.Kept") == (Outside.Kept, None)
         with pytest.raises(UnknownClassError, match="is no class that derives from WrapperTensor"):
             find_class("inspected:Outside")
         with pytest.raises(UnknownClassError, match="inspected has no Outside.Gone"):
             find_class("inspected:Outside.Gone")
+
+
+def test_of_a_tensor_it_is_tried_what_works() -> None:
+    def make() -> TwoTensor:
+        return TwoTensor(torch.ones(4, 6), torch.ones(4, 6))
+
+    with pytest.MonkeyPatch.context() as patch:
+        functions = {"make": make, "wants": lambda size: make(), "other": lambda: torch.ones(3)}
+        patch.setitem(__import__("sys").modules, "inspected", __import__("types").SimpleNamespace(**functions))
+        cls, found = find_class("inspected:make")
+        assert cls is TwoTensor and found is make
+        with pytest.raises(UnknownClassError, match="Called without arguments it raises TypeError"):
+            find_class("inspected:wants")
+        with pytest.raises(UnknownClassError, match="no function that gives a tensor of one"):
+            find_class("inspected:other")
+    works = sections(describe(TwoTensor, make))["What works"]
+    assert "Tried on a tensor." in works and "    x @ w             mm (each inner tensor)" in works

@@ -1,18 +1,19 @@
-"""What a wrapper class is made of, as text: `python -m subclass_aot inspect`."""
+"""The fields, layout, rules and source of a class, as text."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import textwrap
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeGuard
 
 import torch
 
 from subclass_aot.declaration import MISSING, Declaration
 from subclass_aot.errors import UnknownClassError
-from subclass_aot.wrapper import WrapperTensor, built_in
+from subclass_aot.inspection.offers import table
+from subclass_aot.wrapper import WrapperTensor, built_in, place_of
 
 _GENERATED = ("__new__", "__tensor_flatten__", "__tensor_unflatten__")
 
@@ -30,16 +31,23 @@ _LAYOUT = {
 }
 
 
-def find_class(target: str) -> type[WrapperTensor]:
-    """Finds the class that `MODULE:CLASS` names.
+Target = tuple[type[WrapperTensor], Callable[[], torch.Tensor] | None]
+"""A class, and what gives a tensor of it, if that is known."""
+
+
+def find_class(target: str) -> Target:
+    """Finds the class that `MODULE:CLASS` names, or that of the tensor which the function `MODULE:FUNCTION` gives.
 
     Args:
-        target: An importable module and, after a colon, a class in it; a nested class with dots.
+        target: An importable module and, after a colon, a class or a function in it; a nested one with dots.
+
+    Returns:
+        The class, and the function, or None.
 
     Raises:
-        UnknownClassError: There is no such module or class, or it is no `WrapperTensor`.
+        UnknownClassError: There is no such module, class or function, or it is no `WrapperTensor`.
 
-    >>> find_class("subclass_aot.tensors:TwoTensor").__name__
+    >>> find_class("subclass_aot.tensors:TwoTensor")[0].__name__
     'TwoTensor'
     """
     module_name, _, class_name = target.partition(":")
@@ -48,31 +56,43 @@ def find_class(target: str) -> type[WrapperTensor]:
             f"{target!r} is not of the form MODULE:CLASS, for example subclass_aot.tensors:TwoTensor"
         )
     try:
-        module = found = importlib.import_module(module_name)
+        module: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise UnknownClassError(f"cannot import the module of {target!r}: {error}") from error
+    found = module
     for part in class_name.split("."):
         if not hasattr(found, part):
             known = ", ".join(sorted(name for name, value in vars(module).items() if _declares(value))) or "none"
             raise UnknownClassError(f"{module_name} has no {class_name}; WrapperTensor classes there: {known}")
         found = getattr(found, part)
-    if not _declares(found):
-        raise UnknownClassError(
-            f"{target} is no class that derives from WrapperTensor, so it declares no fields.\n"
-            "Of any other traceable wrapper, FlattenPlan.of([tensor]).source shows the layout of one tensor."
-        )
-    return found  # type: ignore[return-value]
+    if _declares(found):
+        return found, None
+    given: object = None
+    because = ""
+    if callable(found) and not isinstance(found, type):
+        try:
+            given = found()
+        except Exception as error:  # noqa: BLE001
+            because = f" Called without arguments it raises {type(error).__name__}: {error}."
+    cls = type(given)
+    if _declares(cls):
+        return cls, found
+    raise UnknownClassError(
+        f"{target} is no class that derives from WrapperTensor, and no function that gives a tensor of one.{because}\n"
+        "Of any other traceable wrapper, FlattenPlan.of([tensor]).source shows the layout of one tensor."
+    )
 
 
-def _declares(value: object) -> bool:
+def _declares(value: object) -> TypeGuard[type[WrapperTensor]]:
     return isinstance(value, type) and issubclass(value, WrapperTensor) and value is not WrapperTensor
 
 
-def describe(cls: type[WrapperTensor]) -> str:
-    """Describes the fields, the flat layout, the operator rules and the generated source of a class.
+def describe(cls: type[WrapperTensor], make: Callable[[], torch.Tensor] | None = None) -> str:
+    """Describes the fields, the flat layout, the operator rules, what works, and the generated source of a class.
 
     Args:
         cls: The class.
+        make: Gives a tensor of it, on which is tried what works.
 
     Returns:
         Several lines of text.
@@ -82,6 +102,7 @@ def describe(cls: type[WrapperTensor]) -> str:
         "Fields": _table(_fields(cls)),
         "Flat layout": list(_layout(cls)),
         "Operators": [*_table(_rules(cls)), *_wrap(_built_in(cls)), _OTHERS[cls.__wrapper_declaration__.fallback]],
+        "What works": table(cls, make),
         "Generated source": ["\n\n".join(_source(cls, name) for name in _GENERATED)],
     }
     return "\n\n".join("\n".join([title, "=" * len(title), *lines]) for title, lines in sections.items())
@@ -110,8 +131,7 @@ def _rules(cls: type[WrapperTensor]) -> list[tuple[str, ...]]:
     for base in cls.__mro__:
         own: Declaration | None = vars(base).get("__wrapper_declaration__")
         for operator, rule in () if own is None else own.rules.items():
-            code = inspect.unwrap(rule.function).__code__
-            where = f"{base.__name__}, {Path(code.co_filename).name}:{code.co_firstlineno}"
+            where = f"{base.__name__}, {place_of(rule.function)}"
             found.setdefault(str(operator), (str(operator), where))
     return sorted(found.values())
 

@@ -1,0 +1,98 @@
+"""What to write where a clause is not kept."""
+
+from __future__ import annotations
+
+from subclass_aot.testing.contract.clause import Clause
+from subclass_aot.wrapper import WrapperTensor
+
+_BY_HAND = {
+    1: "no memory: in __new__ what `_make_wrapper_subclass` of torch.Tensor gives, with size, strides, dtype, device",
+    2: "in __new__ the size, dtype and device of what operators see: dtype=scale.dtype, not codes.dtype",
+    3: "inner = inner.resolve_neg().resolve_conj(), in __new__; or raise where inner.is_neg() or inner.is_conj()",
+    4: "if inner.requires_grad: raise ValueError(...), in __new__; or make the tensor in an autograd.Function",
+    5: "only sizes and dtypes of inner tensors in __new__ and __repr__: no .item(), no .tolist(), no branch on values",
+    6: "the constant as an inner tensor, or made where it is used: torch.tensor([...], device=x.device)",
+    7: "return {cls}(inner['...'], *context), as a static or class method __tensor_unflatten__",
+    8: "return [name for name in NAMES if getattr(self, name) is not None], context",
+    9: "names in a list or tuple of the class, never in a set",
+    10: "pass inner tensors, context, outer_size and outer_stride on to __new__, all of them",
+    11: "in __tensor_unflatten__ take the size of outer_size, not one that was kept",
+    12: "return {cls}(inner['...'], ...), without clone, contiguous or to",
+    13: "a plain attribute: self.inner = inner; or a setter of the property",
+    14: "in __tensor_flatten__ read attributes of self, and compute nothing",
+    15: "a tuple, or a frozen dataclass, of numbers, text, dtypes and such; tensors are inner tensors",
+    16: "a frozen dataclass at the top of a module as context; no locks, weak references or functions in it",
+    17: "a tuple in place of a list; and __hash__ with __eq__: @dataclass(frozen=True) makes both",
+    18: "return before == now, as a class method __metadata_guard__(cls, before, now)",
+    19: "a digest of repr(...) by hashlib: hash() of text is another one in each process, id() at each call",
+    20: "if not all(issubclass(cls, t) for t in types): return NotImplemented, at the top of __torch_dispatch__",
+    21: "the same with operators of torch on inner tensors: no numpy, .item(), .tolist() or .data_ptr()",
+    22: "{cls}(func(x.inner, *args), ...), of views of inner tensors, through return_and_correct_aliasing",
+    23: "write into inner tensors (x.inner.mul_(...)) and return x; where a part shares a scale, write the whole again",
+    24: "{cls}(x.inner.clone(), ...) with every inner tensor; of zeros, codes that mean zero: scale 1, not 0",
+    25: "a rule for the operator, or in __torch_dispatch__: out = func.decompose(*args, **kwargs)",
+    26: "draw once by torch.rand_like of one inner tensor, without a generator of your own",
+    27: "a rule that computes on what the tensor means: func(x.to_plain(), ...); or raise NotImplementedError",
+    28: "a rule for aten.zeros_like and aten.new_zeros: autograd calls them for a gradient that does not come",
+    29: "in the rule for aten.clone pass memory_format on, and give the strides outside to __new__",
+    30: "def __coerce_same_metadata_as_tangent__(self, context, expected_type=None): self if it is its own",
+    31: "return self where self is canonical, in __coerce_tangent_metadata__",
+    32: "a rule for the operator of backward that differs; what is outside of dispatch, in an autograd.Function",
+    33: "in the rule for the operator write inner tensors in place; and put what __new__ needs into the context",
+    34: "put into the context whatever changes what is computed, beside inner tensors and sizes",
+    35: "outer tensors carry autograd: no requires_grad of your own, no detach in a rule but that of aten.detach",
+    36: "sizes as they are given: no int(size), no branch on one, no list of sizes made beforehand",
+    37: "torch.serialization.add_safe_globals([{cls}]); in __reduce_ex__ inner tensors, context and requires_grad",
+    38: "a rule for aten.copy_, of a dense tensor and of one of the class",
+    39: "attributes in the context, or set in __new__: nn.Parameter calls detach, and keeps what it keeps",
+    40: "zeros_like that is dense, or exact enough for the state of an optimizer; mul_, add_, lerp_, addcdiv_ in place",
+    41: "a rule for the operator that differs; nothing in dispatch that depends on modes",
+    42: "rules for the operators of the module; names of inner tensors that are attributes",
+    43: "rules for aten.split, slice, new_zeros, copy_ and view; def fsdp_pre_all_gather and def fsdp_post_all_gather",
+    44: "def {name}(self, ...): raise NotImplementedError(...)",
+    45: "no reference to self in what self holds; weakref.ref(self) where one is needed",
+}  # fmt: skip
+"""By number of the contract."""
+
+_DECLARED = {
+    2: "return sa.Outer.like(self.codes, dtype=self.scale.dtype), in outer",
+    22: 'class {cls}(sa.WrapperTensor, views="broadcast") has views without rules; a rule gives views of each field',
+    23: "take the rule out: writes go through from_plain then; or @{cls}.implements(aten.add_.Tensor) that returns x",
+    24: "take the rule out; or one that makes every field: return {cls}(torch.zeros_like(x.codes), x.scale.clone())",
+    27: "take the rule out: operators use to_plain then; or @{cls}.implements(aten.....): what it means",
+    37: "declare what is kept as a field: note: str = ''; and leave __reduce_ex__ and __deepcopy__ to WrapperTensor",
+    39: "declare the attribute as a field: note: str = ''",
+}
+"""Of a `WrapperTensor`, where that is less."""
+
+_CLONE = "@{cls}.implements(torch.ops.aten.clone.default): return {cls}(x.codes.clone(), x.scale.clone()), every field"
+
+_BY_NAME = {
+    "the class comes back": "{cls}(func(x.inner), ...) for aten.detach, alias, clone, _to_copy and empty_like",
+    "FSDP hooks": "both def fsdp_pre_all_gather(self, ...) and def fsdp_post_all_gather(self, ...), or neither",
+    "clone": "return {cls}(x.inner.clone(), ...) in the rule for aten.clone, every inner tensor",
+    "Module.to(dtype)": "in the rule for aten._to_copy, inner tensors and size outside in the dtype that is asked for",
+    "data": "a property data, whose setter takes the inner tensors of the other, or raises",
+    "swap_tensors": "no slots and no weak references to the tensor that torch.utils.swap_tensors cannot exchange",
+    "repr": "in __repr__ sizes and dtypes; values only where the inner tensors have some",
+}
+
+
+def remedy(clause: Clause, cls: type) -> str:
+    """The line to write.
+
+    Args:
+        clause: That is not kept.
+        cls: By this class.
+
+    >>> from subclass_aot import TwoTensor
+    >>> from subclass_aot.testing.contract.context import CLAUSES
+    >>> remedy(CLAUSES[-1], TwoTensor)
+    'a digest of repr(...) by hashlib: hash() of text is another one in each process, id() at each call'
+    """
+    declared = issubclass(cls, WrapperTensor)
+    text = _BY_NAME.get(clause.name) or (declared and _DECLARED.get(clause.number)) or _BY_HAND[clause.number]
+    if declared and clause.name == "clone":
+        text = _CLONE
+    called = clause.name.partition(" ")[0]
+    return text.replace("{cls}", cls.__name__).replace("{name}", called)

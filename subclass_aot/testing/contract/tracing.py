@@ -1,0 +1,125 @@
+"""Clauses 6 and 21: what happens inside dispatch is made of operators that a trace sees.
+
+Note [Where a tensor comes from]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+While a program runs, a mode sees the operators on dense tensors. Each tensor that it meets is a part of the inputs, or
+was made by an operator that it saw; any other comes from somewhere else: a table of the module, numpy, a block without
+modes. Of each it is known whether it depends on the inputs. Memory stands for tensors, since views have that of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.operators import effects_of
+from subclass_aot.testing.compare import dense_leaves
+from subclass_aot.testing.contract.clause import Clauses
+from subclass_aot.testing.contract.operators import PROGRAMS
+from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial, several, storages
+
+CLAUSES = Clauses()
+
+
+class Watch(_torch.DispatchMode):
+    """Sees operators on dense tensors. See Note [Where a tensor comes from].
+
+    Args:
+        inputs: Dense tensors that are there before.
+    """
+
+    def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._depends = {_memory_of(tensor): True for tensor in inputs}
+        self._alive = list(inputs)
+        self.strangers: list[tuple[str, torch.Tensor]] = []
+        self.reads: list[torch.Tensor] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        if any(hasattr(cls, "__tensor_flatten__") for cls in types):
+            return NotImplemented  # its own dispatch takes it apart, and this mode sees the parts
+        kwargs = kwargs or {}
+        operands = list(_tensors((*args, *kwargs.values())))
+        if str(func) != "aten.lift_fresh.default":  # by which `torch.tensor` shows what it made
+            self.strangers += [(str(func), operand) for operand in operands if self.depends(operand) is None]
+        depends = any(map(self.depends, operands))
+        result = func(*args, **kwargs)
+        effects = effects_of(func) if _torch.is_overload(func) else None
+        if effects is not None and effects.data_dependent and not list(_tensors((result,))):
+            self.reads += [operand for operand in operands if self.depends(operand)]
+        written = [] if effects is None or effects.pure else operands
+        for tensor in (*_tensors((result,)), *written):
+            self._alive.append(tensor)
+            self._depends[_memory_of(tensor)] = depends or bool(self.depends(tensor))
+        return result
+
+    def depends(self, tensor: torch.Tensor) -> bool | None:
+        """Whether a tensor depends on the inputs; None where nobody saw it before."""
+        return self._depends.get(_memory_of(tensor), None if tensor.numel() else False)
+
+
+@CLAUSES.add(6, "C", "operands", "each operand inside dispatch is an inner tensor, or was made where a trace sees it")
+def _operands(trial: Trial) -> None:
+    for name, _, watch in _watched(trial):
+        for operator, stranger in watch.strangers:
+            raise BrokenClause(
+                f"{name}: {operator} takes a {stranger.dtype} of {list(stranger.shape)} that no operator made and that "
+                "is no inner tensor: a trace does not know it"
+            )
+
+
+@CLAUSES.add(21, "S", "results", "results are computed from inner tensors by operators that a trace sees")
+def _results(trial: Trial) -> None:
+    for name, results, watch in _watched(trial):
+        for result in results:
+            leaves = [leaf for leaf in dense_leaves(result) if leaf.numel()]
+            if leaves and not any(map(watch.depends, leaves)):
+                raise BrokenClause(
+                    f"{name}: no operator leads from the inner tensors to the result: a trace keeps its values"
+                )
+
+
+@CLAUSES.add(21, "S", "no reads", "dispatch does not read values of inner tensors into Python")
+def _reads(trial: Trial) -> None:
+    for name, _, watch in _watched(trial):
+        for read in watch.reads:
+            raise BrokenClause(
+                f"{name} reads a value of a {read.dtype} of {list(read.shape)} into Python: a trace keeps it for good"
+            )
+
+
+def _watched(trial: Trial) -> Iterator[tuple[str, list[torch.Tensor], Watch]]:
+    """The programs that the class offers, and that read nothing of a dense tensor, each with what was seen of it."""
+    tried = 0
+    for name, program in PROGRAMS.items():
+        tensor = trial.make()
+        watch = Watch(list(dense_leaves(tensor)))
+        try:
+            with torch.no_grad(), watch:
+                results = several(program(tensor))
+        except Exception:  # noqa: BLE001
+            continue  # clause 27 tells
+        tried += 1
+        yield name, [result for result in results if isinstance(result, torch.Tensor)], watch
+    if not tried:
+        raise DoesNotApply("it offers none of the operators that are tried")
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    return next(iter(storages(tensor)), 0)
+
+
+def _tensors(values: object) -> Iterator[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        yield values
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _tensors(value)

@@ -1,0 +1,83 @@
+"""What serves an operator of a class, told from its declaration and its rules, without a tensor."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._torch import AnyOperator
+from subclass_aot.operators import effects_of
+from subclass_aot.wrapper import errors, rules, views
+from subclass_aot.wrapper.dispatch import Recipe, recipe_of
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
+aten: Any = torch.ops.aten
+
+
+class Service(NamedTuple):
+    """What serves an operator.
+
+    Attributes:
+        how: In a few words; where nothing serves it, what is in the way of the recipe, "" for no recipe.
+        stub: A rule to paste, where nothing serves it; else "".
+    """
+
+    how: str
+    stub: str = ""
+
+
+def service_of(cls: type[WrapperTensor], func: AnyOperator) -> Service:
+    """What serves `func` on tensors of `cls`, as far as that does not depend on what a tensor holds.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+
+    >>> from subclass_aot import Int8Weight, LoraWeight, TwoTensor
+    >>> service_of(TwoTensor, aten.mm.default).how, service_of(Int8Weight, aten.mul_.Tensor).how
+    ('each inner tensor', 'to_plain and from_plain')
+    >>> print(service_of(LoraWeight, aten.mul_.Tensor).stub)
+        @LoraWeight.implements(torch.ops.aten.mul_.Tensor)
+        def _(self, other):
+            ...
+    <BLANKLINE>
+    """
+    authors = rules.along_mro(cls, func)
+    if authors:
+        return Service(f"rule, {place_of(authors[0])}")
+    how, is_served = _by_recipe(cls, func, recipe_of(cls, func))
+    return Service(how) if is_served else Service(how, errors.stub(cls, func))
+
+
+def _by_recipe(cls: type[WrapperTensor], func: Any, recipe: Recipe) -> tuple[str, bool]:
+    """What is to be said of a recipe, and whether it serves the operator."""
+    declaration = cls.__wrapper_declaration__
+    if recipe is Recipe.NONE:
+        return "", False
+    if recipe is Recipe.BUILT_IN and func is aten.copy_.default:
+        return "built in, from_plain" if hasattr(cls, "from_plain") else "built in, from its own class only", True
+    if recipe is Recipe.BUILT_IN and (func in views.RULES or func in views.IN_PLACE or func is aten.as_strided.default):
+        if declaration.views is not None:
+            return "built in, by views=", True
+        is_through_the_whole = declaration.fallback == "plain" and func not in views.IN_PLACE
+        return ("built in, through the whole", True) if is_through_the_whole else ("views= is not declared", False)
+    if recipe is Recipe.PLAIN and _torch.is_overload(func):
+        effects = effects_of(func)
+        if effects.viewed:
+            return "built in, through the whole", effects.returns == ("tensor",)
+        if effects.written:
+            can_write = hasattr(cls, "from_plain")
+            return "to_plain and from_plain" if can_write else "it writes, and there is no from_plain", can_write
+    return recipe.value, True
+
+
+def place_of(function: Any) -> str:
+    """In which file and line a function is written."""
+    code = inspect.unwrap(function).__code__
+    return f"{Path(code.co_filename).name}:{code.co_firstlineno}"

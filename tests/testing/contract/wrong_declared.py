@@ -1,0 +1,260 @@
+"""Declared classes with one mistake each: what it is, and the clauses that name it, say the docstrings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from subclass_aot import Int8Weight, Outer, TwoTensor, WrapperTensor
+from tests.testing.contract.classes import Scaled, Signed, aten
+
+
+class NoOwnContext(TwoTensor):
+    """It cannot make a gradient of its own context.
+
+    Clauses:
+        30 tangent of the own context
+    """
+
+    def __coerce_same_metadata_as_tangent__(self, context: object, expected_type: type | None = None) -> Any:
+        return None
+
+
+class Growing(TwoTensor):
+    """Its canonical form is twice as long.
+
+    Clauses:
+        31 canonical tangent
+    Also: 32
+    """
+
+    def __coerce_tangent_metadata__(self) -> Any:
+        return Growing(torch.cat([self.a, self.a]), torch.cat([self.b, self.b]))
+
+
+class OtherDtype(Scaled):
+    """The dtype outside is another than operators see.
+
+    Clauses:
+        2 outer metadata
+    Also: 24, 25, 27, 41, 43
+    """
+
+    def outer(self) -> Outer:
+        return Outer.like(self.codes, dtype=torch.float64)
+
+
+class SizeOfValues(WrapperTensor):
+    """Its size is read of values.
+
+    Clauses:
+        5 fake
+        5 meta
+    Also: 21, 24
+    """
+
+    flat: torch.Tensor
+    sizes: torch.Tensor
+
+    def outer(self) -> Outer:
+        return Outer((len(self.sizes), int(self.sizes.max())), None, dtype=self.flat.dtype, device=self.flat.device)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.flat.view(len(self.sizes), -1)
+
+
+class SharesScale(Scaled):
+    """A clone shares the scale.
+
+    Clauses:
+        24 clone
+    """
+
+
+@SharesScale.implements(aten.clone.default)
+def _(x: Any, memory_format: Any = None) -> Any:
+    return SharesScale(x.codes.clone(memory_format=memory_format), x.scale)
+
+
+class Divided(WrapperTensor, fallback="each"):
+    """Operators work on each field, of which the second divides the first.
+
+    Clauses:
+        24 zeros_like
+    Also: 23, 25, 26, 27, 28, 32, 35, 38, 40, 41
+    """
+
+    above: torch.Tensor
+    below: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.above / self.below
+
+
+class KeepsScale(Scaled):
+    """New values are held by the scale that is there, which is anything in a tensor that is empty.
+
+    Clauses:
+        24 empty_like
+    Also: 26
+    """
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return KeepsScale(plain / self.scale, self.scale.clone())
+
+
+class FirstFieldOnly(TwoTensor):
+    """`torch.equal` looks at one field.
+
+    Clauses:
+        27 equal
+    """
+
+
+@FirstFieldOnly.implements(aten.equal.default)
+def _(one: Any, other: Any) -> bool:
+    return bool(aten.equal.default(one.a, other.a))
+
+
+class TakesOneField(TwoTensor):
+    """Its sum is that of one field, twice.
+
+    Clauses:
+        27 x.sum(0)
+        27 x.sum(-1)
+    """
+
+
+@TakesOneField.implements(aten.sum.dim_IntList)
+def _(x: Any, *args: Any, **kwargs: Any) -> Any:
+    total = aten.sum.dim_IntList(x.a, *args, **kwargs)
+    return TakesOneField(total, total.clone())
+
+
+class ForgetsNote(Scaled):
+    """A file does not hold its note.
+
+    Clauses:
+        37 pickle
+        37 copy.copy
+    """
+
+    note: str = ""
+
+    def from_plain(self, plain: torch.Tensor) -> Any:
+        return ForgetsNote(plain.clone(), torch.ones_like(self.scale), self.note)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _forgetful, (self.codes, self.scale, self.requires_grad)
+
+
+def _forgetful(codes: torch.Tensor, scale: torch.Tensor, requires_grad: bool) -> Any:
+    return ForgetsNote(codes, scale).requires_grad_(requires_grad)
+
+
+class SharedCopy(Scaled):
+    """A deep copy shares the memory.
+
+    Clauses:
+        37 copy.deepcopy
+    """
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return SharedCopy(self.codes, self.scale).requires_grad_(self.requires_grad)
+
+
+class CoarseState(Int8Weight):
+    """`zeros_like` keeps the class, so optimizers keep their state in eight bits.
+
+    Clauses:
+        40 AdamW
+        40 AdamW(foreach=True)
+    """
+
+
+@CoarseState.implements(aten.zeros_like.default)
+def _(x: Any, **kwargs: Any) -> Any:
+    return CoarseState(torch.zeros_like(x.codes), torch.ones_like(x.scale))
+
+
+class CopyingSlice(Scaled):
+    """A slice is a copy.
+
+    Clauses:
+        22 x[:1]
+        22 x[..., 1:]
+        22 x[..., :half]
+        22 x.narrow(0, 0, 1)
+    Also: 23, 43
+    """
+
+
+@CopyingSlice.implements(aten.slice.Tensor)
+def _(x: Any, *args: Any) -> Any:
+    codes = aten.slice.Tensor(x.codes, *args)
+    rows = codes.shape[0] != x.shape[0]
+    return CopyingSlice(codes.clone(), aten.slice.Tensor(x.scale, *args).clone() if rows else x.scale.clone())
+
+
+class ForgottenTranspose(Scaled):
+    """`t` forgets to transpose.
+
+    Clauses:
+        22 x.t()
+        22 x.transpose(0, -1)
+    Also: 23, 25, 27, 29, 32, 41
+    """
+
+
+@ForgottenTranspose.implements(aten.t.default, aten.transpose.int)
+def _(x: Any, *dims: int) -> Any:
+    return ForgottenTranspose(x.codes, x.scale)
+
+
+class SharedScale(Scaled):
+    """Zeros are written into the scale, which whole rows have in common.
+
+    Clauses:
+        23 write to some columns
+        23 write to a transposed view
+    """
+
+
+@SharedScale.implements(aten.zero_.default)
+def _(x: Any) -> Any:
+    x.codes.fill_(1)
+    x.scale.zero_()
+    return x
+
+
+class CopiesWrong(Scaled):
+    """`copy_` of another of the class takes the scale, and leaves the codes.
+
+    Clauses:
+        23 x.copy_(x)
+    Also: 24, 38, 43
+    """
+
+
+@CopiesWrong.implements(aten.copy_.default)
+def _(x: Any, source: Any, non_blocking: bool = False) -> Any:
+    if not isinstance(source, CopiesWrong):
+        return NotImplemented
+    x.scale.copy_(source.scale)
+    return x
+
+
+class DropsSign(Signed):
+    """A product has no sign, whatever the context of its factor.
+
+    Clauses:
+        27 x * 2 + 1
+        32 tangent of another context
+    Also: 23, 28, 32, 34, 35, 36, 40, 41
+    """
+
+
+@DropsSign.implements(aten.mul.Tensor)
+def _(x: Any, factor: Any) -> Any:
+    return DropsSign(x.codes * factor) if isinstance(factor, int | float) else NotImplemented
