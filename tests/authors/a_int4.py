@@ -4,32 +4,28 @@ import torch
 
 import subclass_aot as sa
 
-aten = torch.ops.aten
-
 
 class Int4(sa.WrapperTensor, views="blocks"):
-    """A weight whose rows are cut into groups; or the transpose of one, then `along` is 0."""
+    """A weight `[M, N]` whose rows are cut into groups."""
 
+    accepts = (sa.ViewOf,)
     packed: torch.Tensor  # uint8[M, N / 2]
     scale: torch.Tensor  # float[M, N / group]
     zero: torch.Tensor  # float[M, N / group]
-    along: int = 1
 
     def outer(self):
-        size = [2 * n if dim == self.along else n for dim, n in enumerate(self.packed.shape)]
-        stride = [n if dim == self.along else 2 * n for dim, n in enumerate(self.packed.stride())]
-        return sa.Outer.like(self.packed, size=size, stride=stride, dtype=self.scale.dtype)
+        rows, half = self.packed.shape
+        return sa.Outer.like(self.packed, size=(rows, 2 * half), dtype=self.scale.dtype)
 
     def groups(self):
-        codes = torch.stack([self.packed & 15, self.packed >> 4], self.along + 1).flatten(self.along, self.along + 1)
-        return codes.unflatten(self.along, (self.scale.shape[self.along], -1)) - self.zero.unsqueeze(self.along + 1)
+        codes = torch.stack([self.packed & 15, self.packed >> 4], -1).flatten(1)
+        return codes.unflatten(1, (self.scale.shape[1], -1)) - self.zero[..., None]
 
     def to_plain(self):
-        return (self.groups() * self.scale.unsqueeze(self.along + 1)).flatten(self.along, self.along + 1)
+        return (self.groups() * self.scale[..., None]).flatten(1)
 
     def from_plain(self, plain):
-        group = plain.shape[self.along] // self.scale.shape[self.along]
-        return Int4.quantize(plain, group) if self.along else Int4.quantize(plain.t(), group).t()
+        return Int4.quantize(plain, plain.shape[1] // self.scale.shape[1])
 
     @classmethod
     def quantize(cls, weight, group=32):
@@ -41,13 +37,9 @@ class Int4(sa.WrapperTensor, views="blocks"):
         return cls(codes[:, ::2] | codes[:, 1::2] << 4, scale[..., 0], zero[..., 0])
 
 
-@Int4.implements(aten.t.default)
-def _(w):
-    return Int4(w.packed.t(), w.scale.t(), w.zero.t(), 1 - w.along)
-
-
-@Int4.implements(aten.mm.default)
+@Int4.implements(torch.ops.aten.mm.default)
 def _(x, w):
-    if isinstance(x, Int4) or w.along:
+    if not isinstance(w, sa.ViewOf) or not w.is_transposed or isinstance(x, sa.WrapperTensor):
         return NotImplemented
-    return torch.einsum("bgk,gkm,gm->bm", x.unflatten(1, (w.scale.shape[0], -1)), w.groups(), w.scale)
+    groups = x.unflatten(1, (w.base.scale.shape[1], -1))
+    return torch.einsum("bgk,mgk,mg->bm", groups, w.base.groups(), w.base.scale)
