@@ -27,7 +27,7 @@ def lines_of(path: Path) -> int:
     tree = ast.parse(text)
     free: set[int] = set()
     for node in ast.walk(tree):
-        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_docstring = isinstance(node, ast.Expr) and isinstance(getattr(node.value, "value", None), str)
         if is_docstring or isinstance(node, ast.Import | ast.ImportFrom):
             free.update(range(node.lineno, node.end_lineno + 1))
     lines = [line.strip() for number, line in enumerate(text.splitlines(), 1) if number not in free]

@@ -188,8 +188,8 @@ def test_operators_are_counted() -> None:
 
 
 def test_delayed_scaling_trains() -> None:
-    first = Float8Linear(16, 16)
-    second, dense_layer = copy.deepcopy(first), nn.Linear(16, 16, bias=False)
+    first = Float8Linear(16, 8)
+    second, dense_layer = copy.deepcopy(first), nn.Linear(16, 8, bias=False)
     dense_layer.weight = nn.Parameter(first.weight.detach().clone())
     for layer, run in ((first, first), (second, sa.aot_compile(second, fw_compiler="eager")), (dense_layer,) * 2):
         trained(layer.parameters(), lambda run=run: run(normal(4, 16) / 3).square().mean(), "SGD")
