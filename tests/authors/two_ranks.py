@@ -82,7 +82,7 @@ def shard(rank: int) -> Any:
 def _(rank: int) -> None:
     x = shard(rank)
     assert x.to_plain().equal(WHOLE) and x.shape == (4, 4)
-    for mm in (torch.mm, *(sa.aot_compile(torch.mm, fw_compiler=each) for each in ("eager", "inductor"))):
+    for mm in (torch.mm, sa.aot_compile(torch.mm, fw_compiler="eager")):
         torch.testing.assert_close(mm(ONES, x), ONES @ WHOLE)
 
 
