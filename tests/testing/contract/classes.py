@@ -24,7 +24,6 @@ PRODUCTS = {
 }
 
 
-
 def two_tensor() -> TwoTensor:
     return TwoTensor(torch.randn(4, 6), torch.randn(4, 6))
 
