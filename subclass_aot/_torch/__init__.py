@@ -45,6 +45,7 @@ from subclass_aot._torch.dispatch import disable_current_modes as disable_curren
 from subclass_aot._torch.dispatch import disable_torch_function as disable_torch_function
 from subclass_aot._torch.dispatch import dispatch_modes as dispatch_modes
 from subclass_aot._torch.dispatch import function_modes as function_modes
+from subclass_aot._torch.dispatch import heeding_lazy_bits as heeding_lazy_bits
 from subclass_aot._torch.dispatch import inside_transform as inside_transform
 from subclass_aot._torch.dispatch import number_of_function_modes as number_of_function_modes
 from subclass_aot._torch.dispatch import python_dispatcher as python_dispatcher

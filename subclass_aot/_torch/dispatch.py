@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -90,6 +91,35 @@ class PassOn(DispatchMode):
         self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return func(*args, **(kwargs or {}))
+
+
+_LAZY_BITS = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
+
+
+def heeding_lazy_bits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, in which the results of `x.conj()` and of `x.conj().imag` mean what they say.
+
+    They are bits on tensors that share memory with `x`, and the dispatcher looks at them before it asks classes. Below
+    that, in a `__torch_dispatch__`, it does not look again, and kernels take the memory as it is. There is no public
+    form; when it goes, what authors write in rules has to resolve such tensors itself.
+    """
+    keys = _LAZY_BITS
+    is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
+    set_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded
+
+    @functools.wraps(function)
+    def heeding(*args: Any, **kwargs: Any) -> Any:
+        if not is_excluded(keys[0]):
+            return function(*args, **kwargs)
+        for key in keys:
+            set_excluded(key, False)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for key in keys:
+                set_excluded(key, True)
+
+    return heeding
 
 
 def python_dispatcher() -> Any:

@@ -118,6 +118,23 @@ def _(self: Sequence[Tensor], tensor1: Sequence[Tensor], tensor2: Sequence[Tenso
     return None  # torch's own reads the scalars
 
 
+@register_meta(_aten._scaled_mm.default)
+def _(
+    self: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    # Torch's own asks for what accelerators want, multiples of 16. On the CPU the kernel takes all sizes.
+    if self.dim() != 2 or mat2.dim() != 2 or self.shape[1] != mat2.shape[0]:
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({list(self.shape)} and {list(mat2.shape)})")
+    return self.new_empty([self.shape[0], mat2.shape[1]], dtype=out_dtype or self.dtype)
+
+
 def _refuse_dtypes_of_argmax(operator: Operator, name: str) -> None:
     """Registers what checks the dtype, which torch does in its kernels and not in its shape function."""
 

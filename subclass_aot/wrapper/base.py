@@ -103,7 +103,7 @@ class WrapperTensor(torch.Tensor):
 
         Args:
             operators: Overloads such as `torch.ops.aten.mm.default`, packets such as `torch.ops.aten.mm` for all
-            overloads, or sets such as `subclass_aot.ops.pointwise`.
+            overloads but those with `out=`, or sets such as `subclass_aot.ops.pointwise`.
 
         Returns:
             A decorator. The rule is called with the operator's arguments, as the operator would be; with a set among

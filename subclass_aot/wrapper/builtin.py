@@ -78,13 +78,23 @@ def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) ->
         if is_structure and func is not aten._to_copy.default:
             tensors[name] = tensor.clone()
         else:
-            dtype = wanted if tensor.dtype == self.dtype and not is_structure else None
+            dtype = None if is_structure else _converted(tensor.dtype, self.dtype, wanted)
             tensors[name] = func(tensor, **{**kwargs, "dtype": dtype})
     result = rebuild(self, tensors)
     if result.dtype != wanted:
         why = f"no field has the outer dtype {self.dtype}, so none can be converted to {wanted}"
         raise errors.no_rule(cls, func, (self,), kwargs, why)
     return result
+
+
+def _converted(dtype: torch.dtype, outer: torch.dtype, wanted: torch.dtype) -> torch.dtype | None:
+    """What a field of `dtype` becomes where its tensor goes from `outer` to `wanted`; None if it stays as it is.
+
+    A field that has the dtype of the tensor follows. So do the real parts of complex numbers.
+    """
+    if dtype == outer:
+        return wanted
+    return wanted.to_real() if outer.is_complex and wanted.is_complex and dtype == outer.to_real() else None
 
 
 def _new(
@@ -97,8 +107,12 @@ def _new(
 ) -> Any:
     """A field that is broadcast along a dim stays so, and one that is the same for every view is the same here, too.
 
-    What a field has in a tensor of another rank is anyone's guess, unless there is nothing in it.
+    What a field has in a tensor of another rank is anyone's guess, unless there is nothing in it. So such a tensor is
+    dense, if the class says what it stands for. One of the same rank may be meant to take in values of the class, so it
+    is of the class, or refused.
     """
+    if len(size) != self.dim() and 0 not in size and cls.__wrapper_declaration__.fallback == "plain":
+        return plain_handler(cls, func)(self, size, *(() if stride is None else (stride,)), **kwargs)
     new = aten.new_zeros if func is aten.new_zeros.default else aten.new_empty
     wanted = kwargs.get("dtype") or self.dtype
     tensors = {}
@@ -115,7 +129,7 @@ def _new(
                 f"of {name}{list(tensor.shape)} in a tensor of {list(self.shape)}, it cannot tell what it is in {size}"
             )
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
-        dtype = wanted if tensor.dtype == self.dtype else tensor.dtype
+        dtype = _converted(tensor.dtype, self.dtype, wanted) or tensor.dtype
         tensors[name] = new.default(tensor, own_size, **{**kwargs, "dtype": dtype})
     result = rebuild(self, tensors)
     if (

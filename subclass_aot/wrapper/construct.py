@@ -158,7 +158,8 @@ def assign(self: WrapperTensor, name: str, value: object) -> None:
         gone = {key for key in self.__dict__ if key.startswith(name + "_") or key == field.layout_attribute}
     state = {key: kept for key, kept in self.__dict__.items() if key in held or key not in gone} | held
     outer = outer_of(cls, state)
-    found = {"size": tuple(outer.size), "stride": outer.stride, "dtype": outer.dtype, "device": outer.device}
+    stride = None if outer.stride is None else tuple(outer.stride)
+    found = {"size": tuple(outer.size), "stride": stride, "dtype": outer.dtype, "device": outer.device}
     mine = {"size": tuple(self.shape), "stride": self.stride(), "dtype": self.dtype, "device": self.device}
     differ = [key for key, value in found.items() if value is not None and value != mine[key]]
     if differ:

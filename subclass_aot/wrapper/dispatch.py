@@ -88,9 +88,11 @@ def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[Wrap
 
 def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], Handler] | None = None) -> Handler:
     handler = functools.cache(otherwise or (lambda: _without_rules(cls, func)))
-    for rule in reversed([*rules.along_mro(cls, func), *writing_rules(cls, func)]):
+    written = [*rules.along_mro(cls, func), *writing_rules(cls, func)]
+    for rule in reversed(written):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
-    return handler()
+    runs_code_of_authors = written or hasattr(cls, "to_plain")
+    return _torch.heeding_lazy_bits(handler()) if runs_code_of_authors else handler()
 
 
 def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:

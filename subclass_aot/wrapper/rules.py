@@ -11,7 +11,7 @@ from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator
 from subclass_aot.declaration import OperatorRule
 from subclass_aot.errors import DefinitionError
-from subclass_aot.operators import OperatorSet
+from subclass_aot.operators import OperatorSet, without_out
 from subclass_aot.wrapper import messages
 
 if TYPE_CHECKING:  # which is made with this
@@ -26,7 +26,7 @@ def register(cls: type[WrapperTensor], operators: tuple[Any, ...], rule: Rule) -
 
     Args:
         cls: The wrapper class.
-        operators: Overloads, packets (every overload), higher-order operators, or operator sets.
+        operators: Overloads, packets (every overload but those with `out=`), higher-order operators, or operator sets.
         rule: Called with the operator's own arguments; if one of `operators` is a set, with the operator before them.
 
     Raises:
@@ -79,7 +79,9 @@ def along_mro(cls: type[WrapperTensor], func: AnyOperator) -> list[Rule]:
 
 
 def _rules_for(func: AnyOperator, rules: Mapping[object, OperatorRule]) -> list[OperatorRule]:
-    keys: list[object] = [func, func.overloadpacket] if _torch.is_overload(func) else [func]
+    keys: list[object] = [func]
+    if _torch.is_overload(func) and without_out(func) is None:  # others are computed by the rule for that, and copied
+        keys.append(func.overloadpacket)
     sets = [key for key in rules if isinstance(key, OperatorSet) and func in key]
     narrow_first = sorted(sets, key=lambda one: -sum(one <= other for other in sets))  # each is a part of the next
     return [rules[key] for key in (*keys, *narrow_first) if key in rules]

@@ -96,11 +96,16 @@ def _as_it_lies(base: Any, steps: Sequence[Step]) -> torch.Tensor:
     return plain
 
 
+_PARTS = "view_as_real.default"
 _BY_STRIDES = {"as_strided.default", "view.default", "view.dtype", "_unsafe_view.default", "_reshape_alias.default"}
 
 
 def _through(tensor: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
     for name, args, kwargs in steps:
+        if (
+            name == _PARTS and tensor.is_conj()
+        ):  # for reading: real numbers have no bit that says that half are negative
+            tensor = tensor.resolve_conj()
         packet, _, overload = name.partition(".")
         tensor = getattr(getattr(aten, packet), overload)(tensor, *args, **dict(kwargs))
     return tensor
@@ -158,6 +163,10 @@ def _(view: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> A
     base: Any = view.base
     if not hasattr(base, "from_plain"):
         why = f"{type(base).__name__} has no from_plain to take in what is written into a view of it"
+        raise errors.no_rule(type(base), aten.copy_.default, (view, source), {}, why)
+    names = [name for name, *_ in view.steps]
+    if _PARTS in names and names[: names.index(_PARTS)].count("_conj.default") % 2:
+        why = "it is the real or the imaginary part of a conjugate: write into that of the tensor itself"
         raise errors.no_rule(type(base), aten.copy_.default, (view, source), {}, why)
     plain = _as_it_lies(base, view.steps).clone()
     _through(plain, view.steps).copy_(source.to_plain() if hasattr(source, "to_plain") else source)

@@ -46,6 +46,17 @@ def test_geqrf(size: tuple[int, ...]) -> None:
     check(aten.geqrf.default, torch.randn(size))
 
 
+@pytest.mark.parametrize("size", [(4, 16, 8), (3, 5, 7), (16, 32, 16)])
+@pytest.mark.parametrize("out_dtype", [None, torch.float32, torch.bfloat16])
+def test_scaled_products(size: tuple[int, int, int], out_dtype: Any) -> None:
+    rows, shared, columns = size
+    a, b = (torch.randn(n, shared).to(torch.float8_e4m3fn) for n in (rows, columns))
+    one = torch.ones(())
+    check(aten._scaled_mm.default, a, b.t(), one, one, None, None, out_dtype)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        aten._scaled_mm(MetaTensor.like(a), MetaTensor.like(b), one, one)
+
+
 def test_histograms() -> None:
     points, weight = torch.randn(5, 2), torch.rand(5)
     edges = [torch.arange(4.0), torch.arange(6.0)]

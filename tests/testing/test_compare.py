@@ -16,6 +16,12 @@ def ones(*size: int, **options: Any) -> torch.Tensor:
     return torch.ones(size, **options)
 
 
+def test_eight_bits_of_floating_point() -> None:
+    x, y = ones(2), ones(2) * 2
+    assert difference(x.to(torch.float8_e4m3fn), x.to(torch.float8_e4m3fn)) == ""
+    assert "values" in difference(x.to(torch.float8_e4m3fn), y.to(torch.float8_e4m3fn))
+
+
 def test_equal_trees() -> None:
     def make() -> Any:
         return TwoTensor(Tagged(ones(2, 3), ones(2, 3), 1), Parts([ones(2, 3), ones(2, 3)])).requires_grad_()

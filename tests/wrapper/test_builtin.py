@@ -49,10 +49,42 @@ def test_making_room() -> None:
     assert type(new) is Rounded and (new.codes.shape, new.step.shape) == ((5, 7), (5, 1))
     assert x.new_empty((2, 3), dtype=torch.float64).dtype == torch.float64
     assert type(x.new_empty_strided((2, 3), (3, 1))) is Rounded
-    with pytest.raises(OperatorRuleError, match="it cannot tell"):
-        x.new_zeros(5)
     with pytest.raises(OperatorRuleError, match="strides"):
         x.new_empty_strided((2, 3), (1, 2))
+
+
+def test_room_of_another_rank_is_dense_where_the_class_says_what_it_stands_for() -> None:
+    class Silent(WrapperTensor):
+        codes: torch.Tensor
+        step: torch.Tensor
+
+    x = Rounded(torch.ones(2, 3, dtype=torch.int8), torch.ones(2, 1))
+    assert x.new_zeros(5).equal(torch.zeros(5)) and x.new_empty(2, 2, 2, dtype=torch.float64).dtype == torch.float64
+    assert x.new_empty_strided((5,), (2,)).stride() == (2,)
+    with pytest.raises(OperatorRuleError, match="it cannot tell"):
+        Silent(torch.ones(2, 3), torch.ones(2, 1)).new_zeros(5)
+
+
+class Halves(WrapperTensor):
+    """A complex tensor as two real ones."""
+
+    one: torch.Tensor
+    other: torch.Tensor
+
+    def outer(self) -> Outer:
+        return Outer.like(self.one, dtype=self.one.dtype.to_complex())
+
+    def to_plain(self) -> torch.Tensor:
+        return torch.complex(self.one, self.other)
+
+
+def test_real_parts_follow_the_dtype_of_a_complex_tensor() -> None:
+    x = Halves(torch.randn(2, 3), torch.randn(2, 3))
+    y = x.to(torch.complex128)
+    assert type(y) is Halves and (y.dtype, y.one.dtype) == (torch.complex128, torch.float64)
+    torch.testing.assert_close(y.to_plain(), x.to_plain().to(torch.complex128))
+    assert torch.empty_like(x, dtype=torch.complex128).other.dtype == torch.float64
+    assert x.new_zeros(2, 3, dtype=torch.complex128).to_plain().equal(torch.zeros(2, 3, dtype=torch.complex128))
 
 
 def test_making_room_for_fields_that_rows_share() -> None:

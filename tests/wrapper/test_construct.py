@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from subclass_aot.errors import InnerTensorError
-from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.wrapper import Outer, WrapperTensor
 from tests.wrapper.classes import Everything, Labelled, Pair, everything, pair
 
 
@@ -113,6 +113,21 @@ def test_an_assigned_field_is_checked_as_the_constructor_checks_it() -> None:
     assert x.left is new and (x + 0).left.eq(3).all()
     x.noted = "an attribute that is no field"
     assert x.noted == "an attribute that is no field"
+
+
+class Listed(WrapperTensor):
+    """A tensor whose class gives its size and strides in lists."""
+
+    codes: torch.Tensor
+
+    def outer(self) -> Outer:
+        return Outer.like(self.codes, size=[*self.codes.shape], stride=[*self.codes.stride()])
+
+
+def test_a_field_is_assigned_where_sizes_and_strides_are_lists() -> None:
+    x, codes = Listed(torch.ones(2, 3)), torch.zeros(2, 3)
+    x.codes = codes
+    assert x.codes is codes
 
 
 def test_assigned_optional_fields_lists_and_dicts() -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
-from subclass_aot import Int8Weight
+from subclass_aot import Int8Weight, aot_compile
 from subclass_aot.errors import OperatorRuleError
-from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.wrapper import Outer, WrapperTensor
 from tests.wrapper.classes import fresh
 
 aten = torch.ops.aten
@@ -89,6 +89,61 @@ def test_a_handler_is_found_once() -> None:
     assert cls._handlers[aten.neg.default] is handler
     cls.implements(aten.abs.default)(lambda self: self)
     assert aten.neg.default not in cls._handlers  # a rule may serve what the operator is made of
+
+
+class Polar(WrapperTensor):
+    """A complex tensor, whose product is that with the conjugate."""
+
+    value: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.value
+
+
+class Conjugate(WrapperTensor):
+    """What it stands for has the conjugate bit."""
+
+    value: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.value.conj()
+
+
+class Imaginary(WrapperTensor):
+    """What it stands for has the negative bit, and is real."""
+
+    value: torch.Tensor
+
+    def outer(self) -> Outer:
+        return Outer.like(self.value, dtype=self.value.dtype.to_real(), stride=None, size=self.value.shape)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.value.conj().imag
+
+
+@Polar.implements(aten.mul.Tensor)
+def _(a: Any, b: Any) -> Any:
+    return a.value.conj() * b.value if isinstance(b, Polar) else NotImplemented
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_lazy_bits_mean_what_they_say_below_a_class(compiled: bool) -> None:
+    def ran(program: Callable[..., Any], *args: Any) -> Any:
+        return aot_compile(program, fw_compiler="eager")(*args) if compiled else program(*args)
+
+    value, x = torch.randn(2, 3, 3, dtype=torch.complex64)
+    torch.testing.assert_close(ran(torch.mul, Polar(value), Polar(x)), (value.conj() * x).resolve_conj())
+    torch.testing.assert_close(ran(torch.add, Conjugate(value), x), value.conj() + x)
+    torch.testing.assert_close(ran(torch.add, Imaginary(value), x), x - value.imag)
+    torch.testing.assert_close(ran(lambda t: t.conj() * 2, Polar(value)), value.conj() * 2)
+
+
+def test_gradient_of_a_complex_class_is_that_of_dense() -> None:
+    value = torch.randn(3, 3, dtype=torch.complex64)
+    x, dense = Conjugate(value).requires_grad_(), value.conj().resolve_conj().requires_grad_()
+    for each in (x, dense):
+        (each * 2j * each).sum().abs().backward()
+    torch.testing.assert_close(x.grad, dense.grad)
 
 
 def test_dynamo_does_not_compile_what_operators_are_made_of() -> None:

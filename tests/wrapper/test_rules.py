@@ -38,6 +38,19 @@ def test_an_overload_goes_before_its_packet() -> None:
     assert (x.sum().item(), x.sum(0).item()) == (1, 2)
 
 
+def test_the_rule_of_a_packet_serves_out_by_copying() -> None:
+    cls = fresh(fallback="error")
+
+    @cls.implements(aten.mul)
+    def _(x: Any, y: Any) -> Any:
+        return cls(x.payload * y)
+
+    x, out = cls(torch.full((2,), 3.0)), cls(torch.zeros(2))
+    assert torch.mul(x, 2.0, out=out) is out and out.payload.tolist() == [6, 6]
+    cls.implements(aten.mul.out)(lambda x, y, out: out)
+    assert torch.mul(x, 5.0, out=out) is out and out.payload.tolist() == [6, 6]
+
+
 def test_rules_are_found_along_the_mro_and_caches_are_dropped() -> None:
     base = fresh()
     derived = type("Derived", (base,), {})

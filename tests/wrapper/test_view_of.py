@@ -148,6 +148,57 @@ def test_writes_reach_the_whole(write: Any, mode: str) -> None:
     torch.testing.assert_close(view.to_plain(), x.to_plain())
 
 
+class Halves(WrapperTensor):
+    """A complex tensor as two real ones."""
+
+    one: torch.Tensor
+    other: torch.Tensor
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        return Outer.like(self.one, dtype=self.one.dtype.to_complex())
+
+    def to_plain(self) -> torch.Tensor:
+        return torch.complex(self.one, self.other)
+
+    def from_plain(self, plain: torch.Tensor) -> Halves:
+        return Halves(plain.real.clone(), plain.imag.clone())
+
+
+PARTS: dict[str, Any] = {
+    "real": lambda x: x.real,
+    "imag": lambda x: x.imag,
+    "conj": lambda x: x.conj().imag,
+    "mH": lambda x: x.mH.imag,
+    "twice": lambda x: x.mH.conj().imag,
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
+def test_parts_of_complex_tensors_and_conjugates(part: Any, compiled: bool) -> None:
+    x = Halves(torch.randn(2, 3), torch.randn(2, 3))
+    dense = x.to_plain()
+
+    def program(x: Any) -> Any:
+        return part(x) * 2
+
+    torch.testing.assert_close(aot_compile(program)(x) if compiled else program(x), program(dense))
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
+def test_writes_into_parts_reach_the_whole_or_are_refused(part: Any) -> None:
+    x = Halves(torch.randn(2, 3), torch.randn(2, 3))
+    dense = x.to_plain()
+    with torch.no_grad():
+        try:
+            part(x).mul_(2)
+        except OperatorRuleError as error:
+            assert part in (PARTS["conj"], PARTS["mH"]) and "part of a conjugate" in str(error)
+        else:
+            part(dense).mul_(2)
+    torch.testing.assert_close(x.to_plain(), dense)
+
+
 def test_a_class_that_takes_in_nothing() -> None:
     x = low_rank()
     with (

@@ -129,7 +129,9 @@ def _other_values(compiler: str) -> None:
             raise DoesNotApply("only floating-point inner tensors are doubled")
         tensor = trial.make()
         doubled = {
-            name: part * 2 if type(part) is torch.Tensor and part.is_floating_point() else part
+            name: (part.double() * 2).to(part.dtype)
+            if type(part) is torch.Tensor and part.is_floating_point()
+            else part
             for name, part in inner_of(tensor).items()
         }
         compiled = COMPILERS[compiler](_double)

@@ -1,0 +1,48 @@
+"""What `check_subclass` says of each class: nothing is wrong in silence, and little is not offered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from subclass_aot.testing import check_subclass
+from tests.authors.makes import CHECKED, MAKES
+
+KEEPS_PATTERN = "what is written is pruned to the places that the tensor has"
+EXPECTED: dict[str, Mapping[tuple[int, str], str]] = {
+    "f_sparse": {(23, name): KEEPS_PATTERN for name in ("x.add_(dense)", "x.copy_(dense)", "out=")},
+    "g_units": {(28, "unused result of a function"): "zeros that autograd makes have no unit"},
+    "i_float8": {(37, "pickle"): "torch cannot read a pickle of dense float8 tensors"},
+}
+
+UNUSED = "torch.compile: unused result"
+"""Torch guesses the class of a gradient that does not come."""
+
+OTHER_SIZES = {"new_zeros", "FSDP shards"}
+"""Fields that do not say what they would be in a tensor of another size."""
+
+NOT_OFFERED = {
+    "c_lora": OTHER_SIZES,
+    "d_masked": {*OTHER_SIZES, "x.max(-1)", "export", UNUSED},
+    "e_jagged": {*OTHER_SIZES, UNUSED},
+    "f_sparse": OTHER_SIZES,
+    "b_nf4": {"export"},
+    "g_units": {
+        *("x + dense", "dense - x", "x.add_(dense)", "cat with dense", "where"),  # the unit differs
+        *("gradient of linear", "gradient of transposed", "checkpoint"),  # the sine of a length
+        *("x.softmax(-1)", "linear with bias", "random", "clip_grad_norm_"),  # no unit is right
+        *("SGD(foreach=True)", "AdamW", "AdamW(foreach=True)", "AdamW(fused=True)"),
+        "torch.compile: (x * x).sum()",  # the unit of the gradient is another one
+    },
+    "h_fields": OTHER_SIZES,
+    "h_counting": {UNUSED},
+}
+
+
+@pytest.mark.parametrize("name", MAKES)
+def test_nothing_is_wrong_in_silence(name: str) -> None:
+    make, readings = CHECKED.get(name, (MAKES[name], None))
+    report = check_subclass(make, readings=readings, expected=EXPECTED.get(name, {}))
+    report.raise_if_broken()
+    assert {finding.clause.name for finding in report.not_offered} == set(NOT_OFFERED.get(name, ()))
