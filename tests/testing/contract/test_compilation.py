@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from subclass_aot import Float8Weight
+from subclass_aot.testing import check_subclass
 from tests.testing.contract.classes import OURS, Held, broken, held
 
 ONLY = (32, 33, 34, 36, 42)
@@ -42,6 +44,15 @@ def test_our_classes(name: str) -> None:
 
 def test_right_class() -> None:
     assert broken(held(Held), ONLY) == {}
+
+
+def test_other_values_of_a_dtype_without_arithmetic() -> None:
+    report = check_subclass(lambda: Float8Weight.from_float(torch.randn(4, 6)), only=[34])
+    assert {(f.clause.name, f.verdict) for f in report.findings} == {
+        (f"{compiler}: other {what}", "kept")
+        for compiler in ("aot_compile", "torch.compile")
+        for what in ("values", "sizes")
+    }
 
 
 def test_what_is_not_in_the_context() -> None:
