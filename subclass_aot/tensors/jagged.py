@@ -96,4 +96,8 @@ def _(op: Operator, x: Jagged, *args: Any, **kwargs: Any) -> Any:
     neutral = neutral_element(op, x.dtype)
     if neutral is None or op.overloadpacket is aten.sum and x.requires_grad:
         return NotImplemented
+    dims = args[0] if args and args[0] is not None else []
+    dims = [dim % x.dim() for dim in (dims if isinstance(dims, list) else [dims])]
+    if dims and 1 not in dims and neutral != 0:
+        return NotImplemented  # padding would be a part of the result
     return op(padded(x, neutral), *args, **kwargs)
