@@ -48,6 +48,17 @@ def test_in_forward(program: Any, backend: str, requires_grad: bool) -> None:
     assert len(compiled.recompiles) == 0
 
 
+def test_on_a_path_that_values_decide() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return asserted(x) if x.sum() > 0 else x * 3
+
+    compiled = aot_compile(program)
+    for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
+        torch.testing.assert_close(compiled(x), program(x))
+    with pytest.raises(RuntimeError, match="not positive"):
+        compiled(torch.tensor([-1.0, 5.0, 5.0]))
+
+
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 def test_in_backward(backend: str) -> None:

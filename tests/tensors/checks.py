@@ -26,7 +26,9 @@ FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 
 
 def verdicts(
-    make: Callable[[], Any], expected: Mapping[tuple[int, str], str] | None = None, readings: Sequence[Any] | None = None
+    make: Callable[[], Any],
+    expected: Mapping[tuple[int, str], str] | None = None,
+    readings: Sequence[Any] | None = None,
 ) -> set[tuple[int, str]]:
     """The clauses that the class does not offer. None may be broken but for those that are expected."""
     report = check_subclass(make, readings, expected=expected)
@@ -71,7 +73,10 @@ def check_linear(weight: Any, compiler: str, trained: bool = False) -> None:
     compiled = COMPILERS[compiler](lambda x, w, b: F.gelu(F.linear(x, w, b)).square().mean())
     for size in ((3, into), (2, 5, into)):
         found = []
-        for run, w in ((compiled, weight), (lambda x, w, b: F.gelu(F.linear(x, w, b)).square().mean(), weight.to_plain())):
+        for run, w in (
+            (compiled, weight),
+            (lambda x, w, b: F.gelu(F.linear(x, w, b)).square().mean(), weight.to_plain()),
+        ):
             torch.manual_seed(2)
             x = torch.randn(size, dtype=weight.dtype, requires_grad=True)
             w, b = w.detach().requires_grad_(trained), bias.clone().requires_grad_()

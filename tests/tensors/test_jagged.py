@@ -46,7 +46,10 @@ EXPECTED = {
 }
 
 NOT_OFFERED = {
-    *[(22, f"x.{view}") for view in ("transpose(0, -1)", "unsqueeze(0)", "view(-1)", "split(1)", "chunk(2)", "unbind(0)")],
+    *[
+        (22, f"x.{view}")
+        for view in ("transpose(0, -1)", "unsqueeze(0)", "view(-1)", "split(1)", "chunk(2)", "unbind(0)")
+    ],
     *[(22, f"x{view}") for view in ("[:1]", "[..., 1:]", "[..., :half]", "[0]", "[:1].squeeze(0)")],
     *[(22, f"x.{view}") for view in ("narrow(0, 0, 1)", "expand(2, ...)")],
     *[(23, f"write to {what}") for what in ("one row", "some columns", "some columns, larger", "one element")],
@@ -163,7 +166,10 @@ def test_a_layer_is_trained_on_rows(compiler: str) -> None:
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
 def test_it_trains_as_dense_rows(name: str, compiler: str) -> None:
     parameter, dense = nn.Parameter(jagged()), nn.Parameter(jagged().flat)
-    make: Any = {"SGD": lambda p: torch.optim.SGD([p], 0.1, momentum=0.9), "AdamW": lambda p: torch.optim.AdamW([p], 0.1)}
+    make: Any = {
+        "SGD": lambda p: torch.optim.SGD([p], 0.1, momentum=0.9),
+        "AdamW": lambda p: torch.optim.AdamW([p], 0.1),
+    }
     optimizers = [make[name](p) for p in (parameter, dense)]
     run = COMPILERS[compiler](lambda p: (p * p).sum())
     for _ in range(3):
@@ -187,8 +193,8 @@ def test_other_lengths_are_served_by_one_compilation() -> None:
     "program",
     [
         lambda x: x.mean(), lambda x: x.softmax(1), lambda x: x[:1], lambda x: x.view(-1), lambda x: x.median(),
-        lambda x: x @ torch.ones(4, 2), lambda x: x.copy_(torch.ones(4, 3, 4)), lambda x: x.norm(), lambda x: x.amax(2).exp(),
-        lambda x: torch.sum(x.requires_grad_()), lambda x: x.new_zeros(3),
+        lambda x: x @ torch.ones(4, 2), lambda x: x.copy_(torch.ones(4, 3, 4)), lambda x: x.norm(),
+        lambda x: x.amax(2).exp(), lambda x: torch.sum(x.requires_grad_()), lambda x: x.new_zeros(3),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("compiler", ["eager", "aot_compile"])

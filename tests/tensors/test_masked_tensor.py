@@ -97,7 +97,9 @@ def test_reductions_of_other_dtypes(dtype: torch.dtype) -> None:
     for name in ("amax", "amin", "any", "all", "sum", "count_nonzero"):
         result = getattr(x, name)(1)
         expected = getattr(first, name)(0)
-        assert result.dtype == expected.dtype and result.content[0] == expected and result.mask.tolist() == [True, False]
+        assert (
+            result.dtype == expected.dtype and result.content[0] == expected and result.mask.tolist() == [True, False]
+        )
 
 
 LOSSES: dict[str, Callable[[Any], Any]] = {
@@ -143,7 +145,10 @@ def test_inductor() -> None:
 def test_it_trains_as_dense_where_the_mask_is(name: str, compiler: str) -> None:
     x = masked()
     parameter, dense, mask = torch.nn.Parameter(masked()), torch.nn.Parameter(x.content.clone()), x.mask
-    make: Any = {"SGD": lambda p: torch.optim.SGD([p], 0.1, momentum=0.9), "AdamW": lambda p: torch.optim.AdamW([p], 0.1)}
+    make: Any = {
+        "SGD": lambda p: torch.optim.SGD([p], 0.1, momentum=0.9),
+        "AdamW": lambda p: torch.optim.AdamW([p], 0.1),
+    }
     optimizers = [make[name](p) for p in (parameter, dense)]
     run = COMPILERS[compiler](LOSSES["square"])
     for _ in range(3):
@@ -159,8 +164,9 @@ def test_it_trains_as_dense_where_the_mask_is(name: str, compiler: str) -> None:
     "program",
     [
         lambda x: x.median(), lambda x: x.argmax(1), lambda x: x.std(), lambda x: x @ x.t(), lambda x: torch.mean(x),
-        lambda x: torch.cat([x, x]), lambda x: x.copy_(torch.ones(4, 6)), lambda x: bool(x.sum() > 0), lambda x: x.norm(),
-        lambda x: torch.sum(x.requires_grad_()), lambda x: x.requires_grad_()[1:].sum().to_plain().backward(),
+        lambda x: torch.cat([x, x]), lambda x: x.copy_(torch.ones(4, 6)), lambda x: bool(x.sum() > 0),
+        lambda x: x.norm(), lambda x: torch.sum(x.requires_grad_()),
+        lambda x: x.requires_grad_()[1:].sum().to_plain().backward(),
         lambda x: x.requires_grad_().prod(1).sum().to_plain().backward(),
     ],
 )  # fmt: skip
