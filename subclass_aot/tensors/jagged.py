@@ -44,7 +44,8 @@ class Jagged(WrapperTensor, fallback="error"):
         return padded(self, 0)
 
     def sum(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return self.to_plain().sum(*args, **kwargs)
+        total: torch.Tensor = self.to_plain().sum(*args, **kwargs)
+        return total
 
     def lengths(self) -> torch.Tensor:
         return self.offsets.diff()
@@ -73,10 +74,10 @@ def padded(x: Jagged, value: float) -> torch.Tensor:
 
 
 @Jagged.implements(ops.pointwise, ops.factories, aten._to_copy.default, aten.fill.Scalar, aten.zero.default)
-def _(op: Operator, *args: Any, **kwargs: Any) -> Any:
+def _(op: Operator, *args: object, **kwargs: object) -> Any:
     like = next(a for a in args if isinstance(a, Jagged))
 
-    def flat(a: Any) -> Any:
+    def flat(a: object) -> Any:
         if not isinstance(a, Jagged):
             return a.expand(like.shape)[like.places()] if isinstance(a, torch.Tensor) and a.dim() else a
         if a is not like:
@@ -92,7 +93,7 @@ def _(op: Operator, *args: Any, **kwargs: Any) -> Any:
 
 
 @Jagged.implements(ops.reductions)
-def _(op: Operator, x: Jagged, *args: Any, **kwargs: Any) -> Any:
+def _(op: Operator, x: Jagged, *args: Any, **kwargs: object) -> Any:
     neutral = neutral_element(op, x.dtype)
     if neutral is None or op.overloadpacket is aten.sum and x.requires_grad:
         return NotImplemented

@@ -63,20 +63,20 @@ def neutral_element(op: Operator, dtype: torch.dtype) -> float | None:
 
 
 @MaskedTensor.implements(ops.pointwise, aten._to_copy.default, aten.fill.Scalar, aten.zero.default)
-def _(op: Operator, *args: Any, **kwargs: Any) -> Any:
+def _(op: Operator, *args: object, **kwargs: object) -> Any:
     out = op(*[a.content if isinstance(a, MaskedTensor) else a for a in args], **kwargs)
     mask = functools.reduce(torch.logical_and, [a.mask for a in args if isinstance(a, MaskedTensor)])
     return MaskedTensor(out, mask.to(out.device).expand(out.shape).clone())
 
 
 @MaskedTensor.implements(ops.factories)
-def _(op: Operator, x: MaskedTensor, *args: Any, **kwargs: Any) -> Any:
+def _(op: Operator, x: MaskedTensor, *args: object, **kwargs: object) -> Any:
     out = op(x.content, *args, **kwargs)
     return MaskedTensor(out, x.mask.to(out.device, copy=True)) if out.shape == x.shape else NotImplemented
 
 
 @MaskedTensor.implements(ops.reductions)
-def _(op: Operator, x: MaskedTensor, *args: Any, **kwargs: Any) -> Any:
+def _(op: Operator, x: MaskedTensor, *args: object, **kwargs: object) -> Any:
     neutral = neutral_element(op, x.dtype)
     if neutral is None or op.overloadpacket is aten.sum and x.requires_grad:
         return NotImplemented
@@ -90,7 +90,7 @@ def _(x: MaskedTensor, dim: int, half_to_float: bool) -> MaskedTensor:
 
 
 @MaskedTensor.implements(aten._softmax_backward_data.default)
-def _(*tensors_and_options: Any) -> MaskedTensor:
+def _(*tensors_and_options: object) -> MaskedTensor:
     mask = next(x.mask for x in tensors_and_options if isinstance(x, MaskedTensor))
     dense = [filled(x, 0) if isinstance(x, MaskedTensor) else x for x in tensors_and_options]
     return MaskedTensor(aten._softmax_backward_data(*dense), mask.clone())
