@@ -28,7 +28,7 @@ def _blocks(page: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-ALONE = [(page, number) for page in ("contract.md", "files.md") for number in range(len(_blocks(page)))]
+ALONE = [(page, number) for page in ("contract.md", "files.md", "quantized.md") for number in range(len(_blocks(page)))]
 
 
 @pytest.mark.parametrize(("page", "number"), ALONE)

@@ -160,6 +160,15 @@ def test_it_trains_as_dense_where_the_mask_is(name: str, compiler: str) -> None:
     assert_masked(parameter.detach(), dense.detach(), mask)
 
 
+def test_what_another_tensor_hides_is_hidden_in_the_gradient_and_by_a_step() -> None:
+    """As with nan: what is not known of a gradient is not known of what it was added to."""
+    p, y = torch.nn.Parameter(masked()), masked(1)
+    (p * y).sum().to_plain().backward()
+    assert_masked(p.grad, y.content, p.mask & y.mask)
+    torch.optim.SGD([p], 0.1).step()
+    assert_masked(p.detach(), masked().content - 0.1 * y.content, masked().mask & y.mask)
+
+
 @pytest.mark.parametrize(
     "program",
     [
