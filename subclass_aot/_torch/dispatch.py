@@ -108,7 +108,7 @@ def heeding_lazy_bits(function: Callable[..., Any]) -> Callable[..., Any]:
     set_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded
 
     @functools.wraps(function)
-    def heeding(*args: Any, **kwargs: Any) -> Any:
+    def heeding(*args: object, **kwargs: object) -> Any:
         if not is_excluded(keys[0]):
             return function(*args, **kwargs)
         for key in keys:

@@ -25,7 +25,7 @@ def test_right_class() -> None:
 
 def test_other_values_of_a_dtype_without_arithmetic() -> None:
     report = check_subclass(lambda: Float8Weight.from_float(torch.randn(4, 6)), only=[34])
-    assert {(f.clause.name, f.verdict) for f in report.findings} == {
+    assert {(f.clause.name, f.verdict) for f in report.findings if f.verdict != "does not apply"} == {
         (f"{compiler}: other {what}", "kept")
         for compiler in ("aot_compile", "torch.compile")
         for what in ("values", "sizes")
