@@ -1,46 +1,53 @@
-"""The Python in the documentation runs: the blocks of a page, one after another, as one program."""
+"""The Python in the documentation runs: each block alone, as it is copied by who looks for one thing."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
-PROGRAMS = {
-    page.stem: "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
-    for page in sorted(DOCS.glob("*.md"))
-}
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize("page", [page for page, program in PROGRAMS.items() if program])
-def test_python_of_page_runs(page: str, tmp_path: Path) -> None:
-    program = tmp_path / f"{page}.py"
-    program.write_text(PROGRAMS[page])
-    done = subprocess.run([sys.executable, "-W", "error", program], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+def _blocks(page: str, language: str = "python") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
 
 
-def _blocks(page: str) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+BLOCKS = [(page.name, number) for page in sorted(DOCS.glob("*.md")) for number in range(len(_blocks(page.name)))]
 
 
-ALONE = [(page, number) for page in ("contract.md", "files.md") for number in range(len(_blocks(page)))]
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Any]:
+    command = [sys.executable, "-m", "tests.warm"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        yield process
+        assert process.stdin
+        process.stdin.close()
 
 
-@pytest.mark.parametrize(("page", "number"), ALONE)
-def test_python_of_a_page_runs_block_by_block(page: str, number: int, tmp_path: Path) -> None:
-    """Who looks for one thing copies one block; what the first of the contract prints stands below it."""
+@pytest.mark.parametrize(("page", "number"), BLOCKS)
+def test_a_block_runs_alone(page: str, number: int, warm: Any, tmp_path: Path) -> None:
     program = tmp_path / "block.py"
     program.write_text(_blocks(page)[number])
-    done = subprocess.run([sys.executable, "-W", "error", program], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    if (page, number) == ("contract.md", 0):
-        shown = re.search(r"^```text\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
-        assert shown and shown[1] in done.stdout
+    warm.stdin.write(f"{program}\n")
+    warm.stdin.flush()
+    assert warm.stdout.readline() == "0\n", program.with_suffix(".err").read_text()
+    if (page, number) == ("contract.md", 0):  # what it prints stands below it
+        assert _blocks(page, "text")[0] in program.with_suffix(".out").read_text()
+
+
+def test_a_block_that_is_wrong_is_found(warm: Any, tmp_path: Path) -> None:
+    program = tmp_path / "block.py"
+    program.write_text("import warnings\nwarnings.warn('old')")
+    warm.stdin.write(f"{program}\n")
+    warm.stdin.flush()
+    assert warm.stdout.readline() == "1\n" and "UserWarning: old" in program.with_suffix(".err").read_text()
 
 
 def test_every_page_is_reached_from_the_index() -> None:

@@ -221,3 +221,36 @@ def test_readme_commands_are_targets_of_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = set(re.findall(r"\bmake ([a-z-]+)\b", "\n".join(_blocks("sh"))))
     assert {"demo", "test", "bench", "docs", "lint"} <= commands <= targets
+
+
+MOST_LINES = 60
+"""A ready-made class is there to be read: without blank lines, comments and docstrings its file has no more."""
+
+
+def _lines_of_code(text: str) -> int:
+    docs = {
+        line
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = enumerate(text.splitlines(), 1)
+    return sum(number not in docs and not re.match(r"\s*(#|$)", line) for number, line in lines)
+
+
+def test_lines_of_code_are_counted() -> None:
+    assert (
+        _lines_of_code('"""Says\n\nsomething."""\n\nx = """a\nb"""  # all of it\n# why\ndef f():\n    "Does."\n') == 3
+    )
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "subclass_aot" / "tensors").glob("[!_]*.py")), ids=lambda path: path.stem
+)
+def test_ready_made_classes_are_short(path: Path) -> None:
+    text = path.read_text()
+    assert _lines_of_code(text) <= MOST_LINES
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.ClassDef) and node.name in subclass_aot.__all__:
+            doc = ast.get_docstring(node) or ""
+            assert ">>>" in doc, "its docstring shows how it is used"

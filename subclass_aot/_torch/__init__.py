@@ -133,6 +133,7 @@ from subclass_aot._torch.symbolic import statically_known_true as statically_kno
 from subclass_aot._torch.symbolic import tell_unknowns as tell_unknowns
 from subclass_aot._torch.symbolic import value_ranges as value_ranges
 from subclass_aot._torch.wrappers import JAGGED_VALUES as JAGGED_VALUES
+from subclass_aot._torch.wrappers import NEW_DTYPES as NEW_DTYPES
 from subclass_aot._torch.wrappers import alias_outer_storage as alias_outer_storage
 from subclass_aot._torch.wrappers import apply_to_outer as apply_to_outer
 from subclass_aot._torch.wrappers import context_of_new as context_of_new

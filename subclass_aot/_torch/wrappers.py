@@ -35,6 +35,9 @@ else:
 is_opaque_value: Callable[[object], bool] = torch._library.opaque_object.is_opaque_value
 """Whether a value that is no tensor may stand among inner tensors, as the mesh of a `DTensor`. No public test."""
 
+NEW_DTYPES: frozenset[torch.dtype] = frozenset(torch.storage._new_dtypes())
+"""Dtypes of tensors that `torch.save` takes and `pickle` does not: their storages have no dtype. No public list."""
+
 
 def set_geometry(
     tensor: torch.Tensor,

@@ -33,7 +33,7 @@ from subclass_aot.backends.in_place import BACKWARD_OF, STRIDED, VIEW_OF, WRITIN
 from subclass_aot.backends.memory import Memory
 from subclass_aot.meta import Spec
 from subclass_aot.operators import effects_of
-from subclass_aot.passes import is_symint
+from subclass_aot.passes import has_no_result, is_symint
 
 _aten = torch.ops.aten
 
@@ -281,7 +281,7 @@ def _may_be_dropped(node: fx.Node) -> bool:
     if not _torch.is_overload(node.target) or node.target.namespace != "aten":
         return False
     effects = effects_of(node.target)
-    return not effects.mutates and not effects.random
+    return not effects.mutates and not effects.random and not has_no_result(node)
 
 
 def _parts_of_scatter(node: fx.Node) -> Iterator[fx.Node]:

@@ -2,6 +2,7 @@
 
 from subclass_aot.passes.cleanup import cleaned as cleaned
 from subclass_aot.passes.nodes import draws as draws
+from subclass_aot.passes.nodes import has_no_result as has_no_result
 from subclass_aot.passes.nodes import is_backward as is_backward
 from subclass_aot.passes.nodes import is_symint as is_symint
 from subclass_aot.passes.nodes import new_node as new_node

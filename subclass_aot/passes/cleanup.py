@@ -10,7 +10,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
-from subclass_aot.passes.nodes import new_node
+from subclass_aot.passes.nodes import has_no_result, new_node
 
 _IDENTITIES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
@@ -20,7 +20,8 @@ def cleaned(
 ) -> tuple[fx.Graph, dict[fx.Node, fx.Node]]:
     """Copies recorded nodes to a new graph, placeholders first, and leaves out what nobody reads.
 
-    Draws of random numbers stay: eager makes them, and later draws depend on it. `detach` and `alias` go: they mean
+    Draws of random numbers stay: eager makes them, and later draws depend on it. So do operators without a result, such
+    as `_assert_async`: eager fails there. `detach` and `alias` go: they mean
     something to autograd only, which a graph is below of.
 
     Args:
@@ -59,4 +60,4 @@ def has_effect(node: fx.Node) -> bool:
     if node.op != "call_function" or node.target is operator.getitem or not _torch.is_overload(node.target):
         return False
     effects = effects_of(node.target)
-    return effects.mutates or effects.random
+    return effects.mutates or effects.random or has_no_result(node)

@@ -38,3 +38,8 @@ def is_backward(node: fx.Node) -> bool:
 def draws(node: fx.Node) -> bool:
     """Tells whether a node draws random numbers."""
     return node.op == "call_function" and _torch.is_overload(node.target) and effects_of(node.target).random
+
+
+def has_no_result(node: fx.Node) -> bool:
+    """Tells whether a node runs an operator that returns nothing, and so is there for what it does: `_assert_async`."""
+    return node.op == "call_function" and _torch.is_overload(node.target) and not effects_of(node.target).returns

@@ -14,7 +14,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
-from subclass_aot.passes.nodes import draws, is_backward, is_symint
+from subclass_aot.passes.nodes import draws, has_no_result, is_backward, is_symint
 
 
 def default_partition(
@@ -36,7 +36,7 @@ def default_partition(
     """
     outputs: Any = joint.graph.output_node().args[0]
     forward_outputs, gradients = outputs[:num_fwd_outputs], outputs[num_fwd_outputs:]
-    backward = _reachable([n for n in gradients if isinstance(n, fx.Node)])
+    backward = _backward_nodes(joint.graph, gradients)
     saved, redone = _what_to_save(joint.graph, backward, {n for n in gradients if isinstance(n, fx.Node)})
     symints = [n for n in saved if is_symint(n)]
     saved = [n for n in saved if not is_symint(n)]
@@ -57,7 +57,7 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_output
         LookupError: Backward needs something that does not follow from what is saved; it is named.
     """
     gradients: Any = joint.graph.output_node().args[0][num_fwd_outputs:]  # type: ignore[index]
-    backward = _reachable([n for n in gradients if isinstance(n, fx.Node)])
+    backward = _backward_nodes(joint.graph, gradients)
     nodes = {n.name: n for n in joint.graph.nodes}
     kept = [nodes[name] for name in saved]
     redone: set[fx.Node] = set()
@@ -74,10 +74,11 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_output
     return _backward(joint, backward, kept, [n for n in joint.graph.nodes if n in redone], gradients)
 
 
-def _reachable(ends: list[fx.Node]) -> set[fx.Node]:
-    """Backward nodes that the gradients need."""
+def _backward_nodes(graph: fx.Graph, gradients: Sequence[Any]) -> set[fx.Node]:
+    """Backward nodes that the gradients need, or that have no result."""
     found: set[fx.Node] = set()
-    todo = [n for n in ends if is_backward(n)]
+    todo = [n for n in gradients if isinstance(n, fx.Node) and is_backward(n)]
+    todo += [n for n in graph.nodes if has_no_result(n) and is_backward(n)]
     while todo:
         node = todo.pop()
         if node not in found:
@@ -132,7 +133,7 @@ def _viewed(node: fx.Node) -> fx.Node | None:
 def _forward(joint: fx.GraphModule, outputs: Sequence[Any], saved: list[fx.Node]) -> fx.GraphModule:
     needed: set[fx.Node] = set()
     todo = [n for n in (*outputs, *saved) if isinstance(n, fx.Node)]
-    todo += [n for n in joint.graph.nodes if draws(n) and not is_backward(n)]
+    todo += [n for n in joint.graph.nodes if (draws(n) or has_no_result(n)) and not is_backward(n)]
     while todo:
         node = todo.pop()
         if node not in needed:

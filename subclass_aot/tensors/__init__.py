@@ -3,7 +3,9 @@
 from subclass_aot.tensors.float8_weight import Float8Weight as Float8Weight
 from subclass_aot.tensors.int4_weight import Int4Weight as Int4Weight
 from subclass_aot.tensors.int8_weight import Int8Weight as Int8Weight
+from subclass_aot.tensors.jagged import Jagged as Jagged
 from subclass_aot.tensors.lora_weight import LoraWeight as LoraWeight
+from subclass_aot.tensors.masked_tensor import MaskedTensor as MaskedTensor
 from subclass_aot.tensors.nf4_weight import NF4Weight as NF4Weight
 from subclass_aot.tensors.quant_aware import QuantAwareWeight as QuantAwareWeight
 from subclass_aot.tensors.quantize import quantize_ as quantize_

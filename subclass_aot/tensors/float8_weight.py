@@ -40,6 +40,5 @@ class Float8Weight(WrapperTensor, views="broadcast"):
     @classmethod
     def from_float(cls, weight: torch.Tensor) -> Float8Weight:
         """Rounds a float weight `[M, N]` to the values of E4M3, scaled for each row."""
-        return cls(weight.new_empty(weight.shape, dtype=FORMAT), weight.new_empty(len(weight), 1)).from_plain(
-            weight.detach()
-        )
+        like = cls(weight.new_empty(weight.shape, dtype=FORMAT), weight.new_empty(*weight.shape[:-1], 1))
+        return like.from_plain(weight.detach())

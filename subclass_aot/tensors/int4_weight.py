@@ -37,7 +37,7 @@ class Int4Weight(WrapperTensor, views="blocks"):
         """`plain` in as many groups as this weight has."""
         grouped = plain.to(self.scale.dtype).unflatten(1, (self.scale.shape[1], -1))
         low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)  # 0.0 has a code of its own
-        scale = ((high - low) / 15).clamp(min=torch.finfo(plain.dtype).tiny * 15)
+        scale = (high / 15 - low / 15).clamp(min=torch.finfo(self.scale.dtype).tiny)
         zero = (-low / scale).round().clamp(0, 15)
         codes = (grouped / scale[..., None] + zero[..., None]).round().clamp(0, 15)
         return Int4Weight(packed(codes.flatten(1).to(torch.uint8)), scale, zero)
@@ -45,9 +45,9 @@ class Int4Weight(WrapperTensor, views="blocks"):
     @classmethod
     def from_float(cls, weight: torch.Tensor, group: int = 64) -> Int4Weight:
         """Rounds a float weight `[M, N]` to 16 levels for each group of a row; `group` is even and divides N."""
-        rows, columns = weight.shape
-        if group % 2 or columns % group:
+        if weight.dim() != 2 or group % 2 or weight.shape[1] % group:
             raise ValueError(f"the rows of a weight of {tuple(weight.shape)} cannot be cut into groups of {group}")
+        rows, columns = weight.shape
         blank = weight.new_empty(rows, columns // group)
         return cls(weight.new_empty(rows, columns // 2, dtype=torch.uint8), blank, blank).from_plain(weight.detach())
 

@@ -1,7 +1,7 @@
 """A weight in NormalFloat4: codes for 16 quantiles of the normal distribution, and scales that are quantized, too.
 
 From QLoRA (Dettmers et al., 2023, arXiv:2305.14314, section 3 and appendix E). There, scales are quantized 256 at a
-time; here, those of a row together.
+time, less their mean; here, those of a row together, less their middle, so that rounding again changes nothing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ LEVELS = (
 
 
 class Scales(WrapperTensor, views="broadcast"):
-    """The scales of a weight, for each row as its mean and the differences from it in eight bits."""
+    """The scales of a weight, for each row as the middle of them and the differences from it in eight bits."""
 
     codes: torch.Tensor  # int8[M, blocks]
     step: torch.Tensor  # float[M, 1]
-    center: torch.Tensor  # float[M, 1]: their mean
+    center: torch.Tensor  # float[M, 1]: between the least and the largest
 
     def outer(self) -> Outer:  # type: ignore[override]
         return Outer.like(self.codes, dtype=self.step.dtype)
@@ -35,7 +35,7 @@ class Scales(WrapperTensor, views="broadcast"):
 
     def from_plain(self, plain: torch.Tensor) -> Scales:
         shared = [dim for dim in range(plain.dim()) if self.step.shape[dim] == 1]
-        center = plain.mean(shared, keepdim=True)
+        center = plain.amax(shared, keepdim=True) / 2 + plain.amin(shared, keepdim=True) / 2
         return Scales(*quantize(plain - center, shared), center)
 
 
@@ -72,9 +72,9 @@ class NF4Weight(WrapperTensor, views="blocks"):
     @classmethod
     def from_float(cls, weight: torch.Tensor, block: int = 64) -> NF4Weight:
         """Rounds a float weight `[M, N]`; `block` is even and divides N."""
-        rows, columns = weight.shape
-        if block % 2 or columns % block:
+        if weight.dim() != 2 or block % 2 or weight.shape[1] % block:
             raise ValueError(f"the rows of a weight of {tuple(weight.shape)} cannot be cut into blocks of {block}")
+        rows, columns = weight.shape
         codes = weight.new_empty(rows, columns // block, dtype=torch.int8)
         scales = Scales(codes, weight.new_empty(rows, 1), weight.new_empty(rows, 1))
         return cls(weight.new_empty(rows, columns // 2, dtype=torch.uint8), scales).from_plain(weight.detach())

@@ -28,23 +28,27 @@ def quantize_(module: nn.Module, to: Callable[[torch.Tensor], torch.Tensor] | ty
         The module.
 
     Raises:
-        ValueError: A weight cannot be of that class, or nothing matches; the module is as before.
+        ValueError: There is no weight, it cannot be of that class, or nothing matches; the module is as before.
 
     >>> from subclass_aot import Int8Weight
     >>> model = quantize_(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)), Int8Weight, "0")
     >>> [type(layer.weight).__name__ for layer in (model[0], model[2])]
     ['Int8Weight', 'Parameter']
     """
-    make: Any = to.from_float if isinstance(to, type) else to  # type: ignore[attr-defined]
+    if isinstance(to, type) and not hasattr(to, "from_float"):
+        raise ValueError(f"quantize_: {to.__name__} has no from_float; give a function of the weight, as a lambda.")
+    make: Any = getattr(to, "from_float", to)
     chosen = {name: layer for name, layer in module.named_modules(remove_duplicate=False) if _fits(name, layer, match)}
     if not chosen:
         raise ValueError(f"quantize_: no layer of this {type(module).__name__} fits match={match!r}.")
     made: dict[int, nn.Parameter] = {}
     for name, layer in chosen.items():
-        weight: Any = layer.weight
+        weight = getattr(layer, "weight", None)
+        if not isinstance(weight, torch.Tensor):
+            raise ValueError(f"quantize_: {name or 'the module itself'} has no weight; it is a {type(layer).__name__}.")
         if id(weight) not in made:
             try:
-                made[id(weight)] = nn.Parameter(make(weight.detach()), requires_grad=False)
+                made[id(weight)] = nn.Parameter(_checked(make(weight.detach()), weight), requires_grad=False)
             except (RuntimeError, ValueError, TypeError) as error:
                 path = f"{name}.weight".removeprefix(".")
                 raise ValueError(f"quantize_: {path} {tuple(weight.shape)} cannot be replaced: {error}") from error
@@ -52,6 +56,13 @@ def quantize_(module: nn.Module, to: Callable[[torch.Tensor], torch.Tensor] | ty
     for layer, parameter in replacements:
         layer.weight = parameter
     return module
+
+
+def _checked(new: object, weight: torch.Tensor) -> torch.Tensor:
+    if not isinstance(new, torch.Tensor) or new.shape != weight.shape:
+        found = tuple(new.shape) if isinstance(new, torch.Tensor) else f"a {type(new).__name__}"
+        raise ValueError(f"the function of the weight gave {found}")
+    return new
 
 
 def _fits(name: str, layer: nn.Module, match: Match) -> bool:

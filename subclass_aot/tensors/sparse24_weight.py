@@ -39,6 +39,8 @@ class Sparse24Weight(WrapperTensor):
     @classmethod
     def from_float(cls, weight: torch.Tensor) -> Sparse24Weight:
         """Keeps the two largest of every four elements of a row of a float weight `[M, N]`; 4 divides N."""
+        if weight.dim() != 2 or weight.shape[1] % 4:
+            raise ValueError(f"the rows of a weight of {tuple(weight.shape)} cannot be cut into groups of 4")
         groups = weight.detach().unflatten(1, (-1, 4))
         places = groups.abs().topk(2).indices.sort().values
         return cls(groups.gather(2, places), places.to(torch.uint8))

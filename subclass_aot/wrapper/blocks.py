@@ -40,9 +40,9 @@ def cut_views(func: Operator, wrapper: WrapperTensor, args: tuple[Any, ...], kwa
     Raises:
         CannotFollow: It does not begin and end between blocks.
     """
-    if func not in _CUTS:
+    if func not in CUTS:
         raise CannotFollow(f"{func} does more than to cut between the blocks that an element of a field stands for")
-    cuts = [_cut(wrapper, *cut) for cut in _CUTS[func](wrapper.shape, *args, **kwargs)]
+    cuts = [_cut(wrapper, *cut) for cut in CUTS[func](wrapper.shape, *args, **kwargs)]
     if func not in _WITHOUT_DIM:
         return cuts if func in _SEVERAL else cuts[0]
     if any(shares_with(cut, wrapper) for cut in cuts):
@@ -127,12 +127,13 @@ def _unbind(outer: Sequence[int], dim: int = 0) -> list[Cut]:
     return [(dim, i, i + 1) for i in range(outer[dim])]
 
 
-_CUTS: dict[Any, Callable[..., list[Cut]]] = {
+CUTS: dict[Any, Callable[..., list[Cut]]] = {
     aten.slice.Tensor: _slice,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split,
     aten.select.int: _select,
     aten.unbind.int: _unbind,
 }
+"""For each view that cuts, what it cuts."""
 _SEVERAL = {aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int}
 _WITHOUT_DIM = {aten.select.int, aten.unbind.int}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.declaration import MISSING
 from subclass_aot.errors import InnerTensorError
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # which calls this
 
 def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
     """What pickle and `copy.copy` store: everything by name, so that a class may gain fields with a default later."""
-    inner = {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
+    inner = {name: _picklable(getattr(wrapper, name)) for name in wrapper.__tensor_flatten__()[0]}
     attributes = wrapper.__wrapper_state__()
     others = {name: value for name, value in vars(wrapper).items() if name not in inner and name not in attributes}
     size, stride = tuple(wrapper.shape), tuple(wrapper.stride())
@@ -26,6 +27,38 @@ def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
         context = wrapper.__tensor_flatten__()[1]
         return _rebuild_as_written, (type(wrapper), inner, context, others, size, stride, wrapper.requires_grad)
     return rebuild_wrapper, (type(wrapper), inner, attributes, others, size, stride, wrapper.requires_grad)
+
+
+class _Bits:
+    """An inner tensor that goes into a pickle as the bytes of its memory.
+
+    Args:
+        tensor: The tensor.
+    """
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        tensor = self.tensor
+        memory = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+        return _of_bits, (memory, tensor.dtype, tensor.storage_offset(), tuple(tensor.shape), tensor.stride())
+
+
+def _of_bits(
+    memory: torch.Tensor, dtype: torch.dtype, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+) -> torch.Tensor:
+    """The inverse of `_Bits`."""
+    return torch.empty(0, dtype=dtype, device=memory.device).set_(memory.untyped_storage(), offset, size, stride)
+
+
+def _picklable(tensor: torch.Tensor) -> Any:
+    return _Bits(tensor) if type(tensor) is torch.Tensor and tensor.dtype in _torch.NEW_DTYPES else tensor
+
+
+def _tensors(inner: Mapping[str, torch.Tensor | _Bits]) -> dict[str, torch.Tensor]:
+    """What `copy.copy` passes on without pickling it, as tensors."""
+    return {name: part.tensor if isinstance(part, _Bits) else part for name, part in inner.items()}
 
 
 def rebuild_wrapper(
@@ -54,7 +87,7 @@ def rebuild_wrapper(
     Raises:
         InnerTensorError: The class has lost or gained fields that it cannot do without.
     """
-    inner, attributes = _named_now(cls, inner), _named_now(cls, attributes)
+    inner, attributes = _named_now(cls, _tensors(inner)), _named_now(cls, attributes)
     attributes = {**_defaults(cls, inner, attributes), **attributes}
     unknown = (set(inner) | set(attributes)) - set(_names_now(cls, attributes))
     if unknown:
@@ -108,7 +141,7 @@ def _rebuild_as_written(
     requires_grad: bool,
 ) -> Any:
     """The inverse of `reduce` for a class whose author has written flatten or unflatten."""
-    wrapper = cls.__tensor_unflatten__(inner, context, size, stride)
+    wrapper = cls.__tensor_unflatten__(_tensors(inner), context, size, stride)
     wrapper.__dict__.update(others)
     return wrapper.requires_grad_() if requires_grad else wrapper
 
@@ -205,4 +238,4 @@ def allow_loading(cls: type[WrapperTensor]) -> None:
         for f in cls.__wrapper_declaration__.fields.values()
         if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)
     ]
-    torch.serialization.add_safe_globals([cls, rebuild_wrapper, _rebuild_as_written, *enums])
+    torch.serialization.add_safe_globals([cls, rebuild_wrapper, _rebuild_as_written, _of_bits, *enums])

@@ -12,6 +12,7 @@ from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules, views
+from subclass_aot.wrapper.blocks import CUTS
 from subclass_aot.wrapper.dispatch import Recipe, recipe_of
 
 if TYPE_CHECKING:  # which is made with this
@@ -63,6 +64,8 @@ def _by_recipe(cls: type[WrapperTensor], func: Any, recipe: Recipe) -> tuple[str
     if recipe is Recipe.BUILT_IN and func is aten.copy_.default:
         return "built in, from_plain" if hasattr(cls, "from_plain") else "built in, from its own class only", True
     if recipe is Recipe.BUILT_IN and (func in views.RULES or func in views.IN_PLACE or func is aten.as_strided.default):
+        if "blocks" in (declaration.views or {}).values() and func not in CUTS and declaration.fallback == "plain":
+            return "built in, through the whole", func not in views.IN_PLACE
         if declaration.views is not None:
             return "built in, by views=", True
         is_through_the_whole = declaration.fallback == "plain" and func not in views.IN_PLACE

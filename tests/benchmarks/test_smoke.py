@@ -23,6 +23,7 @@ from benchmarks import (
     measure,
     meta,
     models,
+    quantized,
     report,
     signature,
     torch_side,
@@ -70,6 +71,27 @@ def test_subject_gives_rows(subject: str, tmp_path: Path) -> None:
     table = (tmp_path / "table.md").read_text()
     assert all(f"| {row.subject} | {row.case} | {row.against} |" in table for row in rows)
     assert report.on_screen(results).count("\n") > len(rows)
+
+
+def test_the_table_of_quantized_weights() -> None:
+    def fails(model: Any) -> None:
+        raise RuntimeError("not here\nand more")
+
+    sizes = {**quantized.SIZES, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 16}
+    compilers = {name: compiler for name, compiler in quantized.COMPILERS.items() if "inductor" not in name}
+    measured = quantized.run(TINY, sizes, {**quantized.OURS, "another": fails}, compilers)
+    assert [row.name for row in measured.rows] == list(quantized.OURS)
+    found = {row.name: row for row in measured.rows}
+    elements = 64 * 64 * (1 + 1 + 0.5 + 0.5 + 3)
+    assert found["dense"].bytes == 4 * elements and found["dense"].off == 0
+    assert found["`Int4Weight`"].bytes == elements / 2 + 2 * 4 * elements / 64
+    assert 0 < found["`Int8Weight`"].off < found["`Int4Weight`"].off < found["`Sparse24Weight`"].off < 1
+    assert len(measured.times.microseconds) == len(quantized.OURS) * len(compilers)
+    lines = "\n".join(quantized.markdown(measured, compilers, "this machine")).splitlines()
+    assert len([line for line in lines if line.startswith("|")]) == 2 + len(quantized.OURS)
+    assert lines[-1] == "- another: `RuntimeError: not here`"
+    with pytest.raises(RuntimeError, match="not here"):
+        quantized.run(TINY, sizes, {"dense": fails}, compilers)  # what is ours must run
 
 
 @pytest.mark.parametrize("cls", [sa.TwoTensor, torch_side.TwoTensor])

@@ -46,6 +46,13 @@ def test_what_does_more_than_compute_its_result_stays() -> None:
     assert targets(clean(graph, write, without={write})[0]) == ["rand_like.default", "neg.default", "mul_.Tensor"]
 
 
+def test_what_has_no_result_stays() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.call_function(aten._assert_async.msg, (graph.call_function(aten.all.default, (x,)), "not all"))
+    assert targets(clean(graph)[0]) == ["all.default", "_assert_async.msg"]
+
+
 def test_identities_are_passed_by() -> None:
     graph = fx.Graph()
     x = graph.placeholder("x")

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from subclass_aot import trace_joint
-from subclass_aot.passes import draws, is_backward, is_symint
+from subclass_aot.passes import draws, has_no_result, is_backward, is_symint
 from subclass_aot.sizes import mark_dynamic
 
 
 def program(x: torch.Tensor) -> Any:
+    torch._assert_async(x.amax(), "zero")
     return torch.rand_like(x) * x, x.shape[0]
 
 
@@ -20,10 +21,11 @@ def test_each_question_is_true_of_its_nodes_alone() -> None:
     mark_dynamic(x, 0)
     nodes = {node.name: node for node in trace_joint(program, x).graph_module.graph.nodes if node.op != "output"}
     assert [name for name, node in nodes.items() if draws(node)] == ["rand_like"]
+    assert [name for name, node in nodes.items() if has_no_result(node)] == ["_assert_async"]
     assert [name for name, node in nodes.items() if is_symint(node)] == ["sym_size_int"]
     assert [name for name, node in nodes.items() if is_backward(node)] == ["tangents_1", "mul_1"]
 
 
 def test_of_a_node_of_another_library() -> None:
     graph = torch.fx.symbolic_trace(lambda x: x.sin() + torch.rand(2)).graph
-    assert not any(draws(node) or is_symint(node) or is_backward(node) for node in graph.nodes)
+    assert not any(draws(node) or has_no_result(node) or is_symint(node) or is_backward(node) for node in graph.nodes)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from subclass_aot.tensors import Int8Weight, TwoTensor
 from subclass_aot.wrapper import WrapperTensor
+from tests.tensors.checks import verdicts
 
 aten = torch.ops.aten
 
@@ -19,6 +20,10 @@ def weight(zero_point: bool = False) -> Int8Weight:
     torch.manual_seed(0)
     result = Int8Weight.from_float(torch.randn(3, 4))
     return Int8Weight(result.codes, result.scale, torch.randn(3, 1).round()) if zero_point else result
+
+
+def test_contract() -> None:
+    assert verdicts(weight) == {(24, "new_zeros")}
 
 
 def test_from_float_is_within_half_a_step() -> None:

@@ -10,11 +10,17 @@ from torch.nn import functional as F
 
 from subclass_aot.tensors import QuantAwareWeight
 from subclass_aot.wrapper import WrapperTensor
+from tests.tensors.checks import verdicts
+from tests.testing.contract.classes import PRODUCTS
 
 
 def quant_aware() -> Any:
     torch.manual_seed(0)
     return torch.nn.Parameter(QuantAwareWeight(torch.randn(3, 4)))
+
+
+def test_contract() -> None:
+    assert verdicts(lambda: QuantAwareWeight(torch.randn(4, 6)), PRODUCTS) == set()
 
 
 def test_products_see_the_rounded_weight() -> None:

@@ -9,6 +9,12 @@ from torch.nn import functional as F
 
 from subclass_aot.tensors import Int8Weight, TwoTensor
 from subclass_aot.wrapper import WrapperTensor
+from tests.tensors.checks import verdicts
+
+
+def test_contract() -> None:
+    """Torch's own export fails on a parameter of several tensors, as it does on torch's own class of this name."""
+    assert verdicts(lambda: TwoTensor(torch.randn(4, 6), torch.randn(4, 6))) == {(42, "export")}
 
 
 def test_two_tensor_in_ten_lines() -> None:

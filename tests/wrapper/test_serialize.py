@@ -8,13 +8,14 @@ import gc
 import io
 import pickle
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from subclass_aot.errors import InnerTensorError
-from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.wrapper import Outer, WrapperTensor
 from subclass_aot.wrapper.serialize import rebuild_wrapper
 
 
@@ -159,6 +160,70 @@ def test_a_class_that_writes_flatten_itself(way: Any) -> None:
     result = way(value)
     assert_same(result, value)
     assert result.bits == 4 and result.note == "kept"
+
+
+NEW_DTYPES = [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32]
+"""Of which `pickle` takes no plain tensor."""
+
+
+class Codes(WrapperTensor):
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+    def outer(self) -> Any:
+        return Outer.like(self.codes, dtype=self.scale.dtype)
+
+
+def with_codes(dtype: torch.dtype) -> Codes:
+    memory = torch.arange(24, dtype=torch.float32).to(dtype).reshape(4, 6)
+    return Codes(memory.t()[1:], torch.ones(1))
+
+
+def assert_same_codes(actual: Any, expected: Any) -> None:
+    assert (actual.codes.dtype, actual.codes.stride()) == (expected.codes.dtype, expected.codes.stride())
+    assert actual.codes.tolist() == expected.codes.tolist()
+    assert (actual.shape, actual.stride(), actual.dtype) == (expected.shape, expected.stride(), expected.dtype)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+@pytest.mark.parametrize("dtype", NEW_DTYPES, ids=str)
+def test_inner_tensors_of_dtypes_that_pickle_does_not_take(dtype: torch.dtype, way: Any) -> None:
+    with pytest.raises(AttributeError, match="UntypedStorage"):
+        pickle.loads(pickle.dumps(torch.zeros(2).to(dtype)))  # torch's; when it goes, so may what is here
+    assert_same_codes(way(with_codes(dtype)), with_codes(dtype))
+    nested = way(Nested(with_codes(dtype), torch.zeros(5, 4)))
+    assert_same_codes(nested.left, with_codes(dtype))
+    written = way(Written(torch.zeros(3).to(dtype), 8))
+    assert written.codes.dtype == dtype and written.codes.tolist() == [0, 0, 0] and written.bits == 8
+
+
+@pytest.mark.parametrize("way", ["copy", "torch.load"])
+def test_their_memory_stays_shared(way: str) -> None:
+    value = with_codes(torch.float8_e4m3fn)
+    first, codes = (copy.copy(value), value.codes) if way == "copy" else WAYS[way]([value, value.codes])
+    codes[0, 0] = 2
+    assert first.codes[0, 0].item() == 2
+
+
+class WrittenBefore:
+    """What files hold that have such inner tensors as they are: `torch.save` always took them."""
+
+    def __reduce__(self) -> Any:
+        value = with_codes(torch.float8_e4m3fn)
+        inner = {"codes": value.codes, "scale": value.scale}
+        return rebuild_wrapper, (Codes, inner, {}, {}, tuple(value.shape), value.stride(), False)
+
+
+def test_files_of_earlier_versions_are_read() -> None:
+    assert_same_codes(through_torch(WrittenBefore()), with_codes(torch.float8_e4m3fn))
+
+
+def test_files_are_mapped_into_memory(tmp_path: Path) -> None:
+    torch.save(with_codes(torch.float8_e4m3fn), tmp_path / "file")
+    for options in ({"mmap": True}, {"map_location": "meta"}):
+        loaded = torch.load(tmp_path / "file", weights_only=True, **options)
+        assert loaded.codes.dtype == torch.float8_e4m3fn and loaded.codes.stride() == (1, 6)
+    assert loaded.codes.is_meta
 
 
 def test_files_older_than_a_field() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import Int8Weight, TwoTensor, WrapperTensor
+from subclass_aot import Int4Weight, Int8Weight, TwoTensor, WrapperTensor
 from subclass_aot.wrapper.service import place_of, service_of
 from tests.wrapper.classes import Rounded, Scaled, fresh
 
@@ -38,6 +38,8 @@ class Inherits(Int8Weight):
         (Scaled, aten.t.default, "built in, by views="),
         (Silent, aten.t.default, "built in, through the whole"),
         (Scaled, aten.diagonal.default, "built in, through the whole"),
+        (Int4Weight, aten.t.default, "built in, through the whole"),
+        (Int4Weight, aten.slice.Tensor, "built in, by views="),
         (Rounded, torch.ops.c10d.allreduce_.default, "each inner tensor, or what the wrappers stand for"),
     ],
 )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
+from subclass_aot import Float8Weight
+from subclass_aot.testing import check_subclass
 from tests.testing.contract.classes import OURS, Held, broken, held
 from tests.testing.contract.wrong_by_hand import hidden
 
@@ -18,6 +21,15 @@ def test_our_classes(name: str) -> None:
 
 def test_right_class() -> None:
     assert broken(held(Held), ONLY) == {}
+
+
+def test_other_values_of_a_dtype_without_arithmetic() -> None:
+    report = check_subclass(lambda: Float8Weight.from_float(torch.randn(4, 6)), only=[34])
+    assert {(f.clause.name, f.verdict) for f in report.findings if f.verdict != "does not apply"} == {
+        (f"{compiler}: other {what}", "kept")
+        for compiler in ("aot_compile", "torch.compile")
+        for what in ("values", "sizes")
+    }
 
 
 def test_what_is_not_in_the_context() -> None:
