@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from typing import Any
-
 import pytest
 import torch
 
@@ -20,11 +17,6 @@ REFUSED: dict[str, tuple[type[Exception], str]] = {
 if not torch.accelerator.is_available():
     REFUSED["pin_memory"] = (RuntimeError, "Cannot access accelerator device when none is available")
 
-NOT_DENSE_EITHER: dict[tuple[str, str], tuple[type[Exception], str]] = {
-    ("i_float8", "pickle"): (AttributeError, "has no attribute 'dtype'")
-}
-"""What torch cannot do with the dense tensors that a class is made of."""
-
 
 def test_there_are_as_many_uses_as_the_review_counts() -> None:
     assert len(USES) == 63
@@ -34,18 +26,12 @@ def test_there_are_as_many_uses_as_the_review_counts() -> None:
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("name", MAKES)
 def test_use(name: str, use: str) -> None:
-    refusal = REFUSED.get(use) or NOT_DENSE_EITHER.get((name, use))
+    refusal = REFUSED.get(use)
     if refusal is None:
         USES[use](MAKES[name])
         return
     with pytest.raises(refusal[0], match=refusal[1]):
         USES[use](MAKES[name])
-
-
-def test_torch_refuses_to_read_a_pickle_of_dense_float8() -> None:
-    bits: Any = torch.zeros(2).to(torch.float8_e4m3fn)
-    with pytest.raises(AttributeError, match="has no attribute 'dtype'"):
-        pickle.loads(pickle.dumps(bits))
 
 
 def test_torch_pins_no_dense_tensor_without_accelerator() -> None:
