@@ -18,7 +18,9 @@ def sparse(seed: int = 0) -> Sparse24Weight:
     return Sparse24Weight.from_float(torch.randn(8, 64, generator=generator))
 
 
-PRUNED = {(23, "x.copy_(dense)"): "what is written is pruned to the pattern"}
+PRUNED = {
+    (23, name): "what is written is pruned to the pattern" for name in ("x.copy_(dense)", "x.add_(dense)", "out=")
+}
 
 
 def test_contract() -> None:
