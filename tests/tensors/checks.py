@@ -30,8 +30,11 @@ def verdicts(
     expected: Mapping[tuple[int, str], str] | None = None,
     readings: Sequence[Any] | None = None,
 ) -> set[tuple[int, str]]:
-    """The clauses that the class does not offer. None may be broken but for those that are expected."""
-    report = check_subclass(make, readings, expected=expected)
+    """The clauses that the class does not offer. None may be broken but for those that are expected.
+
+    Those of two processes (43) are tried on `Int8Weight` in `tests/testing/contract/`, and take half a minute each.
+    """
+    report = check_subclass(make, readings, only=[number for number in range(1, 46) if number != 43], expected=expected)
     report.raise_if_broken()
     return {(finding.clause.number, finding.clause.name) for finding in report.not_offered}
 

@@ -18,7 +18,7 @@ def float8(seed: int = 0) -> Float8Weight:
 
 
 def test_contract() -> None:
-    assert verdicts(float8) == {(24, "new_zeros")}
+    assert verdicts(lambda: float8()) == set()
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

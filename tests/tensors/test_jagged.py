@@ -47,6 +47,7 @@ EXPECTED = {
 }
 
 NOT_OFFERED = {
+    *[(32, f"{compiler}: unused result") for compiler in ("aot_compile", "torch.compile")],
     *[
         (22, f"x.{view}")
         for view in ("transpose(0, -1)", "unsqueeze(0)", "view(-1)", "split(1)", "chunk(2)", "unbind(0)")
@@ -60,7 +61,7 @@ NOT_OFFERED = {
     *[(27, name) for name in ("x @ x.T", "x @ dense", "dense @ x", "cat", "cat with dense", "stack", "x[index]")],
     *[(27, "clone of a view"), (27, "equal")],
     *[(40, f"{name}=True)") for name in ("SGD(foreach", "AdamW(foreach", "AdamW(fused")],
-    *[(40, "clip_grad_norm_"), (43, "FSDP shards")],
+    *[(40, "clip_grad_norm_")],
 }
 
 

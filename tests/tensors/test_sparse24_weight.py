@@ -18,13 +18,11 @@ def sparse(seed: int = 0) -> Sparse24Weight:
     return Sparse24Weight.from_float(torch.randn(8, 64, generator=generator))
 
 
-PRUNED = {
-    (23, name): "what is written is pruned to the pattern" for name in ("x.copy_(dense)", "x.add_(dense)", "out=")
-}
+PRUNED = {(23, "x.copy_(dense)"): "what is written is pruned to the pattern"}
 
 
 def test_contract() -> None:
-    assert verdicts(sparse, PRUNED) == {(24, "new_zeros"), (43, "FSDP shards")}
+    assert verdicts(lambda: sparse(), PRUNED) == {(24, "new_zeros")}
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
