@@ -20,9 +20,9 @@ help:  ## Say what each target does
 test: $(VENV)/.test  ## Run all tests and the doctests, a file at a time on each core (under 15 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
 
-test-models: $(VENV)/.models  ## Try all models of transformers, and those of other packages (about 20 minutes on 2 cores)
+test-models: $(VENV)/.models  ## Try all models of transformers, those of other packages, and long tests (about 25 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --all-models \
-		tests/models/test_*.py tests/models/more
+		tests/models/test_*.py tests/models/more tests/authors tests/testing/contract
 
 test-torches:  ## Run the tests with every supported torch in turn, each in a .venv-2.15.0 (5 GB) of its own; TORCHES="2.11.0"
 	@failed=; for torch in $(TORCHES); do \

@@ -19,7 +19,18 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this project's tests."""
-    parser.addoption("--all-models", action="store_true", help="try all models of tests/models, not only a few")
+    parser.addoption(
+        "--all-models", action="store_true", help="try all models of tests/models, and what is marked long"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out what is marked `long`, unless all is asked for: `make test` is to end within 15 minutes."""
+    if config.getoption("--all-models"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,8 @@ import pytest
 from subclass_aot.testing import check_subclass
 from tests.authors.makes import CHECKED, MAKES
 
+pytestmark = pytest.mark.long
+
 KEEPS_PATTERN = "what is written is pruned to the places that the tensor has"
 EXPECTED: dict[str, Mapping[tuple[int, str], str]] = {
     "f_sparse": {(23, name): KEEPS_PATTERN for name in ("x.add_(dense)", "x.copy_(dense)", "out=")},

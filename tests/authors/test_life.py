@@ -8,6 +8,8 @@ import torch
 from tests.authors.makes import MAKES
 from tests.authors.uses import USES
 
+pytestmark = pytest.mark.long
+
 REFUSED: dict[str, tuple[type[Exception], str]] = {
     "numpy": (RuntimeError, r"\.numpy\(\) is not supported for tensor subclasses"),
     "tolist": (RuntimeError, r"\.tolist\(\) is not supported for tensor subclasses"),

@@ -17,6 +17,8 @@ from tests.authors.h_fields import Parts
 from tests.authors.makes import CHECKED, MAKES, normal
 from tests.authors.uses import dense
 
+pytestmark = pytest.mark.long
+
 
 class Case(NamedTuple):
     """A program, what it is called with beside a tensor of the class, and whether dense tensors give the same."""

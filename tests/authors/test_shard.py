@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 
 def test_two_ranks(tmp_path: Path) -> None:
     script = Path(__file__).with_name("two_ranks.py")

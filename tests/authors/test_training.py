@@ -23,6 +23,8 @@ from tests.authors.i_float8 import Float8Linear
 from tests.authors.makes import MAKES, normal
 from tests.authors.uses import dense
 
+pytestmark = pytest.mark.long
+
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "SGD": lambda parameters: torch.optim.SGD(parameters, 0.05, momentum=0.9),
     "AdamW": lambda parameters: torch.optim.AdamW(parameters, 0.05),
