@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-test: $(VENV)/.test  ## Run all tests and the doctests, a file at a time on each core (under 15 minutes on 2 cores)
+test: $(VENV)/.test  ## Run all tests and the doctests, a file at a time on each core (about 15 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
 
 test-models: $(VENV)/.models  ## Try all models of transformers, those of other packages, and long tests (about 25 minutes on 2 cores)

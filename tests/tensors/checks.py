@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -21,6 +22,8 @@ COMPILERS: dict[str, Callable[[Any], Any]] = {
     "aot_compile": lambda function: aot_compile(function, fw_compiler="eager"),
     "inductor": lambda function: aot_compile(function, fw_compiler="inductor"),
 }
+
+EACH_COMPILER = [pytest.param(name, marks=[pytest.mark.long] if name == "inductor" else []) for name in COMPILERS]
 
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 

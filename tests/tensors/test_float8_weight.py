@@ -9,7 +9,16 @@ import pytest
 import torch
 
 from subclass_aot import Float8Weight
-from tests.tensors.checks import COMPILERS, FLOATS, check_linear, check_saving, layer, rows, same, verdicts
+from tests.tensors.checks import (
+    EACH_COMPILER,
+    FLOATS,
+    check_linear,
+    check_saving,
+    layer,
+    rows,
+    same,
+    verdicts,
+)
 
 
 def float8(seed: int = 0) -> Float8Weight:
@@ -66,7 +75,7 @@ def test_refusals() -> None:
         Float8Weight.from_float(torch.ones(2, 2, dtype=torch.int32))
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", EACH_COMPILER)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 def test_linear(compiler: str) -> None:
     check_linear(float8(), compiler)

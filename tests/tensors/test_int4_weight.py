@@ -11,7 +11,16 @@ import torch
 
 from subclass_aot import Int4Weight
 from subclass_aot.tensors.int4_weight import packed, unpacked
-from tests.tensors.checks import COMPILERS, FLOATS, check_linear, check_saving, layer, rows, same, verdicts
+from tests.tensors.checks import (
+    EACH_COMPILER,
+    FLOATS,
+    check_linear,
+    check_saving,
+    layer,
+    rows,
+    same,
+    verdicts,
+)
 
 
 def int4(seed: int = 0) -> Int4Weight:
@@ -71,7 +80,7 @@ def test_refusals(shape: tuple[int, ...], group: int) -> None:
         Int4Weight.from_float(torch.ones(shape), group)
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", EACH_COMPILER)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 def test_linear(compiler: str) -> None:
     check_linear(int4(), compiler)

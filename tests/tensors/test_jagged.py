@@ -15,7 +15,7 @@ from subclass_aot import Jagged
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.tensors.jagged import padded
 from subclass_aot.testing import check_compiled
-from tests.tensors.checks import COMPILERS, same, verdicts
+from tests.tensors.checks import COMPILERS, EACH_COMPILER, same, verdicts
 from tests.wrapper.test_serialize import through_torch
 
 LENGTHS = (2, 3, 0, 1)
@@ -103,7 +103,7 @@ def test_reductions_leave_padding_out(name: str) -> None:
     torch.testing.assert_close(everything, getattr(x.flat, name)())
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", EACH_COMPILER)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 def test_rows_of_other_lengths_do_not_mix(compiler: str) -> None:
     """Of one size outside, and of as many elements: what is wrong here would be wrong in silence."""
@@ -146,7 +146,7 @@ def test_gradients_are_those_of_the_rows(name: str) -> None:
     check_compiled(LOSSES[name], [jagged().requires_grad_()])
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", EACH_COMPILER)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 def test_a_layer_is_trained_on_rows(compiler: str) -> None:
     layers = [nn.Linear(4, 2), nn.Linear(4, 2)]

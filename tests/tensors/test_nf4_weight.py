@@ -12,7 +12,16 @@ import torch
 
 from subclass_aot import NF4Weight
 from subclass_aot.tensors.nf4_weight import LEVELS, Scales
-from tests.tensors.checks import COMPILERS, FLOATS, check_linear, check_saving, layer, rows, same, verdicts
+from tests.tensors.checks import (
+    EACH_COMPILER,
+    FLOATS,
+    check_linear,
+    check_saving,
+    layer,
+    rows,
+    same,
+    verdicts,
+)
 
 WIDEST = max(high - low for low, high in zip(LEVELS, LEVELS[1:], strict=False)) / 2
 """Half of the widest gap between levels."""
@@ -95,7 +104,7 @@ def test_refusals(shape: tuple[int, ...], block: int) -> None:
         NF4Weight.from_float(torch.ones(shape), block)
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", EACH_COMPILER)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 def test_linear(compiler: str) -> None:
     check_linear(nf4(), compiler)

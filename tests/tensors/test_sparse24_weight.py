@@ -10,7 +10,17 @@ import torch
 from torch.nn import functional as F
 
 from subclass_aot import Sparse24Weight
-from tests.tensors.checks import COMPILERS, FLOATS, check_linear, check_saving, layer, rows, same, verdicts
+from tests.tensors.checks import (
+    COMPILERS,
+    EACH_COMPILER,
+    FLOATS,
+    check_linear,
+    check_saving,
+    layer,
+    rows,
+    same,
+    verdicts,
+)
 
 
 def sparse(seed: int = 0) -> Sparse24Weight:
@@ -46,7 +56,7 @@ def test_refusals(shape: tuple[int, ...]) -> None:
         Sparse24Weight.from_float(torch.ones(shape))
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", EACH_COMPILER)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own compiler
 def test_linear(compiler: str) -> None:
     check_linear(sparse(), compiler, trained=True)

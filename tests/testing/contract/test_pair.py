@@ -14,6 +14,8 @@ from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Tria
 from tests.testing.contract.classes import two_tensor
 from tests.testing.contract.makers import ends_the_process, raises_in_child, second_raises
 
+pytestmark = pytest.mark.long
+
 
 def test_what_cannot_be_imported_there() -> None:
     trial = Trial(lambda: two_tensor())

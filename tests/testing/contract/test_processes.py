@@ -20,6 +20,8 @@ from tests.testing.contract.makers import (
     order_of_set,
 )
 
+pytestmark = pytest.mark.long
+
 ONLY = sorted({clause.number for clause in CLAUSES})
 
 
