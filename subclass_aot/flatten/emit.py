@@ -69,6 +69,7 @@ def emit_unwrap(
     Returns:
         The slots in flat order, as names of fresh locals (of `value` itself for a plain value). See Note [Leaf order].
 
+    >>> import torch
     >>> from subclass_aot.tensors import TwoTensor
     >>> from subclass_aot.flatten import create_subclass_meta
     >>> (meta,) = create_subclass_meta([TwoTensor(torch.ones(2), torch.ones(2))])

@@ -64,12 +64,12 @@ def _by_recipe(cls: type[WrapperTensor], func: Any, recipe: Recipe) -> tuple[str
     if recipe is Recipe.BUILT_IN and func is aten.copy_.default:
         return "built in, from_plain" if hasattr(cls, "from_plain") else "built in, from its own class only", True
     if recipe is Recipe.BUILT_IN and (func in views.RULES or func in views.IN_PLACE or func is aten.as_strided.default):
-        if "blocks" in (declaration.views or {}).values() and func not in CUTS and declaration.fallback == "plain":
-            return "built in, through the whole", func not in views.IN_PLACE
-        if declaration.views is not None:
+        has_blocks = "blocks" in (declaration.views or {}).values()
+        if declaration.views is not None and (func in CUTS or not has_blocks):
             return "built in, by views=", True
-        is_through_the_whole = declaration.fallback == "plain" and func not in views.IN_PLACE
-        return ("built in, through the whole", True) if is_through_the_whole else ("views= is not declared", False)
+        if declaration.fallback == "plain" and func not in views.IN_PLACE:
+            return "built in, through the whole", True
+        return 'views="blocks" cannot follow it' if has_blocks else "views= is not declared", False
     if recipe is Recipe.PLAIN and _torch.is_overload(func):
         effects = effects_of(func)
         if effects.viewed:

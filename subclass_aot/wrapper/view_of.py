@@ -53,8 +53,8 @@ class ViewOf(WrapperTensor):
 
     @property
     def is_transposed(self) -> bool:
-        """Whether it is what `t()` gives of the whole, and nothing else."""
-        return self.steps in _TRANSPOSED
+        """Whether it is what `t()` gives of a whole of two dimensions, and nothing else."""
+        return self.base.dim() == 2 and self.steps in _TRANSPOSED
 
     def outer(self) -> Outer:  # type: ignore[override]
         base = self.base
@@ -102,9 +102,8 @@ _BY_STRIDES = {"as_strided.default", "view.default", "view.dtype", "_unsafe_view
 
 def _through(tensor: torch.Tensor, steps: Sequence[Step]) -> torch.Tensor:
     for name, args, kwargs in steps:
-        if (
-            name == _PARTS and tensor.is_conj()
-        ):  # for reading: real numbers have no bit that says that half are negative
+        # For reading: real numbers have no bit that says that half of them are negative.
+        if name == _PARTS and tensor.is_conj():
             tensor = tensor.resolve_conj()
         packet, _, overload = name.partition(".")
         tensor = getattr(getattr(aten, packet), overload)(tensor, *args, **dict(kwargs))

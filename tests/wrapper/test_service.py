@@ -53,6 +53,7 @@ def test_what_serves(cls: Any, func: Any, how: str) -> None:
         (fresh(), aten.mm.default, ""),
         (fresh(), aten.t.default, "views= is not declared"),
         (Silent, aten.t_.default, "views= is not declared"),
+        (Int4Weight, aten.t_.default, 'views="blocks" cannot follow it'),
         (Scaled, aten.mul_.Tensor, "it writes, and there is no from_plain"),
     ],
 )

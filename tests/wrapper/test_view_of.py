@@ -53,6 +53,15 @@ class Packed(WrapperTensor):
         return Packed((codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8), scale)
 
 
+class Halved(WrapperTensor):
+    """Of any number of dimensions; says nothing of views."""
+
+    part: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return 2 * self.part
+
+
 def low_rank() -> LowRank:
     torch.manual_seed(0)
     return LowRank(torch.randn(4, 2), torch.randn(2, 8))
@@ -61,6 +70,29 @@ def low_rank() -> LowRank:
 def packed() -> Packed:
     torch.manual_seed(0)
     return Packed(torch.zeros(4, 4, dtype=torch.uint8), torch.ones(4, 2)).from_plain(torch.randn(4, 8))
+
+
+@pytest.mark.parametrize(
+    "view", [torch.t, lambda x: x.T, lambda x: x.mT, lambda x: x.transpose(-1, 0), lambda x: x.permute(1, 0)]
+)
+def test_what_is_transposed(view: Any) -> None:
+    assert view(low_rank()).is_transposed
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda: low_rank().t().t(),
+        lambda: low_rank().permute(0, 1),
+        lambda: low_rank()[:2],
+        lambda: low_rank().t()[:2],
+        lambda: Halved(torch.ones(2, 3, 4)).mT,
+        lambda: Halved(torch.ones(2, 3, 4)).transpose(0, 1),
+        lambda: Halved(torch.ones(3)).t(),
+    ],
+)
+def test_what_is_not_transposed(view: Any) -> None:
+    assert not view().is_transposed
 
 
 VIEWS: dict[str, Any] = {
