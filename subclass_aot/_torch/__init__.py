@@ -32,6 +32,7 @@ from subclass_aot._torch.autograd import version_of as version_of
 from subclass_aot._torch.autograd import view_function as view_function
 from subclass_aot._torch.autograd import view_rules as view_rules
 from subclass_aot._torch.collectives import COLLECTIVES as COLLECTIVES
+from subclass_aot._torch.collectives import ask_in_lists_of_lists as ask_in_lists_of_lists
 from subclass_aot._torch.collectives import finished_work as finished_work
 from subclass_aot._torch.collectives import functional_collectives as functional_collectives
 from subclass_aot._torch.collectives import group_name_of as group_name_of

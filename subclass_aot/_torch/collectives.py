@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -38,3 +39,34 @@ def work_of(handle: torch.ScriptObject) -> Any:
 def finished_work() -> Any:
     """What stands for a collective that is done: `Work` has no constructor in Python but this one, made for fakes."""
     return torch._C._distributed_c10d.FakeWork().boxed()
+
+
+_IN_LISTS_OF_LISTS = ("scatter_", "gather_", "allgather_", "allgather_coalesced_", "reduce_scatter_")
+_libraries: list[torch.library.Library] = []
+
+
+def ask_in_lists_of_lists(cls: type[torch.Tensor]) -> None:
+    """Has collectives ask tensors of `cls` also where they stand in lists of lists.
+
+    The dispatcher looks for subclasses in arguments and in lists of them, no deeper: beside dense tensors, wrappers in
+    lists of lists would reach the backend, which reads memory that they do not have, and kills the process.
+
+    Args:
+        cls: The class to be asked.
+    """
+    if not torch.distributed.is_available():
+        return
+    library = torch.library.Library("c10d", "IMPL")
+    _libraries.append(library)  # what it registers lasts as long as it does
+    for name in _IN_LISTS_OF_LISTS:
+        # BackendSelect is heard of each call, in inference mode too, and before the kernel of any device.
+        kernel = functools.partial(_ask, cls, getattr(torch.ops.c10d, name).default)
+        library.impl(name, kernel, "BackendSelect", with_keyset=True)
+
+
+def _ask(cls: Any, func: Any, keys: Any, *args: Any) -> Any:
+    rows = [row for arg in args[:2] for row in arg if isinstance(row, list)]
+    found = next((tensor for row in rows for tensor in row if isinstance(tensor, cls)), None)
+    if found is None:
+        return func.redispatch(keys.remove(torch._C.DispatchKey.BackendSelect), *args)
+    return found.__torch_dispatch__(func, (type(found),), args)

@@ -279,9 +279,7 @@ def table(cls: type[WrapperTensor], make: Make | None = None) -> list[str]:
         missing |= {func: service for func, service in row.services.items() if service.stub}
     hooks = [f"{name} ({place_of(vars(base)[name])})" for base in _bases(cls) for name in _HOOKS if name in vars(base)]
     lines += [f"    hooks of its own  {', '.join(hooks)}"] if hooks else []
-    lines.append(
-        "Tried on a tensor." if make is not None else "Told from the declaration; MODULE:FUNCTION has it tried."
-    )
+    lines.append(_TRIED if make is not None else _TOLD)
     if missing:
         lines += ["", "! wants a rule:"]
         for service in list(missing.values())[:_MOST_STUBS]:

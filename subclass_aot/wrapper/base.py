@@ -222,3 +222,6 @@ class WrapperTensor(torch.Tensor):
         for name in self.__tensor_flatten__()[0]:
             getattr(self, name).share_memory_()
         return self
+
+
+_torch.ask_in_lists_of_lists(WrapperTensor)

@@ -2,7 +2,7 @@
 
 What moves tensors (`broadcast`, `all_gather`, `scatter`, `send`, ...) moves every inner tensor in turn. What adds them
 up does so on inner tensors with `fallback="each"`, whose operators do; else on what the wrappers stand for, which then
-take in the result by `from_plain`.
+take in the result by `from_plain`. Into dense tensors goes what wrappers stand for.
 """
 
 from __future__ import annotations
@@ -32,6 +32,16 @@ _REDUCING = {
 _IN_ROWS = {"_allgather_base_", "allgather_into_tensor_coalesced_", "alltoall_base_"}
 """Those of which one tensor is those of all ranks one after another, along the first dimension."""
 
+_WRITTEN_ON_EACH_RANK = {
+    "allgather_",
+    "_allgather_base_",
+    "scatter_",
+    "reduce_scatter_",
+    "_reduce_scatter_base_",
+    "alltoall_",
+}
+"""Those of which every rank sees what it is to write: into dense tensors, what wrappers stand for may go."""
+
 _PENDING: list[Any] = []
 """Handles of messages that were sent or asked for, and are not over: without them they would be cancelled."""
 
@@ -46,10 +56,20 @@ def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
     name = func.overloadpacket.__name__
     by_meaning = name in _REDUCING and cls.__wrapper_declaration__.fallback != "each"
 
+    def is_wrapper(tensor: torch.Tensor) -> bool:
+        return related(cls, type(tensor))
+
     def handler(*args: object, **kwargs: object) -> Any:
         tensors = list(_tensors((args, kwargs)))
-        wrappers = [tensor for tensor in tensors if related(cls, type(tensor))]
+        wrappers = [tensor for tensor in tensors if is_wrapper(tensor)]
         if len(wrappers) < len(tensors):
+            if (
+                name in _WRITTEN_ON_EACH_RANK
+                and hasattr(cls, "to_plain")
+                and not any(map(is_wrapper, _tensors(args[0])))
+            ):
+                as_dense = lambda tensor: tensor.to_plain() if is_wrapper(tensor) else tensor  # noqa: E731
+                return func(*_mapped(as_dense, args), **_mapped(as_dense, kwargs))
             why = "it has dense tensors, too, and the inner tensors of a wrapper go one by one"
             raise errors.no_rule(cls, func, args, kwargs, why)
         names = wrappers[0].__tensor_flatten__()[0]

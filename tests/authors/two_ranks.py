@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import traceback
-import warnings
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +15,7 @@ from torch.distributed.tensor import Shard as Rows
 from torch.nn.functional import linear
 
 import subclass_aot as sa
+from tests import ranks
 from tests.authors.j_shard import Int8Gathered, Shard
 
 CASES: dict[str, Callable[[int], None]] = {}
@@ -123,21 +121,8 @@ def _(rank: int) -> None:
     torch.testing.assert_close(leaf.grad.full_tensor(), 2 * (WHOLE * 2).cos())
 
 
-def main() -> None:
-    warnings.simplefilter("ignore")
-    rank, path = int(sys.argv[1]), sys.argv[2]
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", store=distributed.FileStore(path, 2), rank=rank, world_size=2)
-    for name, function in CASES.items():
-        try:
-            function(rank)
-            wrong = ""
-        except Exception:
-            wrong = traceback.format_exc()
-        print(json.dumps([name, wrong]), flush=True)
-        distributed.barrier()
-    distributed.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    with ranks.joined() as (rank, _, _):
+        for name, function in CASES.items():
+            ranks.tell(name, ranks.wrong(functools.partial(function, rank)))
+            distributed.barrier()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
-import sys
 import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +20,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import aot_compile
 from subclass_aot.tensors import Int8Weight
+from tests import ranks
 
 Compile = Callable[[Any], Any]
 
@@ -275,16 +273,12 @@ def compared(program: Callable[[Compile], Any]) -> str:
 
 
 if __name__ == "__main__":
-    RANK, store = int(sys.argv[1]), sys.argv[2]
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=RANK, world_size=2)
-    MESH = init_device_mesh("cpu", (2,))
-    torch.manual_seed(1)
-    SAME = torch.randn(3, 8)
-    INPUT = SAME + RANK
-    for name, program in PROGRAMS.items():
-        print(json.dumps([name, compared(program)]), flush=True)
-    for name, refuse in REFUSED.items():
-        print(json.dumps([name, refuse()]), flush=True)
-    dist.destroy_process_group()
+    with ranks.joined() as (RANK, _, _):
+        MESH = init_device_mesh("cpu", (2,))
+        torch.manual_seed(1)
+        SAME = torch.randn(3, 8)
+        INPUT = SAME + RANK
+        for name, program in PROGRAMS.items():
+            ranks.tell(name, compared(program))
+        for name, refuse in REFUSED.items():
+            ranks.tell(name, refuse())

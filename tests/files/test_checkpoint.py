@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,29 +12,12 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 
 from subclass_aot import Int8Weight
 from subclass_aot.files import unwrap_state_dict
+from tests import ranks
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_ranks(ranks: int, tmp_path: Path) -> None:
-    script = Path(__file__).with_name("two_ranks.py")
-    path = os.pathsep.join([str(script.parents[2]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    outputs = [tmp_path / f"rank {rank}" for rank in range(ranks)]
-    processes = []
-    for rank, output in enumerate(outputs):  # into files, since a pipe that nobody reads holds its writer up
-        with output.open("w") as file:
-            command = [sys.executable, str(script), str(rank), str(ranks), str(tmp_path)]
-            processes.append(subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT))
-    try:
-        codes = [process.wait(timeout=200) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for code, output in zip(codes, outputs, strict=True):
-        lines = output.read_text().splitlines()
-        assert code == 0, "\n".join(lines)
-        found = dict(json.loads(line) for line in lines if line.startswith('["'))
+@pytest.mark.parametrize("count", [1, 2])
+def test_ranks(count: int, tmp_path: Path) -> None:
+    for found in ranks.run(Path(__file__).with_name("two_ranks.py"), tmp_path, count):
         assert found == {"in_place": True, "with_text": True, "other_ranks": True, "refused": True}
 
 

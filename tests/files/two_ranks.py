@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor, init_device_mesh
@@ -18,6 +14,7 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 from subclass_aot import Int8Weight, TwoTensor
 from subclass_aot.errors import StateDictError
 from subclass_aot.files import unwrap_state_dict, wrap_state_dict
+from tests import ranks
 
 
 class Model(nn.Module):
@@ -100,13 +97,6 @@ def refused(folder: Path, mesh: Any) -> bool:
 
 
 if __name__ == "__main__":
-    rank, ranks, place = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{place / 'store'}", rank=rank, world_size=ranks)
-    for program in (in_place, with_text, other_ranks, refused):
-        print(
-            json.dumps([program.__name__, program(place / program.__name__, init_device_mesh("cpu", (ranks,)))]),
-            flush=True,
-        )
-    dist.destroy_process_group()
+    with ranks.joined() as (_, count, place):
+        for program in (in_place, with_text, other_ranks, refused):
+            ranks.tell(program.__name__, program(place / program.__name__, init_device_mesh("cpu", (count,))))

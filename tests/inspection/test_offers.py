@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,3 +140,37 @@ def test_the_table() -> None:
     assert "Tried on a tensor." in table(Bare, MAKE["Bare"]) and not any("! " in line for line in table(Int8Weight))
     hooks = next(line for line in table(Rounding) if "hooks of its own" in line)
     assert "fsdp_pre_all_gather (sharded_classes.py:" in hooks
+
+
+class OnEach(WrapperTensor, fallback="each"):
+    value: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("group", "program", "says"),
+    [
+        ("forward", "linear", "linear"),
+        ("forward", "linear with bias", "linear with bias"),
+        ("backward", "linear", "backward of linear"),
+        *(("optimizers", name, name) for name in GROUPS["optimizers"]),
+        *(("clipping", name, name) for name in GROUPS["clipping"]),
+        ("saving", "state_dict", "state_dict"),
+        ("FSDP2", "trained", "FSDP2"),
+    ],
+)
+def test_the_table_of_operators_in_the_docs(group: str, program: str, says: str) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "authors.md").read_text()
+    (line,) = re.findall(rf"^\| {says} \|(.*)\|$", text, re.MULTILINE)
+    always, wrapped = (set(re.findall("`(.*?)`", column)) for column in line.split("|"))
+    needs = {
+        cls: {
+            str(func).split(".")[1]
+            for row in offers_of(cls)
+            for func in row.services
+            if (row.group, row.name) == (group, program)
+        }
+        for cls in (Int8Weight, OnEach)
+    }
+    if group == "clipping":  # where gradients are dense, no gradient is of the class
+        needs = {cls: funcs - {"detach", "clone"} for cls, funcs in needs.items()}
+    assert (always, always | wrapped) == (needs[Int8Weight], needs[OnEach] | always)

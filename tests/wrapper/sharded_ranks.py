@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import json
-import sys
-import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +17,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from subclass_aot import Int8Weight, QuantAwareWeight, aot_compile
 from subclass_aot.tensors import TwoTensor
+from tests import ranks
 from tests.wrapper.sharded_classes import Coded, Offsets, OfParts, Packed, Plain, Rounding, Rows
 
 RANKS = 2
@@ -340,26 +337,9 @@ PROGRAMS: dict[str, Callable[[], None]] = {
 }
 
 
-def check(program: Callable[[], None]) -> str:
-    """Nothing, or what is wrong."""
-    try:
-        program()
-    except Exception:
-        return traceback.format_exc()
-    return ""
-
-
 if __name__ == "__main__":
-    RANK, store = int(sys.argv[1]), sys.argv[2]
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=RANK, world_size=RANKS)
-    for name, program in PROGRAMS.items():
-        if len(sys.argv) > 3 and sys.argv[3] not in name:
-            continue
-        print(json.dumps([name, check(program)]), flush=True)
-    for name, refusal in REFUSED.items():
-        if len(sys.argv) > 3 and sys.argv[3] not in "refused " + name:
-            continue
-        print(json.dumps([name, refusal()]), flush=True)
-    dist.destroy_process_group()
+    with ranks.joined() as (RANK, _, _):
+        for name, program in PROGRAMS.items():
+            ranks.tell(name, ranks.wrong(program))
+        for name, refusal in REFUSED.items():
+            ranks.tell(name, refusal())

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +15,7 @@ from torch import nn
 from subclass_aot import Int8Weight, Outer, QuantAwareWeight, TwoTensor, WrapperTensor
 from subclass_aot.errors import OperatorRuleError, ShardingError
 from subclass_aot.wrapper.sharding import post_all_gather, pre_all_gather
+from tests import ranks
 from tests.wrapper.classes import Many, Scaled, everything
 from tests.wrapper.test_rows import Offsets
 
@@ -35,29 +32,10 @@ REFUSALS = {
 
 
 def test_two_ranks(tmp_path: Path) -> None:
-    script = Path(__file__).with_name("sharded_ranks.py")
-    path = os.pathsep.join([str(script.parents[2]), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    outputs = [tmp_path / f"rank {rank}" for rank in range(2)]
-    ranks = []
-    for rank, output in enumerate(outputs):  # into files, since a pipe that nobody reads holds its writer up
-        with output.open("w") as file:
-            command = [sys.executable, str(script), str(rank), str(tmp_path / "store")]
-            ranks.append(subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT))
-    try:
-        codes = [rank.wait(timeout=300) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    for code, output in zip(codes, outputs, strict=True):
-        lines = output.read_text().splitlines()
-        assert code == 0, "\n".join(lines)
-        found = dict(json.loads(line) for line in lines if line.startswith('["'))
+    for found in ranks.run(Path(__file__).with_name("sharded_ranks.py"), tmp_path):
         for name, text in REFUSALS.items():
             assert text in found.pop(name)
-        wrong = {name: text for name, text in found.items() if text}
-        assert not wrong, json.dumps(wrong, indent=1).replace("\\n", "\n")
+        ranks.nothing_wrong(found)
         assert len(found) == 105
 
 

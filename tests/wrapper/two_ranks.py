@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import traceback
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
 
 from subclass_aot import Int8Weight, WrapperTensor, aot_compile, structure
-from subclass_aot.tensors import TwoTensor
+from subclass_aot.tensors import LoraWeight, TwoTensor
+from tests import ranks
 
 Make = Callable[[torch.Tensor], Any]
 """Makes a tensor of a class from a dense one."""
@@ -155,10 +155,49 @@ def large_messages(of: Of) -> list[Any]:
     return [found]
 
 
+def all_gather_into_dense(of: Of) -> list[Any]:
+    found = [torch.zeros(4, 3), torch.zeros(4, 3)]
+    dist.all_gather(found, of())
+    return found
+
+
+def scatter_into_dense(of: Of) -> list[Any]:
+    found = torch.zeros(4, 3)
+    dist.scatter(found, [of(seed=1), of(seed=2)] if RANK == 0 else None)
+    return [found]
+
+
+def scatter_in_inference_mode(of: Of) -> list[Any]:
+    with torch.inference_mode():
+        return scatter_into_dense(of)
+
+
+def scatter_rows(of: Of) -> list[Any]:
+    found = torch.zeros(2, 3)
+    dist.scatter(found, list(of(seed=1).detach().chunk(2)) if RANK == 0 else None)
+    return [found]
+
+
+def reduce_scatter_into_dense(of: Of) -> list[Any]:
+    found = torch.zeros(4, 3)
+    dist.reduce_scatter(found, [of(seed=1), of(seed=2)])
+    return [found]
+
+
+def distribute(of: Of) -> list[Any]:
+    rows = distribute_tensor(of(seed=1), init_device_mesh("cpu", (2,)), [Shard(0)])
+    return [rows.full_tensor()]
+
+
 PROGRAMS = [
     broadcast, broadcast_async, all_reduce, all_reduce_async, all_reduce_coalesced, reduce, all_gather,
     all_gather_into_tensor, gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all, all_to_all_single,
     all_to_all_single_of_unequal_parts, send, both_send_first, large_messages,
+]  # fmt: skip
+
+INTO_DENSE = [
+    all_gather_into_dense, scatter_into_dense, scatter_in_inference_mode, scatter_rows, reduce_scatter_into_dense,
+    distribute,
 ]  # fmt: skip
 
 IN_GRAPHS = [broadcast, all_reduce, all_gather, all_gather_into_tensor, reduce_scatter_tensor, all_to_all_single]
@@ -173,10 +212,16 @@ CLASSES: dict[str, tuple[Make, Callable[[Any], list[torch.Tensor]]]] = {
     "Masked": (lambda x: Masked(x.clone(), x > 9), lambda w: [w.content, w.content + w.mask]),
 }
 
+WITH_MEANING: dict[str, tuple[Make, Callable[[Any], list[torch.Tensor]]]] = {
+    "Int8Weight": (Int8Weight.from_float, lambda w: [w.to_plain() if isinstance(w, Int8Weight) else w]),
+    "LoraWeight": (lambda x: LoraWeight(x, torch.zeros(len(x), 2), torch.ones(2, 3)), lambda w: [w]),
+}
+"""Classes that stand for a dense tensor; of the second, rows are views that read through the whole."""
+
 
 def compared(program: Callable[[Of], list[Any]], name: str, compiled: bool) -> str:
     """Nothing, or what is wrong."""
-    make, read = CLASSES[name]
+    make, read = (WITH_MEANING if program in INTO_DENSE else CLASSES)[name]
     in_eight_bits = "Int8" in name
     exact: Make = (lambda x: Int8Weight.from_float(x).to_plain()) if in_eight_bits else torch.clone
     try:
@@ -210,7 +255,12 @@ def refusals() -> dict[str, str]:
         inside: torch.Tensor
 
     cases: dict[str, Callable[[], Any]] = {
-        "dense and wrapper": lambda: dist.all_gather([plain, plain], x),
+        "dense and wrapper": lambda: dist.all_gather([x, x], plain),
+        "scattered into a wrapper": lambda: dist.scatter(x, [plain, plain], RANK),
+        "gathered into wrappers": lambda: dist.gather(plain, [x, x], RANK),
+        "gathered into dense": lambda: dist.gather(x, [plain, plain], RANK),
+        "reduced into a wrapper": lambda: dist.reduce_scatter(x, [plain, plain]),
+        "dense, without meaning": lambda: dist.all_gather([torch.ones(3)] * 2, Bare(torch.ones(3))),
         "other inner tensors": lambda: dist.all_gather(
             [Int8Weight.from_float(torch.ones(4, 3))] * 2,
             Int8Weight(torch.ones(4, 3, dtype=torch.int8), torch.ones(4, 1), torch.ones(4, 1)),
@@ -231,16 +281,15 @@ def refusals() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    RANK, store = int(sys.argv[1]), sys.argv[2]
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=RANK, world_size=2)
-    for program in PROGRAMS:
-        for name in CLASSES:
-            print(json.dumps([f"{program.__name__}, {name}", compared(program, name, False)]), flush=True)
-    for program in IN_GRAPHS:
-        for name in CLASSES:
-            print(json.dumps([f"{program.__name__}, {name}, compiled", compared(program, name, True)]), flush=True)
-    for name, text in refusals().items():
-        print(json.dumps([name, text]), flush=True)
-    dist.destroy_process_group()
+    with ranks.joined() as (RANK, _, _):
+        for program in PROGRAMS:
+            for name in CLASSES:
+                ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
+        for program in INTO_DENSE:
+            for name in WITH_MEANING:
+                ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
+        for program in IN_GRAPHS:
+            for name in CLASSES:
+                ranks.tell(f"{program.__name__}, {name}, compiled", compared(program, name, True))
+        for name, text in refusals().items():
+            ranks.tell(name, text)
