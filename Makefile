@@ -12,7 +12,7 @@ TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 
-.PHONY: FORCE help test test-models test-torches fuzz demo bench docs lint dist clean
+.PHONY: FORCE help test test-all test-torches fuzz demo bench docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -20,9 +20,9 @@ help:  ## Say what each target does
 test: $(VENV)/.test  ## Run all tests and the doctests, a file at a time on each core (about 15 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
 
-test-models: $(VENV)/.models  ## Try all models of transformers, those of other packages, and long tests (about 25 minutes on 2 cores)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --all-models \
-		tests/models/test_*.py tests/models/more tests/authors tests/testing/contract
+test-all: $(VENV)/.models  ## Run those tests, too, that take long, and try all models of other libraries (about 90 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile --all \
+		tests subclass_aot tests/models/more
 
 test-torches:  ## Run the tests with every supported torch in turn, each in a .venv-2.15.0 (5 GB) of its own; TORCHES="2.11.0"
 	@failed=; for torch in $(TORCHES); do \

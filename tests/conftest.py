@@ -19,14 +19,12 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this project's tests."""
-    parser.addoption(
-        "--all-models", action="store_true", help="try all models of tests/models, and what is marked long"
-    )
+    parser.addoption("--all", action="store_true", help="run what is marked long, too, and try all models")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is marked `long`, unless all is asked for: `make test` is to end within 15 minutes."""
-    if config.getoption("--all-models"):
+    if config.getoption("--all"):
         return
     long = [item for item in items if item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)

@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 COLLECTIVES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd"})
 """The libraries of operators that communicate. They have no tag."""
@@ -64,9 +65,10 @@ def ask_in_lists_of_lists(cls: type[torch.Tensor]) -> None:
         library.impl(name, kernel, "BackendSelect", with_keyset=True)
 
 
-def _ask(cls: Any, func: Any, keys: Any, *args: Any) -> Any:
+def _ask(cls: type[torch.Tensor], func: OpOverload, keys: torch._C.DispatchKeySet, *args: Any) -> Any:
     rows = [row for arg in args[:2] for row in arg if isinstance(row, list)]
     found = next((tensor for row in rows for tensor in row if isinstance(tensor, cls)), None)
     if found is None:
         return func.redispatch(keys.remove(torch._C.DispatchKey.BackendSelect), *args)
-    return found.__torch_dispatch__(func, (type(found),), args)
+    dispatch: Any = type(found).__torch_dispatch__
+    return dispatch(func, (type(found),), args)

@@ -81,7 +81,10 @@ def registered_operators() -> Iterator[Operator]:
     for full_name in sorted(torch._C._dispatch_get_all_op_names()):
         namespace, _, name = full_name.partition("::")
         packet_name, _, overload = name.partition(".")
-        yield getattr(getattr(getattr(torch.ops, namespace), packet_name), overload or "default")
+        # The name of an operator whose library is gone may stay.
+        func = getattr(getattr(getattr(torch.ops, namespace), packet_name, None), overload or "default", None)
+        if func is not None:
+            yield func
 
 
 def is_factory(func: Operator) -> bool:

@@ -2,7 +2,8 @@
 
 A test that takes `kind` runs for each of KINDS. `@pytest.mark.unfit(two="why")` leaves one out, where what the test
 shows cannot be said of that class. A test that takes `agree` runs with the compiler "eager", with symbolic sizes too
-("symbolic"), and with "inductor" for the kinds that `@pytest.mark.inductor("two")` names.
+("symbolic"), and with "inductor" for the kinds that `@pytest.mark.inductor("two")` names. `make test` runs each kind
+with one of the first two, and each of these for two kinds; `make test-all` runs all.
 """
 
 from __future__ import annotations
@@ -132,6 +133,10 @@ KINDS = {
 }
 
 
+LONG = {("affine", "eager"), ("nested", "eager"), ("two", "symbolic"), ("pair", "symbolic")}
+"""What `make test` has no time for."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "unfit(**reasons): kinds of which it cannot be said, and why")
     config.addinivalue_line("markers", "inductor(*kinds): kinds for which the compiler 'inductor' is tested too")
@@ -153,9 +158,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     values = []
     for kind, compiler in cases:
-        marks = []
+        marks: list[pytest.MarkDecorator] = []
         if compiler == "inductor":  # warns of torch's own deprecated parts
             marks.append(pytest.mark.filterwarnings("ignore"))
+        if (kind, compiler) in LONG:
+            marks.append(pytest.mark.long)
         given = {"kind": KINDS.get(kind), "compiler": compiler}
         name = "-".join(x for x in (kind, compiler if compiler != "eager" else None) if x)
         values.append(pytest.param(*[given[n] for n in names], marks=marks, id=name or "eager"))

@@ -1,6 +1,6 @@
 """Models of `transformers`, from their configurations: results, gradients and caches as in eager mode.
 
-`make test` tries a few architectures, `make test-models` (`pytest --all-models`) all of them.
+`make test` tries a few architectures, most of them in few ways; `make test-all` (`pytest --all`) all.
 """
 
 from __future__ import annotations
@@ -85,14 +85,21 @@ REFUSED: dict[tuple[str, str], str] = {
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """All checks of the architectures that were asked for."""
-    names = [name for name in ARCHITECTURES if metafunc.config.getoption("--all-models") or name in FEW]
+    names = [name for name in ARCHITECTURES if metafunc.config.getoption("--all") or name in FEW]
     cases = [
         (check, name)
         for name in names
         for check in (CHECKS if ARCHITECTURES[name].generates else OF_ALL)
         if (check, name) not in LEFT_OUT
     ]
-    metafunc.parametrize(("check", "name"), cases)
+    long = [pytest.mark.long]
+    params = [pytest.param(*case, marks=long if is_long(*case) else []) for case in cases]
+    metafunc.parametrize(("check", "name"), params)
+
+
+def is_long(check: str, name: str) -> bool:
+    """Whether `make test` leaves it out; it tries one architecture in all ways."""
+    return name != "LlamaForCausalLM" and check not in ("int8 training", "int8 generation", "without data")
 
 
 def test_it_is_as_in_eager_mode(check: str, name: str) -> None:

@@ -10,6 +10,8 @@ are determined (`empty_like` and its kin are compared by everything but their va
 
 from __future__ import annotations
 
+import collections
+import functools
 import itertools
 import tomllib
 from collections.abc import Callable, Iterator
@@ -31,6 +33,8 @@ from tests.torches import TORCH
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 FAILURES: dict[str, dict[str, dict[str, str]]] = tomllib.loads((Path(__file__).parent / "failures.toml").read_text())
+SHORT = {("first", "nested"), ("first", "mixed, dense first")}
+"""The samples and ways that `make test` has time for; `make test-all` runs all."""
 UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 WITH_DYNAMIC_SIZES = {"first": {"tensor_split"}, "last": {"index_fill"}}
 """The operators that pass only where sizes may depend on data: 634 of either sample with these."""
@@ -105,23 +109,28 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def cases() -> Iterator[dict[str, list[Case]]]:
+def cases() -> Iterator[Callable[[str], list[Case]]]:
     """The first and the last float32 sample of every operator that has any; gradients where the operator has any.
 
     op_db sets a seed inside some functions, which no trace could repeat; here `run` sets it outside. And it looks
     through the whole stack for a unittest each time it makes a sample, which takes longer than everything else.
     """
-    found: dict[str, list[Case]] = {"first": [], "last": []}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(common_utils, "extract_test_fn", lambda: None)
         patch.setattr(common_methods_invocations, "wrapper_set_seed", lambda op, *args, **kwargs: op(*args, **kwargs))
-        for op in common_methods_invocations.op_db:
-            if torch.float32 in op.dtypes and not op.name.startswith("jiterator"):  # these run on GPUs only
-                name = f"{op.name}.{op.variant_test_name}".rstrip(".")
-                samples = list(op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd))
-                found["first"].append(Case(name, op, samples[0]))
-                found["last"].append(Case(name, op, samples[-1]))
-        yield found
+
+        @functools.cache
+        def take(which: str) -> list[Case]:
+            found = []
+            for op in common_methods_invocations.op_db:
+                if torch.float32 in op.dtypes and not op.name.startswith("jiterator"):  # these run on GPUs only
+                    name = f"{op.name}.{op.variant_test_name}".rstrip(".")
+                    samples = op.sample_inputs("cpu", torch.float32, requires_grad=op.supports_autograd)
+                    sample = next(iter(samples)) if which == "first" else collections.deque(samples, maxlen=1)[0]
+                    found.append(Case(name, op, sample))
+            return found
+
+        yield take
 
 
 def run(fn: Callable[..., Any], args: Any, kwargs: Any) -> Run:
@@ -225,12 +234,18 @@ def is_right(case: Case, wrap: Callable[[int], Callable[[torch.Tensor], Any]]) -
     return True
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("sample", ["first", "last"])
+@pytest.mark.parametrize(
+    ("sample", "way"),
+    [
+        pytest.param(sample, way, marks=[pytest.mark.long] if (sample, way) not in SHORT else [])
+        for sample in ("first", "last")
+        for way in WAYS
+    ],
+)
 def test_the_list_of_failures_is_exact(
-    cases: dict[str, list[Case]], sample: str, way: str, capsys: pytest.CaptureFixture[str]
+    cases: Callable[[str], list[Case]], sample: str, way: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {case.name: outcome(case, way) for case in cases[sample]}
+    found = {case.name: outcome(case, way) for case in cases(sample)}
     outcomes = {name: o for name, o in found.items() if o is not None}
     here = f"{sample}-torch-{TORCH[0]}-{TORCH[1]}"
     tables = [(table, names) for which in ("both", sample, here) for table, names in FAILURES.get(which, {}).items()]
@@ -253,14 +268,14 @@ def test_the_list_of_failures_is_exact(
         assert TORCH not in COUNTED or len(counted) == COUNTED[TORCH][sample]
 
 
-@pytest.mark.parametrize("sample", ["first", "last"])
-def test_operators_that_pass_with_dynamic_sizes(cases: dict[str, list[Case]], sample: str) -> None:
+@pytest.mark.parametrize("sample", ["first", pytest.param("last", marks=pytest.mark.long)])
+def test_operators_that_pass_with_dynamic_sizes(cases: Callable[[str], list[Case]], sample: str) -> None:
     """Of those that ask for values, some pass with `dynamic=True`.
 
     The others look at values where the call that is traced cannot answer.
     """
     asking = {*FAILURES["both"]["data_dependent"], *FAILURES[sample]["data_dependent"]}
-    outcomes = {case.name: outcome(case, "flat", dynamic=True) for case in cases[sample] if case.name in asking}
+    outcomes = {case.name: outcome(case, "flat", dynamic=True) for case in cases(sample) if case.name in asking}
     passing = {name for name, found in outcomes.items() if found is not None and not found.failure}
     assert passing == WITH_DYNAMIC_SIZES[sample]
     assert {found.failure for found in outcomes.values() if found is not None} == {"", "data_dependent"}

@@ -116,3 +116,11 @@ def test_a_custom_operator_is_of_the_kind_that_its_schema_and_tags_say() -> None
     ]
     K = OperatorKind
     assert found == [K.POINTWISE, K.REDUCTIONS, K.IN_PLACE, K.VIEWS, K.FACTORIES, None]
+
+
+def test_an_operator_whose_library_is_gone_is_of_no_kind() -> None:
+    with torch.library._scoped_library("test_kinds", "DEF") as library:
+        library.define("gone(Tensor x) -> Tensor", tags=[torch.Tag.pointwise])
+        torch.library.register_fake("test_kinds::gone", lambda x: torch.empty_like(x))
+        assert sum(func.namespace == "test_kinds" for func in _torch.registered_operators()) == 1
+    assert list(ops.pointwise)

@@ -1,4 +1,4 @@
-"""Tests of packages that `make test` does not install; `make test-models` runs them."""
+"""Tests of packages that `make test` does not install; `make test-all` runs them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tries the kit on classes of others: `python -m tests.models.more.foreign_classes` prints what the documentation has.
 
-Names of classes choose some. Three are of `torchao`, which `make test-models` installs without its dependencies.
+Names of classes choose some. Three are of `torchao`, which `make test-all` installs without its dependencies.
 """
 
 from __future__ import annotations
