@@ -291,7 +291,7 @@ def function_of(text: str) -> Any:
 
 
 @given(programs(), st.booleans())
-@settings(max_examples=200, suppress_health_check=list(HealthCheck), deadline=None)
+@settings(max_examples=100, suppress_health_check=list(HealthCheck), deadline=None)
 def test_random_writes(text: str, grad: bool) -> None:
     torch.manual_seed(0)
     x = torch.randn(3, 3, dtype=torch.float64)

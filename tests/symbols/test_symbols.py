@@ -162,5 +162,5 @@ def test_solvers_of_equal_programs_are_not_kept() -> None:
         aot_compile(lambda x: (x * 2).sum(), dynamic=True)(torch.ones(4, requires_grad=True)).backward()
         return count()
 
-    first, *others = [compile_and_forget() for _ in range(5)]
+    first, *others = [compile_and_forget() for _ in range(3)]
     assert max(others) <= first

@@ -25,6 +25,7 @@ def test_a_crash_tells_the_program(monkeypatch: pytest.MonkeyPatch, capfd: pytes
     assert said.startswith("seed 5, for 1 minutes") and "The process ended with" in said and "the program" in said
 
 
+@pytest.mark.long
 def test_two_processes() -> None:
     command = [sys.executable, "-m", "subclass_aot.testing.fuzz", "--minutes", "0", "--processes", "2"]
     done = subprocess.run([*command, "--seed", "7"], capture_output=True, text=True)

@@ -21,7 +21,7 @@ def drawn() -> list[Program]:
     found: list[Program] = []
 
     @hypothesis.given(programs())
-    @hypothesis.settings(max_examples=1500, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @hypothesis.settings(max_examples=1000, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     def draw(program: Program) -> None:
         found.append(program)
 

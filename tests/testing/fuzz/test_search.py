@@ -28,6 +28,7 @@ def test_the_seed_tells_the_programs(capsys: pytest.CaptureFixture[str]) -> None
     assert drawn(1) == drawn(1) != drawn(2)
 
 
+@pytest.mark.long
 def test_a_wrong_compiler(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A program of one line is left of whatever was drawn."""
     aten = torch.ops.aten
