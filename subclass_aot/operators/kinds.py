@@ -30,6 +30,9 @@ MOVES = frozenset(
 )
 """Operators that keep, move or copy a tensor as it is. Torch tags `clone` as pointwise; it must not share a mask."""
 
+_POINTWISE = frozenset({_aten._conj_physical.default, _aten.leaky_relu.default})
+"""Operators that are pointwise, and that torch 2.11 does not tag so."""
+
 
 class OperatorKind(Enum):
     """What operators have in common, as far as schema and tags say it. An operator is of one kind at most."""
@@ -74,7 +77,7 @@ def _read(func: Operator, effects: Effects) -> OperatorKind | None:
         return None
     if _is_factory(effects):
         return OperatorKind.FACTORIES
-    if torch.Tag.pointwise in tags and len(effects.returns) == 1:  # `frexp` has two
+    if (torch.Tag.pointwise in tags or func in _POINTWISE) and len(effects.returns) == 1:  # `frexp` has two
         return OperatorKind.POINTWISE
     return OperatorKind.REDUCTIONS if _torch.has_reduction_tag(func) or _is_reduction(func, effects) else None
 

@@ -17,6 +17,7 @@ OF_KIND = {
     OperatorKind.POINTWISE: [
         aten.add.Tensor, aten.mul.Scalar, aten.where.self, aten.pow.Scalar, aten.lerp.Tensor, aten.eq.Tensor,
         aten.sigmoid_backward.default, aten.masked_fill.Scalar, aten.addcdiv.default, aten._conj_physical.default,
+        aten.leaky_relu.default,
     ],
     OperatorKind.REDUCTIONS: [
         aten.sum.default, aten.sum.dim_IntList, aten.mean.dim, aten.amax.default, aten.max.default, aten.max.dim,
