@@ -91,9 +91,10 @@ def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
 def _in_turn(func: Operator, args: tuple[object, ...], kwargs: dict[str, object], names: list[str]) -> Any:
     """Runs the collective on every inner tensor; gives the handle of the last."""
     is_message = func.overloadpacket.__name__ in ("send", "recv_", "recv_any_source_")
+    as_sent = _as_bytes if func.overloadpacket.__name__ not in _REDUCING else lambda tensor: tensor
     _PENDING[:] = [work for work in _PENDING if not work.is_completed()]
     for position, inner in enumerate(names):
-        pick = lambda tensor, inner=inner: getattr(tensor, inner)  # noqa: E731
+        pick = lambda tensor, inner=inner: as_sent(getattr(tensor, inner))  # noqa: E731
         result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
         work = result[-1] if isinstance(result, tuple) else result
         if position == len(names) - 1:
@@ -103,6 +104,11 @@ def _in_turn(func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
         else:
             work.wait()
     raise AssertionError("a wrapper without inner tensors")
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as uint8 where it is float8: not all backends know that, and what is moved is not looked at."""
+    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point else tensor
 
 
 def _on_meaning(

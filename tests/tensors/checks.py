@@ -35,7 +35,7 @@ def verdicts(
 ) -> set[tuple[int, str]]:
     """The clauses that the class does not offer. None may be broken but for those that are expected.
 
-    Those of two processes (43) are tried on `Int8Weight` in `tests/testing/contract/`, and take half a minute each.
+    Those of two processes (43) are in `test_two_processes.py`.
     """
     report = check_subclass(make, readings, only=[number for number in range(1, 46) if number != 43], expected=expected)
     report.raise_if_broken()
