@@ -323,3 +323,26 @@ def test_where_the_class_says_more() -> None:
         return Turned(x.right.t(), x.left.t())
 
     assert type(Turned(torch.randn(4, 2), torch.randn(2, 8)).t()) is Turned
+
+
+class Packing(WrapperTensor):
+    """What it stands for is contiguous, whatever it looks like from outside."""
+
+    part: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return (2 * self.part).contiguous()
+
+    def from_plain(self, plain: torch.Tensor) -> Packing:
+        return Packing(torch.empty_like(self.part).copy_(plain / 2))
+
+
+def test_strides_are_counted_in_the_wrapper_and_not_in_what_it_stands_for() -> None:
+    part = torch.arange(12.0).view(4, 3).t()
+    wrapper, dense = Packing(part.clone()), 2 * part
+    assert wrapper.stride() == dense.stride() == (1, 3)
+    view, expected = (x.as_strided((2, 2), (3, 1), 1) for x in (wrapper, dense))
+    assert isinstance(view, ViewOf) and view.to_plain().equal(expected)
+    for x in (view, expected):
+        x.mul_(-1)
+    assert wrapper.to_plain().equal(dense)
