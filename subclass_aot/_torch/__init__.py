@@ -42,6 +42,7 @@ from subclass_aot._torch.collectives import work_of as work_of
 from subclass_aot._torch.dispatch import DispatchMode as DispatchMode
 from subclass_aot._torch.dispatch import PassOn as PassOn
 from subclass_aot._torch.dispatch import current_dispatch_mode as current_dispatch_mode
+from subclass_aot._torch.dispatch import decomposition as decomposition
 from subclass_aot._torch.dispatch import disable_current_modes as disable_current_modes
 from subclass_aot._torch.dispatch import disable_torch_function as disable_torch_function
 from subclass_aot._torch.dispatch import dispatch_modes as dispatch_modes

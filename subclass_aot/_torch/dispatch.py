@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 disable_current_modes: Any = torch.utils._python_dispatch._disable_current_modes
 """Runs a block outside every dispatch mode, so that the user's own modes do not see shape inference. No public form."""
@@ -103,7 +104,23 @@ def heeding_lazy_bits(function: Callable[..., Any]) -> Callable[..., Any]:
     that, in a `__torch_dispatch__`, it does not look again, and kernels take the memory as it is. There is no public
     form; when it goes, what authors write in rules has to resolve such tensors itself.
     """
-    keys = _LAZY_BITS
+    return _heeding(_LAZY_BITS, function)
+
+
+def decomposition(func: OpOverload) -> Callable[..., Any]:
+    """What a composite operator is made of; views in it share the version counters of what they are views of.
+
+    The dispatcher sees to that before it asks classes, and not again below; only for some composite operators does it
+    so for the whole of them. There is no public form; when it goes, what inference mode writes into `x.reshape(-1)`
+    does not count as a write of `x`.
+    """
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "ADInplaceOrView"):
+        return func.decompose
+    return _heeding((torch._C.DispatchKey.ADInplaceOrView,), func.decompose)
+
+
+def _heeding(keys: Sequence[torch._C.DispatchKey], function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`, in which the dispatcher looks at these keys; all or none of them are excluded."""
     is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
     set_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded
 

@@ -15,6 +15,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.wrapper import errors
+from subclass_aot.wrapper.construct import assemble
 from subclass_aot.wrapper.planner import related
 
 if TYPE_CHECKING:  # which is made with this
@@ -167,6 +168,43 @@ def _mapped(change: Callable[[Any], Any], value: object) -> Any:
 def _layout(wrapper: WrapperTensor) -> str:
     names, context = wrapper.__tensor_flatten__()
     return f"{names} with {context}" if context else f"{names}"
+
+
+_MOVES_ROWS = {"all_gather_into_tensor", "all_to_all_single"}
+_FUNCTIONAL_MOVES = {*_MOVES_ROWS, "broadcast"}
+_WAITS = {"wait_tensor", "_wrap_tensor_autograd"}
+"""What is done with a result of these, which some time later is there; that of wrappers is there at once."""
+
+
+def is_functional_move(func: AnyOperator) -> TypeGuard[Operator]:
+    """Whether an operator moves a tensor between ranks and gives a new one, as `DTensor` does it, or waits for one."""
+    if not _torch.is_overload(func) or func.namespace != "_c10d_functional":
+        return False
+    return func.overloadpacket.__name__ in _FUNCTIONAL_MOVES | _WAITS
+
+
+def functional_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:
+    """The collective `func`, which gives a new tensor, on every inner tensor.
+
+    Args:
+        cls: The wrapper class.
+        func: One of `is_functional_move`.
+    """
+    name = func.overloadpacket.__name__
+    wait = _torch.functional_collectives.wait_tensor
+
+    def handler(wrapper: WrapperTensor, *args: Any, **kwargs: Any) -> Any:
+        state = dict(wrapper.__dict__)
+        if name in _MOVES_ROWS:
+            _check_rows(cls, func, (wrapper, *args), kwargs, [wrapper])
+        if name in _FUNCTIONAL_MOVES:
+            for inner in wrapper.__tensor_flatten__()[0]:
+                tensor = getattr(wrapper, inner)
+                moved = wait(func(_as_bytes(tensor), *args, **kwargs))
+                state[inner] = moved if moved.dtype == tensor.dtype else moved.view(tensor.dtype)
+        return assemble(cls, state)
+
+    return handler
 
 
 def is_collective(func: AnyOperator) -> TypeGuard[Operator]:

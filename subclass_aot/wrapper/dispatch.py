@@ -16,7 +16,12 @@ from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
 from subclass_aot.wrapper.builtin import NEW, built_in, new_of_each
 from subclass_aot.wrapper.check import checked
-from subclass_aot.wrapper.collectives import collective_handler, is_collective
+from subclass_aot.wrapper.collectives import (
+    collective_handler,
+    functional_handler,
+    is_collective,
+    is_functional_move,
+)
 from subclass_aot.wrapper.copy_into import remember_view
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
@@ -104,7 +109,7 @@ def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:
     """
     if _torch.is_overload(func) and _torch.can_decompose(func):
         return Recipe.PARTS
-    if is_collective(func):
+    if is_collective(func) or (is_functional_move(func) and cls.__wrapper_declaration__.fallback != "plain"):
         return Recipe.COLLECTIVE
     if cls.__wrapper_declaration__.fallback == "each":
         return Recipe.EACH
@@ -116,9 +121,9 @@ def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:
 def _without_rules(cls: type[WrapperTensor], func: Any) -> Handler:
     match recipe_of(cls, func):
         case Recipe.PARTS:
-            handler: Handler = func.decompose
+            handler: Handler = _torch.decomposition(func)
         case Recipe.COLLECTIVE:
-            handler = collective_handler(cls, func)
+            handler = (collective_handler if is_collective(func) else functional_handler)(cls, func)
         case Recipe.EACH if is_exchange_of_gradients(func):
             handler = gradient_handler(cls, func)
         case Recipe.EACH:

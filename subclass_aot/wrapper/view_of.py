@@ -70,6 +70,17 @@ class ViewOf(WrapperTensor):
         """What is written is taken in by the whole: see the rule for `copy_`."""
         return plain
 
+    def resolve_conj(self) -> torch.Tensor:
+        """Computes a conjugate, a dense tensor of its own; torch would give the view itself, which has no bit set."""
+        return self._resolved("_conj.default", super().resolve_conj())
+
+    def resolve_neg(self) -> torch.Tensor:
+        """Computes a negative, as `resolve_conj` does a conjugate."""
+        return self._resolved("_neg_view.default", super().resolve_neg())
+
+    def _resolved(self, step: str, otherwise: torch.Tensor) -> torch.Tensor:
+        return self.clone() if [name for name, *_ in self.steps].count(step) % 2 else otherwise
+
     def fsdp_pre_all_gather(
         self, mesh: object, outer_size: object, outer_stride: object, module: object, mp_policy: object
     ) -> Any:

@@ -75,7 +75,7 @@ def quant_aware() -> Any:
                 (quant_aware, set()),
                 (lora, {"FSDP shards"}),  # rows of low-rank factors have no class of their own
                 (sparse24, {"FSDP shards", "FSDP2: a step"}),
-                (masked, {"FSDP shards", "DTensor: rows", "DTensor: local wrappers"}),
+                (masked, {"FSDP shards"}),
                 (two, {"FSDP2: a step"}),  # whose gradients are wrappers
             )
         ),

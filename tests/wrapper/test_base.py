@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from subclass_aot import Int8Weight
 from subclass_aot.wrapper import Outer, WrapperTensor
 
 
@@ -161,6 +162,40 @@ def test_autograd_sees_views_and_writes() -> None:
         x.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+VIEWS = {
+    "view": lambda x: x.view(-1),
+    "reshape": lambda x: x.reshape(-1),
+    "reshape of rows": lambda x: x.reshape(3, 1, 4),
+    "flatten": lambda x: x.flatten(),
+    "mT": lambda x: x.mT,
+    "narrow": lambda x: x.narrow(0, 0, 1),
+    "chunk": lambda x: x.chunk(2)[0],
+    "unflatten": lambda x: x.unflatten(1, (2, 2)),
+    "movedim": lambda x: x.movedim(0, 1),
+    "split": lambda x: x.split([1, 2])[1],
+    "swapaxes": lambda x: x.swapaxes(0, 1).mT,
+    "twice": lambda x: x.reshape(-1).reshape(4, 3),
+}
+
+
+def ones(*size: int) -> Pair:
+    return Pair(torch.ones(size), torch.ones(size))
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad])
+@pytest.mark.parametrize("make", [torch.ones, lambda *size: Int8Weight.from_float(torch.ones(size)), ones])
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
+def test_a_write_into_a_view_counts_as_a_write_of_the_whole(view: Any, make: Any, mode: Any) -> None:
+    whole = make(3, 4)
+    with mode():
+        view(whole).mul_(2)
+    assert whole._version == 1
+    with torch.inference_mode():
+        inference = make(3, 4)
+        view(inference).mul_(2)
+    assert inference.is_inference()
 
 
 def test_inference_mode() -> None:

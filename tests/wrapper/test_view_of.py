@@ -325,6 +325,36 @@ def test_where_the_class_says_more() -> None:
     assert type(Turned(torch.randn(4, 2), torch.randn(2, 8)).t()) is Turned
 
 
+@pytest.mark.parametrize(
+    "resolved", [lambda x: x.conj().resolve_conj(), lambda x: torch._neg_view(x).resolve_neg()], ids=["conj", "neg"]
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_is_resolved_is_a_tensor_of_its_own(resolved: Any, compiled: bool) -> None:
+    def program(x: Any) -> Any:
+        copy = resolved(x)
+        copy.mul_(2)
+        return copy
+
+    wrapper = Halved(torch.randn(2, 3, dtype=torch.complex64))
+    dense = wrapper.to_plain()
+    expected = program(dense.clone())
+    assert (aot_compile(program) if compiled else program)(wrapper).equal(expected)
+    assert wrapper.to_plain().equal(dense)
+
+
+def test_a_conjugate_of_a_conjugate_is_written_through() -> None:
+    wrapper = Written(torch.randn(2, 3, dtype=torch.complex64))
+    dense = wrapper.to_plain()
+    for x in (wrapper, dense):
+        x.conj()[0].conj().resolve_conj().mul_(2)
+    assert wrapper.to_plain().equal(dense)
+
+
+class Written(Halved):
+    def from_plain(self, plain: torch.Tensor) -> Written:
+        return Written(plain / 2)
+
+
 class Packing(WrapperTensor):
     """What it stands for is contiguous, whatever it looks like from outside."""
 

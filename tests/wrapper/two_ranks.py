@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from subclass_aot import Int8Weight, WrapperTensor, aot_compile, structure
 from subclass_aot.tensors import LoraWeight, TwoTensor
@@ -189,6 +190,23 @@ def distribute(of: Of) -> list[Any]:
     return [rows.full_tensor()]
 
 
+def all_gather_tensor(of: Of) -> list[Any]:
+    return [functional.all_gather_tensor(of(), 0, dist.group.WORLD)]
+
+
+def all_to_all_rows(of: Of) -> list[Any]:
+    return [functional.all_to_all_single(of(), [2, 2], [2, 2], dist.group.WORLD)]
+
+
+def broadcast_tensor(of: Of) -> list[Any]:
+    return [functional.broadcast(of(), 1, dist.group.WORLD)]
+
+
+def full_tensor(of: Of) -> list[Any]:
+    rows: Any = DTensor.from_local(of(), init_device_mesh("cpu", (2,)), [Shard(0)])
+    return [rows.full_tensor()]
+
+
 PROGRAMS = [
     broadcast, broadcast_async, all_reduce, all_reduce_async, all_reduce_coalesced, reduce, all_gather,
     all_gather_into_tensor, gather, scatter, reduce_scatter, reduce_scatter_tensor, all_to_all, all_to_all_single,
@@ -199,6 +217,9 @@ INTO_DENSE = [
     all_gather_into_dense, scatter_into_dense, scatter_in_inference_mode, scatter_rows, reduce_scatter_into_dense,
     distribute,
 ]  # fmt: skip
+
+GIVE_NEW = [all_gather_tensor, all_to_all_rows, broadcast_tensor, full_tensor]
+"""Those that give new tensors; of classes with `to_plain` they move what these stand for."""
 
 IN_GRAPHS = [broadcast, all_reduce, all_gather, all_gather_into_tensor, reduce_scatter_tensor, all_to_all_single]
 
@@ -287,6 +308,9 @@ if __name__ == "__main__":
                 ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
         for program in INTO_DENSE:
             for name in WITH_MEANING:
+                ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
+        for program in GIVE_NEW:
+            for name in ("TwoTensor", "Masked"):
                 ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
         for program in IN_GRAPHS:
             for name in CLASSES:
