@@ -35,8 +35,11 @@ class OperatorRuleError(SubclassAotError, NotImplementedError):
     """An operator reached a wrapper class that has no rule for it."""
 
 
-class RuleResultError(SubclassAotError, TypeError):
-    """An operator rule returned something other than what the operator's schema promises."""
+class RuleResultError(SubclassAotError, RuntimeError):
+    """An operator rule returned something other than what the operator's schema promises.
+
+    It is no `TypeError`: of one, `x @ w` would make "unsupported operand type(s)", and hide the text.
+    """
 
 
 class PlanError(SubclassAotError, TypeError):

@@ -306,3 +306,16 @@ def is_unbacked_asked(error: BaseException) -> bool:
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     return isinstance(error, GuardOnDataDependentSymNode)
+
+
+def example_of(size: int | torch.SymInt) -> int:
+    """What a size is in the example that is traced; of a symbolic one, without a guard on it.
+
+    Raises:
+        TypeError: It depends on data, and no example tells it.
+    """
+    if not isinstance(size, torch.SymInt):
+        return size
+    if not size.node.has_hint():
+        raise TypeError(f"{size} has no example")
+    return int(size.node.hint)

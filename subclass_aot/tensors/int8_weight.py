@@ -65,12 +65,14 @@ def mm(a: torch.Tensor, b: torch.Tensor) -> Any:
         if b.scale.shape[0] == 1:  # transposed: one scale for each column of the product
             return (a @ b.centered()) * b.scale
         return (a * b.scale.t()) @ b.centered() if b.scale.shape[1] == 1 else a @ b.to_plain()
-    return mm(b.t(), a.t()).t()
+    return mm(b.t(), a.t()).t() if isinstance(a, Int8Weight) else NotImplemented  # of an `out` alone
 
 
 @Int8Weight.implements(aten.addmm.default)
 def addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     product = mm(a, b)
+    if product is NotImplemented:  # none but the bias is one
+        return NotImplemented
     return (bias if beta == 1 else beta * bias) + (product if alpha == 1 else alpha * product)
 
 

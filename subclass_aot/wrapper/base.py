@@ -64,6 +64,9 @@ class WrapperTensor(torch.Tensor):
     _handlers: ClassVar[dict[Target, Callable[..., Any]]] = {}
     _known: ClassVar[set[tuple[type, ...]]] = set()
 
+    reads_through: ClassVar[bool] = False
+    """Whether tensors of the class stand for a view of another wrapper, and hold that."""
+
     __torch_function__ = _torch.disabled_torch_function_impl
     __torch_dispatch__ = classmethod(dispatch)  # type: ignore[assignment]
 

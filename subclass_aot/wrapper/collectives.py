@@ -16,6 +16,7 @@ from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.construct import assemble
+from subclass_aot.wrapper.copy_into import is_part
 from subclass_aot.wrapper.planner import related
 
 if TYPE_CHECKING:  # which is made with this
@@ -55,7 +56,7 @@ def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
         func: An operator on a process group.
     """
     name = func.overloadpacket.__name__
-    by_meaning = name in _REDUCING and cls.__wrapper_declaration__.fallback != "each"
+    by_meaning = cls.reads_through or (name in _REDUCING and cls.__wrapper_declaration__.fallback != "each")
 
     def is_wrapper(tensor: torch.Tensor) -> bool:
         return related(cls, type(tensor))
@@ -80,6 +81,8 @@ def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
                 raise errors.no_rule(cls, func, args, kwargs, why)
         if by_meaning:
             return _on_meaning(cls, func, args, kwargs, wrappers)
+        if name != "send" and any(is_part(tensor) or not _lies_in_order(tensor) for tensor in _tensors(args[0])):
+            return _into_copies(func, args, kwargs)
         if name in _REDUCING:
             names = [inner for inner in names if not cls.__wrapper_declaration__.is_structure(inner)]
         elif name in _IN_ROWS:
@@ -95,7 +98,7 @@ def _in_turn(func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
     as_sent = _as_bytes if func.overloadpacket.__name__ not in _REDUCING else lambda tensor: tensor
     _PENDING[:] = [work for work in _PENDING if not work.is_completed()]
     for position, inner in enumerate(names):
-        pick = lambda tensor, inner=inner: as_sent(getattr(tensor, inner))  # noqa: E731
+        pick = lambda tensor, inner=inner: as_sent(getattr(tensor, inner)).contiguous()  # noqa: E731
         result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
         work = result[-1] if isinstance(result, tuple) else result
         if position == len(names) - 1:
@@ -105,6 +108,22 @@ def _in_turn(func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
         else:
             work.wait()
     raise AssertionError("a wrapper without inner tensors")
+
+
+def _lies_in_order(wrapper: WrapperTensor) -> bool:
+    """Whether all inner tensors are contiguous; backends copy memory, and not all look how it is to be read."""
+    return all(getattr(wrapper, inner).is_contiguous() for inner in wrapper.__tensor_flatten__()[0])
+
+
+def _into_copies(func: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    """Runs the collective on copies of what it writes: of views, whose fields may be those of more than they show."""
+    copies = {id(part): part.clone(memory_format=torch.contiguous_format) for part in _tensors(args[0])}
+    pick = lambda tensor: copies.get(id(tensor), tensor)  # noqa: E731
+    result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
+    (result[-1] if isinstance(result, tuple) else result).wait()
+    for part in _tensors(args[0]):
+        part.copy_(copies[id(part)])
+    return (args[0], *result[1:]) if isinstance(result, tuple) else result
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -127,7 +146,7 @@ def _on_meaning(
     pick = lambda tensor: dense[id(tensor)]  # noqa: E731
     result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
     (result[-1] if isinstance(result, tuple) else result).wait()
-    for written in _tensors(args[0]):
+    for written in _tensors(args[0]) if func.overloadpacket.__name__ != "send" else ():
         written.copy_(dense[id(written)])
     return (args[0], *result[1:]) if isinstance(result, tuple) else result
 

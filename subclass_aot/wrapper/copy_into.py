@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,8 +87,20 @@ def shares_fields(view: Any) -> bool:
         return False
     if not hasattr(view, "from_plain"):  # it is written field by field, and these may be such views
         return any(shares_fields(inner) for inner in inner_tensors(view).values())
-    base, _ = _base_of(view)
-    return base is not None and any(_is_shared(name, view, base) for name in inner_tensors(view))
+    return is_part(view)
+
+
+def is_part(tensor: WrapperTensor) -> bool:
+    """Whether a wrapper is a view that shares an element of a field with the rest of what it is a view of."""
+    return bool(shared_field(tensor, list(inner_tensors(tensor))))
+
+
+def shared_field(tensor: torch.Tensor, names: Sequence[str]) -> str:
+    """The first of these fields that a view shares with the rest of what it is a view of; "" for none."""
+    if _torch.base_of(tensor) is None and not _made_below_autograd:
+        return ""
+    base, _ = _base_of(tensor)
+    return "" if base is None else next((name for name in names if _is_shared(name, tensor, base)), "")
 
 
 def shares_with(view: torch.Tensor, base: WrapperTensor) -> bool:

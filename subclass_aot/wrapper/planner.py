@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +14,7 @@ from subclass_aot.codegen import Source, identifier
 from subclass_aot.operators import PHYSICAL, Effects
 from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.construct import emit_wrap
+from subclass_aot.wrapper.copy_into import shared_field
 from subclass_aot.wrapper.outer import outer_rule
 from subclass_aot.wrapper.structure import Treatment, treatment
 
@@ -79,6 +81,11 @@ class Planner:
             raise errors.writes_to_dense(self.cls, self.func, name)
         self._compare_contexts()
         structure = [name for name in self.names if self.cls.__wrapper_declaration__.is_structure(name)]
+        changed = self.names if self.func is aten.copy_.default else [n for n in self.names if n not in structure]
+        for name in self.effects.written & self.wrappers.keys():
+            check = self.source.const(functools.partial(_refuse_part, self.cls, self.func, changed), "whole")
+            is_list = name in self.effects.lists
+            self.source.line(f"for t in {identifier(name)}: {check}(t)" if is_list else f"{check}({identifier(name)})")
         self._return([self._structure(name) if name in structure else self._call(name) for name in self.names])
         return self.source.build()
 
@@ -276,3 +283,10 @@ class Planner:
             if self.effects.viewed in self.wrappers:
                 self.source.line(f"{alias}({wrapped}, {identifier(self.effects.viewed)})")
         return wrapped
+
+
+def _refuse_part(cls: type[WrapperTensor], func: Operator, names: Sequence[str], tensor: torch.Tensor) -> None:
+    """Raises an error if a write would reach what is not in `tensor`: see Note [Fields shared by views]."""
+    if shared := shared_field(tensor, names):
+        why = f"{shared} is shared with the rest of the tensor that this is a view of, and would change there, too"
+        raise errors.no_rule(cls, func, (tensor,), {}, why)

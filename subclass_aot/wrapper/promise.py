@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import optree
@@ -20,7 +21,8 @@ class Promise:
     """The sizes and dtypes that an operator gives, for each combination of arguments that it was asked for.
 
     It is asked once for each, on tensors of the device "meta". What it refuses there nobody knows, and anything will
-    do; and of symbolic sizes it is not asked, since the answer would be assumed.
+    do. Symbolic sizes are those of the example that is traced, of which nothing is assumed by that; without an example,
+    as of sizes that depend on data, nothing is asked.
 
     Args:
         func: The operator.
@@ -35,7 +37,7 @@ class Promise:
         try:
             key = (*map(_key, args), *kwargs, *map(_key, kwargs.values()))
             promised = self._known.get(key)
-        except TypeError:  # a number without a hash: a symbolic one
+        except TypeError:  # a number without a hash, or a size that depends on data
             return ""
         if promised is None:
             if len(self._known) >= _LIMIT:
@@ -45,7 +47,7 @@ class Promise:
         if promised and len(found) != len(promised):
             return f"{len(promised)} tensors"
         for look, tensor in zip(promised, found, strict=False):
-            if look is not None and isinstance(tensor, torch.Tensor) and _look(tensor) != look:
+            if look is not None and isinstance(tensor, torch.Tensor) and _differs(tensor, look):
                 return f"a tensor of size {list(look[0])} and {look[1]}"
         return ""
 
@@ -61,12 +63,25 @@ class Promise:
 
 
 def _look(tensor: torch.Tensor) -> Look:
-    return tuple(tensor.shape), tensor.dtype
+    return _examples(tensor.shape), tensor.dtype
+
+
+def _differs(tensor: torch.Tensor, look: Look) -> bool:
+    try:
+        return _look(tensor) != look
+    except TypeError:  # a size that depends on data
+        return False
+
+
+def _examples(sizes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(_torch.example_of, sizes))
 
 
 def _key(value: object) -> object:
     if isinstance(value, torch.Tensor):
-        return tuple(value.shape), value.stride(), value.dtype
+        return _examples(value.shape), _examples(value.stride()), value.dtype
+    if isinstance(value, torch.SymInt):
+        return int, _torch.example_of(value)
     if isinstance(value, list | tuple):
         return (*map(_key, value),)
     return type(value), value
@@ -75,7 +90,10 @@ def _key(value: object) -> object:
 def _blank(value: object) -> object:
     """What stands for an argument: a tensor without data."""
     if isinstance(value, torch.Tensor):
-        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        sizes, strides = _examples(value.shape), _examples(value.stride())
+        return torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
+    if isinstance(value, torch.SymInt):
+        return _torch.example_of(value)
     if isinstance(value, torch.device):
         return torch.device("meta")
     return None if isinstance(value, torch.Generator) else value

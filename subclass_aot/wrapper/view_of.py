@@ -39,6 +39,7 @@ class ViewOf(WrapperTensor):
     """
 
     accepts = (WrapperTensor,)
+    reads_through = True
 
     base: torch.Tensor
     steps: tuple[Step, ...]

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from subclass_aot.tensors import Int8Weight, TwoTensor
 from subclass_aot.wrapper import WrapperTensor
-from tests.tensors.checks import verdicts
+from tests.tensors.checks import same, verdicts
 
 aten = torch.ops.aten
 
@@ -20,6 +20,19 @@ def weight(zero_point: bool = False) -> Int8Weight:
     torch.manual_seed(0)
     result = Int8Weight.from_float(torch.randn(3, 4))
     return Int8Weight(result.codes, result.scale, torch.randn(3, 1).round()) if zero_point else result
+
+
+def test_products_are_written_into_it() -> None:
+    a, b, bias = torch.randn(4, 3), torch.randn(3, 6), torch.randn(4, 6)
+    weight = Int8Weight.from_float(bias)
+    exact = weight.to_plain()
+    same(torch.addmm(weight, a, b), torch.addmm(exact, a, b))
+    same(weight.from_plain(exact.addmm_(a, b)), weight.addmm_(a, b))
+    same(weight.from_plain(a @ b), torch.mm(a, b, out=weight))
+    wide = Int8Weight.from_float(torch.randn(3, 6))
+    product = a @ wide.to_plain()
+    step = product.abs().amax(1, keepdim=True) / 127
+    assert ((torch.mm(a, wide, out=weight).to_plain() - product).abs() <= 0.51 * step).all()
 
 
 def test_contract() -> None:

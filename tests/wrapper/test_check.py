@@ -118,3 +118,11 @@ def test_a_rule_that_declined_is_named() -> None:
     cls = fresh(fallback="each")
     cls.implements(aten.neg.default)(lambda x: NotImplemented)
     assert type(-cls(torch.zeros(2))) is cls
+
+
+@pytest.mark.parametrize("call", [lambda x, y: x @ y, lambda x, y: x * y[0, 0], lambda x, y: y @ x])
+def test_python_s_operators_show_what_is_wrong(call: Any) -> None:
+    cls = fresh()
+    cls.implements(aten.mm.default, aten.mul.Tensor)(lambda *args: torch.ones(7))
+    with pytest.raises(RuleResultError, match="returned"):
+        call(cls(torch.ones(2, 2)), torch.ones(2, 2))

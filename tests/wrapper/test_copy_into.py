@@ -255,3 +255,46 @@ def test_precision_and_structure_are_converted_as_ever() -> None:
     target = Codes(torch.zeros(2, 3, dtype=torch.int8), torch.ones(2, 1).half(), torch.zeros(2, dtype=torch.int32))
     target.copy_(source)
     assert target.scale.equal(source.scale.half()) and target.offsets.tolist() == [0, 3] and target.codes.eq(1).all()
+
+
+class Each(WrapperTensor, fallback="each"):
+    content: torch.Tensor
+    scale: torch.Tensor  # [M, 1]
+
+
+class EachMasked(WrapperTensor, fallback="each"):
+    content: torch.Tensor
+    mask: torch.Tensor = structure()  # [M, 1]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda w: w.mul_(3),
+        lambda w: w.copy_(w * 2),
+        lambda w: w.zero_(),
+        lambda w: torch._foreach_mul_([w], 2.0),
+        lambda w: torch.add(w, w, out=w),
+    ],
+)
+def test_each_inner_tensor_of_a_part_is_its_own_or_the_write_is_refused(write: Any, compiled: bool) -> None:
+    def program(w: Any) -> Any:
+        write(w[:, :2])
+        return w * 1
+
+    w = Each(torch.ones(4, 6), torch.ones(4, 1))
+    with pytest.raises(OperatorRuleError, match="scale is shared with the rest of the tensor"):
+        (aot_compile(program) if compiled else program)(w)
+    assert w.content.equal(torch.ones(4, 6)) and w.scale.equal(torch.ones(4, 1))
+    write(w[1:2])
+    write(w)
+
+
+def test_structure_that_is_shared_stays_where_values_are_written() -> None:
+    w = EachMasked(torch.ones(4, 6), torch.zeros(4, 1, dtype=torch.bool))
+    w[:, :2].mul_(3)
+    assert w.content[:, 2:].equal(torch.ones(4, 4)) and w.content[:, :2].equal(torch.full((4, 2), 3.0))
+    with pytest.raises(OperatorRuleError, match="mask is shared with the rest of the tensor"):
+        w[:, :2].copy_(EachMasked(torch.ones(4, 2), torch.ones(4, 1, dtype=torch.bool)))
+    assert not w.mask.any()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from subclass_aot import aot_compile
+from subclass_aot.errors import RuleResultError
 from subclass_aot.wrapper.promise import Promise
 from tests.wrapper.classes import fresh
 
@@ -47,10 +49,21 @@ def test_what_it_does_not_know() -> None:
     assert Promise(aten.fill.Tensor).broken_by(x, (x, object()), {}) == ""
 
 
-def test_symbolic_sizes_are_not_asked_for() -> None:
+def test_symbolic_sizes_are_those_of_the_example_and_nothing_is_assumed_of_them() -> None:
     cls = fresh()
     cls.implements(aten.t.default)(lambda x: cls(x.payload.t()))
-    compiled = aot_compile(lambda x: x.t(), dynamic=True)
+    cls.implements(aten.mul.Tensor)(lambda x, y: cls(x.payload * 2))
+    cls.implements(aten.mm.default)(lambda x, y: torch.ones(1))
+    compiled = aot_compile(lambda x: (x * 2).t(), dynamic=True)
     for rows in (4, 5, 6):
         assert compiled(cls(torch.zeros(rows, 3))).shape == (3, rows)
     assert not compiled.recompiles
+    with pytest.raises(RuleResultError, match=r"a tensor of size \[4, 4\]"):
+        aot_compile(torch.mm, dynamic=True)(cls(torch.zeros(4, 3)), torch.ones(3, 4))
+
+
+def test_of_sizes_that_depend_on_data_nothing_is_asked() -> None:
+    cls = fresh()
+    cls.implements(aten.mul.Tensor)(lambda x, y: cls(x.payload * 2))
+    compiled = aot_compile(lambda x, i: cls(x[i > 0]) * 2, dynamic=True)
+    assert compiled(torch.ones(4), torch.tensor([1, 0, 1, 0])).shape == (2,)

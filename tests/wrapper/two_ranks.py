@@ -218,6 +218,33 @@ INTO_DENSE = [
     distribute,
 ]  # fmt: skip
 
+PARTS: dict[str, Callable[[Any], Any]] = {
+    "columns": lambda w: w[:, :2],
+    "rows": lambda w: w[1:3],
+    "transposed": lambda w: w.t(),
+    "columns of a transposed one": lambda w: w.t()[:, :2],
+}
+INTO_PARTS: dict[str, Callable[[Any, list[Any]], object]] = {
+    "broadcast": lambda part, others: dist.broadcast(part, 1),
+    "scatter": lambda part, others: dist.scatter(part, others if RANK == 0 else None),
+    "all_gather": lambda part, others: dist.all_gather([part, others[0]], others[1]),
+    "all_to_all": lambda part, others: dist.all_to_all([part, others[0]], [others[1], others[1]]),
+}
+"""Collectives that write a part of a tensor; `others` are tensors like that part, with larger values."""
+
+
+def into_a_part(name: str, place: str) -> str:
+    """Nothing, or what is wrong: every element is within a step of what dense tensors in one piece lead to."""
+    w, exact = Int8Weight.from_float(dense(0, 4)), Int8Weight.from_float(dense(0, 4)).to_plain()
+    others = [PARTS[place](Int8Weight.from_float(50 * dense(seed, 4))) for seed in (1, 2)]
+    part = PARTS[place](exact).contiguous()
+    INTO_PARTS[name](part, [other.to_plain().contiguous() for other in others])
+    PARTS[place](exact).copy_(part)
+    INTO_PARTS[name](PARTS[place](w), others)
+    step = exact.abs().amax(1, keepdim=True) / 127
+    return "" if ((w.to_plain() - exact).abs() <= 0.6 * step + 1e-5).all() else f"{w.to_plain()}, not {exact}"
+
+
 GIVE_NEW = [all_gather_tensor, all_to_all_rows, broadcast_tensor, full_tensor]
 """Those that give new tensors; of classes with `to_plain` they move what these stand for."""
 
@@ -309,6 +336,9 @@ if __name__ == "__main__":
         for program in INTO_DENSE:
             for name in WITH_MEANING:
                 ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
+        for name in INTO_PARTS:
+            for place in PARTS:
+                ranks.tell(f"{name} into {place}", into_a_part(name, place))
         for program in GIVE_NEW:
             for name in ("TwoTensor", "Masked"):
                 ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
