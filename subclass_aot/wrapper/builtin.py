@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,38 @@ def _new(
         got = f"size {list(result.shape)}, {result.dtype} and strides {result.stride()}"
         why = f"it would have {got}, not {list(size)}, {wanted} and {stride}"
         raise errors.no_rule(cls, func, (self, size), kwargs, why)
+    if func is aten.new_zeros.default and 0 not in size and hasattr(cls, "to_plain") and not _is_zero(result):
+        if not hasattr(cls, "from_plain"):
+            why = "inner tensors of zeros do not mean zero, and there is no from_plain that says what does"
+            raise errors.no_rule(cls, func, (self, size), kwargs, why)
+        result.copy_(torch.zeros(size, dtype=wanted, device=result.device))
     return result
+
+
+_MOST_TRIED = 2**20
+
+
+def _is_zero(new: Any) -> bool:
+    """Whether a wrapper of zeros means zero: tried on memory of its own, so that it is the same in a graph.
+
+    What kept fields hold cannot be read in a graph. So with those it is not zero if there is a `from_plain` to make it
+    so. What is large is not tried.
+    """
+    inner = inner_tensors(new)
+    if any(is_kept(new, name) for name in inner):
+        return not hasattr(new, "from_plain")
+    try:
+        sizes = {name: [_torch.example_of(n) for n in tensor.shape] for name, tensor in inner.items()}
+    except TypeError:  # sizes depend on data
+        return True
+    if any(math.prod(size) > _MOST_TRIED for size in sizes.values()):
+        return True
+    with _torch.disable_current_modes():
+        state = {name: torch.zeros(sizes[name], dtype=tensor.dtype) for name, tensor in inner.items()}
+        try:
+            return not rebuild(new, state).to_plain().any()
+        except Exception:  # noqa: BLE001 - what cannot be tried is as the fields are
+            return True
 
 
 def _size_in(field: torch.Tensor, outer: torch.Tensor, size: Sequence[int], how: str) -> list[int] | None:

@@ -87,6 +87,56 @@ def test_real_parts_follow_the_dtype_of_a_complex_tensor() -> None:
     assert x.new_zeros(2, 3, dtype=torch.complex128).to_plain().equal(torch.zeros(2, 3, dtype=torch.complex128))
 
 
+class Logarithm(WrapperTensor, views="broadcast"):
+    """Zeros in it mean one."""
+
+    log: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.log.exp()
+
+
+class WrittenLogarithm(Logarithm):
+    def from_plain(self, plain: torch.Tensor) -> WrittenLogarithm:
+        return WrittenLogarithm(plain.log())
+
+
+class Codebook(WrapperTensor, views={"levels": "keep"}):
+    codes: torch.Tensor
+    levels: torch.Tensor
+
+    def outer(self) -> Outer:
+        return Outer.like(self.codes, dtype=self.levels.dtype)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.levels[self.codes.long()]
+
+    def from_plain(self, plain: torch.Tensor) -> Codebook:
+        return Codebook((plain[..., None] - self.levels).abs().argmin(-1).to(torch.uint8), self.levels)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: WrittenLogarithm(torch.zeros(2, 2)),
+        lambda: Codebook(torch.zeros(2, 2, dtype=torch.uint8), torch.tensor([-1.0, 0.0, 1.0])),
+    ],
+)
+def test_new_zeros_mean_zero_whatever_the_fields_mean(make: Any, compiled: bool, dynamic: bool) -> None:
+    program: Any = lambda x: x.new_zeros(3, 2)  # noqa: E731
+    new = (aot_compile(program, dynamic=dynamic) if compiled else program)(make())
+    assert type(new) is type(make()) and new.to_plain().equal(torch.zeros(3, 2))
+
+
+def test_new_zeros_that_mean_something_else_are_refused() -> None:
+    x = Logarithm(torch.zeros(2, 2))
+    with pytest.raises(OperatorRuleError, match="inner tensors of zeros do not mean zero"):
+        x.new_zeros(3, 2)
+    assert type(x.new_empty(3, 2)) is Logarithm
+
+
 def test_making_room_for_fields_that_rows_share() -> None:
     x = scaled(3, 4, scale=(4,))
     new = x.new_zeros(2, 6)
