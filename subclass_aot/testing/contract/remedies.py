@@ -58,7 +58,7 @@ _DECLARED = {
     2: "return sa.Outer.like(self.codes, dtype=self.scale.dtype), in outer",
     22: 'class {cls}(sa.WrapperTensor, views="broadcast") has views without rules; a rule gives views of each field',
     23: "take the rule out: writes go through from_plain then; or @{cls}.implements(aten.add_.Tensor) that returns x",
-    24: "declare from_plain, by which zeros are made, and take a rule of yours out; or let it give fields that mean 0",
+    24: "declare from_plain, by which new_zeros is made; a rule for zeros_like, if any, is to give fields that mean 0",
     27: "take the rule out: operators use to_plain then; or @{cls}.implements(aten.....): what it means",
     37: "declare what is kept as a field: note: str = ''; and leave __reduce_ex__ and __deepcopy__ to WrapperTensor",
     39: "declare the attribute as a field: note: str = ''",
