@@ -190,7 +190,8 @@ class OutputReader:
     def _leaf(self, leaf: Any, desc: OutputDescriptor, new_object: bool) -> Any:
         if isinstance(leaf, MetaTensor):
             slot = self.slot_of.get(leaf)
-            if slot is not None and not new_object:
+            # The leaf of an input that was turned in place is one that looks as before, for the graph and for backward.
+            if slot is not None and not new_object and id(leaf) not in self.metadata_mutated:
                 return InputLeaf(slot)
             slot = self.slot_of.get(root(leaf))
             if slot is not None:

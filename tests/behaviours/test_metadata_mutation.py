@@ -179,3 +179,21 @@ def test_a_write_after_as_strided_of_the_tensor_itself_or_without_an_offset() ->
     only_read = _written("x = a * 1", "v = x[2:]", "v.as_strided_((2, 2), (2, 1), 0)", "return v * b")
     for program in (of_itself, of_the_view, only_read):
         check_compiled(program, (torch.rand(4, 2), torch.rand(2, 2)), tries=0)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: (x.t_(), TwoTensor(x, x))[1],
+        lambda x: (x.unsqueeze_(0), TwoTensor(x, x * 2))[1],
+        lambda x: (x.t_(), TwoTensor(TwoTensor(x, x), TwoTensor(x + 1, x)), x)[1:],
+        lambda x: (TwoTensor(x, x), x.t_())[0],
+        lambda x: (x.t_(), x.mul_(2), TwoTensor(x, x))[2],
+    ],
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_an_input_that_is_turned_and_put_into_a_wrapper(agree: Any, program: Any, grad: bool) -> None:
+    def make() -> tuple[torch.Tensor]:
+        return (torch.arange(6.0).view(2, 3).requires_grad_(grad) * 1,)
+
+    agree(program, make)
