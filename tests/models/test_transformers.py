@@ -99,7 +99,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def is_long(check: str, name: str) -> bool:
     """Whether `make test` leaves it out; it tries one architecture in all ways."""
-    return name != "LlamaForCausalLM" and check not in ("int8 training", "int8 generation", "without data")
+    return name != "LlamaForCausalLM" and check not in ("int8 training", "int8 generation")
 
 
 def test_it_is_as_in_eager_mode(check: str, name: str) -> None:

@@ -26,6 +26,7 @@ def float8(seed: int = 0) -> Float8Weight:
     return Float8Weight.from_float(torch.randn(8, 64, generator=generator))
 
 
+@pytest.mark.long
 def test_contract() -> None:
     assert verdicts(lambda: float8()) == set()
 

@@ -65,6 +65,7 @@ NOT_OFFERED = {
 }
 
 
+@pytest.mark.long
 def test_contract() -> None:
     assert verdicts(lambda: jagged(lengths=(2, 3, 1)), EXPECTED, [with_nan]) == NOT_OFFERED
 

@@ -38,6 +38,7 @@ NOT_OFFERED = {
 """A dense matrix is no sum of a base and thin factors, so nothing is written into one."""
 
 
+@pytest.mark.long
 def test_contract() -> None:
     assert verdicts(lambda: lora()) == NOT_OFFERED
 

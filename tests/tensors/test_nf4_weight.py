@@ -36,10 +36,12 @@ def scales(seed: int = 0) -> Scales:
     return nf4(seed).scales
 
 
+@pytest.mark.long
 def test_contract() -> None:
     assert verdicts(lambda: nf4()) == {(42, "export")}
 
 
+@pytest.mark.long
 def test_contract_of_scales() -> None:
     assert verdicts(lambda: scales()) == set()
 

@@ -19,6 +19,7 @@ def quant_aware() -> Any:
     return torch.nn.Parameter(QuantAwareWeight(torch.randn(3, 4)))
 
 
+@pytest.mark.long
 def test_contract() -> None:
     assert verdicts(lambda: QuantAwareWeight(torch.randn(4, 6)), PRODUCTS) == {(32, "torch.compile: unused result")}
 

@@ -31,6 +31,7 @@ def sparse(seed: int = 0) -> Sparse24Weight:
 PRUNED = {(23, "x.copy_(dense)"): "what is written is pruned to the pattern"}
 
 
+@pytest.mark.long
 def test_contract() -> None:
     assert verdicts(lambda: sparse(), PRUNED) == {(24, "new_zeros")}
 
