@@ -38,8 +38,10 @@ def work_of(handle: torch.ScriptObject) -> Any:
 
 
 def finished_work() -> Any:
-    """What stands for a collective that is done: `Work` has no constructor in Python but this one, made for fakes."""
-    return torch._C._distributed_c10d.FakeWork().boxed()
+    """What stands for a collective that is done; of no other constructor does `is_completed()` hold."""
+    future: torch.futures.Future[object] = torch.futures.Future()
+    future.set_result(None)
+    return torch._C._distributed_c10d._create_work_from_future(future).boxed()  # type: ignore[attr-defined]
 
 
 _IN_LISTS_OF_LISTS = ("scatter_", "gather_", "allgather_", "allgather_coalesced_", "reduce_scatter_")

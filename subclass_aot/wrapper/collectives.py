@@ -1,4 +1,4 @@
-"""Collectives of `torch.distributed` on wrappers, which each rank has of the same layout.
+"""Collectives of `torch.distributed` on wrappers, which each rank has of the same layout (each a view, or none).
 
 What moves tensors (`broadcast`, `all_gather`, `scatter`, `send`, ...) moves every inner tensor in turn. What adds them
 up does so on inner tensors with `fallback="each"`, whose operators do; else on what the wrappers stand for, which then
@@ -15,7 +15,8 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.wrapper import errors
-from subclass_aot.wrapper.construct import assemble
+from subclass_aot.wrapper.builtin import rebuild
+from subclass_aot.wrapper.construct import inner_tensors
 from subclass_aot.wrapper.copy_into import is_part
 from subclass_aot.wrapper.planner import related
 
@@ -120,10 +121,16 @@ def _into_copies(func: Operator, args: tuple[object, ...], kwargs: dict[str, obj
     copies = {id(part): part.clone(memory_format=torch.contiguous_format) for part in _tensors(args[0])}
     pick = lambda tensor: copies.get(id(tensor), tensor)  # noqa: E731
     result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
-    (result[-1] if isinstance(result, tuple) else result).wait()
+    work = _waited(result)
     for part in _tensors(args[0]):
         part.copy_(copies[id(part)])
-    return (args[0], *result[1:]) if isinstance(result, tuple) else result
+    return (args[0], work) if isinstance(result, tuple) else work
+
+
+def _waited(result: Any) -> Any:
+    """Waits for what a collective gave, and gives what may be waited for again: a message hangs the second time."""
+    (result[-1] if isinstance(result, tuple) else result).wait()
+    return _torch.finished_work()
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
@@ -142,13 +149,15 @@ def _on_meaning(
     if not (hasattr(cls, "to_plain") and hasattr(cls, "from_plain")):
         why = f"it adds up what {cls.__name__} stands for, and without to_plain and from_plain nobody knows that"
         raise errors.no_rule(cls, func, args, kwargs, why)
-    dense = {id(wrapper): wrapper.to_plain().clone() for wrapper in wrappers}  # type: ignore[attr-defined]
+    dense = {id(wrapper): wrapper.to_plain().clone(memory_format=torch.contiguous_format) for wrapper in wrappers}  # type: ignore[attr-defined]
     pick = lambda tensor: dense[id(tensor)]  # noqa: E731
     result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
-    (result[-1] if isinstance(result, tuple) else result).wait()
-    for written in _tensors(args[0]) if func.overloadpacket.__name__ != "send" else ():
+    if func.overloadpacket.__name__ == "send":  # not waited for: the other side may send, too, before it receives
+        return result
+    work = _waited(result)
+    for written in _tensors(args[0]):
         written.copy_(dense[id(written)])
-    return (args[0], *result[1:]) if isinstance(result, tuple) else result
+    return (args[0], work) if isinstance(result, tuple) else work
 
 
 def _check_rows(
@@ -213,15 +222,15 @@ def functional_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
     wait = _torch.functional_collectives.wait_tensor
 
     def handler(wrapper: WrapperTensor, *args: Any, **kwargs: Any) -> Any:
-        state = dict(wrapper.__dict__)
+        if name in _WAITS:
+            return rebuild(wrapper, inner_tensors(wrapper))
         if name in _MOVES_ROWS:
             _check_rows(cls, func, (wrapper, *args), kwargs, [wrapper])
-        if name in _FUNCTIONAL_MOVES:
-            for inner in wrapper.__tensor_flatten__()[0]:
-                tensor = getattr(wrapper, inner)
-                moved = wait(func(_as_bytes(tensor), *args, **kwargs))
-                state[inner] = moved if moved.dtype == tensor.dtype else moved.view(tensor.dtype)
-        return assemble(cls, state)
+        tensors = {}
+        for inner, tensor in inner_tensors(wrapper).items():
+            moved = wait(func(_as_bytes(tensor), *args, **kwargs))
+            tensors[inner] = moved if moved.dtype == tensor.dtype else moved.view(tensor.dtype)
+        return rebuild(wrapper, tensors)
 
     return handler
 

@@ -24,4 +24,4 @@ def test_two_ranks(tmp_path: Path) -> None:
         for name, text in REFUSALS.items():
             assert text in found.pop(name)
         ranks.nothing_wrong(found)
-        assert len(found) == 18 * 4 + 6 * 4 + 6 * 2 + 4 * 2 + 4 * 4
+        assert len(found) == 18 * 4 + 6 * 4 + 6 * 2 + 4 * 2 + 5 * 4 * 2 + 1

@@ -228,21 +228,53 @@ INTO_PARTS: dict[str, Callable[[Any, list[Any]], object]] = {
     "broadcast": lambda part, others: dist.broadcast(part, 1),
     "scatter": lambda part, others: dist.scatter(part, others if RANK == 0 else None),
     "all_gather": lambda part, others: dist.all_gather([part, others[0]], others[1]),
+    "send": lambda part, others: dist.send(others[0], 1) if RANK == 0 else dist.recv(part, 0),
     "all_to_all": lambda part, others: dist.all_to_all([part, others[0]], [others[1], others[1]]),
 }
 """Collectives that write a part of a tensor; `others` are tensors like that part, with larger values."""
 
 
-def into_a_part(name: str, place: str) -> str:
+class Silent(WrapperTensor):
+    """Says nothing of views: they read and write through the whole."""
+
+    code: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.code * 2
+
+    def from_plain(self, plain: torch.Tensor) -> Silent:
+        return Silent(plain / 2)
+
+
+OF_PARTS: dict[str, Make] = {"Int8Weight": Int8Weight.from_float, "Silent": lambda x: Silent(x / 2)}
+
+
+def into_a_part(name: str, place: str, cls: str) -> str:
     """Nothing, or what is wrong: every element is within a step of what dense tensors in one piece lead to."""
-    w, exact = Int8Weight.from_float(dense(0, 4)), Int8Weight.from_float(dense(0, 4)).to_plain()
-    others = [PARTS[place](Int8Weight.from_float(50 * dense(seed, 4))) for seed in (1, 2)]
+    make = OF_PARTS[cls]
+    w, exact = make(dense(0, 4)), make(dense(0, 4)).to_plain()
+    others = [PARTS[place](make(50 * dense(seed, 4))) for seed in (1, 2)]
     part = PARTS[place](exact).contiguous()
     INTO_PARTS[name](part, [other.to_plain().contiguous() for other in others])
     PARTS[place](exact).copy_(part)
     INTO_PARTS[name](PARTS[place](w), others)
     step = exact.abs().amax(1, keepdim=True) / 127
     return "" if ((w.to_plain() - exact).abs() <= 0.6 * step + 1e-5).all() else f"{w.to_plain()}, not {exact}"
+
+
+def asked_whether_over() -> str:
+    """A message into a part is waited for as often as one likes, and is over then."""
+    w = Silent(torch.zeros(4, 3))
+    sent = dist.isend(Silent(torch.full((4, 3), RANK + 1.0))[:, :2], 1 - RANK)
+    work = dist.irecv(w[:, :2], 1 - RANK)
+    assert sent is not None and work is not None
+    sent.wait()
+    for _ in range(2):
+        work.wait()
+    expected = torch.tensor([2.0, 2.0, 0.0]).mul(2 - RANK).expand(4, 3)
+    return (
+        "" if work.is_completed() and torch.equal(w.to_plain(), expected) else f"{work.is_completed()}, {w.to_plain()}"
+    )
 
 
 GIVE_NEW = [all_gather_tensor, all_to_all_rows, broadcast_tensor, full_tensor]
@@ -338,7 +370,9 @@ if __name__ == "__main__":
                 ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
         for name in INTO_PARTS:
             for place in PARTS:
-                ranks.tell(f"{name} into {place}", into_a_part(name, place))
+                for cls in OF_PARTS:
+                    ranks.tell(f"{name} into {place} of {cls}", into_a_part(name, place, cls))
+        ranks.tell(asked_whether_over.__name__, asked_whether_over())
         for program in GIVE_NEW:
             for name in ("TwoTensor", "Masked"):
                 ranks.tell(f"{program.__name__}, {name}", compared(program, name, False))
