@@ -147,6 +147,7 @@ from subclass_aot._torch.wrappers import foreign_two_tensor as foreign_two_tenso
 from subclass_aot._torch.wrappers import forget_jagged_dummy as forget_jagged_dummy
 from subclass_aot._torch.wrappers import is_jagged as is_jagged
 from subclass_aot._torch.wrappers import is_nested_int as is_nested_int
+from subclass_aot._torch.wrappers import is_of_torchs_trace as is_of_torchs_trace
 from subclass_aot._torch.wrappers import is_opaque_value as is_opaque_value
 from subclass_aot._torch.wrappers import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 from subclass_aot._torch.wrappers import known_lengths_of as known_lengths_of

@@ -35,6 +35,14 @@ else:
 is_opaque_value: Callable[[object], bool] = torch._library.opaque_object.is_opaque_value
 """Whether a value that is no tensor may stand among inner tensors, as the mesh of a `DTensor`. No public test."""
 
+_MADE_BY_TRACES = torch._subclasses.fake_tensor.FakeTensor, torch._subclasses.functional_tensor.FunctionalTensor
+
+
+def is_of_torchs_trace(tensor: object) -> bool:
+    """Whether a dense tensor is one that torch's own tracers make: without data, or one that writes replace."""
+    return isinstance(tensor, _MADE_BY_TRACES)
+
+
 NEW_DTYPES: frozenset[torch.dtype] = frozenset(torch.storage._new_dtypes())
 """Dtypes of tensors that `torch.save` takes and `pickle` does not: their storages have no dtype. No public list."""
 

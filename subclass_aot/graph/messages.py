@@ -46,7 +46,7 @@ VIEW_OF_MUTATED_BEFORE = """The function changes the size or strides of a tensor
   afterwards."""
 
 SHARED_FIELD = """{path} is a view of a wrapper and has fields in common with the rest of it, as columns have scales.
-  The function writes it, and so writes the whole, which was made in inference mode and is not known here.
+  The function writes it, and so writes the whole, which was made in inference mode, or detached, and is not known here.
   Instead: pass the whole tensor, and make the view inside the function."""
 
 SHARED_GRADIENT = """{path} is a view and overlaps another input, and autograd must see a write into one of them.

@@ -67,7 +67,7 @@ def check_shared_fields(values: Sequence[torch.Tensor], written: Collection[int]
 
     Raises:
         Retrace: There are some.
-        MutationError: One was made in inference mode, where nobody knows as which view.
+        MutationError: One was made in inference mode, or detached; autograd does not know as which view.
     """
     found = [i for i in written if shares_fields(values[i])]
     for i in found:

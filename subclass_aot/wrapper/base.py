@@ -11,7 +11,7 @@ from torch.fx.node import Target
 
 from subclass_aot import _torch
 from subclass_aot.declaration import Declaration
-from subclass_aot.wrapper import rules, serialize, sharding
+from subclass_aot.wrapper import rules, serialize, sharding, shared_fields
 from subclass_aot.wrapper.construct import assign
 from subclass_aot.wrapper.declare import declare
 from subclass_aot.wrapper.describe import describe, stable_hash
@@ -147,6 +147,10 @@ class WrapperTensor(torch.Tensor):
         if expected_type is torch.Tensor and hasattr(self, "to_plain"):
             return self.to_plain()
         return None
+
+    @classmethod
+    def __metadata_guard__(cls, context: object, other: object) -> bool:
+        return shared_fields.same_for_guards(context, other)
 
     @property
     def data(self) -> Any:

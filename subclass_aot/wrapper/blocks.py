@@ -20,10 +20,10 @@ from subclass_aot import _torch
 from subclass_aot._torch import Operator
 from subclass_aot.wrapper import views
 from subclass_aot.wrapper.construct import assemble, inner_tensors
-from subclass_aot.wrapper.copy_into import shares_with
 from subclass_aot.wrapper.outer import outer_of
 from subclass_aot.wrapper.plain import read_through
 from subclass_aot.wrapper.rows import how_viewed
+from subclass_aot.wrapper.shared_fields import shares_with
 from subclass_aot.wrapper.strided import CannotFollow
 
 if TYPE_CHECKING:  # which is made with this

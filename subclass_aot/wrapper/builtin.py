@@ -14,10 +14,11 @@ from subclass_aot.operators import MOVES
 from subclass_aot.wrapper import errors, views
 from subclass_aot.wrapper.blocks import block_sizes, cut_views
 from subclass_aot.wrapper.construct import assemble, inner_tensors
-from subclass_aot.wrapper.copy_into import copy_into, remember_shared_fields
+from subclass_aot.wrapper.copy_into import copy_into
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler, read_through
 from subclass_aot.wrapper.rows import how_viewed, is_kept
+from subclass_aot.wrapper.shared_fields import remember_shared_fields
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor

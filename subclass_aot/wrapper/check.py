@@ -15,6 +15,7 @@ from subclass_aot.errors import OperatorRuleError
 from subclass_aot.operators import Effects, effects_of
 from subclass_aot.wrapper.errors import declined, wrong_result
 from subclass_aot.wrapper.promise import Promise
+from subclass_aot.wrapper.shared_fields import remember_shared_fields
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -62,7 +63,7 @@ def checked(
     if effects.returned:
         _check_returned(source, effects, refuse)
     elif effects.viewed:
-        _check_view(source, effects, cls, refuse)
+        _check_view(source, func, effects, cls, refuse)
     elif effects.returns == ("tensor",):
         refuse(f"type(out) is not {tensor} and not isinstance(out, {tensor})", "a tensor")
     elif len(effects.returns) > 1:
@@ -118,7 +119,9 @@ def _check_returned(source: Source, effects: Effects, refuse: Callable[[str, str
         )
 
 
-def _check_view(source: Source, effects: Effects, cls: type[WrapperTensor], refuse: Callable[[str, str], None]) -> None:
+def _check_view(
+    source: Source, func: AnyOperator, effects: Effects, cls: type[WrapperTensor], refuse: Callable[[str, str], None]
+) -> None:
     base = _argument(source, effects, effects.viewed, "base")
     alias = source.const(_torch.alias_outer_storage, "alias_outer_storage")
     what = f"a view of the {cls.__name__} `{effects.viewed}`: a tensor of its class that shares its inner storage"
@@ -132,3 +135,7 @@ def _check_view(source: Source, effects: Effects, cls: type[WrapperTensor], refu
     else:
         refuse(f"type(out) is not type({base})", what)
         source.line(f"{alias}(out, {base})")
+    if next(iter(effects.parameters)) == effects.viewed:
+        remember = source.const(remember_shared_fields, "remember_shared_fields")
+        with source.block("if args:"):
+            source.line(f"{remember}(out, {base}, {source.const(func, 'func')}, args[1:], kwargs)")

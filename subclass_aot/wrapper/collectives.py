@@ -17,8 +17,8 @@ from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.builtin import rebuild
 from subclass_aot.wrapper.construct import inner_tensors
-from subclass_aot.wrapper.copy_into import is_part
 from subclass_aot.wrapper.planner import related
+from subclass_aot.wrapper.shared_fields import is_part
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor

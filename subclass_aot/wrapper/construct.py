@@ -21,6 +21,7 @@ from subclass_aot import _native, _torch
 from subclass_aot.codegen import Source
 from subclass_aot.declaration import MISSING, Field
 from subclass_aot.errors import InnerTensorError
+from subclass_aot.wrapper import shared_fields
 from subclass_aot.wrapper.outer import outer_of, outer_rule
 
 if TYPE_CHECKING:  # which is made with this
@@ -271,7 +272,10 @@ def flattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
             elements = f"range({layout})" if field.kind == "sequence" else layout
             source.line(f'names += [f"{field.name}_{{element}}" for element in {elements}]')
             context.append(layout)
-    source.line(f"return names, ({', '.join(context)},)" if context else "return names, None")
+    found = f"({', '.join(context)},)" if context else "None"
+    with source.block(f"if {shared_fields.emit_may_share(source, 'self')}:"):
+        source.line(f"return names, {source.const(shared_fields.context_of_view, 'of_view')}(self, names, {found})")
+    source.line(f"return names, {found}")
     return source.build()
 
 
@@ -304,6 +308,10 @@ def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     with source.block("for name, tensor in inner.items():"):
         with source.block("if tensor.requires_grad or tensor.is_neg() or tensor.is_conj():"):
             source.line(f"{check}(name, tensor)")
+    remember = source.const(shared_fields.remember_context, "remember_context")
+    with source.block(f"if type(context) is {source.const(shared_fields.ContextOfView, 'ContextOfView')}:"):
+        source.line("made = cls.__tensor_unflatten__(inner, context.context, outer_size, outer_stride)")
+        source.line(f"return {remember}(made, context)")
     if not cls.__wrapper_declaration__.is_static:
         source.line("state = {**inner, **cls.__wrapper_attributes__(tuple(inner), context)}")
         source.line(f"return {source.const(assemble, 'assemble')}(cls, state, outer_size, outer_stride)")

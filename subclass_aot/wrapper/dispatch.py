@@ -22,11 +22,12 @@ from subclass_aot.wrapper.collectives import (
     is_collective,
     is_functional_move,
 )
-from subclass_aot.wrapper.copy_into import remember_view
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
 from subclass_aot.wrapper.sharding import gradient_handler, is_exchange_of_gradients
+from subclass_aot.wrapper.shared_fields import remember_view
 from subclass_aot.wrapper.writing import writing_rules
+from subclass_aot.wrapper.written_parts import sparing_the_rest
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -93,7 +94,8 @@ def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[Wrap
 
 def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], Handler] | None = None) -> Handler:
     handler = functools.cache(otherwise or (lambda: _without_rules(cls, func)))
-    written = [*rules.along_mro(cls, func), *writing_rules(cls, func)]
+    written = [sparing_the_rest(cls, func, rule) for rule in rules.along_mro(cls, func)]
+    written += writing_rules(cls, func)
     for rule in reversed(written):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
     runs_code_of_authors = written or hasattr(cls, "to_plain")

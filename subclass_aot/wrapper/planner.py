@@ -14,8 +14,8 @@ from subclass_aot.codegen import Source, identifier
 from subclass_aot.operators import PHYSICAL, Effects
 from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.construct import emit_wrap
-from subclass_aot.wrapper.copy_into import shared_field
 from subclass_aot.wrapper.outer import outer_rule
+from subclass_aot.wrapper.shared_fields import emit_may_share, remember_alias, shared_field
 from subclass_aot.wrapper.structure import Treatment, treatment
 
 if TYPE_CHECKING:  # which is made with this
@@ -281,7 +281,11 @@ class Planner:
         if self.effects.viewed:  # of one inner tensor the base may be dense; it has a storage of its own then
             alias = self.source.const(_torch.alias_outer_storage, "alias_outer_storage")
             if self.effects.viewed in self.wrappers:
-                self.source.line(f"{alias}({wrapped}, {identifier(self.effects.viewed)})")
+                viewed = identifier(self.effects.viewed)
+                self.source.line(f"{alias}({wrapped}, {viewed})")
+                if self.func in _ALIASES:
+                    with self.source.block(f"if {emit_may_share(self.source, viewed)}:"):
+                        self.source.line(f"{self.source.const(remember_alias, 'remember_alias')}({wrapped}, {viewed})")
         return wrapped
 
 

@@ -1,0 +1,257 @@
+"""Views that share a field with the rest of their tensor, and what they are views of.
+
+Note [Fields shared by views]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A view has all of a field along the dims in which the field is broadcast: two columns of a matrix have the scales of
+whole rows. New values want other scales, and these belong to the other columns, too. So a write into such a view is a
+write into the tensor that it is a view of: that is made dense, written at the place of the view, and taken in anew by
+`from_plain`, which rounds the other columns again where scales change.
+
+Autograd knows what is a view of what, and how it was made. Of tensors made in inference mode it does not, nor of those
+that another wrapper holds, whose views are made below autograd, nor of what `detach` made of a view. So it is kept
+here, too.
+
+Torch's own compiler works on tensors made anew of the fields that `__tensor_flatten__` names, of which nobody knows any
+more that they were a view's. So the context says it: `ContextOfView` is equal to the context without it, but for
+Dynamo's guards, and a wrapper that is made with it while torch traces is not written.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from subclass_aot import _torch
+from subclass_aot._torch import Operator
+from subclass_aot.codegen import Source
+from subclass_aot.declaration import Declaration
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
+_made_below_autograd: WeakIdKeyDictionary = WeakIdKeyDictionary()
+"""For views: what each is a view of, if that is still there, and a function that makes the same view of another."""
+
+_SHARED = "_shared_with_more"
+"""The attribute of a wrapper that stands for a view while torch traces: the names of the fields that it shares."""
+
+
+class ContextOfView(tuple[Any, ...]):
+    """The context of a view that shares fields; equal to what it is made of.
+
+    Args:
+        context: The context as it is for any other tensor.
+        shared: The names of the fields.
+    """
+
+    shared: tuple[str, ...]
+    context: tuple[Any, ...] | None
+
+    def __new__(cls, context: tuple[Any, ...] | None, shared: Iterable[str]) -> ContextOfView:
+        made = super().__new__(cls, context or ())
+        made.context, made.shared = context, tuple(shared)
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.context, self.shared
+
+    def __eq__(self, other: object) -> bool:
+        return self.context == (other.context if isinstance(other, ContextOfView) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.context)
+
+
+def same_for_guards(context: object, other: object) -> bool:
+    """Whether what was compiled for the one context may be used for the other."""
+    return context == other and getattr(context, "shared", ()) == getattr(other, "shared", ())
+
+
+def emit_may_share(source: Source, wrapper: str) -> str:
+    """Writes whether a wrapper may be a view that shares fields, which few are; returns its expression.
+
+    Args:
+        source: The function that is being written.
+        wrapper: The variable that holds the wrapper.
+    """
+    below = source.const(_made_below_autograd.data, "made_below_autograd")
+    return f"{below} or {_SHARED!r} in {wrapper}.__dict__"
+
+
+def context_of_view(view: torch.Tensor, names: Sequence[str], context: tuple[Any, ...] | None) -> Any:
+    """The context of a wrapper that may be a view which shares fields.
+
+    Args:
+        view: The wrapper.
+        names: Its inner tensors.
+        context: The context as it is for any other tensor.
+    """
+    shared: Sequence[str] = view.__dict__.get(_SHARED, ())
+    owner, _ = _made_below_autograd.get(view, (None, None))
+    if not shared and owner is not None and (base := owner()) is not None:
+        shared = _shared(view, base, names, _is_shared_in_example)
+    return ContextOfView(context, shared) if shared else context
+
+
+def remember_context(made: Any, context: ContextOfView) -> Any:
+    """Has a wrapper, just made with a context while torch traces, refuse to be written; gives the wrapper.
+
+    Elsewhere, whoever took a tensor apart has its fields, and may write these.
+    """
+    inner: Any = made
+    while hasattr(inner, "__tensor_flatten__"):
+        inner = getattr(inner, inner.__tensor_flatten__()[0][0])
+    if _torch.is_of_torchs_trace(inner):
+        made.__dict__[_SHARED] = context.shared
+    return made
+
+
+def shares_fields(view: Any) -> bool:
+    """Whether a wrapper is a view that cannot be written without what it is a view of.
+
+    See Note [Fields shared by views].
+    """
+    if Declaration.of(type(view)) is None:
+        return False
+    if not hasattr(view, "from_plain"):  # it is written field by field, and these may be such views
+        return any(shares_fields(inner) for inner in (getattr(view, name) for name in view.__tensor_flatten__()[0]))
+    return is_part(view)
+
+
+def is_part(tensor: WrapperTensor) -> bool:
+    """Whether a wrapper is a view that shares an element of a field with the rest of what it is a view of."""
+    return bool(shared_field(tensor, tensor.__tensor_flatten__()[0]))
+
+
+def shared_field(tensor: torch.Tensor, names: Sequence[str]) -> str:
+    """The first of these fields that a view shares with the rest of what it is a view of; "" for none."""
+    return next(iter(shared_fields(tensor, names)), "")
+
+
+def shared_fields(tensor: torch.Tensor, names: Iterable[str]) -> list[str]:
+    """Those of these fields that a view shares with the rest of what it is a view of."""
+    base, _ = base_of(tensor)
+    if base is None:  # as it is of nearly all
+        return [name for name in names if name in tensor.__dict__.get(_SHARED, ())]
+    return _shared(tensor, base, names, _is_shared)
+
+
+def _shared(
+    view: torch.Tensor,
+    base: torch.Tensor,
+    names: Iterable[str],
+    is_shared: Callable[[str, torch.Tensor, torch.Tensor], bool],
+) -> list[str]:
+    lost = base.__dict__.get(_SHARED, ())
+    return [name for name in names if name in lost or is_shared(name, view, base)]
+
+
+def why_without_base(view: torch.Tensor, shared: Sequence[str]) -> str:
+    """Why a view cannot be written, if it is one of a tensor that is not at hand; else ""."""
+    base, _ = base_of(view)
+    lost = (view if base is None else base).__dict__.get(_SHARED, ())
+    return next(
+        (
+            f"{name} is shared with the rest of the tensor that this is a view of, and `torch.compile` hands over only "
+            "the view: give it the whole tensor, and make the view inside"
+            for name in shared
+            if name in lost
+        ),
+        "",
+    )
+
+
+def shares_with(view: torch.Tensor, base: WrapperTensor) -> bool:
+    """Whether a view shares an element of a field with what it leaves out of `base`."""
+    return any(_is_shared(name, view, base) for name in base.__tensor_flatten__()[0])
+
+
+def remember_shared_fields(
+    made: object, base: WrapperTensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
+    """Keeps how a view was made, or each of several, if it shares a field with the rest of its base."""
+    first = made[0] if isinstance(made, list) and made else made
+    if type(first) is not type(base):  # none at all, or one that reads and writes through its base
+        return
+    is_symbolic = any(isinstance(size, torch.SymInt) for size in (*base.shape, *first.shape))  # asked at a write
+    if is_symbolic or base in _made_below_autograd or shares_with(first, base):
+        remember_view(made, base, func, args, kwargs)
+
+
+def remember_view(
+    view: object, base: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
+    """Keeps what autograd does not know: that `view` is `func(base, *args, **kwargs)`, or the first of several such."""
+    views = view if isinstance(view, list | tuple) else [view]
+    owner, before = _made_below_autograd.get(base, (weakref.ref(base), _same))
+    for position, each in enumerate(views):
+        again = functools.partial(_again, before, func, args, kwargs, position if views is view else None)
+        _made_below_autograd[each] = owner, again
+
+
+def _again(
+    before: Callable[[torch.Tensor], torch.Tensor],
+    func: Operator,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    position: int | None,
+    tensor: torch.Tensor,
+) -> torch.Tensor:
+    made: Any = func(before(tensor), *args, **kwargs)
+    return made if position is None else made[position]  # type: ignore[no-any-return]
+
+
+def base_of(view: torch.Tensor) -> tuple[Any, Callable[[torch.Tensor], torch.Tensor]]:
+    """The wrapper that a wrapper is a view of, or None for one that is no view, and what makes the same view again."""
+    known, again = _torch.base_of(view), None
+    if known is not None:
+        if type(known) is not type(view):
+            return None, _same
+        again = _torch.view_function(view)
+    start = view if known is None else known
+    owner, before = _made_below_autograd.get(start, (None, _same))
+    if owner is None:
+        return known, again or _same
+    return owner(), before if again is None else functools.partial(_one_after_the_other, before, again)
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+def _one_after_the_other(
+    first: Callable[[torch.Tensor], torch.Tensor], then: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor
+) -> torch.Tensor:
+    return then(first(tensor))
+
+
+def _is_shared(name: str, view: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether an element of a field stands for elements of `base` that `view` has not."""
+    inner, whole = getattr(view, name), getattr(base, name)
+    return bool(inner.numel() * base.numel() > whole.numel() * view.numel())
+
+
+def _is_shared_in_example(name: str, view: torch.Tensor, base: torch.Tensor) -> bool:
+    """The same of symbolic sizes, without a guard: what reads only does not depend on it."""
+    inner, whole = getattr(view, name), getattr(base, name)
+    try:
+        held, of_base, of_whole, of_view = (_torch.example_of(t.numel()) for t in (inner, base, whole, view))
+    except TypeError:  # sizes depend on data
+        return False
+    return held * of_base > of_whole * of_view
+
+
+def remember_alias(made: torch.Tensor, view: torch.Tensor) -> None:
+    """Has what `detach` made of a view be a view of the same."""
+    if known := _made_below_autograd.get(view):
+        _made_below_autograd[made] = known
+    if _SHARED in view.__dict__:
+        made.__dict__[_SHARED] = view.__dict__[_SHARED]
