@@ -45,9 +45,14 @@ def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
         return lambda *args, **kwargs: _like(cls, func, *args, **kwargs)
     if func in NEW:
         return lambda *args, **kwargs: _new(cls, func, *args, **kwargs)
-    if func in views.RULES or func in views.IN_PLACE or func is aten.as_strided.default:
+    if is_view(func):
         return lambda *args, **kwargs: _view(cls, func, *args, **kwargs)
     return None
+
+
+def is_view(func: object) -> bool:
+    """Whether an operator is a view, for which `views=` may say what becomes of each field."""
+    return func in views.RULES or func in views.IN_PLACE or func is aten.as_strided.default
 
 
 def new_of_each(cls: type[WrapperTensor], func: Operator) -> Handler:

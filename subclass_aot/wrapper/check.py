@@ -79,6 +79,8 @@ def checked(
         source.line(f"expected = {source.const(Promise(func).broken_by, 'broken_by')}(out, args, kwargs)")
         with source.block("if expected:"):
             source.line(f"raise {wrong}({', '.join(details)}, expected, out)")
+    if effects.pure and not effects.composite and "tensor" in effects.returns:
+        refuse("any([out is argument for argument in args])", "a new tensor, as a clone of what it was given")
     source.line("return out")
     return source.build()
 

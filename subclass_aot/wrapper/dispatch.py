@@ -14,7 +14,7 @@ from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
-from subclass_aot.wrapper.builtin import NEW, built_in, new_of_each
+from subclass_aot.wrapper.builtin import NEW, built_in, is_view, new_of_each
 from subclass_aot.wrapper.check import checked
 from subclass_aot.wrapper.collectives import (
     collective_handler,
@@ -58,7 +58,7 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
        usually done that before; in inference mode, and below another wrapper, it has not. So a program meets the same
        rules either way.)
     4. Collectives of `torch.distributed` run on every inner tensor, or on what the wrappers stand for.
-    5. For a class with `fallback="each"`: the operator on every inner tensor.
+    5. For a class with `fallback="each"`: the operator on every inner tensor; views, if it declares `views=`, by 6.
     6. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `empty_like`, `new_zeros`,
        ... and the views, in the way that `views=` declares for each field.
     7. For a class with `to_plain` (unless it says `fallback="error"`): the operator on what the wrappers stand for.
@@ -113,7 +113,8 @@ def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:
         return Recipe.PARTS
     if is_collective(func) or (is_functional_move(func) and cls.__wrapper_declaration__.fallback != "plain"):
         return Recipe.COLLECTIVE
-    if cls.__wrapper_declaration__.fallback == "each":
+    declares_this_view = cls.__wrapper_declaration__.views is not None and is_view(func)
+    if cls.__wrapper_declaration__.fallback == "each" and not declares_this_view:
         return Recipe.EACH
     if _torch.is_overload(func) and built_in(cls, func) is not None:
         return Recipe.BUILT_IN

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import aot_compile
+from subclass_aot import WrapperTensor, aot_compile
 from subclass_aot.errors import OperatorRuleError, RuleResultError
 from tests.wrapper.classes import fresh
 
@@ -126,3 +126,19 @@ def test_python_s_operators_show_what_is_wrong(call: Any) -> None:
     cls.implements(aten.mm.default, aten.mul.Tensor)(lambda *args: torch.ones(7))
     with pytest.raises(RuleResultError, match="returned"):
         call(cls(torch.ones(2, 2)), torch.ones(2, 2))
+
+
+def test_a_new_tensor_is_not_the_argument() -> None:
+    """A write into the one would reach the other."""
+
+    class Box(WrapperTensor):
+        inside: torch.Tensor
+
+    @Box.implements(torch.ops.aten.abs, torch.ops.aten.clone, torch.ops.aten.maximum)
+    def _(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return args[-1] if args else self
+
+    box, other = Box(torch.ones(2)), Box(torch.ones(2))
+    for wrong in (lambda: box.abs(), lambda: box.clone(), lambda: box.maximum(other)):
+        with pytest.raises(RuleResultError, match="a new tensor, as a clone of what it was given"):
+            wrong()

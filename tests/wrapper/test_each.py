@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from subclass_aot import WrapperTensor, aot_compile
 from subclass_aot.errors import OperatorRuleError
 from tests.wrapper.classes import Pair, assert_pair, pair
 
@@ -217,3 +218,34 @@ def test_lists_of_other_lengths_are_refused() -> None:
     with pytest.raises(OperatorRuleError, match=r"its inner tensors have several: {'left': 2, 'right': 3}"):
         x.split(2)
     assert [part.right.shape for part in Pair(torch.ones(4), torch.ones(4, 2)).split(2)] == [(2, 2), (2, 2)]
+
+
+class Scaled(WrapperTensor, fallback="each", views="broadcast"):
+    """All operators but views go to both fields: the sum of two such is meant otherwise, and no matter here."""
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes * self.scale
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda w: w[:, 3:5],
+        lambda w: w.t(),
+        lambda w: w[1],
+        lambda w: w.split(4, 1)[1],
+        lambda w: w.unsqueeze(0),
+        lambda w: w.view(4, 2, 3),
+        lambda w: w.t_(),
+    ],
+)
+def test_declared_views(view: Any, compiled: bool) -> None:
+    w = Scaled(torch.randn(4, 6), torch.rand(4, 1))
+    expected = view(w.to_plain())
+    got = (aot_compile(view) if compiled else view)(w)
+    torch.testing.assert_close(got.to_plain(), expected)
+    assert type(got) is Scaled

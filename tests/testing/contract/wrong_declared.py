@@ -213,19 +213,20 @@ def _(x: Any, *dims: int) -> Any:
 
 
 class SharedScale(Scaled):
-    """Zeros are written into the scale, which whole rows have in common.
+    """Zeros are written into the scale, which whole rows have in common; a rule would be kept from that.
 
     Clauses:
         23 write to some columns
         23 write to a transposed view
     """
 
-
-@SharedScale.implements(aten.zero_.default)
-def _(x: Any) -> Any:
-    x.codes.fill_(1)
-    x.scale.zero_()
-    return x
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
+        if func is not aten.zero_.default:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        args[0].codes.fill_(1)
+        args[0].scale.zero_()
+        return args[0]
 
 
 class CopiesWrong(Scaled):
