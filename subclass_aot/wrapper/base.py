@@ -169,9 +169,13 @@ class WrapperTensor(torch.Tensor):
             del self.__dict__[name]
         self.__dict__.update({name: getattr(value, name) for name in value.__tensor_flatten__()[0]})
         self.__dict__.update(value.__wrapper_state__())
+        shared_fields.remember_alias(self, value)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         return serialize.reduce(self)
+
+    def __copy__(self) -> Any:
+        return serialize.copied(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return serialize.deepcopy(self, memo)

@@ -18,7 +18,7 @@ from subclass_aot.wrapper.copy_into import copy_into
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler, read_through
 from subclass_aot.wrapper.rows import how_viewed, is_kept
-from subclass_aot.wrapper.shared_fields import remember_shared_fields
+from subclass_aot.wrapper.shared_fields import remember_change, remember_shared_fields
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -221,6 +221,7 @@ def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwa
     if view is not func:
         _torch.apply_to_outer(func, (self, *args), kwargs)
         self.__dict__.update(parts)
+        remember_change(self, view, args, kwargs)
         return self
     if isinstance(next(iter(parts.values())), list):
         each = [dict(zip(parts, group, strict=True)) for group in zip(*parts.values(), strict=True)]

@@ -273,7 +273,7 @@ def flattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
             source.line(f'names += [f"{field.name}_{{element}}" for element in {elements}]')
             context.append(layout)
     found = f"({', '.join(context)},)" if context else "None"
-    with source.block(f"if {shared_fields.emit_may_share(source, 'self')}:"):
+    with source.block(f"if {shared_fields.may_share('self')}:"):
         source.line(f"return names, {source.const(shared_fields.context_of_view, 'of_view')}(self, names, {found})")
     source.line(f"return names, {found}")
     return source.build()

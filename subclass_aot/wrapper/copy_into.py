@@ -71,12 +71,22 @@ def _copy_into_base(
     if not (hasattr(base, "from_plain") and hasattr(base, "to_plain")):
         why = f"{shared[0]} is shared with the rest of the tensor that this is a view of, which has no "
         raise errors.no_rule(cls, func, (view, source), {}, why + "to_plain and from_plain to take the new values")
-    plain = base.to_plain().clone()
+    plain = _where_it_lies(base)
     replay(plain).copy_(_plain(source))
     copy_into(cls, func, base, plain)
     again = replay(base)
     for name in shared:  # what a rule for views has made of a field may be a copy of it
         getattr(view, name).copy_(getattr(again, name))
+
+
+def _where_it_lies(base: Any) -> torch.Tensor:
+    """A copy of what a wrapper stands for, with its strides and offset: some views count by them, as `as_strided`."""
+    plain: torch.Tensor = base.to_plain()
+    if plain.stride() == base.stride() and not base.storage_offset():
+        return plain.clone()
+    held = sum((length - 1) * step for length, step in zip(base.shape, base.stride(), strict=True)) + 1
+    memory = plain.new_empty(base.storage_offset() + held if base.numel() else 0)
+    return memory.as_strided(base.shape, base.stride(), base.storage_offset()).copy_(plain)
 
 
 def _changed_codes(self: Any, source: Any) -> str:

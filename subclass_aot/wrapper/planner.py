@@ -15,7 +15,7 @@ from subclass_aot.operators import PHYSICAL, Effects
 from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.construct import emit_wrap
 from subclass_aot.wrapper.outer import outer_rule
-from subclass_aot.wrapper.shared_fields import emit_may_share, remember_alias, shared_field
+from subclass_aot.wrapper.shared_fields import may_share, remember_alias, shared_field
 from subclass_aot.wrapper.structure import Treatment, treatment
 
 if TYPE_CHECKING:  # which is made with this
@@ -284,7 +284,7 @@ class Planner:
                 viewed = identifier(self.effects.viewed)
                 self.source.line(f"{alias}({wrapped}, {viewed})")
                 if self.func in _ALIASES:
-                    with self.source.block(f"if {emit_may_share(self.source, viewed)}:"):
+                    with self.source.block(f"if {may_share(viewed)}:"):
                         self.source.line(f"{self.source.const(remember_alias, 'remember_alias')}({wrapped}, {viewed})")
         return wrapped
 

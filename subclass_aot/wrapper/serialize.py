@@ -12,6 +12,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.declaration import MISSING
 from subclass_aot.errors import InnerTensorError
+from subclass_aot.wrapper.shared_fields import ORIGIN, remember_alias
 
 if TYPE_CHECKING:  # which calls this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -21,12 +22,27 @@ def reduce(wrapper: WrapperTensor) -> tuple[Any, ...]:
     """What pickle and `copy.copy` store: everything by name, so that a class may gain fields with a default later."""
     inner = {name: _picklable(getattr(wrapper, name)) for name in wrapper.__tensor_flatten__()[0]}
     attributes = wrapper.__wrapper_state__()
-    others = {name: value for name, value in vars(wrapper).items() if name not in inner and name not in attributes}
+    others = _others(wrapper, inner, attributes)
     size, stride = tuple(wrapper.shape), tuple(wrapper.stride())
     if not wrapper.__wrapper_declaration__.is_told_by_name:
         context = wrapper.__tensor_flatten__()[1]
         return _rebuild_as_written, (type(wrapper), inner, context, others, size, stride, wrapper.requires_grad)
     return rebuild_wrapper, (type(wrapper), inner, attributes, others, size, stride, wrapper.requires_grad)
+
+
+def _others(wrapper: WrapperTensor, *known: Mapping[str, Any]) -> dict[str, Any]:
+    """What an instance holds besides what its class declares; what it is a view of is not told."""
+    return {
+        name: value for name, value in vars(wrapper).items() if not any(name in names for names in (*known, [ORIGIN]))
+    }
+
+
+def copied(wrapper: WrapperTensor) -> Any:
+    """`copy.copy`: another tensor with the same inner tensors."""
+    rebuild, contents = reduce(wrapper)
+    made = rebuild(*contents)
+    remember_alias(made, wrapper)
+    return made
 
 
 class _Bits:
@@ -223,7 +239,9 @@ def deepcopy(wrapper: Any, memo: dict[int, Any]) -> Any:
     with torch.no_grad():
         new = type(wrapper).__tensor_unflatten__(inner, copy.deepcopy(context, memo), wrapper.shape, wrapper.stride())
     memo[id(wrapper)] = new
-    others = {name: value for name, value in vars(wrapper).items() if name not in inner and name not in attributes}
+    if origin := vars(wrapper).get(ORIGIN):  # what is shared there is shared here
+        vars(new)[ORIGIN] = origin._replace(base=copy.deepcopy(origin.base, memo))
+    others = _others(wrapper, inner, attributes)
     new.__dict__.update(copy.deepcopy(others, memo))
     new.requires_grad_(wrapper.requires_grad)
     if wrapper.grad is not None:

@@ -8,8 +8,8 @@ write into the tensor that it is a view of: that is made dense, written at the p
 `from_plain`, which rounds the other columns again where scales change.
 
 Autograd knows what is a view of what, and how it was made. Of tensors made in inference mode it does not, nor of those
-that another wrapper holds, whose views are made below autograd, nor of what `detach` made of a view. So it is kept
-here, too.
+that another wrapper holds, whose views are made below autograd, nor of what `detach` made of a view. So a view has it
+in an attribute, too.
 
 Torch's own compiler works on tensors made anew of the fields that `__tensor_flatten__` names, of which nobody knows any
 more that they were a view's. So the context says it: `ContextOfView` is equal to the context without it, but for
@@ -19,26 +19,45 @@ Dynamo's guards, and a wrapper that is made with it while torch traces is not wr
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from subclass_aot import _torch
 from subclass_aot._torch import Operator
-from subclass_aot.codegen import Source
 from subclass_aot.declaration import Declaration
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
 
-_made_below_autograd: WeakIdKeyDictionary = WeakIdKeyDictionary()
-"""For views: what each is a view of, if that is still there, and a function that makes the same view of another."""
+ORIGIN = "_view_of_wrapper"
+"""The attribute of a wrapper that says what it is a view of; few have it."""
 
-_SHARED = "_shared_with_more"
-"""The attribute of a wrapper that stands for a view while torch traces: the names of the fields that it shares."""
+
+class Origin(NamedTuple):
+    """What a wrapper is a view of. As autograd does it, a view keeps that: others may have fields in common with it.
+
+    Attributes:
+        base: The wrapper; None where only its parts were handed over.
+        again: Makes the same view of another tensor.
+        lost: Without a base, the names of the fields that are shared.
+    """
+
+    base: Any
+    again: Callable[[torch.Tensor], torch.Tensor]
+    lost: tuple[str, ...] = ()
+
+
+def _same(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor
+
+
+_NONE = Origin(None, _same)
+
+
+def _origin(wrapper: torch.Tensor) -> Origin:
+    return wrapper.__dict__.get(ORIGIN, _NONE)  # type: ignore[no-any-return]
 
 
 class ContextOfView(tuple[Any, ...]):
@@ -75,15 +94,9 @@ def same_for_guards(context: object, other: object) -> bool:
     return context == other and getattr(context, "shared", ()) == getattr(other, "shared", ())
 
 
-def emit_may_share(source: Source, wrapper: str) -> str:
-    """Writes whether a wrapper may be a view that shares fields, which few are; returns its expression.
-
-    Args:
-        source: The function that is being written.
-        wrapper: The variable that holds the wrapper.
-    """
-    below = source.const(_made_below_autograd.data, "made_below_autograd")
-    return f"{below} or {_SHARED!r} in {wrapper}.__dict__"
+def may_share(wrapper: str) -> str:
+    """The expression for whether the wrapper in a variable may be a view that shares fields, which few are."""
+    return f"{ORIGIN!r} in {wrapper}.__dict__"
 
 
 def context_of_view(view: torch.Tensor, names: Sequence[str], context: tuple[Any, ...] | None) -> Any:
@@ -94,9 +107,9 @@ def context_of_view(view: torch.Tensor, names: Sequence[str], context: tuple[Any
         names: Its inner tensors.
         context: The context as it is for any other tensor.
     """
-    shared: Sequence[str] = view.__dict__.get(_SHARED, ())
-    owner, _ = _made_below_autograd.get(view, (None, None))
-    if not shared and owner is not None and (base := owner()) is not None:
+    base, _, lost = _origin(view)
+    shared: Sequence[str] = lost
+    if type(base) is type(view):
         shared = _shared(view, base, names, _is_shared_in_example)
     return ContextOfView(context, shared) if shared else context
 
@@ -110,7 +123,7 @@ def remember_context(made: Any, context: ContextOfView) -> Any:
     while hasattr(inner, "__tensor_flatten__"):
         inner = getattr(inner, inner.__tensor_flatten__()[0][0])
     if _torch.is_of_torchs_trace(inner):
-        made.__dict__[_SHARED] = context.shared
+        made.__dict__[ORIGIN] = Origin(None, _same, context.shared)
     return made
 
 
@@ -140,7 +153,7 @@ def shared_fields(tensor: torch.Tensor, names: Iterable[str]) -> list[str]:
     """Those of these fields that a view shares with the rest of what it is a view of."""
     base, _ = base_of(tensor)
     if base is None:  # as it is of nearly all
-        return [name for name in names if name in tensor.__dict__.get(_SHARED, ())]
+        return [name for name in names if name in _origin(tensor).lost]
     return _shared(tensor, base, names, _is_shared)
 
 
@@ -150,14 +163,14 @@ def _shared(
     names: Iterable[str],
     is_shared: Callable[[str, torch.Tensor, torch.Tensor], bool],
 ) -> list[str]:
-    lost = base.__dict__.get(_SHARED, ())
+    lost = _origin(base).lost
     return [name for name in names if name in lost or is_shared(name, view, base)]
 
 
 def why_without_base(view: torch.Tensor, shared: Sequence[str]) -> str:
     """Why a view cannot be written, if it is one of a tensor that is not at hand; else ""."""
     base, _ = base_of(view)
-    lost = (view if base is None else base).__dict__.get(_SHARED, ())
+    lost = _origin(view if base is None else base).lost
     return next(
         (
             f"{name} is shared with the rest of the tensor that this is a view of, and `torch.compile` hands over only "
@@ -182,7 +195,7 @@ def remember_shared_fields(
     if type(first) is not type(base):  # none at all, or one that reads and writes through its base
         return
     is_symbolic = any(isinstance(size, torch.SymInt) for size in (*base.shape, *first.shape))  # asked at a write
-    if is_symbolic or base in _made_below_autograd or shares_with(first, base):
+    if ORIGIN in base.__dict__ or is_symbolic or shares_with(first, base):
         remember_view(made, base, func, args, kwargs)
 
 
@@ -190,11 +203,18 @@ def remember_view(
     view: object, base: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Keeps what autograd does not know: that `view` is `func(base, *args, **kwargs)`, or the first of several such."""
-    views = view if isinstance(view, list | tuple) else [view]
-    owner, before = _made_below_autograd.get(base, (weakref.ref(base), _same))
-    for position, each in enumerate(views):
-        again = functools.partial(_again, before, func, args, kwargs, position if views is view else None)
-        _made_below_autograd[each] = owner, again
+    owner, before, _ = _origin(base)
+    for position, each in enumerate(view if isinstance(view, list | tuple) else [view]):
+        again = functools.partial(_again, before, func, args, kwargs, None if each is view else position)
+        if type(each) is type(base):
+            each.__dict__[ORIGIN] = Origin(base if owner is None else owner, again)
+
+
+def remember_change(view: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    """Keeps that a view, which was changed in place as by `t_`, is `func(view, *args, **kwargs)` of what it was."""
+    if origin := view.__dict__.get(ORIGIN):
+        again = functools.partial(_again, origin.again, func, args, kwargs, None)
+        view.__dict__[ORIGIN] = origin._replace(again=again)
 
 
 def _again(
@@ -211,20 +231,14 @@ def _again(
 
 def base_of(view: torch.Tensor) -> tuple[Any, Callable[[torch.Tensor], torch.Tensor]]:
     """The wrapper that a wrapper is a view of, or None for one that is no view, and what makes the same view again."""
-    known, again = _torch.base_of(view), None
-    if known is not None:
-        if type(known) is not type(view):
-            return None, _same
-        again = _torch.view_function(view)
-    start = view if known is None else known
-    owner, before = _made_below_autograd.get(start, (None, _same))
-    if owner is None:
-        return known, again or _same
-    return owner(), before if again is None else functools.partial(_one_after_the_other, before, again)
-
-
-def _same(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor
+    base = _torch.base_of(view)
+    if base is None:
+        base, again, _ = _origin(view)
+    else:
+        again, origin = _torch.view_function(view), _origin(base)
+        if origin.base is not None:
+            base, again = origin.base, functools.partial(_one_after_the_other, origin.again, again)
+    return (base, again) if type(base) is type(view) else (None, _same)
 
 
 def _one_after_the_other(
@@ -250,8 +264,8 @@ def _is_shared_in_example(name: str, view: torch.Tensor, base: torch.Tensor) -> 
 
 
 def remember_alias(made: torch.Tensor, view: torch.Tensor) -> None:
-    """Has what `detach` made of a view be a view of the same."""
-    if known := _made_below_autograd.get(view):
-        _made_below_autograd[made] = known
-    if _SHARED in view.__dict__:
-        made.__dict__[_SHARED] = view.__dict__[_SHARED]
+    """Has a wrapper of the same fields, as `detach` makes it, be a view of the same."""
+    if ORIGIN in view.__dict__:
+        made.__dict__[ORIGIN] = view.__dict__[ORIGIN]
+    else:
+        made.__dict__.pop(ORIGIN, None)

@@ -49,6 +49,7 @@ def as_strided_field(
         if whole[dim]:
             last[dim], rest = divmod(rest, whole[dim])
             offset += last[dim] * steps[dim]
+    begins_before = any(last[dim] < 0 for dim in dims)
     sizes, strides = [], []
     for length, step in zip(size, stride, strict=True):
         dim = next((dim for dim in dims if 0 < whole[dim] <= step), -1) if length != 1 else -1
@@ -59,7 +60,7 @@ def as_strided_field(
             rest += step % whole[dim]
         sizes.append(1 if dim != -1 and not steps[dim] else length)
         strides.append(steps[dim] * (step // whole[dim]) if dim != -1 else 0)
-    if rest or any(not 0 <= last[dim] < wrapper.shape[dim] for dim in dims):
+    if rest or begins_before or any(not 0 <= last[dim] < wrapper.shape[dim] for dim in dims):
         asked = f"as_strided({list(size)}, {list(stride)}, {storage_offset})"
         raise CannotFollow(f"{asked} is not a view along the dims of {list(wrapper.shape)} with strides {whole}")
     return aten.as_strided.default(field, sizes, strides, offset)

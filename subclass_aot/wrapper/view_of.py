@@ -21,6 +21,7 @@ from subclass_aot.wrapper import errors, sharding
 from subclass_aot.wrapper.base import WrapperTensor
 from subclass_aot.wrapper.dispatch import dispatch
 from subclass_aot.wrapper.outer import Outer
+from subclass_aot.wrapper.shared_fields import base_of
 
 aten: Any = torch.ops.aten
 
@@ -45,6 +46,7 @@ class ViewOf(WrapperTensor):
     steps: tuple[Step, ...]
 
     @classmethod
+    @_torch.below_dynamo
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: AnyOperator, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -100,12 +102,12 @@ _TRANSPOSED = {
 }
 
 
-def _as_it_lies(base: Any, steps: Sequence[Step]) -> torch.Tensor:
-    """What a wrapper stands for, with the strides of the wrapper where a view counts by them."""
+def _as_it_lies(base: Any, steps: Sequence[Step], is_copy: bool = False) -> torch.Tensor:
+    """What a wrapper stands for, with the strides of the wrapper where a view counts by them; a copy if so asked."""
     plain: torch.Tensor = base.to_plain()
-    if plain.stride() != base.stride() and any(name in _BY_STRIDES for name, *_ in steps):
+    if (is_copy or plain.stride() != base.stride()) and any(name in _BY_STRIDES for name, *_ in steps):
         return torch.empty_strided(base.shape, base.stride(), dtype=plain.dtype, device=plain.device).copy_(plain)
-    return plain
+    return plain.clone() if is_copy else plain
 
 
 _PARTS = "view_as_real.default"
@@ -134,11 +136,64 @@ def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs
     several = _SEVERAL.get(func)
     if several is not None:
         return [view_of(of_one, base, further, {}) for of_one, further in several(base, *args, **kwargs)]
-    step = (str(func).removeprefix("aten."), _frozen(args), _frozen(tuple(kwargs.items())))
     whole, steps = (base.base, base.steps) if isinstance(base, ViewOf) else (base.detach(), ())
+    if func is aten.as_strided.default:
+        root, _ = base_of(whole)
+        whole = whole if root is None or steps else root.detach()
+        args, kwargs = _within(whole, base, *args, **kwargs), {}  # type: ignore[arg-type]
+    step = (str(func).removeprefix("aten."), _frozen(args), _frozen(tuple(kwargs.items())))
     view = ViewOf(whole, (*steps, step))
     _torch.alias_outer_storage(view, base)
     return view
+
+
+def _within(
+    whole: Any, base: torch.Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> tuple[object, ...]:
+    """The arguments of `as_strided` on a tensor that lies as `whole` does, and begins where its memory does.
+
+    Args:
+        whole: What the view is to read.
+        base: What it is asked for: `whole` itself, a view of it, or what `whole` is a detached view of.
+        size: The sizes asked for.
+        stride: The strides asked for.
+        storage_offset: The offset asked for, in elements of `base`; None for its own.
+
+    Raises:
+        OperatorRuleError: The view reaches elements that `whole` has not.
+    """
+    asked = base.storage_offset() if storage_offset is None else storage_offset
+    offset = asked - whole.storage_offset() * whole.dtype.itemsize // base.dtype.itemsize
+    if 0 in size:
+        return size, stride, 0
+    if not _has(whole, base.dtype.itemsize, size, stride, offset):
+        given = (base, size, stride, storage_offset)
+        why = f"it reaches elements that a tensor of {list(whole.shape)} with strides {whole.stride()} has not"
+        raise errors.no_rule(type(whole), aten.as_strided.default, given, {}, why)
+    return size, stride, offset
+
+
+def _has(whole: torch.Tensor, itemsize: int, size: Sequence[int], stride: Sequence[int], offset: int) -> bool:
+    """Whether a tensor has all elements of a view, which are of `itemsize` bytes and counted from its first."""
+    held = _span(whole.shape, whole.stride())
+    if offset < 0 or offset + _span(size, stride) > held * whole.dtype.itemsize // itemsize:
+        return False
+    if whole.numel() == held:
+        return True
+    if held > _MOST_LOOKED_AT or itemsize != whole.dtype.itemsize:
+        return False
+    with _torch.disable_current_modes():
+        there = torch.zeros(held, dtype=torch.bool)
+        there.as_strided(whole.shape, whole.stride()).fill_(True)
+        return bool(there.as_strided(size, stride, offset).all())
+
+
+_MOST_LOOKED_AT = 2**24
+
+
+def _span(size: Sequence[int], stride: Sequence[int]) -> int:
+    """How many elements lie from the first to the last of a tensor."""
+    return 1 + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
 
 
 def _frozen(value: object) -> Any:
@@ -179,7 +234,7 @@ def _(view: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> A
     if _PARTS in names and names[: names.index(_PARTS)].count("_conj.default") % 2:
         why = "it is the real or the imaginary part of a conjugate: write into that of the tensor itself"
         raise errors.no_rule(type(base), aten.copy_.default, (view, source), {}, why)
-    plain = _as_it_lies(base, view.steps).clone()
+    plain = _as_it_lies(base, view.steps, is_copy=True)
     _through(plain, view.steps).copy_(source.to_plain() if hasattr(source, "to_plain") else source)
     base.copy_(plain)
     return view

@@ -20,7 +20,7 @@ from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import rules
 from subclass_aot.wrapper.construct import inner_tensors
 from subclass_aot.wrapper.copy_into import copy_into
-from subclass_aot.wrapper.shared_fields import emit_may_share, shared_fields
+from subclass_aot.wrapper.shared_fields import may_share, shared_fields
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -50,7 +50,7 @@ def sparing_the_rest(cls: type[WrapperTensor], func: AnyOperator, rule: rules.Ru
     position = list(effects.parameters).index(name)
     source = Source(f"{cls.__name__}_{func}", "*args, **kwargs", f"The rule of {cls.__name__} for {func}.")
     source.line(f"target = args[{position}] if len(args) > {position} else kwargs[{name!r}]")
-    with source.block(f"if {emit_may_share(source, 'target')}:"):
+    with source.block(f"if {may_share('target')}:"):
         source.line(f"return {source.const(on_copies, 'on_copies')}(args, kwargs)")
     source.line(f"return {source.const(rule, 'rule')}(*args, **kwargs)")
     return functools.wraps(rule)(source.build())
