@@ -228,6 +228,18 @@ class WrapperTensor(torch.Tensor):
         """
         return sharding.post_all_gather(all_gather_outputs, metadata, out)
 
+    def __dlpack__(self, *args: object, **kwargs: object) -> Any:
+        raise self._no_memory("__dlpack__()")  # torch reads at address zero
+
+    def __dlpack_device__(self) -> Any:  # consumers ask this first
+        raise self._no_memory("__dlpack_device__()")
+
+    def _no_memory(self, call: str) -> BufferError:
+        way = ".to_plain() makes a dense tensor" if hasattr(self, "to_plain") else "give its inner tensors"
+        return BufferError(
+            f"{call}: a {type(self).__name__} is made of several tensors and has no memory itself: {way}"
+        )
+
     def share_memory_(self) -> Any:
         """Moves every inner tensor to shared memory; the wrapper itself has no storage to move."""
         for name in self.__tensor_flatten__()[0]:

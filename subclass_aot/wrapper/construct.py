@@ -217,7 +217,12 @@ def _hold_mapping(cls: type[WrapperTensor], state: dict[str, Any], field: Field,
             f"{cls.__name__}.{field.name} must be a dict of tensors whose keys are identifiers, not {value!r:.200}"
         )
     for key, element in value.items():
-        _hold_tensor(cls, state, field, element, f"{field.name}_{key}")
+        if hasattr(torch.Tensor, name := f"{field.name}_{key}"):
+            raise InnerTensorError(
+                f"{cls.__name__}.{field.name} has the key {key!r}, and would keep that tensor as `{name}`, the name "
+                "of something that every tensor has. Take another key, or another name for the field"
+            )
+        _hold_tensor(cls, state, field, element, name)
     state[field.layout_attribute] = tuple(value)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import is_inference_mode_enabled
 
 from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator
+from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, rules
 from subclass_aot.wrapper.builtin import NEW, built_in, is_view, new_of_each
@@ -99,7 +99,26 @@ def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], H
     for rule in reversed(written):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
     runs_code_of_authors = written or hasattr(cls, "to_plain")
-    return _torch.heeding_lazy_bits(handler()) if runs_code_of_authors else handler()
+    found = _torch.heeding_lazy_bits(handler()) if runs_code_of_authors else handler()
+    return _counting_writes(func, found) if _torch.is_overload(func) and _writes_lists(func) else found
+
+
+def _writes_lists(func: Operator) -> bool:
+    return func.name().startswith("aten::_foreach_") and bool(effects_of(func).written)
+
+
+def _counting_writes(func: Operator, handler: Handler) -> Handler:
+    """`handler`, which writes lists: torch counts such writes in the kernels, which wrappers do not reach."""
+
+    @functools.wraps(handler)
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        out = handler(*args, **kwargs)
+        bound = effects_of(func).bind(args, kwargs)
+        written = [tensor for name in effects_of(func).written for tensor in bound.get(name) or ()]
+        torch.autograd.graph.increment_version([tensor for tensor in written if not tensor.is_inference()])
+        return out
+
+    return counting
 
 
 def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:

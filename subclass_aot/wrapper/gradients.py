@@ -102,9 +102,12 @@ class _Construct(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
         ctx.cls, state, ctx.wanting, *tensors = inputs
-        ctx.others = {name: value for name, value in state.items() if name not in ctx.wanting}
+        given = {**state, **dict(zip(ctx.wanting, tensors, strict=True))}
+        ctx.saved = [name for name, value in given.items() if isinstance(value, torch.Tensor)]
+        ctx.others = {name: value for name, value in given.items() if name not in ctx.saved}
         ctx.order = list(state)
-        ctx.save_for_backward(*tensors)
+        # The output too: who writes it writes the fields, and autograd counts that only where it sees it.
+        ctx.save_for_backward(*(given[name] for name in ctx.saved), output)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
@@ -112,7 +115,7 @@ class _Construct(torch.autograd.Function):
             return None, None, None, *(getattr(gradient, name) for name in ctx.wanting)
         if not hasattr(ctx.cls, "to_plain"):
             raise TangentError(_NO_WAY.format(cls=ctx.cls.__name__, got=type(gradient).__name__))
-        given = {**ctx.others, **dict(zip(ctx.wanting, ctx.saved_tensors, strict=True))}
+        given = {**ctx.others, **dict(zip(ctx.saved, ctx.saved_tensors[:-1], strict=True))}
         state = {name: given[name] for name in ctx.order}
         found = _through_plain(ctx.cls, state, ctx.wanting, gradient, ctx.cls.to_plain)
         return None, None, None, *found.values()

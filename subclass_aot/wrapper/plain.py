@@ -12,6 +12,7 @@ from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors
+from subclass_aot.wrapper.shared_fields import base_of
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -53,6 +54,8 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
                 raise errors.no_rule(cls, func, args, kwargs, why)
         if not written:
             return func(*_plain(args), **_plain(kwargs))
+        if effects.lists and _overlap([wrapper for _, wrapper in written]):
+            return _one_by_one(handler, bound)
         dense = {name: _plain(value) for name, value in bound.items()}
         func(**dense)
         for name in targets:
@@ -61,6 +64,24 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
         return returned[0] if len(returned) == 1 else returned or None
 
     return handler
+
+
+def _overlap(wrappers: list[torch.Tensor]) -> bool:
+    """Whether two wrappers may be, or be views of, the same."""
+    wholes = [base if (base := _torch.base_of(wrapper)) is not None else wrapper for wrapper in wrappers]
+    wholes = [base if (base := base_of(whole)[0]) is not None else whole for whole in wholes]
+    return len({id(whole) for whole in wholes}) < len(wholes)
+
+
+def _one_by_one(handler: Callable[..., Any], bound: dict[str, Any]) -> Any:
+    """An operator on lists, for each position in turn: what is written at one may be read at the next."""
+    length = max(len(value) for value in bound.values() if isinstance(value, list | tuple) and _has_tensors(value))
+    lists = {name for name, value in bound.items() if isinstance(value, list | tuple) and len(value) == length}
+    returned = [
+        handler(**{name: [value[i]] if name in lists else value for name, value in bound.items()})
+        for i in range(length)
+    ]
+    return [element for each in returned for element in each] if returned[0] is not None else None
 
 
 def read_through(func: Operator, base: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -231,10 +231,8 @@ def _again(
 
 def base_of(view: torch.Tensor) -> tuple[Any, Callable[[torch.Tensor], torch.Tensor]]:
     """The wrapper that a wrapper is a view of, or None for one that is no view, and what makes the same view again."""
-    base = _torch.base_of(view)
-    if base is None:
-        base, again, _ = _origin(view)
-    else:
+    base, again, _ = _origin(view)
+    if base is None and (base := _torch.base_of(view)) is not None:
         again, origin = _torch.view_function(view), _origin(base)
         if origin.base is not None:
             base, again = origin.base, functools.partial(_one_after_the_other, origin.again, again)

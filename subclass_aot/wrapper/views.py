@@ -150,6 +150,10 @@ IN_PLACE: dict[Any, Any] = {
 """For each operator that makes a tensor a view of itself, the view operator."""
 
 
+_OF_STRIDES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
+"""View operators that some strides do not allow."""
+
+
 def lines_up(field: torch.Tensor, outer: torch.Tensor) -> bool:
     """Whether a field has, along each dim, the size that the tensor has, or 1."""
     sizes = zip(field.shape, outer.shape, strict=True)
@@ -192,4 +196,9 @@ def view_field(
         )
     if func is aten.as_strided.default:
         return as_strided_field(wrapper, field, *args, **kwargs)
-    return RULES[func](outer, field, *args, **kwargs)
+    try:
+        return RULES[func](outer, field, *args, **kwargs)
+    except RuntimeError as error:
+        if func not in _OF_STRIDES or type(error) is not RuntimeError:
+            raise
+        raise CannotFollow(f"{name} has strides {field.stride()}, and torch says: {error}") from None

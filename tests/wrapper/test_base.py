@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from subclass_aot import Int8Weight
+from subclass_aot import Int8Weight, TwoTensor
 from subclass_aot.wrapper import Outer, WrapperTensor
 
 
@@ -313,3 +313,10 @@ def test_compile_with_dynamic_sizes() -> None:
     for rows in (3, 5, 8):
         assert program(pair(rows, 4)).left.shape == (4, rows)
     torch._dynamo.reset()
+
+
+def test_it_has_no_memory_for_other_libraries() -> None:
+    with pytest.raises(BufferError, match="has no memory itself: give its inner tensors"):
+        torch.from_dlpack(TwoTensor(torch.ones(2), torch.ones(2)))
+    with pytest.raises(BufferError, match=r"has no memory itself: .to_plain\(\) makes a dense tensor"):
+        Int8Weight.from_float(torch.ones(2, 2)).__dlpack__()

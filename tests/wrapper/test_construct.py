@@ -160,3 +160,13 @@ def test_unflatten_refuses_what_operators_would_pass_over() -> None:
             inner = {n: getattr(good, n) for n in names} | {name: wrong}
             with pytest.raises(InnerTensorError, match=f"{name} .*{match}"):
                 cls.__tensor_unflatten__(inner, context, good.size(), good.stride())
+
+
+def test_a_key_that_would_hide_what_every_tensor_has() -> None:
+    class Table(WrapperTensor):
+        value: torch.Tensor
+        requires: dict[str, torch.Tensor]
+
+    with pytest.raises(InnerTensorError, match="has the key 'grad', and would keep that tensor as `requires_grad`"):
+        Table(torch.zeros(2), {"grad": torch.ones(2)})
+    assert Table(torch.zeros(2), {"this": torch.ones(2)}).requires["this"].equal(torch.ones(2))

@@ -297,3 +297,16 @@ def test_structure_that_is_shared_stays_where_values_are_written() -> None:
     with pytest.raises(OperatorRuleError, match="mask is shared with the rest of the tensor"):
         w[:, :2].copy_(EachMasked(torch.ones(4, 2), torch.ones(4, 1, dtype=torch.bool)))
     assert not w.mask.any()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    "source", [lambda: weight(), lambda: weight().t().clone().t(), lambda: weight()[:1], lambda: weight()[:, :1]]
+)
+def test_from_one_of_the_class_whose_fields_have_other_sizes(source: Any, compiled: bool) -> None:
+    w, other = weight().clone(), source()
+    other.mul_(3)
+    program = lambda w, other: w.copy_(other) * 1  # noqa: E731
+    with torch.no_grad():
+        (aot_compile(program) if compiled else program)(w, other)
+    check(w, other.to_plain().expand(4, 6))

@@ -161,3 +161,31 @@ def test_a_class_without_a_way_to_its_fields() -> None:
         match="A tensor of the class Opaque was made of tensors that require grad, and its",
     ):
         Opaque(x).sin().sum().backward()
+
+
+class Product(WrapperTensor, views="broadcast"):
+    values_: torch.Tensor
+    scale: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.values_ * self.scale
+
+    def from_plain(self, plain: torch.Tensor) -> Product:
+        return Product(plain / 2, torch.full_like(self.scale, 2.0))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("write", [lambda k, scale: k.mul_(2.0), lambda k, scale: scale.mul_(10)])
+def test_what_was_written_since_has_no_gradient(write: Any, compiled: bool) -> None:
+    """Not a wrong one: fields are those that the tensor was made of."""
+
+    def program(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        k = Product(values, scale)
+        out = k.sum()
+        write(k, scale)
+        return out + k.sum()
+
+    values, scale = torch.ones(1, 2, requires_grad=True), torch.full((1, 1), 3.0)
+    run = aot_compile(program) if compiled else program
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        run(values * 1, scale).backward()

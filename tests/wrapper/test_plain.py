@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from subclass_aot import Int8Weight, TwoTensor, aot_compile
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.wrapper import WrapperTensor
 from subclass_aot.wrapper.plain import plain_tangent
@@ -70,3 +73,43 @@ def test_a_gradient_is_dense_where_operators_are() -> None:
     tangent = plain_tangent(mixed)
     assert type(tangent) is Pair and torch.equal(tangent.left, x.to_plain())
     assert tangent.right is not mixed.right and torch.equal(tangent.right, mixed.right)
+
+
+LISTS: dict[str, Any] = {
+    "the same": lambda w: [w, w],
+    "rows in common": lambda w: [w[0:3], w[1:4]],
+    "a whole and its rows": lambda w: [w, w[1:2]],
+    "apart": lambda w: [w[:2], w[2:]],
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
+def test_lists_of_what_is_one(make: Any, compiled: bool) -> None:
+    def program(w: Any) -> None:
+        torch._foreach_mul_(make(w), 2.0)
+        torch._foreach_add_(make(w), [1.0, 3.0])
+
+    w = Int8Weight.from_float(torch.ones(4, 2))
+    dense = w.to_plain()
+    with torch.no_grad():
+        program(dense)
+        (aot_compile(program) if compiled else program)(w)
+    torch.testing.assert_close(w.to_plain(), dense)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Int8Weight.from_float(torch.ones(2, 2)), lambda: TwoTensor(*torch.ones(2, 2))]
+)
+def test_writes_of_lists_are_counted(make: Any) -> None:
+    w, dense = make(), torch.ones(2)
+    for tensor in (w, dense):
+        torch._foreach_mul_([tensor], 2.0)
+        torch._foreach_add_([tensor, tensor.clone()], 1.0)
+    assert w._version == dense._version == 2
+    w.requires_grad_()
+    y = (w * w).sum()
+    with torch.no_grad():
+        torch._foreach_mul_([w], 2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.backward()

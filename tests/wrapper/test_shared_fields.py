@@ -234,3 +234,46 @@ def test_eager_and_ours_are_right(place: Any, write: Any, mode: str) -> None:
         else:
             aot_compile(write)(place(w))
     assert close(w, exact)
+
+
+def _turned(w: Any) -> Any:
+    view = w.detach()[:, :2].detach()
+    return view.t_()
+
+
+TEMPORARIES: dict[str, Any] = {
+    "detached twice": lambda w: w.detach()[:, :2].detach(),
+    "data": lambda w: w.data[:, :2].data,
+    "of rows": lambda w: w[1:][:, :2].detach(),
+    "copied": lambda w: copy.copy(w[:, :2]),
+    "turned in place": _turned,
+    "assigned": lambda w: setattr(view := w[:, :1], "data", w[:, 2:4]) or view,
+}
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("view", TEMPORARIES.values(), ids=TEMPORARIES.keys())
+def test_what_a_view_was_made_of_may_be_gone(view: Any, inference: bool) -> None:
+    with torch.inference_mode(inference), torch.no_grad():
+        w = weight()
+        exact = w.to_plain()
+        columns = slice(2, 4) if view is TEMPORARIES["assigned"] else slice(0, 2)
+        exact[1 if view is TEMPORARIES["of rows"] else 0 :, columns] = 3.0
+        view(w).fill_(3.0)
+        assert close(w, exact)
+
+
+def test_copied_together() -> None:
+    w, view = copy.deepcopy((w := weight(), w[:, :2]))
+    exact = w.to_plain()
+    exact[:, :2] = 3.0
+    with torch.no_grad():
+        view.fill_(3.0)
+    assert close(w, exact)
+
+
+def test_pickled_apart() -> None:
+    """What is read is a tensor of its own."""
+    view = pickle.loads(pickle.dumps(weight()[:, :2]))
+    view.fill_(3.0)
+    assert view.to_plain().sub(3).abs().max() < 0.02

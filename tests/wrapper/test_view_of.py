@@ -376,3 +376,12 @@ def test_strides_are_counted_in_the_wrapper_and_not_in_what_it_stands_for() -> N
     for x in (view, expected):
         x.mul_(-1)
     assert wrapper.to_plain().equal(dense)
+
+
+@pytest.mark.parametrize("view", [lambda w: w.t().t(), lambda w: w[0][3:5], lambda w: w.view(2, 2, 8)[1]])
+def test_views_of_views_in_inference_mode(view: Any) -> None:
+    with torch.inference_mode():
+        w = packed()
+        torch.testing.assert_close(view(w).to_plain(), view(w.to_plain()))
+        w.__tensor_flatten__(), view(w).__tensor_flatten__()
+        torch.testing.assert_close((aot_compile(view)(w) * 1), view(w.to_plain()))

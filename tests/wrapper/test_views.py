@@ -240,3 +240,16 @@ def test_a_field_of_more_dims_has_no_views() -> None:
     x = Groups(torch.ones(2, 4), torch.ones(2, 2, 1))
     with pytest.raises(OperatorRuleError, match=r"scale\[2, 2, 1\] does not line up with a tensor of \[2, 4\]"):
         x.t()
+
+
+@pytest.mark.parametrize("view", [torch.flatten, lambda x: x.view(4, 2, 3), lambda x: x.reshape(2, 12)])
+def test_strides_of_a_field_that_have_no_such_view(view: Any) -> None:
+    class Nested(WrapperTensor, views="broadcast"):
+        c: torch.Tensor
+        s: torch.Tensor
+
+        def to_plain(self) -> torch.Tensor:
+            return self.c * self.s
+
+    w = Nested(torch.randn(4, 6), torch.randn(6, 4).t())
+    torch.testing.assert_close(view(w).to_plain(), view(w.to_plain()))
