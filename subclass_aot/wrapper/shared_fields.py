@@ -203,7 +203,7 @@ def remember_view(
     view: object, base: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
     """Keeps what autograd does not know: that `view` is `func(base, *args, **kwargs)`, or the first of several such."""
-    owner, before, _ = _origin(base)
+    owner, before = base_of(base)
     for position, each in enumerate(view if isinstance(view, list | tuple) else [view]):
         again = functools.partial(_again, before, func, args, kwargs, None if each is view else position)
         if type(each) is type(base):
