@@ -232,8 +232,10 @@ def _again(
 def base_of(view: torch.Tensor) -> tuple[Any, Callable[[torch.Tensor], torch.Tensor]]:
     """The wrapper that a wrapper is a view of, or None for one that is no view, and what makes the same view again."""
     base, again, _ = _origin(view)
-    if base is None and (base := _torch.base_of(view)) is not None:
-        again, origin = _torch.view_function(view), _origin(base)
+    known: Any = _torch.base_of(view) if base is None else None
+    if known is not None:
+        base, again = known, _torch.view_function(view)
+        origin = _origin(known)
         if origin.base is not None:
             base, again = origin.base, functools.partial(_one_after_the_other, origin.again, again)
     return (base, again) if type(base) is type(view) else (None, _same)

@@ -137,6 +137,34 @@ def _clone(trial: Trial) -> None:
         require(not shared, f"{shared} of the {name} is memory of the tensor: a write into one changes the other")
 
 
+@CLAUSES.add(24, "S", "new tensors", "a write into what an operator gives leaves what it was given as it is")
+def _new_tensors(trial: Trial) -> None:
+    values = trial.values()
+    programs: dict[str, Program] = {
+        "zeros_like(x)": torch.zeros_like,
+        "empty_like(x)": torch.empty_like,
+        "x.new_zeros(x.shape)": lambda x: x.new_zeros(x.shape),
+        "x * 2": lambda x: x * 2,
+        "x + x": lambda x: x + x,
+        "x.clamp(max=1)": lambda x: x.clamp(max=1),
+        "cat([x])": lambda x: torch.cat([x]),
+    }
+    writes: dict[str, Program] = {
+        "add_(x)": lambda result: result.add_(trial.make()),
+        "copy_(x)": lambda result: result.copy_(trial.make()),
+        "mul_(3)": lambda result: result.mul_(3),
+    }
+    for name, program in programs.items():
+        for writing, write in writes.items():
+            tensor = trial.make()
+            with torch.no_grad():
+                try:
+                    write(program(tensor))
+                except Exception:  # noqa: BLE001, S112 - what is not offered is said of the operator itself
+                    continue
+            trial.agrees(tensor, values, f"x after {name}.{writing}")
+
+
 @CLAUSES.add(24, "S", "zeros_like", "`zeros_like` is zero, and takes values by addition and by `copy_`")
 def _zeros_like(trial: Trial) -> None:
     values = trial.values()

@@ -18,7 +18,14 @@ from tests.testing.contract.classes import (
     scaled,
 )
 from tests.testing.contract.wrong_by_hand import DropsClass, KeepsStrides, Raising, UnknownSeed
-from tests.testing.contract.wrong_declared import Divided, FirstFieldOnly, KeepsScale, SharesScale, TakesOneField
+from tests.testing.contract.wrong_declared import (
+    Divided,
+    FirstFieldOnly,
+    KeepsScale,
+    SharesScale,
+    TakesOneField,
+    ZerosShareScale,
+)
 
 OPERATORS = (20, 24, 25, 26, 27, 29)
 
@@ -50,6 +57,7 @@ def test_products_of_a_rounded_weight() -> None:
         (held(Raising), "a class it does not know", "add raises TypeError, and the other class is never asked"),
         (held(DropsClass), "the class comes back", "detach gives a Tensor"),
         (scaled(SharesScale), "clone", "['scale'] of the clone is memory of the tensor"),
+        (scaled(ZerosShareScale), "new tensors", "x after zeros_like(x).add_(x)"),
         (scaled(KeepsScale), "empty_like", "empty_like(x).copy_(dense) has wrong values"),
         (pair(Divided), "zeros_like", "zeros_like(x)"),
         (pair(FirstFieldOnly), "equal", "torch.equal is True though b differs"),

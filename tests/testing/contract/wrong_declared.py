@@ -77,6 +77,19 @@ def _(x: Any, memory_format: Any = None) -> Any:
     return SharesScale(x.codes.clone(memory_format=memory_format), x.scale)
 
 
+class ZerosShareScale(Scaled):
+    """Zeros share the scale of the tensor that they are like.
+
+    Clauses:
+        24 new tensors
+    """
+
+
+@ZerosShareScale.implements(aten.zeros_like.default)
+def _(x: Any, **kwargs: Any) -> Any:
+    return ZerosShareScale(torch.zeros_like(x.codes), x.scale)
+
+
 class Divided(WrapperTensor, fallback="each"):
     """Operators work on each field, of which the second divides the first.
 
