@@ -60,6 +60,23 @@ for _name, _program in VIEWS.items():
     _add(_name, _program)
 
 
+_MOST_BORDERS = 16
+
+
+@CLAUSES.add(22, "S", "cuts", "a part has the values of that part, wherever it is cut, along any dim")
+def _cuts(trial: Trial) -> None:
+    tensor, values = trial.make(), trial.values()
+    for dim, length in enumerate(tensor.shape):
+        for border in range(1, length, -(-length // _MOST_BORDERS)):
+            for start, rows in ((0, border), (border, length - border)):
+                try:
+                    part = tensor.narrow(dim, start, rows)
+                except Exception:  # noqa: BLE001, S112 - which views there are, the others say
+                    continue
+                want = [value.narrow(dim, start, rows) for value in values]
+                trial.agrees(part, want, f"x.narrow({dim}, {start}, {rows})")
+
+
 def _blank(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 

@@ -7,7 +7,7 @@ import torch
 
 from tests.testing.contract.classes import OURS, Held, Scaled, broken, held, scaled
 from tests.testing.contract.wrong_by_hand import DenseViews, ShortSplit
-from tests.testing.contract.wrong_declared import CopyingSlice, ForgottenTranspose
+from tests.testing.contract.wrong_declared import CopyingSlice, ForgottenTranspose, ShortGroup
 
 ONLY = (22,)
 
@@ -42,6 +42,11 @@ def test_view_that_is_dense() -> None:
 
 def test_too_few_views() -> None:
     assert broken(held(ShortSplit), ONLY) == {"x.unbind(0)": "3 views, not 4"}
+
+
+def test_blocks_that_are_not_as_long_as_declared() -> None:
+    found = broken(lambda: ShortGroup(torch.ones(4, 12), torch.ones(4, 2).cumsum(1)), ONLY)
+    assert set(found) == {"cuts"} and "x.narrow(1, 6, 6) has wrong values" in found["cuts"]
 
 
 def test_a_class_without_readings_says_so() -> None:

@@ -30,6 +30,7 @@ MAKERS: dict[type, Callable[..., Any]] = {
     wrong_declared.CoarseState: lambda: wrong_declared.CoarseState.from_float(torch.randn(4, 6)),
     wrong_declared.ForgetsNote: lambda: wrong_declared.ForgetsNote(torch.randn(4, 6), torch.rand(4, 1), "a"),
     wrong_declared.ForgottenTranspose: scaled(wrong_declared.ForgottenTranspose, 4, 4),
+    wrong_declared.ShortGroup: lambda: wrong_declared.ShortGroup(torch.randn(4, 12), torch.rand(4, 2) + 0.5),
     wrong_declared.SizeOfValues: lambda: wrong_declared.SizeOfValues(torch.randn(12), torch.tensor([3] * 4)),
 }
 

@@ -90,6 +90,20 @@ def _(x: Any, **kwargs: Any) -> Any:
     return ZerosShareScale(torch.zeros_like(x.codes), x.scale)
 
 
+class ShortGroup(WrapperTensor, views="blocks"):
+    """A scale is for eight columns, of which the last may have fewer, and blocks are all of one length.
+
+    Clauses:
+        22 cuts
+    """
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes * self.scale.repeat_interleave(8, 1)[:, : self.codes.shape[1]]
+
+
 class Divided(WrapperTensor, fallback="each"):
     """Operators work on each field, of which the second divides the first.
 
