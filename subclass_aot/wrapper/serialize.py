@@ -39,7 +39,7 @@ def _others(wrapper: WrapperTensor, *known: Mapping[str, Any]) -> dict[str, Any]
 
 def copied(wrapper: WrapperTensor) -> Any:
     """`copy.copy`: another tensor with the same inner tensors."""
-    rebuild, contents = reduce(wrapper)
+    rebuild, contents, *_ = wrapper.__reduce_ex__(4)
     made = rebuild(*contents)
     remember_alias(made, wrapper)
     return made
