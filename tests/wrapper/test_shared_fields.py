@@ -144,7 +144,7 @@ with torch.no_grad():
 
 
 def test_a_graph_break_between_view_and_write() -> None:
-    """In a process of its own, as the long tests of this file should be: refused compilations are felt by later tests."""
+    """In a process of its own, as the long tests here should be: later tests feel a compilation that was refused."""
     done = subprocess.run([sys.executable, "-c", GRAPH_BREAK], capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "refused", done.stderr
 
