@@ -12,6 +12,7 @@ variable of a function that is running.
 from __future__ import annotations
 
 import gc
+import inspect
 import sys
 import types
 import weakref
@@ -51,8 +52,8 @@ def check_leaks(made: Iterable[weakref.ref[torch.Tensor]], own: Sequence[Collect
     """
     alive: list[torch.Tensor] = list({id(x): x for x in [ref() for ref in made] if _is_traced(x)}.values())
     known = _known_references([alive, *own])
-    # One reference is that of `alive`. A loop over its elements would be one more.
-    held = [alive[i] for i in range(len(alive)) if _references(alive[i]) - 1 > known[id(alive[i])]]
+    counts = _references(alive)
+    held = [tensor for tensor, count in zip(alive, counts, strict=True) if count > known[id(tensor)]]
     if held:
         _follow(held, [alive, held, *own], kept)
 
@@ -77,10 +78,11 @@ def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
     return known
 
 
-def _references(tensor: torch.Tensor) -> int:
-    """Counts the references that Python has to a tensor, beside those here; one belongs to autograd, if it has some."""
-    # Two are the parameter of this function and the argument of `getrefcount`.
-    return sys.getrefcount(tensor) - 2 - _torch.is_held_in_cpp(tensor)
+def _references(tensors: list[torch.Tensor]) -> list[int]:
+    """Counts the references that Python has to each, beside those of the list and of autograd."""
+    # Two are the list's and that of `map`. A function of our own as it had more of them where Dynamo runs frames.
+    counts = list(map(sys.getrefcount, tensors))
+    return [counts[i] - 2 - _torch.is_held_in_cpp(tensors[i]) for i in range(len(tensors))]
 
 
 def _follow(held: list[torch.Tensor], own: list[Any], kept: Sequence[Any]) -> None:
@@ -154,10 +156,19 @@ def _running_frames() -> dict[int, str]:
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         if not (frame.f_globals.get("__name__") or "").startswith("subclass_aot."):
-            for name, value in frame.f_locals.items():
+            variables = frame.f_locals
+            for name, value in variables.items():
                 found.setdefault(id(value), f"in variable `{name}` of {frame.f_code.co_name}, ")
+            # Of a function it is a copy, up to Python 3.12, which the frame keeps: values would outlive variables.
+            is_copy = type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED
+            if is_copy and sys.getrefcount(variables) == _OF_A_COPY:
+                variables.clear()
         frame = frame.f_back
     return found
+
+
+_OF_A_COPY = 3
+"""The references to a frame's copy that nobody else looks at: the frame's, ours, and the argument of `getrefcount`."""
 
 
 def _is_ours(holder: object) -> bool:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import _dynamo
 from torch.utils.checkpoint import checkpoint
 
-from subclass_aot import MetaTensor, TwoTensor, aot_compile, trace_joint
+from subclass_aot import Int8Weight, MetaTensor, TwoTensor, aot_compile, trace_joint
 from subclass_aot.errors import TraceError
 from subclass_aot.outcome import leaks
 
@@ -189,3 +191,41 @@ def test_what_autograd_keeps_is_soon_done_with(monkeypatch: pytest.MonkeyPatch) 
     (gradient,) = torch.autograd.grad(aot_compile(Keeps.apply)(x).sum(), x)
     torch.testing.assert_close(gradient, 2 * x)
     assert holders == ["dict", "KeepsBackward", "MetaTensor"]
+
+
+def test_no_search_after_torch_compile_refused_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo leaves its way to run frames in place, in which each call holds its arguments once more."""
+
+    def program(w: Int8Weight) -> torch.Tensor:
+        view = w[:, :2]
+        _dynamo.graph_break()
+        return view.mul_(10)
+
+    w = Int8Weight(torch.ones(4, 6, dtype=torch.int8), torch.rand(4, 1))
+    try:
+        with torch.no_grad(), pytest.raises(Exception, match="is shared with the rest of"):
+            torch.compile(program, backend="aot_eager")(w)
+        monkeypatch.setattr(leaks, "_follow", lambda *args: pytest.fail("searched"))
+        trace_joint(lambda x, w: (x @ w).sin().exp(), torch.rand(3, 3), torch.rand(3, 3, requires_grad=True))
+    finally:
+        _dynamo.reset()
+
+
+def test_variables_of_callers_are_not_kept() -> None:
+    """To read a running function's variables is to have it keep a copy of them, up to Python 3.12."""
+
+    def call() -> weakref.ref[torch.Tensor]:
+        big = torch.ones(3)
+        seen = weakref.ref(big)
+        aot_compile(Keeps.apply)(torch.rand(3, requires_grad=True))
+        del big
+        assert seen() is None
+        return seen
+
+    call()
+
+
+def test_what_a_caller_looks_at_itself_stays() -> None:
+    variables = locals()
+    aot_compile(Keeps.apply)(torch.rand(3, requires_grad=True))
+    assert "variables" in variables
