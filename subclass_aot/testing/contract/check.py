@@ -13,6 +13,7 @@ import torch
 from subclass_aot.testing.contract import (
     compilation,
     context,
+    drawn_calls,
     flatten,
     gradients,
     life,
@@ -33,8 +34,8 @@ from subclass_aot.testing.contract.trial import Make, Reading, Trial
 Expected = Mapping[tuple[int, str], str]
 
 _SUBJECTS = (
-    metadata, flatten, context, views, writes, operators, tracing, gradients, compilation, saving, training, life,
-    processes,
+    metadata, flatten, context, views, writes, operators, drawn_calls, tracing, gradients, compilation, saving,
+    training, life, processes,
 )  # fmt: skip
 CLAUSES: tuple[Clause, ...] = tuple(
     sorted((clause for subject in _SUBJECTS for clause in subject.CLAUSES), key=lambda clause: clause.number)

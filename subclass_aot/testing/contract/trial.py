@@ -111,7 +111,7 @@ class Trial:
 
     def make(self) -> Any:
         """A new tensor of the class."""
-        torch.manual_seed(0)
+        _seed()
         return self._make()
 
     def asked_for(self, arguments: Mapping[str, object]) -> Trial | None:
@@ -207,6 +207,19 @@ class Trial:
         except Exception:  # noqa: BLE001
             return 0.0
         return min(off, _COARSEST)
+
+
+def _seed() -> None:
+    """Seeds what tensors are drawn with; `torch.manual_seed` takes a millisecond to write down what is not there."""
+    if _has_accelerator():
+        torch.manual_seed(0)
+    else:
+        torch.default_generator.manual_seed(0)
+
+
+@functools.cache
+def _has_accelerator() -> bool:
+    return torch.accelerator.is_available()
 
 
 def several(results: object) -> list[torch.Tensor]:

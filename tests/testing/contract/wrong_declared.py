@@ -286,3 +286,19 @@ class DropsSign(Signed):
 @DropsSign.implements(aten.mul.Tensor)
 def _(x: Any, factor: Any) -> Any:
     return DropsSign(x.codes * factor) if isinstance(factor, int | float) else NotImplemented
+
+
+class SecondIsFirst(Scaled):
+    """What it divides by is divided.
+
+    Clauses:
+        27 drawn calls
+    Also: 27
+    """
+
+
+@SecondIsFirst.implements(aten.div.Tensor)
+def _div(one: Any, other: Any) -> torch.Tensor:
+    if isinstance(one, SecondIsFirst):
+        return one.to_plain() / (other.to_plain() if isinstance(other, SecondIsFirst) else other)
+    return other.to_plain() / one  # type: ignore[no-any-return]
