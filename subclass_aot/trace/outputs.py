@@ -31,6 +31,7 @@ from subclass_aot.outputs import (
 )
 from subclass_aot.symbols import SizesMustBeKnown, is_symbolic, lasting_key_of
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated, leaf_behind
+from subclass_aot.trace.shared_views import RememberedView, remembered_views, replay_of
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
@@ -82,6 +83,7 @@ class OutputReader:
         self.lift = lift
         self.computed: dict[OutputDescriptor, Any] = {}
         self.intermediate_bases: list[tuple[torch.Tensor, Value]] = []
+        self.remembered: dict[int, RememberedView] = {}
 
     def read(self, results: Sequence[Any]) -> tuple[Output, ...]:
         """What each of the flattened results is.
@@ -89,6 +91,7 @@ class OutputReader:
         Computed leaves are collected in `computed`. Where several results are views of one tensor that is not among
         them, that tensor is collected in `intermediate_bases`: autograd must know that they share it.
         """
+        self.remembered = remembered_views(results, self.blank_inputs, self.autograd_views)
         shared = self._shared_bases(results)
         own = {id(r): i for i, r in reversed([*enumerate(results)]) if isinstance(r, torch.Tensor)}
         seen: dict[int, int] = {}
@@ -102,7 +105,7 @@ class OutputReader:
                 outputs.append(SameAsOutput(seen[id(result)]))
             else:
                 seen[id(result)] = i
-                base, desc, leaf = _torch.base_of(result), PlainOutput(i), leaf_behind(result)
+                base, desc, leaf = self._base_of(result), PlainOutput(i), leaf_behind(result)
                 known = None if base is None else shared.get(id(base))
                 if leaf is not None and id(leaf) in own and id(leaf) not in self.inputs:
                     outputs.append(ViewOfBase(own[id(leaf)], -1, _view_of_leaf(result, leaf), (), True))
@@ -121,13 +124,22 @@ class OutputReader:
             return ComputedSymints(_size_of, tuple(parts))
         return Constant(result)
 
+    def _base_of(self, result: torch.Tensor) -> torch.Tensor | None:
+        base: torch.Tensor | None
+        base, _ = self.remembered.get(id(result), (_torch.base_of(result), None))
+        return base
+
+    def _is_made_again(self, result: torch.Tensor) -> bool:
+        """Whether a view is made again, at each call, of what it is a view of."""
+        return self.autograd_views or id(result) in self.remembered
+
     def _shared_bases(self, results: Sequence[Any]) -> dict[int, tuple[int | None, torch.Tensor]]:
         """Tensors, other than inputs, of which results are views that must share it: by id, with their own place."""
         unique = {id(r): (i, r) for i, r in reversed(list(enumerate(results))) if isinstance(r, torch.Tensor)}
         views: dict[int, list[torch.Tensor]] = {}
         for key, (_, result) in unique.items():
-            base = _torch.base_of(result)
-            if not self.autograd_views or key in self.inputs or base is None or id(base) in self.inputs:
+            base = self._base_of(result)
+            if not self._is_made_again(result) or key in self.inputs or base is None or id(base) in self.inputs:
                 continue
             if is_traced(base):
                 views.setdefault(id(base), []).append(base)
@@ -163,8 +175,8 @@ class OutputReader:
         return Value(plan.metas[0], tuple(sources), tensor.requires_grad)
 
     def _tensor(self, result: torch.Tensor, desc: OutputDescriptor) -> Output:
-        base = _torch.base_of(result)
-        if base is not None and self.autograd_views and id(base) in self.inputs and self._shares(result, base):
+        base = self._base_of(result)
+        if base is not None and self._is_made_again(result) and id(base) in self.inputs and self._shares(result, base):
             return self._view(result, self.inputs[id(base)])
         if is_traced(result):
             return self._value(result, desc)
@@ -214,16 +226,18 @@ class OutputReader:
 
         Beside it stand the symbolic numbers that it must be given.
         """
+        _, remembered = self.remembered.get(id(result), (None, None))
         metadata_mutated = id(base) in self.metadata_mutated
-        if metadata_mutated and (isinstance(result, MetaTensor) or is_invalidated(result)):
+        if metadata_mutated and remembered is None and (isinstance(result, MetaTensor) or is_invalidated(result)):
             return _strided_view(result, base), ()
-        if metadata_mutated and not _torch.may_be_made_again(result):
+        if metadata_mutated and (remembered is not None or not _torch.may_be_made_again(result)):
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
         try:
             with _torch.disable_current_modes(), torch.no_grad():
                 symints: dict[Any, Any] = {}
                 note = functools.partial(_note_symint, symints)
-                clean = _torch.view_function(result)(MetaTensor.like(base.detach()), note)
+                blank = MetaTensor.like(base.detach())
+                clean = (remembered or _torch.view_function(result))(blank, note)
         except Exception as error:
             if metadata_mutated:  # it was made before, and does not fit any more
                 raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE)) from error
@@ -232,7 +246,7 @@ class OutputReader:
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
         if _geometry(clean) != _geometry(result):  # as after `t_` under `no_grad`
             return _strided_view(result, base), ()
-        replay: Callable[..., torch.Tensor] = _torch.view_function(clean)
+        replay: Callable[..., torch.Tensor] = replay_of(clean) if remembered else _torch.view_function(clean)
         if not symints:
             return replay, ()
         return functools.partial(_with_symints, replay, tuple(symints)), tuple(symints.values())

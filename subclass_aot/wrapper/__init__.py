@@ -14,6 +14,7 @@ from subclass_aot.wrapper.service import place_of as place_of
 from subclass_aot.wrapper.service import service_of as service_of
 from subclass_aot.wrapper.sharding import post_all_gather as post_all_gather
 from subclass_aot.wrapper.sharding import pre_all_gather as pre_all_gather
+from subclass_aot.wrapper.shared_fields import remembered_base as remembered_base
 from subclass_aot.wrapper.shared_fields import shares_fields as shares_fields
 from subclass_aot.wrapper.train_fields import train_fields as train_fields
 from subclass_aot.wrapper.view_of import ViewOf as ViewOf

@@ -22,6 +22,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import optree
 import torch
 
 from subclass_aot import _torch
@@ -40,16 +41,17 @@ class Origin(NamedTuple):
 
     Attributes:
         base: The wrapper; None where only its parts were handed over.
-        again: Makes the same view of another tensor.
+        again: Makes the same view of another tensor; a second argument, if given, is called with each number in it, and
+            gives the number to take in its place, as what autograd has for this does.
         lost: Without a base, the names of the fields that are shared.
     """
 
     base: Any
-    again: Callable[[torch.Tensor], torch.Tensor]
+    again: Callable[..., torch.Tensor]
     lost: tuple[str, ...] = ()
 
 
-def _same(tensor: torch.Tensor) -> torch.Tensor:
+def _same(tensor: torch.Tensor, number: Callable[[Any], Any] | None = None) -> torch.Tensor:
     return tensor
 
 
@@ -218,18 +220,21 @@ def remember_change(view: torch.Tensor, func: Operator, args: tuple[object, ...]
 
 
 def _again(
-    before: Callable[[torch.Tensor], torch.Tensor],
+    before: Callable[..., torch.Tensor],
     func: Operator,
     args: tuple[object, ...],
     kwargs: dict[str, object],
     position: int | None,
     tensor: torch.Tensor,
+    number: Callable[[Any], Any] | None = None,
 ) -> torch.Tensor:
-    made: Any = func(before(tensor), *args, **kwargs)
+    if number is not None:
+        args, kwargs = optree.tree_map(number, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type, assignment]
+    made: Any = func(before(tensor, number), *args, **kwargs)
     return made if position is None else made[position]  # type: ignore[no-any-return]
 
 
-def base_of(view: torch.Tensor) -> tuple[Any, Callable[[torch.Tensor], torch.Tensor]]:
+def base_of(view: torch.Tensor) -> tuple[Any, Callable[..., torch.Tensor]]:
     """The wrapper that a wrapper is a view of, or None for one that is no view, and what makes the same view again."""
     base, again, _ = _origin(view)
     known: Any = _torch.base_of(view) if base is None else None
@@ -242,9 +247,31 @@ def base_of(view: torch.Tensor) -> tuple[Any, Callable[[torch.Tensor], torch.Ten
 
 
 def _one_after_the_other(
-    first: Callable[[torch.Tensor], torch.Tensor], then: Callable[[torch.Tensor], torch.Tensor], tensor: torch.Tensor
+    first: Callable[..., torch.Tensor],
+    then: Callable[..., torch.Tensor],
+    tensor: torch.Tensor,
+    number: Callable[[Any], Any] | None = None,
 ) -> torch.Tensor:
-    return then(first(tensor))
+    return then(first(tensor, number), number)
+
+
+def remembered_base(view: object) -> tuple[Any, Callable[..., torch.Tensor]] | None:
+    """What a view that shares fields, or may for other sizes, is a view of, and what makes it again.
+
+    Args:
+        view: Anything.
+
+    Returns:
+        None of all that is no such view, or lost what it is a view of.
+    """
+    if not isinstance(view, torch.Tensor) or ORIGIN not in view.__dict__:
+        return None
+    base, again = base_of(view)
+    if base is None:
+        return None
+    names = view.__tensor_flatten__()[0]  # type: ignore[attr-defined]
+    is_symbolic = any(isinstance(size, torch.SymInt) for size in (*base.shape, *view.shape))
+    return (base, again) if is_symbolic or _shared(view, base, names, _is_shared_in_example) else None
 
 
 def _is_shared(name: str, view: torch.Tensor, base: torch.Tensor) -> bool:

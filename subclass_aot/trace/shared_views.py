@@ -1,0 +1,76 @@
+"""Results that share fields with what they are views of, where autograd does not know that they are views.
+
+They are made again at each call, as views that autograd knows are: so a write into one finds the whole. See
+Note [Fields shared by views].
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.errors import TraceError
+from subclass_aot.flatten import FlattenPlan
+from subclass_aot.meta import MetaTensor, root
+from subclass_aot.wrapper import remembered_base
+
+RememberedView = tuple[torch.Tensor, Callable[..., torch.Tensor]]
+"""What a result is a view of, and what makes it of that."""
+
+
+def remembered_views(
+    results: Sequence[Any], inputs: Sequence[torch.Tensor], autograd_views: bool
+) -> dict[int, RememberedView]:
+    """The results that are such views, by id.
+
+    Args:
+        results: Of the traced function.
+        inputs: The traced inputs: what `detach` gives of one stands for it.
+        autograd_views: Whether views that autograd knows are made again as it saw them.
+    """
+    found: dict[int, RememberedView] = {}
+    for result in results:
+        view = remembered_base(result)
+        if view is None:
+            continue
+        base, again = view
+        whole = next((x for x in inputs if type(x) is type(base) and _is_alias(base, x)), base)
+        if not autograd_views or _torch.base_of(result) is None or whole is not base:
+            found[id(result)] = whole, functools.partial(_detached, again)
+    return found
+
+
+def replay_of(clean: torch.Tensor) -> Callable[..., torch.Tensor]:
+    """What makes a view again, of one that was made of a tensor of no trace.
+
+    Raises:
+        TraceError: It shares no field with that.
+    """
+    found = remembered_base(clean)
+    if found is None:
+        raise TraceError(
+            "A result is a view that shares fields with what it is a view of, and does not if it is made again.\n"
+            "Return a copy instead, as in result.clone()."
+        )
+    return functools.partial(_detached, found[1])
+
+
+def _detached(again: Callable[..., torch.Tensor], base: torch.Tensor, *number: Any) -> torch.Tensor:
+    return again(base, *number).detach()
+
+
+def _is_alias(tensor: torch.Tensor, of: torch.Tensor) -> bool:
+    """Whether a wrapper has the very memory of another of its class, as what `detach` gives."""
+    (one, inner), (other, outer) = FlattenPlan.read([tensor]), FlattenPlan.read([of])
+    return tensor is of or (
+        one.metas == other.metas
+        and all(
+            isinstance(x, MetaTensor) and root(x) is root(y) and (x.spec, x.spec.offset) == (y.spec, y.spec.offset)
+            for x, y in zip(inner, outer, strict=True)
+            if isinstance(y, MetaTensor)
+        )
+    )
