@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import optree
@@ -20,6 +19,7 @@ from subclass_aot.errors import SubclassAotError, TraceError
 from subclass_aot.graph import Retrace
 from subclass_aot.guards import (
     MISS,
+    Modes,
     StaticInputCache,
     changing_numbers,
     difference,
@@ -31,8 +31,6 @@ from subclass_aot.guards import (
 )
 from subclass_aot.options import Options, compile_graphs
 from subclass_aot.runtime import (
-    Entry,
-    Graphs,
     OtherValue,
     PartitionFn,
     ValueHistory,
@@ -40,6 +38,7 @@ from subclass_aot.runtime import (
 )
 from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
+from subclass_aot.specializations import Specialization, Specializations
 from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
 
 _P = ParamSpec("_P")
@@ -123,29 +122,8 @@ def aot_compile(
     return CompiledFunction(fn, options)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Specialization:
-    """What was compiled for one signature.
-
-    Attributes:
-        entry: The generated code: it says whether it fits a call, and runs it.
-        graphs: The graphs it runs.
-        signature: What their inputs and outputs mean.
-        places: The sizes of the inputs that are symbols.
-        facts: Everything the signature depends on, in words.
-        reason: Why it was compiled.
-    """
-
-    entry: Entry
-    graphs: Graphs
-    signature: JointSignature
-    places: dict[str, str]
-    facts: dict[str, str]
-    reason: str
-
-
-_Call = tuple[tuple[Any, ...], dict[str, Any], list[Any], optree.PyTreeSpec]
-"""The arguments of a call, as they came and taken apart."""
+_Call = tuple[tuple[Any, ...], dict[str, Any], list[Any], optree.PyTreeSpec, Modes]
+"""The arguments of a call, as they came and taken apart, and the modes of torch."""
 _Tried = dict[Specialization, OtherValue]
 
 
@@ -172,7 +150,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._options = options
         self._history = DynamicPolicy(options.dynamic)
         self._values = ValueHistory(options.dynamic, options.values == "check", options.values_limit)
-        self._specializations: list[Specialization] = []
+        self._specializations = Specializations(options.cache_limit)
         self._kept: weakref.WeakSet[StaticInputCache] = weakref.WeakSet()
         self._was_transformed = False
         self._has_failed = False
@@ -181,25 +159,41 @@ class CompiledFunction(Generic[_P, _R]):
         functools.update_wrapper(self, fn, updated=())
 
     def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        leaves = treespec = None
-        for position, specialization in enumerate(self._specializations):
-            entry = specialization.entry
-            if leaves is None and not entry.takes_arguments:
+        latest, modes = self._specializations.latest, global_state()
+        leaves: list[Any] | None = None
+        treespec: Any = None
+        tried: _Tried = {}
+        if latest is not None:
+            entry = latest.entry
+            if not entry.takes_arguments:
                 leaves, treespec = flatten((args, kwargs))
             try:
-                result: _R = entry.call(args, kwargs, leaves, treespec)
+                result: _R = entry.call(args, kwargs, leaves, treespec, modes)
             except OtherValue as other:
-                tried: _Tried = {specialization: other.with_traceback(None)}  # which would hold this frame
-                break
-            if result is not MISS:
-                if position:
-                    self._put_first(specialization)
-                return result
-        else:
-            if self._is_part_of_another():
-                return self.fn(*args, **kwargs)
-            tried = {}
-        call = (args, kwargs, *flatten((args, kwargs)))
+                tried = {latest: other.with_traceback(None)}  # which would hold this frame
+            else:
+                if result is not MISS:
+                    return result
+        if leaves is None:
+            leaves, treespec = flatten((args, kwargs))
+        return self._call_another((args, kwargs, leaves, treespec, modes), tried)
+
+    def _call_another(self, call: _Call, tried: _Tried) -> _R:
+        """Runs a call that the signature used last does not fit, or fits but for values that it looks at."""
+        args, kwargs, leaves, _, modes = call
+        if not tried:
+            look = self._specializations.look(leaves, modes)
+            for specialization in self._specializations.others(look):
+                try:
+                    result: _R = specialization.entry.call(*call)
+                except OtherValue as other:
+                    tried = {specialization: other.with_traceback(None)}
+                    break
+                if result is not MISS:
+                    self._specializations.use(specialization, look)
+                    return result
+        if not tried and self._is_part_of_another():
+            return self.fn(*args, **kwargs)
         while True:
             try:
                 specialization = self._compiled_for(call, tried)
@@ -242,15 +236,16 @@ class CompiledFunction(Generic[_P, _R]):
     @property
     def source(self) -> str:
         """The generated Python of the signature used last."""
-        if not self._specializations:
+        latest = self._specializations.latest
+        if latest is None:
             return "# Nothing was compiled yet: the first call compiles."
-        return "\n\n".join(self._specializations[0].entry.sources.values()) + "\n"
+        return "\n\n".join(latest.entry.sources.values()) + "\n"
 
     def explain(self) -> str:
         """What was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
         from subclass_aot.explain import explain
 
-        return explain(self.fn, self._specializations, self._was_transformed)
+        return explain(self.fn, [*self._specializations], self._was_transformed)
 
     def _compiled_for(self, call: _Call, tried: _Tried) -> Specialization:
         """What is compiled for a call, perhaps by another thread while this one waited for its turn.
@@ -259,12 +254,12 @@ class CompiledFunction(Generic[_P, _R]):
             call: The call.
             tried: What fits but for values that it looks at, and what it found.
         """
-        args, kwargs, _, _ = call
+        args, kwargs, _, _, modes = call
         with one_at_a_time:
             fitting = [s for s in self._specializations if s.entry.call(*call, check_only=True) is not MISS]
             for specialization in fitting:
                 if specialization not in tried and self._values.may_fit(specialization.signature, tried):
-                    self._put_first(specialization)
+                    self._specializations.use(specialization)
                     return specialization
             self._values.learn(tried, len(fitting))
             try:
@@ -274,7 +269,7 @@ class CompiledFunction(Generic[_P, _R]):
                 specialization = self._specialize(self._arguments(args, kwargs), tried)
             if specialization.entry.call(*call, check_only=True) is MISS:
                 raise TraceError(_UNLIKE_ITSELF.format(line=refusing_line(specialization.entry.call, *call)))
-            self._put_first(specialization)
+            self._specializations.use(specialization)
             return specialization
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
@@ -290,12 +285,6 @@ class CompiledFunction(Generic[_P, _R]):
             return arguments
         self._changing |= found
         return Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
-
-    def _put_first(self, latest: Specialization) -> None:
-        """The one used last goes first. Makes a new list, since another thread may be reading the old one."""
-        with one_at_a_time:
-            others = [s for s in self._specializations if s is not latest]
-            self._specializations = [latest, *others][: self._options.cache_limit]
 
     def _specialize(self, arguments: Arguments, tried: _Tried) -> Specialization:
         """Compiles for a call. What does not go with symbolic sizes is compiled for these sizes alone."""
@@ -344,7 +333,7 @@ class CompiledFunction(Generic[_P, _R]):
         self, arguments: Arguments, describe: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried
     ) -> str:
         """Why no entry fitted: what differs from the one that is nearest."""
-        if not self._specializations:
+        if not len(self._specializations):
             return "first call"
         if tried:
             latest, other = list(tried.items())[-1]

@@ -9,6 +9,7 @@ from subclass_aot._torch.aotautograd import BOXED as BOXED
 from subclass_aot._torch.aotautograd import descriptors as descriptors
 from subclass_aot._torch.autograd import BASE as BASE
 from subclass_aot._torch.autograd import IS_VIEW as IS_VIEW
+from subclass_aot._torch.autograd import apply_of as apply_of
 from subclass_aot._torch.autograd import base_of as base_of
 from subclass_aot._torch.autograd import exchange as exchange
 from subclass_aot._torch.autograd import force_view_tracking as force_view_tracking
@@ -141,8 +142,10 @@ from subclass_aot._torch.wrappers import alias_outer_storage as alias_outer_stor
 from subclass_aot._torch.wrappers import apply_to_outer as apply_to_outer
 from subclass_aot._torch.wrappers import context_of_new as context_of_new
 from subclass_aot._torch.wrappers import contiguous_stride as contiguous_stride
+from subclass_aot._torch.wrappers import decorates_constructors as decorates_constructors
 from subclass_aot._torch.wrappers import disable_torch_dispatch as disable_torch_dispatch
 from subclass_aot._torch.wrappers import disabled_torch_function_impl as disabled_torch_function_impl
+from subclass_aot._torch.wrappers import dispatch_keys as dispatch_keys
 from subclass_aot._torch.wrappers import foreign_two_tensor as foreign_two_tensor
 from subclass_aot._torch.wrappers import forget_jagged_dummy as forget_jagged_dummy
 from subclass_aot._torch.wrappers import is_jagged as is_jagged

@@ -156,3 +156,29 @@ def parts_of_sparse(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def known_lengths_of(jagged: object) -> tuple[int | None, int | None]:
     """The shortest and the longest row of a jagged tensor, where it knows them. The public way would count."""
     return getattr(jagged, "_maybe_min_seqlen"), getattr(jagged, "_maybe_max_seqlen")  # noqa: B009
+
+
+def dispatch_keys(tensor: torch.Tensor) -> Any:
+    """The dispatch keys of a tensor, by which operators find their kernels. No public form."""
+    return torch._C._dispatch_keys(tensor)
+
+
+_DECORATORS = (
+    "torch/_compile.py",
+    "torch/_dynamo/",
+    "torch/_export/",
+    "torch/compiler/",
+    "torch/export/",
+    "torch/utils/_python_dispatch.py",
+)
+
+
+def decorates_constructors(filename: str) -> bool:
+    """Whether a file of torch has what decorates constructors of wrappers, which leaves nothing behind.
+
+    It keeps Dynamo out of them, and tells exports of them. Its files have no public names.
+    """
+    return filename.startswith(_ROOT) and filename.removeprefix(_ROOT).replace("\\", "/").startswith(_DECORATORS)
+
+
+_ROOT = torch.__file__.removesuffix("torch/__init__.py")

@@ -26,6 +26,7 @@ from subclass_aot.flatten.metas import (
     PlainTensorMeta,
     SubclassCreationMeta,
 )
+from subclass_aot.flatten.replay import Replayed
 
 
 def emit_unpack(source: Source, packed: str, names: Sequence[str], refuse: Callable[..., object], where: str) -> None:
@@ -187,6 +188,12 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
     cls = source.const(meta.cls, meta.cls.__name__)
     attributes = attributes_of(meta.cls)
     if attributes is None or NESTED_INT in meta.outer_size:
+        dense = all(isinstance(part, PlainTensorMeta | SubclassCreationMeta) for part in meta.attrs.values())
+        if dense and not {SYMBOLIC, NESTED_INT} & {*meta.outer_size, *meta.outer_stride}:
+            replayed = Replayed(meta.cls, tuple(inner), meta.context, meta.outer_size, meta.outer_stride)  # type: ignore[arg-type]
+            if replayed.may_be:
+                make = source.const(replayed, f"{_hint(meta)}_replayed")
+                return _assign(source, _hint(meta), f"{make}.make({', '.join(inner.values())})")
         tensors = "{" + ", ".join(f"{name!r}: {leaf}" for name, leaf in inner.items()) + "}"
         context = _constant(source, context_of_new(meta.cls, meta.context), "context")
         rebuilt = f"{cls}.__tensor_unflatten__({tensors}, {context}, {_tuple(size)}, {_tuple(stride)})"

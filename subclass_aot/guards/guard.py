@@ -23,7 +23,7 @@ from subclass_aot.guards.aliasing_guards import (
     refuse_other_storages,
 )
 from subclass_aot.guards.lines import Elements
-from subclass_aot.guards.modes import Modes, global_state
+from subclass_aot.guards.modes import Modes
 from subclass_aot.guards.module_guards import refuse_other_modules
 from subclass_aot.guards.static_input_cache import Found, StaticInputCache, positions_to_keep
 from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
@@ -104,7 +104,7 @@ class _GuardWriter:
         self.patterns = patterns_of(arguments, signature)
         self.elements = Elements()
         doc = "Runs what was compiled, or gives MISS if that does not fit the call."
-        params = "args, kwargs, leaves, treespec, check_only=False"
+        params = "args, kwargs, leaves, treespec, modes, check_only=False"
         self.source = GuardedSource("call", params, doc, (MISS, "MISS"))
         self.tensors = self.reading(self.source)
 
@@ -127,7 +127,7 @@ class _GuardWriter:
             _refuse_other_classes(tensors)
         else:
             _refuse_other_structure(source, self.arguments.treespec)
-        source.refuse_if(f"{source.const(global_state, 'global_state')}() != {source.const(state, 'state')}")
+        source.refuse_if(f"modes != {source.const(state, 'state')}")
         tensors.objects.leaves()
         everything = range(len(self.patterns))
         kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
@@ -222,9 +222,10 @@ class _GuardWriter:
         source, tensors = self.source, self.tensors
         items, found = source.fresh("items"), source.fresh("found")
         same = [f"{source.const(_native.same_items, 'same_items')}({items})"]
+        at = {position: i for i, position in enumerate(order)}
         for place, position in self.arguments.placed:
-            if isinstance(place, ArgumentPlace) and position in order:  # it is marked as static
-                same.append(f"{tensors.arguments_at[place.leaf]} is {found}[0][{order.index(position)}]")
+            if isinstance(place, ArgumentPlace) and position in at:  # it is marked as static
+                same.append(f"{tensors.arguments_at[place.leaf]} is {found}[0][{at[position]}]")
         kept = source.const(cache, "kept")
         leaves_now = "args" if self.arguments.is_flat else "leaves"
         source.line(f"{items}, {found} = {kept}.state")  # read once: another thread may exchange it

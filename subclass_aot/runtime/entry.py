@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
@@ -92,7 +93,7 @@ def make_entry(
         chosen = once_differentiable(backward) if double_backward is None else double_backward.differentiable(backward)
         members = {"forward": staticmethod(forward), "backward": staticmethod(chosen)}
         autograd_function: Any = type("Compiled", (torch.autograd.Function,), members)
-        function = Function(autograd_function.apply, double_backward)
+        function = Function(_torch.apply_of(autograd_function), double_backward)
 
     def body(source: Source, reads: Reads) -> None:
         before, after = signature.grad_modes

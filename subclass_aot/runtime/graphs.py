@@ -241,8 +241,9 @@ def _report_static(graphs: Graphs, signature: JointSignature) -> None:
 
 def _mark_inputs(graph: fx.GraphModule, static: tuple[int, ...]) -> None:
     graph.meta["static_input_indices"] = static
+    fixed = frozenset(static)
     for i, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
-        node.meta["is_static_input"] = i in static
+        node.meta["is_static_input"] = i in fixed
 
 
 def _is_view(node: Argument) -> bool:

@@ -160,7 +160,7 @@ def test_source_is_python_that_the_debugger_shows() -> None:
     functions = [f for f in ast.parse(compiled.source).body if isinstance(f, ast.FunctionDef)]
     assert [f.name for f in functions] == ["call", *["read"] * _native.ONE_CALL_PAYS, "forward", "backward"]
     assert all(ast.get_docstring(f) for f in functions)
-    call = compiled._specializations[0].entry.call
+    call = compiled._specializations.latest.entry.call
     assert inspect.getsource(call).strip() == ast.get_source_segment(compiled.source, functions[0])
     assert "call" in linecache.getline(call.__code__.co_filename, 1)
     with torch.no_grad():

@@ -30,7 +30,7 @@ def entry_of(function: Any, *args: Any) -> Entry:
 
 
 def run(entry: Entry, *args: Any, **options: Any) -> Any:
-    return entry.call(args, {}, *flatten((args, {})), **options)
+    return entry.call(args, {}, *flatten((args, {})), global_state(), **options)
 
 
 def leaf() -> torch.Tensor:

@@ -15,7 +15,7 @@ from tests.torches import TORCH
 PAGE = (Path(__file__).parents[3] / "docs" / "foreign_classes.md").read_text()
 
 BROKEN = {"drawn calls", "negative bit", "equal", "data", "share_memory_ in a child process", "FSDP2: a step"}
-RACES = {"DTensor: rows"}
+RACES = {"DTensor: rows", "DTensor: local wrappers"}
 """Torch's class waits for the last of its inner tensors alone: it is right, unless the machine is busy."""
 OWED = {"torch.save", "torch.load(mmap=True)", "state_dict"}
 

@@ -1,0 +1,148 @@
+"""What a constructor does besides making a tensor: operators, functions in C, stores of its bytecode."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import enum
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+
+_PURE = frozenset(
+    "size stride dim ndimension storage_offset numel element_size is_contiguous is_floating_point is_complex "
+    "_make_wrapper_subclass __new__ __init__ __get__ __setattr__ len isinstance issubclass hasattr getattr setattr "
+    "callable id min max all any keys values items get format join lower startswith endswith "
+    "_log_api_usage_once".split()
+)
+"""Functions in C that change nothing but the new tensor."""
+
+_CHANGES = frozenset({"append", "extend", "insert", "update", "setdefault", "pop", "add", "discard"})
+"""Methods in C that change a container, which is nobody's business where that is gone after the call."""
+
+_STORES = frozenset("STORE_GLOBAL DELETE_GLOBAL STORE_DEREF DELETE_DEREF DELETE_SUBSCR DELETE_ATTR".split())
+"""Instructions that change what may outlive the call."""
+
+_LOADS = frozenset("LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_BORROW LOAD_FAST_LOAD_FAST".split())
+
+
+@dataclass(slots=True)
+class _Seen:
+    operators: list[object] = field(default_factory=list)
+    called: dict[tuple[str, types.CodeType], None] = field(default_factory=dict)
+    ran: dict[types.CodeType, dict[str, Any]] = field(default_factory=dict)
+    changed: dict[int, object] = field(default_factory=dict)
+
+    def note(self, frame: types.FrameType, event: str, argument: Any) -> None:
+        """Notes a function: what `sys.setprofile` calls."""
+        if event == "c_call":
+            changed = getattr(argument, "__self__", None)
+            if argument.__name__ in _CHANGES and type(changed) in (list, dict, set):
+                self.changed[id(changed)] = changed
+            else:
+                self.called[argument.__name__, frame.f_code] = None
+        elif event == "call":
+            self.ran[frame.f_code] = frame.f_globals
+
+
+class _Operators(_torch.DispatchMode):
+    """Notes operators, and lets them run."""
+
+    def __init__(self, seen: list[object]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seen = seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def watched(make: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, str | None]:
+    """Runs a constructor.
+
+    Args:
+        make: Runs it, and nothing else; what it calls itself is looked at, and it is not.
+
+    Returns:
+        What it made, and the first thing that it does besides; None if there is no such thing.
+    """
+    seen, before = _Seen(), sys.getprofile()
+    with _Operators(seen.operators):
+        sys.setprofile(seen.note)
+        try:
+            made = make()
+        finally:
+            sys.setprofile(before)
+    ours = {make.__code__, watched.__code__}
+    return made, next(_effects(seen, ours, frozenset(vars(made))), None)
+
+
+def _effects(seen: _Seen, ours: set[types.CodeType], attributes: frozenset[str]) -> Iterator[str]:
+    """What was seen that later calls might do otherwise, or that others might notice."""
+    for func in seen.operators:
+        yield f"it calls {func}"
+    for name, code in seen.called:
+        if name not in _PURE and code not in ours and not _torch.decorates_constructors(code.co_filename):
+            yield f"{code.co_name} calls {name}, in C"
+    for key in seen.changed:
+        if sys.getrefcount(seen.changed[key]) > _ONLY_HERE:
+            yield "it changes a container that others have"
+    for code, names in seen.ran.items():
+        if code not in ours and not _torch.decorates_constructors(code.co_filename):
+            yield from _stores(code, names, attributes)
+
+
+_ONLY_HERE = 2
+"""References to a container that is gone but for a dict of ours: the dict's, and the argument of `getrefcount`."""
+
+
+def _stores(code: types.CodeType, names: dict[str, Any], attributes: frozenset[str]) -> Iterator[str]:
+    """What the bytecode of a function stores elsewhere than in locals and in the new tensor, or reads of globals."""
+    steps = list(dis.get_instructions(code))
+    made_here = _made_here(steps)
+    for i, step in enumerate(steps):
+        if step.opname in _STORES:
+            yield f"{code.co_name} has {step.opname} {step.argrepr}".rstrip()
+        elif step.opname == "STORE_SUBSCR":
+            if _loaded(steps[i - 2]) not in made_here:
+                yield f"{code.co_name} sets an element of something else"
+        elif step.opname == "STORE_ATTR":
+            if not _loaded(steps[i - 1]) or step.argval not in attributes:
+                yield f"{code.co_name} sets {step.argval} of something else"
+        elif step.opname == "LOAD_GLOBAL":
+            value = names.get(step.argval, getattr(builtins, step.argval, None))
+            if not step.argval.isupper() and not _is_lasting(value):  # capitals: a constant
+                yield f"{code.co_name} reads {step.argval}, a {type(value).__name__} that can change"
+
+
+def _loaded(step: dis.Instruction) -> str:
+    """The local that an instruction puts on top of the stack; "" if it does something else."""
+    if step.opname not in _LOADS:
+        return ""
+    return step.argval[-1] if isinstance(step.argval, tuple) else step.argval  # type: ignore[no-any-return]
+
+
+def _made_here(steps: list[dis.Instruction]) -> set[str]:
+    """The locals that are only ever a dict or list which the function has just made."""
+    stores = [
+        (step.argval, before.opname) for before, step in zip(steps, steps[1:], strict=False) if _stores_local(step)
+    ]
+    return {name for name, _ in stores} - {
+        name for name, made_by in stores if made_by not in ("BUILD_MAP", "BUILD_LIST")
+    }
+
+
+def _stores_local(step: dis.Instruction) -> bool:
+    return step.opname.startswith("STORE_FAST")
+
+
+def _is_lasting(value: object) -> bool:
+    """Whether a global is a part of the program, and no data."""
+    parts = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, enum.Enum, torch.dtype)
+    return isinstance(value, parts) or callable(value)

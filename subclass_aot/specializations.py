@@ -1,0 +1,129 @@
+"""What was compiled of one function, for all its signatures, and which of it a call tries first.
+
+Note [Which signature a call tries]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+The one used last goes first: most functions are called in one way only. Where that does not fit, and there are many,
+classes, sizes, dtypes and modes of the call are looked up among those of the calls before it. This is a guess, not a
+check: the guard of what is found still decides, and where it refuses, all others are asked in turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.runtime import Entry, Graphs
+from subclass_aot.signature import JointSignature
+
+_FEW = 4
+"""Up to how many signatures it is as fast to ask them all."""
+
+_LOOKS = 8
+"""Looks that are remembered for each signature that may be kept; one with symbolic sizes has many."""
+
+_NUMBERS = frozenset({int, float, bool, str, type(None)})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Specialization:
+    """What was compiled for one signature.
+
+    Attributes:
+        entry: The generated code: it says whether it fits a call, and runs it.
+        graphs: The graphs it runs.
+        signature: What their inputs and outputs mean.
+        places: The sizes of the inputs that are symbols.
+        facts: Everything the signature depends on, in words.
+        reason: Why it was compiled.
+    """
+
+    entry: Entry
+    graphs: Graphs
+    signature: JointSignature
+    places: dict[str, str]
+    facts: dict[str, str]
+    reason: str
+
+
+class Specializations:
+    """What was compiled, the one used last first.
+
+    Threads read it at any time; what is compiled is added by one thread at a time.
+
+    Args:
+        limit: How many are kept: the one used longest ago goes first.
+
+    Attributes:
+        latest: The one used last.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.latest: Specialization | None = None
+        self._limit = limit
+        self._used_at: dict[Specialization, int] = {}
+        self._now = itertools.count()
+        self._by_look: dict[Hashable, Specialization] = {}
+
+    def __iter__(self) -> Iterator[Specialization]:
+        """All, the one used last first."""
+        used_at = list(self._used_at.items())  # at once: another thread may use one meanwhile
+        return (specialization for specialization, _ in sorted(used_at, key=operator.itemgetter(1), reverse=True))
+
+    def __len__(self) -> int:
+        return len(self._used_at)
+
+    def others(self, look: Hashable) -> Iterator[Specialization]:
+        """All but the one used last, the one that fitted a call that looked the same first.
+
+        Args:
+            look: As `look_of` gives it.
+        """
+        latest = self.latest
+        guess = self._by_look.get(look)
+        if guess is not None and guess is not latest:
+            yield guess
+        yield from (each for each in self if each is not latest and each is not guess)
+
+    def use(self, specialization: Specialization, look: Hashable = None) -> None:
+        """Notes that one fits a call, or adds one that was compiled for it."""
+        self._used_at[specialization] = next(self._now)
+        if len(self._used_at) > self._limit:
+            for oldest in [*self][self._limit :]:
+                self._used_at.pop(oldest, None)
+                self._by_look = {key: each for key, each in list(self._by_look.items()) if each is not oldest}
+        if look is not None:
+            if len(self._by_look) > _LOOKS * self._limit:
+                self._by_look = {}
+            self._by_look[look] = specialization
+        self.latest = specialization
+
+    def look(self, leaves: Sequence[object], modes: Hashable) -> Hashable:
+        """What a call looks like, if there are so many signatures that it pays to look it up; else None.
+
+        Args:
+            leaves: The arguments, taken apart.
+            modes: The modes of torch.
+        """
+        return (modes, *map(_look, leaves)) if len(self._used_at) > _FEW else None
+
+
+def _look(leaf: object) -> Hashable:
+    """What a leaf looks like, by what can be asked without running code of the user's."""
+    if type(leaf) in _NUMBERS:
+        return (type(leaf), leaf)
+    if not isinstance(leaf, torch.Tensor) or not _is_mute(type(leaf)):
+        return (type(leaf),)
+    return (type(leaf), leaf.shape, leaf.dtype, leaf.requires_grad)
+
+
+def _is_mute(cls: type[torch.Tensor]) -> bool:
+    """Whether a class is not told that its tensors are asked for their size."""
+    return cls in _PLAIN or cls.__torch_function__ is _torch.disabled_torch_function_impl
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
