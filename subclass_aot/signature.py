@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from subclass_aot.aliasing import Base
@@ -182,7 +183,7 @@ class Assumptions:
     read: tuple[tuple[int, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JointSignature:
     """What the inputs and outputs of a joint graph mean. Holds no tensor.
 
@@ -217,7 +218,7 @@ class JointSignature:
     assumptions: Assumptions
     grad_modes: tuple[bool, bool]
 
-    @property
+    @cached_property
     def gradient_targets(self) -> tuple[Input | MadeLeaf, ...]:
         """What backward may compute a gradient of: the inputs, and made leaves after them."""
         return *self.inputs, *self.made_leaves
@@ -227,7 +228,7 @@ class JointSignature:
         results = self.outputs if isinstance(leaf.output, PlainOutput) else self.intermediate_bases
         return results[leaf.output.index]
 
-    @property
+    @cached_property
     def graph_slots(self) -> tuple[int, ...]:
         """The flat slots that are graph inputs: all but opaque inner values."""
         patterns = (x for given in self.inputs for x in given.specs)

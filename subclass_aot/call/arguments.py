@@ -147,7 +147,7 @@ class Arguments:
         value_at = tuple(position[id(self.values[i])] for i in self.value_at)
         return dataclasses.replace(self, values=values, views=views, value_at=value_at)
 
-    @property
+    @cached_property
     def view_of(self) -> tuple[int, ...]:
         """For each of `views`, the position in `values` of what it is a view of."""
         position = {id(v): i for i, v in enumerate(self.values)}
@@ -169,23 +169,28 @@ class Arguments:
         return FlattenPlan.of(self.values, where="inputs", names=paths)
 
     @cached_property
-    def _paths(self) -> dict[int, str]:
-        """The first path of each value and view, by position."""
-        return {at: place.path for place, at in reversed(list(self.placed))}
+    def _first_places(self) -> dict[int, Place]:
+        """The first place of each value and view, by position."""
+        return {at: place for place, at in reversed(list(self.placed))}
+
+    def place_of(self, value: int) -> tuple[Place, bool]:
+        """Returns where the user finds `values[value]`, or one of `views`, and whether only a view of it is there."""
+        place = self._first_places.get(value)
+        if place is None:
+            return self._first_places[len(self.values) + self.view_of.index(value)], True
+        return place, False
 
     def path_of(self, value: int) -> str:
-        """Returns where the user finds `values[value]`, as `args[0]` or `self.head.weight`; likewise for `views`."""
-        path = self._paths.get(value)
-        if path is None:  # only views of it are passed
-            path = self.path_of(len(self.values) + self.view_of.index(value)) + f".{_torch.BASE}"
-        return path
+        """Returns what that place is called, as `args[0]` or `self.head.weight`."""
+        place, of_view = self.place_of(value)
+        return f"{place.path}.{_torch.BASE}" if of_view else place.path
 
     @property
     def changing(self) -> tuple[str, ...]:
         """The paths of numbers that are symbols."""
         return tuple(held.path for held in self.objects.tensors if held.is_number)
 
-    @property
+    @cached_property
     def held_at(self) -> tuple[int, ...]:
         """For each tensor of `objects`, its position in `values`, or in `views` after these."""
         count = len(self.objects.tensors)

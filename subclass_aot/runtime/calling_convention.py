@@ -77,7 +77,8 @@ class Convention:
     @property
     def saved_for_version_check(self) -> list[int]:
         """Inputs that are checked though autograd is not given them."""
-        return [p for kind, p in self.checked if kind == "input" and p not in self.requires_grad_inputs]
+        asking = set(self.requires_grad_inputs)
+        return [p for kind, p in self.checked if kind == "input" and p not in asking]
 
     @property
     def parameters(self) -> list[str]:

@@ -196,10 +196,11 @@ def _save(source: Source, convention: Convention, made: Made) -> None:
         if saved.output is not None and saved.input is None:
             name = made.computed[saved.output]  # the object that is returned, so that autograd sees it is an output
         names.append(name)
+    asking = set(convention.requires_grad_inputs)
     for kind, position in convention.checked:
         if kind == "output":
             names.append(made.values[position])
-        elif position in convention.requires_grad_inputs:
+        elif position in asking:
             names.append(f"x{position}")
     if convention.saved_for_version_check:
         names.append("*checked")

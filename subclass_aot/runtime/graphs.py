@@ -229,21 +229,20 @@ def _write_back(
 
 def _report_static(graphs: Graphs, signature: JointSignature) -> None:
     """Tells compilers, in `meta`, which graph inputs stay in place; in backward, those of forward that are saved."""
-    static = signature.static_input_indices
+    static = frozenset(signature.static_input_indices)
     _mark_inputs(graphs.forward, static)
     if graphs.backward is not None:
         inputs = graphs.forward.graph.find_nodes(op="placeholder")
         static_descs: set[InputDescriptor] = {LiveInput(inputs[i].meta["desc"]) for i in static}
         static_descs |= {SavedForBackward(i) for i, saved in enumerate(graphs.saved) if saved.input in static}
         descs = [node.meta["desc"] for node in graphs.backward.graph.find_nodes(op="placeholder")]
-        _mark_inputs(graphs.backward, tuple(i for i, desc in enumerate(descs) if desc in static_descs))
+        _mark_inputs(graphs.backward, frozenset(i for i, desc in enumerate(descs) if desc in static_descs))
 
 
-def _mark_inputs(graph: fx.GraphModule, static: tuple[int, ...]) -> None:
-    graph.meta["static_input_indices"] = static
-    fixed = frozenset(static)
+def _mark_inputs(graph: fx.GraphModule, static: frozenset[int]) -> None:
+    graph.meta["static_input_indices"] = tuple(sorted(static))
     for i, node in enumerate(n for n in graph.graph.nodes if n.op == "placeholder"):
-        node.meta["is_static_input"] = i in fixed
+        node.meta["is_static_input"] = i in static
 
 
 def _is_view(node: Argument) -> bool:

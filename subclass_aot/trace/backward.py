@@ -127,5 +127,7 @@ def _gradients(
 def _structure_of(target: torch.Tensor, inputs: TracedInputs) -> dict[Any, int]:
     """Flat slots that hold the structure of a jagged tensor: its own if it is an input, else any."""
     plan = inputs.plan
+    if not plan.structure:
+        return {}
     own = [s for i, x in enumerate(inputs.autograd_leaves) if x is target for s in plan.index_map.flat_of(i)]
     return {inputs.leaves[slot]: slot for slot in plan.structure if slot in own or not own}

@@ -276,10 +276,8 @@ Gradient = tuple[Value, tuple[int, ...]]
 
 def _describe(arguments: Arguments, position: int) -> InputDescriptor:
     """What one of the tensors of a call is, by the first place where it stands."""
-    if position not in arguments.value_at:  # only views of it are passed
-        view = len(arguments.values) + arguments.view_of.index(position)
-        return ViewBase(_describe_place(arguments.places[arguments.value_at.index(view)]))
-    return _describe_place(arguments.places[arguments.value_at.index(position)])
+    place, of_view = arguments.place_of(position)
+    return ViewBase(_describe_place(place)) if of_view else _describe_place(place)
 
 
 def _describe_place(place: Place) -> InputDescriptor:
