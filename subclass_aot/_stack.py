@@ -21,20 +21,25 @@ _LIBRARIES = (
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _OWN = os.path.dirname(__file__) + os.sep
 _OWN_USERS = tuple(_OWN + room + os.sep for room in ("tensors", "demo"))
-_seen_code: dict[CodeType, bool] = {}
+_seen_files: dict[str, bool] = {}
+
+UserFrame = tuple[str, int, str]
+"""A file, a line, and the name of the function that it is in."""
 
 
-def user_frames(limit: int = 0) -> tuple[tuple[CodeType, int], ...]:
-    """The user's frames, innermost first, as (code, line); frames of torch and of this library are left out.
+def user_frames(limit: int = 0) -> tuple[UserFrame, ...]:
+    """The user's frames, innermost first; frames of torch and of this library are left out.
 
     Args:
         limit: How many at the most; 0 for all.
     """
     frames = []
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if is_user_code(frame.f_code):
-            frames.append((frame.f_code, frame.f_lineno))
+    while frame is not None:  # for each operator that is traced
+        code = frame.f_code
+        mine = _seen_files.get(code.co_filename)
+        if is_user_file(code.co_filename) if mine is None else mine:
+            frames.append((code.co_filename, frame.f_lineno, code.co_name))
             if len(frames) == limit:
                 break
         frame = frame.f_back
@@ -44,7 +49,7 @@ def user_frames(limit: int = 0) -> tuple[tuple[CodeType, int], ...]:
 def user_line() -> str:
     """The line of the user's that is running, as `file.py:12: the line`; a fixed phrase when there is none."""
     frames = user_frames()
-    return _format_line([frame for frame in frames if not _is_standard(frame[0].co_filename)] or frames)
+    return _format_line([frame for frame in frames if not _is_standard(frame[0])] or frames)
 
 
 def warn(message: str) -> None:
@@ -57,8 +62,8 @@ def warn(message: str) -> None:
 
 def user_line_of(error: BaseException) -> str:
     """The innermost line of the user's that an error came through, in the same form."""
-    steps = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__)]
-    return _format_line([step for step in reversed(steps) if is_user_code(step[0])][:1])
+    steps = [(frame.f_code.co_filename, line, "") for frame, line in walk_tb(error.__traceback__)]
+    return _format_line([step for step in reversed(steps) if is_user_file(step[0])][:1])
 
 
 def is_raised_by_user(error: BaseException) -> bool:
@@ -73,14 +78,14 @@ def user_line_in(summary: Iterable[FrameSummary]) -> str:
     return f"{mine[-1].filename}:{mine[-1].lineno}: {(mine[-1].line or '').strip()}" if mine else _format_line(())
 
 
-def format_frames(frames: tuple[tuple[CodeType, int], ...]) -> str:
+def format_frames(frames: tuple[UserFrame, ...]) -> str:
     """Frames as Python prints them, outermost first."""
     text = _formatted.get(frames)
     if text is None:
         lines = []
-        for code, line in reversed(frames):
-            lines.append(f'  File "{code.co_filename}", line {line}, in {code.co_name}')
-            lines.append("    " + linecache.getline(code.co_filename, line).strip())
+        for file, line, name in reversed(frames):
+            lines.append(f'  File "{file}", line {line}, in {name}')
+            lines.append("    " + linecache.getline(file, line).strip())
         text = "\n".join(lines)
         if len(_formatted) > 20_000:
             _formatted.clear()
@@ -88,14 +93,14 @@ def format_frames(frames: tuple[tuple[CodeType, int], ...]) -> str:
     return text
 
 
-_formatted: dict[tuple[tuple[CodeType, int], ...], str] = {}
+_formatted: dict[tuple[UserFrame, ...], str] = {}
 
 
-def _format_line(frames: Sequence[tuple[CodeType, int]]) -> str:
+def _format_line(frames: Sequence[UserFrame]) -> str:
     if not frames:
         return "(no line of yours is on the stack)"
-    code, line = frames[0]
-    return f"{code.co_filename}:{line}: {linecache.getline(code.co_filename, line).strip()}"
+    file, line, _ = frames[0]
+    return f"{file}:{line}: {linecache.getline(file, line).strip()}"
 
 
 def _is_standard(filename: str) -> bool:
@@ -105,14 +110,15 @@ def _is_standard(filename: str) -> bool:
 
 def is_user_code(code: CodeType) -> bool:
     """Whether code is the user's, and not of torch, of optree or of this library."""
-    mine = _seen_code.get(code)
-    if mine is None:
-        mine = _seen_code[code] = is_user_file(code.co_filename)
-    return mine
+    return is_user_file(code.co_filename)
 
 
 def is_user_file(filename: str) -> bool:
     """Whether code of a file is the user's. See `is_user_code`."""
-    if filename.startswith(_OWN):
-        return filename.startswith(_OWN_USERS)
-    return not (filename.startswith(_LIBRARIES) or filename.startswith("<") and "stdin" not in filename)
+    if filename.startswith("<"):  # generated code has a new name each time
+        return "stdin" in filename
+    mine = _seen_files.get(filename)
+    if mine is None:
+        libraries = filename.startswith((_OWN, *_LIBRARIES)) and not filename.startswith(_OWN_USERS)
+        mine = _seen_files[filename] = not libraries
+    return mine

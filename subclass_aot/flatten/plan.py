@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,7 +16,7 @@ from subclass_aot.flatten import checks
 from subclass_aot.flatten.creation import describe_and_read
 from subclass_aot.flatten.emit import emit_unpack, emit_unwrap, emit_wrap
 from subclass_aot.flatten.index_map import IndexMap, Slot, flat_starts
-from subclass_aot.flatten.metas import PlainTensorMeta, ValueMeta
+from subclass_aot.flatten.metas import PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.flatten.straight import straight_unwrap
 
 
@@ -163,28 +162,50 @@ def wrap_function(
 ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """Generates the function from leaves to values. See `FlattenPlan.generate_wrap`."""
     source = Source("wrap", "leaves", f"`{where}`, rebuilt from their leaves.")
-    leaves = [source.fresh("_".join((f"args_{slot.outer}", *_words(slot)))) for slot in index_map.slots]
-    saved = [source.fresh(f"activation_{i}") for i in range(activations)]
-    emit_unpack(source, "leaves", leaves + saved, checks.wrong_leaf_count, where)
-    if check:
-        with _unless_all_fit(source, index_map.slots):
-            for slot, leaf in zip(index_map.slots, leaves, strict=True):
-                _check_leaf(source, slot, leaf, where)
+    slots = index_map.slots
+    all_plain = all(isinstance(slot.meta, PlainTensorMeta) for slot in slots)
+    in_one_call = check and _native.ONE_CALL_PAYS and bool(slots) and all_plain and not activations
+    if in_one_call:
+        _refuse_others(source, slots, where)
+        if len(metas) == len(slots) and not any(isinstance(meta, SubclassCreationMeta) for meta in metas):
+            source.line("return tuple(leaves)")
+            return source.build()
+    leaves = _unpacked(source, slots, where, activations)
+    if check and not in_one_call:
+        for slot, leaf in zip(slots, leaves, strict=False):
+            _check_leaf(source, slot, leaf, where)
     starts = flat_starts(metas)
     values = [emit_wrap(source, meta, leaves[starts[i] : starts[i + 1]]) for i, meta in enumerate(metas)]
-    source.line(f"return ({''.join(f'{value}, ' for value in values + saved)})")
+    source.line(f"return ({''.join(f'{value}, ' for value in values + leaves[len(slots) :])})")
     return source.build()
 
 
-def _unless_all_fit(source: Source, slots: Sequence[Slot]) -> AbstractContextManager[None]:
-    """Around the checks one by one: looks at all leaves in one call, where that is faster and they are all plain."""
-    metas = [slot.meta for slot in slots if isinstance(slot.meta, PlainTensorMeta)]
-    if not _native.ONE_CALL_PAYS or not metas or len(metas) < len(slots):
-        return nullcontext()
+def _unpacked(source: Source, slots: Sequence[Slot], where: str, activations: int = 0) -> list[str]:
+    """Appends what puts each leaf into a local; activations come last."""
+    leaves = [source.fresh("_".join((f"args_{slot.outer}", *_words(slot)))) for slot in slots]
+    leaves += [source.fresh(f"activation_{i}") for i in range(activations)]
+    emit_unpack(source, "leaves", leaves, checks.wrong_leaf_count, where)
+    return leaves
+
+
+def _refuse_others(source: Source, slots: Sequence[Slot], where: str) -> None:
+    """Appends a look at all leaves in one call; what looks at one by one is generated where something does not fit."""
+
+    @functools.cache
+    def one_by_one() -> Callable[[Sequence[Any]], list[Any]]:
+        careful = Source("checked_leaves", "leaves", f"The leaves of `{where}`, if each fits; any iterable will do.")
+        leaves = _unpacked(careful, slots, where)
+        for slot, leaf in zip(slots, leaves, strict=True):
+            _check_leaf(careful, slot, leaf, where)
+        careful.line(f"return [{', '.join(leaves)}]")
+        return careful.build()
+
+    metas: list[Any] = [slot.meta for slot in slots]
     have_exactly = source.const(_native.have_exactly, "have_exactly")
     classes = source.const(tuple(meta.cls for meta in metas), "classes")
     dtypes = source.const(tuple(meta.dtype for meta in metas), "dtypes")
-    return source.block(f"if not {have_exactly}(leaves, {classes}, 'dtype', {dtypes}):")
+    checked = source.const(lambda leaves: one_by_one()(leaves), "checked_leaves")
+    source.line(f"if not {have_exactly}(leaves, {classes}, 'dtype', {dtypes}): leaves = {checked}(leaves)")
 
 
 def _check_leaf(source: Source, slot: Slot, leaf: str, where: str) -> None:
