@@ -11,7 +11,21 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import call, dispatch, flatness, leaves, loops, machine, meta, models, report, signature, trace, values
+from benchmarks import (
+    call,
+    dispatch,
+    flatness,
+    growth,
+    leaves,
+    loops,
+    machine,
+    meta,
+    models,
+    report,
+    signature,
+    trace,
+    values,
+)
 from benchmarks.measure import QUICK, Budget
 from benchmarks.row import Result
 
@@ -28,6 +42,7 @@ SUBJECTS: dict[str, Subject] = {
     "meta": meta.run,
     "call": call.run,
     "signature": signature.run,
+    "growth": growth.run,
     "loops": loops.run,
     "values": values.run,
     "models": models.run,

@@ -15,6 +15,7 @@ from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.call import flatten
+from subclass_aot.guards import global_state
 
 COUNTS = (1, 10, 100)
 CLASSES = {"subclass_aot.TwoTensor": sa.TwoTensor, "torch's TwoTensor": TwoTensor}
@@ -47,7 +48,7 @@ def _overhead(cls: Any, count: int, budget: Budget) -> Comparison:
     xs = tuple(tree(cls, 1) for _ in range(count))
     compiled = sa.aot_compile(_double)
     compiled(*xs)
-    graph = write_graph(compiled._specializations[0].graphs.forward)
+    graph = write_graph(compiled._specializations.latest.graphs.forward)
     leaves = [leaf for x in xs for leaf in (x.a, x.b)]
     sides = {_CHECK: _check(compiled, xs), _CALL: Side(compiled, xs), _GRAPH: Side(_run, (graph, leaves))}
     times = compare(sides, budget).microseconds
@@ -65,8 +66,9 @@ def _double(*xs: Tensor) -> list[Tensor]:
 
 def _check(compiled: Any, args: tuple[Any, ...], units: int = 1) -> Side:
     """The check of a call of a compiled function, and nothing after it."""
-    entry = compiled._specializations[0].entry
-    call = (args, {}, None, None) if entry.takes_arguments else (args, {}, *flatten((args, {})))
+    entry = compiled._specializations.latest.entry
+    taken_apart = (None, None) if entry.takes_arguments else flatten((args, {}))
+    call = (args, {}, *taken_apart, global_state())
     assert entry.call(*call, True) is None
     return Side(entry.call, (*call, True), units=units)
 

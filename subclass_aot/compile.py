@@ -122,8 +122,8 @@ def aot_compile(
     return CompiledFunction(fn, options)
 
 
-_Call = tuple[tuple[Any, ...], dict[str, Any], list[Any], optree.PyTreeSpec, Modes]
-"""The arguments of a call, as they came and taken apart, and the modes of torch."""
+_Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
+"""The arguments of a call, as they came and, where that was asked for, taken apart, and the modes of torch."""
 _Tried = dict[Specialization, OtherValue]
 
 
@@ -161,7 +161,7 @@ class CompiledFunction(Generic[_P, _R]):
     def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         latest, modes = self._specializations.latest, global_state()
         leaves: list[Any] | None = None
-        treespec: Any = None
+        treespec: optree.PyTreeSpec | None = None
         tried: _Tried = {}
         if latest is not None:
             entry = latest.entry
@@ -174,18 +174,19 @@ class CompiledFunction(Generic[_P, _R]):
             else:
                 if result is not MISS:
                     return result
-        if leaves is None:
-            leaves, treespec = flatten((args, kwargs))
         return self._call_another((args, kwargs, leaves, treespec, modes), tried)
 
     def _call_another(self, call: _Call, tried: _Tried) -> _R:
         """Runs a call that the signature used last does not fit, or fits but for values that it looks at."""
-        args, kwargs, leaves, _, modes = call
+        args, kwargs, leaves, treespec, modes = call
         if not tried:
-            look = self._specializations.look(leaves, modes)
+            look = self._specializations.look(args if leaves is None else leaves, modes)
             for specialization in self._specializations.others(look):
+                entry = specialization.entry
+                if leaves is None and not entry.takes_arguments:
+                    leaves, treespec = flatten((args, kwargs))
                 try:
-                    result: _R = specialization.entry.call(*call)
+                    result: _R = entry.call(args, kwargs, leaves, treespec, modes)
                 except OtherValue as other:
                     tried = {specialization: other.with_traceback(None)}
                     break
@@ -194,6 +195,9 @@ class CompiledFunction(Generic[_P, _R]):
                     return result
         if not tried and self._is_part_of_another():
             return self.fn(*args, **kwargs)
+        if leaves is None:
+            leaves, treespec = flatten((args, kwargs))
+        call = args, kwargs, leaves, treespec, modes
         while True:
             try:
                 specialization = self._compiled_for(call, tried)

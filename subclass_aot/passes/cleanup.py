@@ -10,7 +10,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
-from subclass_aot.passes.nodes import has_no_result, new_node
+from subclass_aot.passes.nodes import copied_node, has_no_result, new_node
 
 _IDENTITIES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
@@ -41,17 +41,15 @@ def cleaned(
     copies: dict[fx.Node, fx.Node] = {}
     for node in sorted(nodes, key=lambda node: node.op != "placeholder"):
         if node.op == "placeholder":
-            copy = graph.create_node("placeholder", node.target)
+            copies[node] = new_node(graph, "placeholder", node.target, (), {}, None)
+            copies[node].meta.update(node.meta)
         elif node not in live:
             continue
         elif node.target in _IDENTITIES:
             copies[node] = copies[node.all_input_nodes[0]]
             continue
         else:
-            args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
-            copy = new_node(graph, node.op, node.target, args, kwargs, node.name)
-        copy.meta.update(node.meta)
-        copies[node] = copy
+            copies[node] = copied_node(graph, node, copies)
     return graph, copies
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import fx
@@ -23,6 +24,22 @@ def new_node(graph: fx.Graph, op: str, target: Any, args: Any, kwargs: Any, name
     if kwargs:
         object.__setattr__(node, "kwargs", kwargs)
     return node
+
+
+def copied_node(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
+    """Copies a node of another graph, as `Graph.node_copy` does.
+
+    Args:
+        graph: The graph that gets the copy.
+        node: The node.
+        copies: The copies of the nodes that it reads.
+    """
+    args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
+    copy = new_node(graph, node.op, node.target, args, kwargs, node.name)
+    if node.type is not None:
+        copy.type = node.type
+    copy.meta.update(node.meta)
+    return copy
 
 
 def is_symint(node: fx.Node) -> bool:

@@ -14,7 +14,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
-from subclass_aot.passes.nodes import draws, has_no_result, is_backward, is_symint
+from subclass_aot.passes.nodes import copied_node, draws, has_no_result, is_backward, is_symint
 
 
 def default_partition(
@@ -143,7 +143,7 @@ def _forward(joint: fx.GraphModule, outputs: Sequence[Any], saved: list[fx.Node]
     copied: dict[fx.Node, fx.Node] = {}
     for node in joint.graph.nodes:
         if node in needed or (node.op == "placeholder" and not is_backward(node)):
-            copied[node] = graph.node_copy(node, copied.__getitem__)
+            copied[node] = copied_node(graph, node, copied)
     graph.output(tuple(copied[n] if isinstance(n, fx.Node) else n for n in (*outputs, *saved)))
     return _torch.make_graph_module(joint, graph, "Forward")
 
@@ -162,12 +162,12 @@ def _backward(
         placeholder.meta = dict(node.meta)
     for node in joint.graph.nodes:
         if node.op == "placeholder" and is_backward(node):
-            copied[node] = graph.node_copy(node)
+            copied[node] = copied_node(graph, node, copied)
     for node in redone:
-        copied[node] = graph.node_copy(node, copied.__getitem__)
+        copied[node] = copied_node(graph, node, copied)
     for node in joint.graph.nodes:
         if node in needed and node not in copied:
-            copied[node] = graph.node_copy(node, copied.__getitem__)
+            copied[node] = copied_node(graph, node, copied)
     output = graph.output(tuple(copied[n] if isinstance(n, fx.Node) else n for n in gradients))
     descs = joint.graph.output_node().meta.get("desc")  # none in a joint graph of AOTAutograd's, of some versions
     if descs is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import fx
 
 from subclass_aot import trace_joint
-from subclass_aot.passes import draws, has_no_result, is_backward, is_symint
+from subclass_aot.passes import copied_node, draws, has_no_result, is_backward, is_symint
 from subclass_aot.sizes import mark_dynamic
 
 
@@ -29,3 +30,20 @@ def test_each_question_is_true_of_its_nodes_alone() -> None:
 def test_of_a_node_of_another_library() -> None:
     graph = torch.fx.symbolic_trace(lambda x: x.sin() + torch.rand(2)).graph
     assert not any(draws(node) or has_no_result(node) or is_symint(node) or is_backward(node) for node in graph.nodes)
+
+
+def test_copies_are_those_of_torch() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x", torch.Tensor)
+    both = graph.call_function(torch.add, (x, [x, 2]), {"alpha": x})
+    both.meta["val"] = 1
+    mine, torchs = fx.Graph(), fx.Graph()
+    copies = {"mine": {}, "torchs": {}}  # type: ignore[var-annotated]
+    for node in graph.nodes:
+        copies["mine"][node] = copied_node(mine, node, copies["mine"])
+        copies["torchs"][node] = torchs.node_copy(node, copies["torchs"].__getitem__)
+    assert str(mine) == str(torchs)
+    for one, other in zip(mine.nodes, torchs.nodes, strict=True):
+        assert (one.name, one.op, one.type, one.meta) == (other.name, other.op, other.type, other.meta)
+    copies["mine"][both].meta["val"] = 2
+    assert both.meta == {"val": 1}
