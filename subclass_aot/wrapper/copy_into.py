@@ -68,7 +68,7 @@ def _copy_into_base(
 ) -> None:
     """See Note [Fields shared by views]."""
     if why := why_without_base(view, shared):
-        raise errors.no_rule(cls, func, (view, source), {}, why)
+        raise errors.refused(cls, func, (view, source), why)
     base, replay = base_of(view)
     if not (hasattr(base, "from_plain") and hasattr(base, "to_plain")):
         why = f"{shared[0]} is shared with the rest of the tensor that this is a view of, which has no "

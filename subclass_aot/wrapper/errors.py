@@ -28,15 +28,23 @@ def no_rule(
 ) -> OperatorRuleError:
     """The error for an operator without a rule, with a stub to paste."""
     why = why or f"no rule along {cls.__name__}'s bases, no recipe (fallback=...) and no to_plain method serve it"
+    said = f"No rule for {func} on {cls.__name__}.\n{_call(func, args, kwargs, why)}"
+    return OperatorRuleError(f"{said}{_set_of(func)}Write one:\n\n{stub(cls, func)}")
+
+
+def refused(cls: type[WrapperTensor], func: AnyOperator, args: Sequence[object], why: str) -> OperatorRuleError:
+    """The error for a call that no rule could serve."""
+    return OperatorRuleError(f"{func} on {cls.__name__} is refused.\n{_call(func, args, {}, why)}".rstrip())
+
+
+def _call(func: AnyOperator, args: Sequence[object], kwargs: Mapping[str, object], why: str) -> str:
     schema = _torch.schema_of(func) if _torch.is_overload(func) else "a higher-order operator, which has none"
     called = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]
-    return OperatorRuleError(
-        f"No rule for {func} on {cls.__name__}.\n"
+    return (
         f"  schema:      {schema}\n"
         f"  called with: ({', '.join(called)})\n"
         f"  at:          {user_line()}\n"
         f"  why:         {why}.\n"
-        f"{_set_of(func)}Write one:\n\n{stub(cls, func)}"
     )
 
 

@@ -119,6 +119,8 @@ def with_twice_the_rows(tensor: torch.Tensor) -> torch.Tensor:
             raise DoesNotApply("not every inner tensor has the rows of the tensor")
         if not part.is_contiguous():
             raise DoesNotApply("not every inner tensor is contiguous")
+    if all(part.dim() < tensor.dim() for part in inner.values()):
+        raise DoesNotApply("no inner tensor has the dims of the tensor: one of them may say the size of several")
     size = (2 * rows, *tensor.shape[1:])
     stride = torch.empty(size, device="meta").stride()
     made: torch.Tensor = unflattened(tensor, {k: torch.cat([v, v]) for k, v in inner.items()}, size, stride)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from subclass_aot import Outer, WrapperTensor
 from subclass_aot.testing.contract.flatten import with_twice_the_rows
 from subclass_aot.testing.contract.trial import DoesNotApply
 from tests.testing.contract.classes import Held, Scaled, broken, held, int8_weight, scaled, two_tensor
@@ -43,3 +44,22 @@ def test_twice_the_rows() -> None:
     assert larger.shape == (8, 6) and larger.stride() == (6, 1)
     with pytest.raises(DoesNotApply):
         with_twice_the_rows(tensor.sum())
+
+
+class Diagonal(WrapperTensor):
+    """One field says the size of both dims."""
+
+    values: torch.Tensor
+
+    def outer(self) -> Outer:
+        size = self.values.shape[0]
+        return Outer((size, size), None, dtype=self.values.dtype, device=self.values.device)
+
+    def to_plain(self) -> torch.Tensor:
+        return self.values.diag()
+
+
+def test_nobody_knows_how_fields_grow_that_have_fewer_dims() -> None:
+    with pytest.raises(DoesNotApply, match="the size of several"):
+        with_twice_the_rows(Diagonal(torch.randn(5)))
+    assert broken(lambda: Diagonal(torch.randn(5)), [*ONLY, 36]) == {}
