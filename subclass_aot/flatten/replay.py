@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import os
 import types
 from collections.abc import Callable, Sequence
@@ -163,23 +164,32 @@ def _cannot_change(value: object) -> bool:
 
 
 def _write(made: torch.Tensor, names: Sequence[str], others: dict[str, object], by_itself: Rebuild) -> Rebuild:
-    """Generates what makes such a wrapper without its constructor."""
-    cls = type(made)
-    source = Source(
-        "replay", ", ".join(f"t{i}" for i in range(len(names))), f"A {cls.__name__}, as its class makes it."
-    )
+    """What makes such a wrapper without its constructor."""
+    facts = (type(made), made.size(), made.stride(), made.dtype, made.layout, made.device)
+    return _writer(tuple(names), tuple(vars(made)))(by_itself, *facts, *others.values())
+
+
+@functools.cache
+def _writer(names: tuple[str, ...], attributes: tuple[str, ...]) -> Callable[..., Rebuild]:
+    """Generates what makes replays of wrappers with these inner tensors and attributes: compiling takes long.
+
+    Attributes are set in the order in which the class sets them.
+    """
     tensors = {name: f"t{i}" for i, name in enumerate(names)}
-    own = f"return {source.const(by_itself, 'by_itself')}({', '.join(tensors.values())})"
-    if names:
-        other = " or ".join(f"{tensor}.storage_offset() or {tensor}.requires_grad" for tensor in tensors.values())
-        source.line(f"if {other}: {own}")
-    facts = (cls, tuple(made.size()), tuple(made.stride()), made.storage_offset(), None, made.dtype, made.layout)
-    numbers = ", ".join(source.const(fact, "fact") for fact in (*facts, made.device))
-    source.line(f"made = {source.const(_torch.make_wrapper_subclass, 'make_wrapper_subclass')}({numbers})")
-    held = {name: tensors.get(name) or source.const(others[name], "attribute") for name in vars(made)}
-    pairs = ", ".join(f"{name!r}: {value}" for name, value in held.items())
-    source.line(f"made.__dict__.update({{{pairs}}})")
-    source.line("return made")
+    others = {name: f"other{i}" for i, name in enumerate(attributes) if name not in tensors}
+    params = ", ".join(["by_itself", "cls", "size", "stride", "dtype", "layout", "device", *others.values()])
+    source = Source("write_replay", params, "What makes wrappers as their class makes them.")
+    inner = ", ".join(tensors.values())
+    with source.block(f"def replay({inner}):"):
+        if tensors:
+            unlike = " or ".join(f"{tensor}.storage_offset() or {tensor}.requires_grad" for tensor in tensors.values())
+            source.line(f"if {unlike}: return by_itself({inner})")
+        make = source.const(_torch.make_wrapper_subclass, "make_wrapper_subclass")
+        source.line(f"made = {make}(cls, size, stride, None, None, dtype, layout, device)")
+        pairs = ", ".join(f"{name!r}: {(tensors | others)[name]}" for name in attributes)
+        source.line(f"made.__dict__.update({{{pairs}}})")
+        source.line("return made")
+    source.line("return replay")
     return source.build()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import dis
 import enum
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -104,21 +105,35 @@ _ONLY_HERE = 2
 
 def _stores(code: types.CodeType, names: dict[str, Any], attributes: frozenset[str]) -> Iterator[str]:
     """What the bytecode of a function stores elsewhere than in locals and in the new tensor, or reads of globals."""
+    others, set_attributes, read = _looked_at(code)
+    yield from others
+    for name in set_attributes:
+        if name not in attributes:
+            yield f"{code.co_name} sets {name} of something else"
+    for name in read:
+        value = names.get(name, getattr(builtins, name, None))
+        if not _is_lasting(value):
+            yield f"{code.co_name} reads {name}, a {type(value).__name__} that can change"
+
+
+@functools.lru_cache(maxsize=4096)
+def _looked_at(code: types.CodeType) -> tuple[list[str], list[str], list[str]]:
+    """What bytecode stores elsewhere, in words; attributes that it sets of locals; globals that it reads."""
     steps = list(dis.get_instructions(code))
     made_here = _made_here(steps)
+    others, set_attributes, read = [], [], []
     for i, step in enumerate(steps):
         if step.opname in _STORES:
-            yield f"{code.co_name} has {step.opname} {step.argrepr}".rstrip()
-        elif step.opname == "STORE_SUBSCR":
-            if _loaded(steps[i - 2]) not in made_here:
-                yield f"{code.co_name} sets an element of something else"
+            others.append(f"{code.co_name} has {step.opname} {step.argrepr}".rstrip())
+        elif step.opname == "STORE_SUBSCR" and _loaded(steps[i - 2]) not in made_here:
+            others.append(f"{code.co_name} sets an element of something else")
+        elif step.opname == "STORE_ATTR" and not _loaded(steps[i - 1]):
+            others.append(f"{code.co_name} sets {step.argval} of something else")
         elif step.opname == "STORE_ATTR":
-            if not _loaded(steps[i - 1]) or step.argval not in attributes:
-                yield f"{code.co_name} sets {step.argval} of something else"
-        elif step.opname == "LOAD_GLOBAL":
-            value = names.get(step.argval, getattr(builtins, step.argval, None))
-            if not step.argval.isupper() and not _is_lasting(value):  # capitals: a constant
-                yield f"{code.co_name} reads {step.argval}, a {type(value).__name__} that can change"
+            set_attributes.append(step.argval)
+        elif step.opname == "LOAD_GLOBAL" and not step.argval.isupper():  # capitals: a constant
+            read.append(step.argval)
+    return others, set_attributes, read
 
 
 def _loaded(step: dis.Instruction) -> str:
