@@ -98,8 +98,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def is_long(check: str, name: str) -> bool:
-    """Whether `make test` leaves it out; it tries one architecture in all ways."""
-    return name != "LlamaForCausalLM" and check not in ("int8 training", "int8 generation")
+    """Whether `make test` leaves it out; it tries one architecture in all ways, and generation with three."""
+    if check == "int8 generation":
+        return name not in ("LlamaForCausalLM", "MixtralForCausalLM", "T5ForConditionalGeneration")
+    return name != "LlamaForCausalLM" and check != "int8 training"
 
 
 def test_it_is_as_in_eager_mode(check: str, name: str) -> None:
