@@ -160,8 +160,9 @@ def _running_frames() -> dict[int, str]:
             for name, value in variables.items():
                 found.setdefault(id(value), f"in variable `{name}` of {frame.f_code.co_name}, ")
             # Of a function it is a copy, up to Python 3.12, which the frame keeps: values would outlive variables.
+            # Where a debugger looks at the function, that may be written back, and what is missing would be deleted.
             is_copy = type(variables) is dict and frame.f_code.co_flags & inspect.CO_OPTIMIZED
-            if is_copy and sys.getrefcount(variables) == _OF_A_COPY:
+            if is_copy and sys.gettrace() is None and sys.getrefcount(variables) == _OF_A_COPY:
                 variables.clear()
         frame = frame.f_back
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import types
 import weakref
 from collections.abc import Callable
@@ -229,3 +230,26 @@ def test_what_a_caller_looks_at_itself_stays() -> None:
     variables = locals()
     aot_compile(Keeps.apply)(torch.rand(3, requires_grad=True))
     assert "variables" in variables
+
+
+def test_a_debugger_finds_all_variables() -> None:
+    """Up to Python 3.12 a trace function that is written in Python has them written back after it."""
+    done: list[object] = []
+
+    def trace(frame: types.FrameType, event: str, argument: object) -> Any:
+        if event == "line" and frame.f_lineno == frame.f_code.co_firstlineno + 3:
+            done.append(aot_compile(Keeps.apply)(torch.rand(3, requires_grad=True)))
+        return trace if frame.f_code.co_name == "debugged" else None
+
+    def debugged() -> int:
+        first = 1
+        second = 2
+        return first + second
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        assert debugged() == 3
+    finally:
+        sys.settrace(before)
+    assert done
