@@ -26,7 +26,7 @@ _FEW = 4
 _LOOKS = 8
 """Looks that are remembered for each signature that may be kept; one with symbolic sizes has many."""
 
-_NUMBERS = frozenset({int, float, bool, str, type(None)})
+_BY_VALUE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.device})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +81,7 @@ class Specializations:
         """All but the one used last, the one that fitted a call that looked the same first.
 
         Args:
-            look: As `look_of` gives it.
+            look: As `look` gives it.
         """
         latest = self.latest
         guess = self._by_look.get(look)
@@ -102,20 +102,22 @@ class Specializations:
             self._by_look[look] = specialization
         self.latest = specialization
 
-    def look(self, leaves: Sequence[object], modes: Hashable) -> Hashable:
+    def look(self, leaves: Sequence[object], modes: tuple[object, ...]) -> Hashable:
         """What a call looks like, if there are so many signatures that it pays to look it up; else None.
 
         Args:
             leaves: The arguments, taken apart.
             modes: The modes of torch.
         """
-        return (modes, *map(_look, leaves)) if len(self._used_at) > _FEW else None
+        return (_look(modes), *map(_look, leaves)) if len(self._used_at) > _FEW else None
 
 
 def _look(leaf: object) -> Hashable:
-    """What a leaf looks like, by what can be asked without running code of the user's."""
-    if type(leaf) in _NUMBERS:
+    """What a leaf or a mode looks like, by what can be asked without running code of the user's, and kept."""
+    if type(leaf) in _BY_VALUE:
         return (type(leaf), leaf)
+    if type(leaf) is tuple:  # some modes are several
+        return tuple(map(_look, leaf))
     if not isinstance(leaf, torch.Tensor) or not _is_mute(type(leaf)):
         return (type(leaf),)
     return (type(leaf), leaf.shape, leaf.dtype, leaf.requires_grad)

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.specializations import Specialization, Specializations
@@ -96,6 +97,33 @@ def test_no_code_of_the_user_s_runs() -> None:
     Loud.told.clear()
     hash(kept.look([torch.ones(2).as_subclass(Loud), Unhashable(), {}], ()))
     assert Loud.told == []
+
+
+class Mode(TorchFunctionMode):
+    """A mode that can be compared, and not be hashed."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_modes_of_the_user_s_are_not_hashed_nor_kept() -> None:
+    compiled = aot_compile(lambda x: x * 2, dynamic=False, cache_limit=6)
+    for size in range(1, 7):
+        compiled(torch.ones(size))
+    with Mode() as mode:
+        assert compiled(torch.ones(3)).tolist() == [2, 2, 2]
+        compiled(torch.ones(2))
+    seen = weakref.ref(mode)
+    del mode
+    for size in range(1, 8):
+        compiled(torch.ones(size))
+    gc.collect()
+    assert seen() is None
 
 
 @pytest.mark.parametrize("dynamic", [False, True, None])

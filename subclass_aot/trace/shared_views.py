@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.meta import MetaTensor, root
+from subclass_aot.trace.autograd_graph import has_history
 from subclass_aot.wrapper import remembered_base
 
 RememberedView = tuple[torch.Tensor, Callable[..., torch.Tensor]]
@@ -35,7 +35,7 @@ def remembered_views(
     found: dict[int, RememberedView] = {}
     for result in results:
         view = remembered_base(result)
-        if view is None:
+        if view is None or has_history(result):  # which a view that is made again would not have
             continue
         base, again = view
         whole = next((x for x in inputs if type(x) is type(base) and _is_alias(base, x)), base)
@@ -45,17 +45,9 @@ def remembered_views(
 
 
 def replay_of(clean: torch.Tensor) -> Callable[..., torch.Tensor]:
-    """What makes a view again, of one that was made of a tensor of no trace.
-
-    Raises:
-        TraceError: It shares no field with that.
-    """
+    """What makes a view again, of one that was made of a tensor of no trace."""
     found = remembered_base(clean)
-    if found is None:
-        raise TraceError(
-            "A result is a view that shares fields with what it is a view of, and does not if it is made again.\n"
-            "Return a copy instead, as in result.clone()."
-        )
+    assert found is not None, "it has the sizes of what is a view of another"
     return functools.partial(_detached, found[1])
 
 

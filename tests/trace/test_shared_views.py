@@ -60,6 +60,28 @@ def test_write_of_a_result(program: Any, make: Any, inference: bool, dynamic: bo
         assert torch.equal(expected, got)
 
 
+class ThreeTimes(torch.autograd.Function):
+    """Gives what it gets, and three times its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, w: torch.Tensor) -> torch.Tensor:
+        return w.detach()
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad * 3
+
+
+def test_what_has_a_history_keeps_it() -> None:
+    def program(w: Any) -> torch.Tensor:
+        return ThreeTimes.apply(w)[:, :2]  # type: ignore[no-any-return, no-untyped-call]
+
+    for run in (program, aot_compile(program)):
+        w = Int8Weight.from_float(torch.randn(4, 6)).requires_grad_()
+        (gradient,) = torch.autograd.grad(run(w).to_plain().sum(), w)  # type: ignore[attr-defined]
+        assert gradient[0].tolist() == [3, 3, 0, 0, 0, 0]
+
+
 def test_versions() -> None:
     """`detach` shares the counter of writes."""
     w = Int8Weight.from_float(torch.randn(4, 6))
