@@ -94,9 +94,12 @@ def _effects(seen: _Seen, ours: set[types.CodeType], attributes: frozenset[str])
     for key in seen.changed:
         if sys.getrefcount(seen.changed[key]) > _ONLY_HERE:
             yield "it changes a container that others have"
+    inside = {constant for code in seen.ran for constant in code.co_consts if isinstance(constant, types.CodeType)}
     for code, names in seen.ran.items():
         if code not in ours and not _torch.decorates_constructors(code.co_filename):
             yield from _stores(code, names, attributes)
+            closure = [] if code in inside else [name for name in code.co_freevars if name != "__class__"]
+            yield from (f"{code.co_name} reads {name} of its closure" for name in closure)
 
 
 _ONLY_HERE = 2
@@ -118,16 +121,17 @@ def _stores(code: types.CodeType, names: dict[str, Any], attributes: frozenset[s
 
 @functools.lru_cache(maxsize=4096)
 def _looked_at(code: types.CodeType) -> tuple[list[str], list[str], list[str]]:
-    """What bytecode stores elsewhere, in words; attributes that it sets of locals; globals that it reads."""
+    """What bytecode stores elsewhere, in words; attributes of what may be the new tensor; globals that it reads."""
     steps = list(dis.get_instructions(code))
-    made_here = _made_here(steps)
+    containers = _made_by(steps, "BUILD_MAP", "BUILD_LIST")
+    tensors = _made_by(steps, "CALL") | {name for name in code.co_varnames[:1] if name == "self"}
     others, set_attributes, read = [], [], []
     for i, step in enumerate(steps):
-        if step.opname in _STORES:
+        if step.opname in _STORES and step.argval not in code.co_cellvars:  # its own, which functions inside it read
             others.append(f"{code.co_name} has {step.opname} {step.argrepr}".rstrip())
-        elif step.opname == "STORE_SUBSCR" and _loaded(steps[i - 2]) not in made_here:
+        elif step.opname == "STORE_SUBSCR" and _loaded(steps[i - 2]) not in containers:
             others.append(f"{code.co_name} sets an element of something else")
-        elif step.opname == "STORE_ATTR" and not _loaded(steps[i - 1]):
+        elif step.opname == "STORE_ATTR" and _loaded(steps[i - 1]) not in tensors:
             others.append(f"{code.co_name} sets {step.argval} of something else")
         elif step.opname == "STORE_ATTR":
             set_attributes.append(step.argval)
@@ -143,18 +147,14 @@ def _loaded(step: dis.Instruction) -> str:
     return step.argval[-1] if isinstance(step.argval, tuple) else step.argval  # type: ignore[no-any-return]
 
 
-def _made_here(steps: list[dis.Instruction]) -> set[str]:
-    """The locals that are only ever a dict or list which the function has just made."""
+def _made_by(steps: list[dis.Instruction], *names: str) -> set[str]:
+    """The locals that only ever hold what instructions whose names begin so have just made."""
     stores = [
-        (step.argval, before.opname) for before, step in zip(steps, steps[1:], strict=False) if _stores_local(step)
+        (step.argval, before.opname.startswith(names))
+        for before, step in zip(steps, steps[1:], strict=False)
+        if step.opname.startswith("STORE_FAST")
     ]
-    return {name for name, _ in stores} - {
-        name for name, made_by in stores if made_by not in ("BUILD_MAP", "BUILD_LIST")
-    }
-
-
-def _stores_local(step: dis.Instruction) -> bool:
-    return step.opname.startswith("STORE_FAST")
+    return {name for name, _ in stores} - {name for name, made in stores if not made}
 
 
 def _is_lasting(value: object) -> bool:

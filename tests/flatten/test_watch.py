@@ -119,7 +119,29 @@ def numbers_of_chance(self: Any, a: torch.Tensor) -> None:
     torch.manual_seed(0)
 
 
+class Last:
+    note: object = None
+
+
+def an_attribute_of_another(self: Any, a: torch.Tensor) -> None:
+    last: Any = Last
+    last.note = 1  # which the tensor has, too
+
+
+def an_attribute_of_the_inner_tensor_that_it_has_too(self: Any, a: Any) -> None:
+    a.note = 1
+
+
+def made_with(closed: bool) -> Callable[..., None]:
+    def a_variable_of_its_closure(self: Any, a: torch.Tensor) -> None:
+        self.note = None if closed else 1
+
+    return a_variable_of_its_closure
+
+
+READS_ITS_CLOSURE = made_with(True)
 OTHERS = [
+    an_attribute_of_another, an_attribute_of_the_inner_tensor_that_it_has_too, READS_ITS_CLOSURE,
     an_operator, a_view, a_value, a_global, a_list, a_list_by_another_name, an_element, an_element_by_another_name,
     an_attribute_of_the_class, an_attribute_of_the_inner_tensor, a_registry, a_variable_of_a_closure, a_flag,
     numbers_of_chance,
@@ -140,6 +162,7 @@ SAYS = {
     an_element: "an_element sets an element of something else",
     an_attribute_of_the_class: "an_attribute_of_the_class sets made of something else",
     a_flag: "a_flag reads flag, a bool that can change",
+    READS_ITS_CLOSURE: "a_variable_of_its_closure reads closed of its closure",
 }
 
 
@@ -153,6 +176,7 @@ def test_ordinary_constructors() -> None:
         kept = [1]
         kept.append(2)
         self.note = LIMITS.get("b")
+        self.note = [each for each in kept if each not in kept] and a
         if (isinstance(a, torch.Tensor) and len(kept) > 5) or a.dim() > 7:
             raise ValueError
 
