@@ -11,6 +11,8 @@ import keyword
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final
 
+import torch
+
 from subclass_aot import _native
 from subclass_aot._torch import context_of_new, contiguous_stride, make_wrapper_subclass
 from subclass_aot.codegen import Source
@@ -198,9 +200,12 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
         context = _constant(source, context_of_new(meta.cls, meta.context), "context")
         rebuilt = f"{cls}.__tensor_unflatten__({tensors}, {context}, {_tuple(size)}, {_tuple(stride)})"
         return _assign(source, _hint(meta), rebuilt)
+    constants = attributes(tuple(meta.attrs), meta.context)
+    recipe = _recipe(meta, constants)
+    if recipe is not None:
+        return _assign(source, _hint(meta), f"{source.const(recipe, f'{_hint(meta)}_of')}({', '.join(inner.values())})")
     made = _assign(source, _hint(meta), _construction(source, meta, cls, size, stride, inner))
-    others = attributes(tuple(meta.attrs), meta.context).items()
-    held = {**inner, **{name: _constant(source, value, name) for name, value in others}}
+    held = {**inner, **{name: _constant(source, value, name) for name, value in constants.items()}}
     if Declaration.of(meta.cls) is None:
         for name, value in held.items():
             _set(source, made, name, value)
@@ -208,6 +213,16 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
     hold, names = source.const(_native.hold, "hold"), source.const(_one_object(tuple(held)), "names")
     source.line(f"{hold}({', '.join([made, names, *held.values()])})")  # `__setattr__` is for users, whom it checks
     return made
+
+
+def _recipe(meta: SubclassCreationMeta, constants: dict[str, object]) -> Any:
+    """What makes such wrappers of their inner tensors in one call; None where that is left to generated code."""
+    accelerator = _native.accelerator("recipes")
+    symbolic = SYMBOLIC in (*meta.outer_size, *meta.outer_stride, meta.storage_offset)
+    if accelerator is None or symbolic or meta.layout is not torch.strided or Declaration.of(meta.cls) is None:
+        return None
+    of = (meta.cls, meta.outer_size, meta.outer_stride, meta.storage_offset, meta.dtype, meta.device)
+    return accelerator.Recipe(*of, (*meta.attrs, *constants), constants, None)
 
 
 def _construction(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
-from subclass_aot import _torch
+from subclass_aot import _native, _torch
 from subclass_aot.call import AUTOCAST_DEVICES
 
 Modes = tuple[object, ...]
@@ -23,8 +25,8 @@ MODES = (
 """The names of what `global_state` gives."""
 
 
-def global_state() -> Modes:
-    """Reads the modes, in the order of `MODES`. It runs on each call, so what is mostly off is asked in a cheap way."""
+def _global_state() -> Modes:
+    """Reads the modes. It runs on each call, so what is mostly off is asked in a cheap way."""
     deterministic = torch.get_deterministic_debug_mode()
     fills = bool(deterministic) and torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
     autocast: tuple[torch.dtype, ...] = ()
@@ -40,3 +42,13 @@ def global_state() -> Modes:
         _torch.function_modes() if _torch.number_of_function_modes() else (),
         _torch.inside_transform(),
     )
+
+
+def _fastest() -> Callable[[], Modes]:
+    accelerator = _native.accelerator("modes")
+    reads: Callable[[], Modes] = _global_state if accelerator is None else accelerator.Modes(_global_state)
+    return reads
+
+
+global_state = _fastest()
+"""Reads the modes, in the order of `MODES`."""

@@ -1,0 +1,99 @@
+// What every part needs. These headers of torch are private: there is no stable interface to any of this, so the
+// accelerator is built for exactly one version of torch, and only loaded by that (`build.py`).
+#pragma once
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ScopeExit.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
+#include <vector>
+
+namespace subclass_aot {
+
+// An owned reference.
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(PyObject* owned) : object_(owned) {}
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref& operator=(Ref&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  Ref(const Ref&) = delete;
+  Ref& operator=(const Ref&) = delete;
+  ~Ref() {
+    Py_XDECREF(object_);
+  }
+  static Ref of(PyObject* borrowed) {
+    return Ref(Py_XNewRef(borrowed));
+  }
+  PyObject* get() const {
+    return object_;
+  }
+  PyObject* release() {
+    return std::exchange(object_, nullptr);
+  }
+  explicit operator bool() const {
+    return object_ != nullptr;
+  }
+  int visit(visitproc visit, void* arg) const {
+    Py_VISIT(object_);
+    return 0;
+  }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+// A new reference, or what Python raised.
+inline Ref checked(PyObject* owned) {
+  if (owned == nullptr) {
+    throw python_error();
+  }
+  return Ref(owned);
+}
+
+inline const at::Tensor& tensor_of(PyObject* object) {
+  return reinterpret_cast<THPVariable*>(object)->cdata;
+}
+
+// An attribute's name, of which there is one object.
+inline Ref interned(PyObject* name) {
+  TORCH_CHECK_TYPE(PyUnicode_CheckExact(name), "a name is a str, not ", Py_TYPE(name)->tp_name);
+  Py_INCREF(name);
+  PyUnicode_InternInPlace(&name);
+  return Ref(name);
+}
+
+inline c10::SmallVector<int64_t, 5> integers(PyObject* sequence) {
+  Ref items = checked(PySequence_Fast(sequence, "sizes and strides are sequences"));
+  c10::SmallVector<int64_t, 5> result;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); i++) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    int64_t number = item == Py_None ? -1 : PyLong_AsLongLong(item);
+    if (number == -1 && PyErr_Occurred()) {
+      throw python_error();
+    }
+    result.push_back(number);
+  }
+  return result;
+}
+
+} // namespace subclass_aot
