@@ -1,4 +1,4 @@
-"""The command line: `python -m subclass_aot demo`, `... inspect MODULE:CLASS` and `... check MODULE:FUNCTION`."""
+"""The command line: `python -m subclass_aot demo`, `inspect MODULE:CLASS`, `check MODULE:FUNCTION`, `build-native`."""
 
 from __future__ import annotations
 
@@ -40,9 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check = commands.add_parser("check", help="try on a tensor subclass what it owes, and say what it does not keep")
     check.add_argument("target", metavar="MODULE:FUNCTION", help="a function that gives a new tensor of the class")
 
+    commands.add_parser("build-native", help="build what makes calls faster, for the torch that is installed")
+
     chosen = parser.parse_args(arguments)
     if chosen.command == "demo":
         return _demo(chosen.out, chosen.epochs)
+    if chosen.command == "build-native":
+        return _build_native()
     return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target)
 
 
@@ -80,6 +84,16 @@ def _check(target: str) -> int:
         return _fail(str(error))
     print(report)
     return 1 if report.broken else 0
+
+
+def _build_native() -> int:
+    from subclass_aot._native import build_accelerator
+
+    try:
+        print(f"built {build_accelerator()}")
+    except (RuntimeError, OSError) as error:
+        return _fail(f"the accelerator was not built, and everything works without it: {error}")
+    return 0
 
 
 def _fail(message: str) -> int:
