@@ -16,13 +16,14 @@ import torch
 
 from subclass_aot._native import build
 
-Part = Literal["exact", "modes", "recipes", "tables"]
+Part = Literal["exact", "modes", "recipes", "tables", "gradients"]
 
 PARTS: Final[dict[Part, str]] = {
     "exact": "comparing and setting many Python objects at once",
     "modes": "reading the modes of torch",
     "recipes": "making wrappers of inner tensors",
     "tables": "comparing the tensors of a call, and reading their leaves",
+    "gradients": "setting gradients directly, where that was asked for",
 }
 """What can run natively. All but the first are parts of the accelerator."""
 

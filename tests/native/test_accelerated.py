@@ -30,8 +30,8 @@ def run(said: str | None, program: str = PARTS, **more: str) -> subprocess.Compl
 @pytest.mark.parametrize(
     "said, parts",
     [
-        (None, ["modes", "recipes", "tables"]),
-        ("1", ["modes", "recipes", "tables"]),
+        (None, ["modes", "recipes", "tables", "gradients"]),
+        ("1", ["modes", "recipes", "tables", "gradients"]),
         ("0", []),
         ("", []),
         ("exact", []),
