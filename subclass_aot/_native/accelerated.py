@@ -15,12 +15,13 @@ import torch
 
 from subclass_aot._native import build
 
-Part = Literal["modes", "recipes", "tables"]
+Part = Literal["modes", "recipes", "tables", "kernels"]
 
 PARTS: Final[dict[Part, str]] = {
     "modes": "reading the modes of torch",
     "recipes": "making wrappers of inner tensors",
     "tables": "comparing the tensors of a call, and reading their leaves",
+    "kernels": "serving operators on each inner tensor",
 }
 """What the accelerator does, part by part."""
 

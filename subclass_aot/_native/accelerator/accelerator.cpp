@@ -1,5 +1,6 @@
 // The module: see `_accelerator.pyi` for what it offers, and `../accelerated.py` for who finds it.
 #include "common.h"
+#include "kernels.h"
 #include "modes.h"
 #include "recipe.h"
 #include "table.h"
@@ -40,7 +41,8 @@ PyTypeObject* add_type(
   return type;
 }
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", "What runs on every call, in C++.", -1, nullptr};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "_accelerator", "What runs on every call, in C++.", -1, KERNEL_FUNCTIONS};
 
 } // namespace
 
