@@ -64,6 +64,11 @@ class Call {
         return false;
       }
     }
+    for (size_t i : promise_.written) {
+      if (!is_whole(stack_[first_ + i].toTensor())) {
+        return false;
+      }
+    }
     for (size_t i = 0; i < promise_.arguments; i++) {
       if (stack_[first_ + i].isTensor() && !is_wrapper(i)) {
         PyObject* dense = object_of(impl_at(i));
@@ -164,6 +169,42 @@ class Call {
     }
     size_t known = entry_->names.size() + entry_->attributes.size();
     return static_cast<size_t>(PyDict_GET_SIZE(table)) == known || PyDict_Contains(table, entry_->origin.get()) == 0;
+  }
+
+  // Whether a write reaches nothing that is not in the wrapper. See Note [Fields shared by views] in
+  // `wrapper/shared_fields.py`: this is `shared_fields` there, for wrappers without the attribute that says more.
+  bool is_whole(const at::Tensor& wrapper) const {
+    auto* meta = torch::autograd::impl::get_view_autograd_meta(wrapper);
+    if (meta == nullptr || !meta->has_bw_view()) {
+      return true;
+    }
+    const at::Tensor& base = meta->get_backward_view().base_;
+    PyObject* whole = object_of(base.unsafeGetTensorImpl());
+    if (whole == nullptr) {
+      return false;
+    }
+    if (Py_TYPE(whole) != entry_->cls) {
+      return true;
+    }
+    Ref table(PyObject_GenericGetDict(whole, nullptr));
+    Ref own(PyObject_GenericGetDict(object_of(wrapper.unsafeGetTensorImpl()), nullptr));
+    if (!table || !own || PyDict_Contains(table.get(), entry_->origin.get()) != 0) {
+      PyErr_Clear();
+      return false;
+    }
+    for (auto& name : entry_->names) {
+      PyObject* field = PyDict_GetItemWithError(table.get(), name.get());
+      PyObject* part = PyDict_GetItemWithError(own.get(), name.get());
+      if (field == nullptr || part == nullptr || !THPVariable_Check(field)) {
+        PyErr_Clear();
+        return false;
+      }
+      if (tensor_of(field).unsafeGetTensorImpl()->has_symbolic_sizes_strides() ||
+          tensor_of(part).numel() * base.numel() > tensor_of(field).numel() * wrapper.numel()) {
+        return false;
+      }
+    }
+    return true;
   }
 
   // Whether the generated code would find no difference; where it would, or asking fails, it is to say so.
