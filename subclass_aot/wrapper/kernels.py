@@ -8,6 +8,7 @@ comes here as ever (`_native/accelerator/call.h` tells them apart), and so does 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -73,9 +74,9 @@ def without_kernels() -> Iterator[None]:
             _accelerator.switch_kernels(before)
 
 
-def hits() -> int:
-    """How many operators kernels have served in this process."""
-    return int(_accelerator.kernel_hits()) if INSTALLED else 0
+def hits() -> Counter[str]:
+    """By operator, how many calls its kernel has served in this process."""
+    return Counter(_accelerator.kernel_hits() if INSTALLED else {})
 
 
 def _is_read_plainly(cls: type[WrapperTensor]) -> bool:

@@ -13,7 +13,6 @@
 namespace subclass_aot {
 
 inline std::atomic<bool> kernels_on{true};
-inline std::atomic<int64_t> kernel_hits{0};
 inline thread_local int kernel_depth = 0;
 constexpr int DEEPEST = 32; // wrappers in wrappers: below that Python counts, which refuses before the stack is full
 
@@ -33,7 +32,7 @@ inline void to_python(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 // The kernel of one operator.
 class Kernel final : public c10::OperatorKernel {
  public:
-  Kernel(const Promise& promise, const Served* served) : promise_(promise), served_(served) {}
+  Kernel(const Promise& promise, Served* served) : promise_(promise), served_(served) {}
 
   void operator()(const c10::OperatorHandle& op, DispatchKeySet, torch::jit::Stack* stack) {
     if (!serve(op, *stack)) {
@@ -56,7 +55,7 @@ class Kernel final : public c10::OperatorKernel {
       if (!call.take_apart()) {
         return false;
       }
-      kernel_hits++;
+      served_->hits++;
     }
     kernel_depth++;
     auto up = c10::make_scope_exit([] { kernel_depth--; });
@@ -71,7 +70,7 @@ class Kernel final : public c10::OperatorKernel {
   }
 
   const Promise promise_;
-  const Served* served_; // lives as long as the process
+  Served* served_; // lives as long as the process
 };
 
 // Puts a kernel for one operator into the dispatcher; false where there is no such operator, or somebody else has one.
@@ -124,9 +123,18 @@ inline PyObject* switch_kernels(PyObject*, PyObject* on) {
   return wanted < 0 ? nullptr : PyBool_FromLong(kernels_on.exchange(wanted != 0));
 }
 
-// kernel_hits() -> how many operators kernels have served
-inline PyObject* count_hits(PyObject*, PyObject*) {
-  return PyLong_FromLongLong(kernel_hits.load());
+// kernel_hits() -> by operator, how many calls its kernel has served
+inline PyObject* kernel_hits(PyObject*, PyObject*) {
+  HANDLE_TH_ERRORS
+  Ref table = checked(PyDict_New());
+  for (auto& [name, served] : Served::all()) {
+    Ref count = checked(PyLong_FromLongLong(served->hits));
+    if (served->hits != 0 && PyDict_SetItemString(table.get(), name.c_str(), count.get()) < 0) {
+      return nullptr;
+    }
+  }
+  return table.release();
+  END_HANDLE_TH_ERRORS
 }
 
 inline PyMethodDef KERNEL_FUNCTIONS[] = {
@@ -134,7 +142,7 @@ inline PyMethodDef KERNEL_FUNCTIONS[] = {
     {"serve", serve, METH_VARARGS, nullptr},
     {"forget", forget, METH_O, nullptr},
     {"switch_kernels", switch_kernels, METH_O, nullptr},
-    {"kernel_hits", count_hits, METH_NOARGS, nullptr},
+    {"kernel_hits", kernel_hits, METH_NOARGS, nullptr},
     {nullptr}};
 
 } // namespace subclass_aot

@@ -88,6 +88,8 @@ class Served {
     }
   }
 
+  int64_t hits = 0; // operators that were served, with the GIL held
+
   static std::unordered_map<std::string, Served*>& all() { // by operator; kernels are never taken out, nor is this
     static auto* table = new std::unordered_map<std::string, Served*>();
     return *table;
