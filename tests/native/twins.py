@@ -19,7 +19,9 @@ def bits(tensor: torch.Tensor) -> Any:
     """The values of a dense tensor, such that not a number is equal to itself."""
     if tensor.is_meta:
         return None
-    return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).tolist().__repr__()
+    if tensor._is_zerotensor():
+        tensor = tensor.clone()
+    return repr(tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).tolist())
 
 
 def describe(tensors: Iterable[torch.Tensor], values: bool = True) -> Seen:
