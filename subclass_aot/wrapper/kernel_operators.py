@@ -1,10 +1,10 @@
 """The operators that have a kernel for the Python key, where the accelerator is built.
 
-They are what eager steps are made of: what models compute with, what autograd calls for that, and what optimizers do to
-parameters. Each takes tensors one by one and returns new tensors, views, or what it wrote. Left out, and served in
-Python as ever, are those that take or return lists (`cat`, `split`, `_foreach_add_`), `out=` overloads, those that change
-what a tensor looks like (`t_`, `resize_`), numbers as results (`item`), and `copy_` and `new_zeros`, which depend on what
-the class means by its fields. What is in none of these kinds is in Python because nobody was slow without it.
+They are what eager steps are made of: what models compute with, what autograd calls for that, and what optimizers do
+to parameters. Each takes tensors one by one and returns new tensors, views, or what it wrote. Left out, and served in
+Python as ever, are those that take or return lists (`cat`, `split`, `_foreach_add_`), `out=` overloads, those that
+change what a tensor looks like (`t_`, `resize_`), numbers as results (`item`), and `copy_` and `new_zeros`, which depend
+on what the class means by its fields. Others that are not here can be added: nobody was slow without them.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ smooth_l1_loss_backward huber_loss_backward binary_cross_entropy_backward nll_lo
 """
 
 _ELEMENTS = """
-gather scatter.src scatter.value scatter_add index_select embedding tril triu flip roll repeat select_scatter slice_scatter
-mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits nll_loss_forward
+gather scatter.src scatter.value scatter_add index_select embedding tril triu flip roll repeat select_scatter
+slice_scatter mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits nll_loss_forward
 """
 
 

@@ -200,7 +200,8 @@ def test_steps_of_optimizers(optimizer: Any) -> None:
 
 
 CONTEXTS: list[tuple[object, object]] = [
-    (("a", 300), ("a", 300)), ("a", "b"), (float("nan"), float("nan")), (1, True), (None, 0), (frozenset({1}), frozenset({1})),
+    (("a", 300), ("a", 300)), ("a", "b"), (float("nan"), float("nan")), (1, True), (None, 0),
+    (frozenset({1}), frozenset({1})),
 ]  # fmt: skip
 
 

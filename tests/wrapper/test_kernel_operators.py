@@ -114,7 +114,8 @@ def test_samples_give_the_same_as_in_python(samples: Any, which: str, part: int,
         for call in filter(None, (op.op, op.inplace_variant)):
             writes = call is op.inplace_variant
             try:
-                served(lambda: program(call, sample, WAYS[way], writes), values=op.name not in UNINITIALIZED)
+                run = functools.partial(program, call, sample, WAYS[way], writes)
+                served(run, values=op.name not in UNINITIALIZED)
             except AssertionError as error:
                 differ.append((op.name, str(error)[:300]))
     assert not differ
