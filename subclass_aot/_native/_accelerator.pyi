@@ -72,3 +72,49 @@ def set_gradients(ctx: Any, gradients: tuple[Any, ...], /) -> tuple[Any, ...]:
         ctx: Of the `autograd.Function` that runs backward.
         gradients: What its `backward` would return.
     """
+
+def install_kernels(names: Sequence[str]) -> list[str]:
+    """Puts kernels for the Python key into the dispatcher, once for the process.
+
+    Args:
+        names: Operators, as the dispatcher has them: `"aten::add.Tensor"`.
+
+    Returns:
+        Those that have one now. Left out are operators that this torch does not have, and those that somebody else has
+        a kernel for.
+
+    Raises:
+        ValueError: An operator whose schema is none that these kernels serve.
+    """
+
+def serve(
+    name: str,
+    cls: type[torch.Tensor],
+    names: tuple[str, ...],
+    attributes: tuple[str, ...],
+    origin: str,
+    otherwise: Callable[..., torch.Tensor],
+    keeps_look: bool,
+    heeds_lazy_bits: bool,
+) -> None:
+    """Has the kernel of an operator serve wrappers of exactly `cls`.
+
+    Args:
+        name: The operator.
+        cls: The class. It is not kept alive.
+        names: Its inner tensors, in order.
+        attributes: Its context, in order, which has to be the same for all wrappers of a call.
+        origin: An attribute with which a wrapper goes to Python.
+        otherwise: Makes a wrapper like its first argument of the others, where they are no plain tensors.
+        keeps_look: Whether results look as the first wrapper does; else, as their first inner tensor.
+        heeds_lazy_bits: Whether the operators on inner tensors look at conjugate and negative bits.
+    """
+
+def forget(cls: type[torch.Tensor]) -> None:
+    """Has all operators on wrappers of `cls` go to Python again."""
+
+def switch_kernels(on: bool) -> bool:
+    """Lets kernels serve, or none, in all threads; gives what it was."""
+
+def kernel_hits() -> dict[str, int]:
+    """By operator, how many calls its kernel has served; without those that have served none."""

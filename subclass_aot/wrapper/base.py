@@ -11,7 +11,7 @@ from torch.fx.node import Target
 
 from subclass_aot import _torch
 from subclass_aot.declaration import Declaration
-from subclass_aot.wrapper import rules, serialize, sharding, shared_fields
+from subclass_aot.wrapper import kernels, rules, serialize, sharding, shared_fields
 from subclass_aot.wrapper.construct import assign
 from subclass_aot.wrapper.declare import declare
 from subclass_aot.wrapper.describe import describe, stable_hash
@@ -248,3 +248,4 @@ class WrapperTensor(torch.Tensor):
 
 
 _torch.ask_in_lists_of_lists(WrapperTensor)
+kernels.remember_plain(WrapperTensor)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # which is made with this
 aten: Any = torch.ops.aten
 Handler = Callable[..., Any]
 
-_FIELD_BY_FIELD = MOVES - {aten.copy_.default, aten._to_copy.default}
+FIELD_BY_FIELD = MOVES - {aten.copy_.default, aten._to_copy.default}
 """Operators that mean the same on every field whatever the class means by its fields."""
 
 _LIKE = {aten._to_copy.default, aten.zeros_like.default, aten.empty_like.default}
@@ -35,7 +35,7 @@ NEW = {aten.new_zeros.default, aten.new_empty.default, aten.new_empty_strided.de
 
 def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
     """The built-in rule of `cls` for `func`, or None."""
-    if func in _FIELD_BY_FIELD:
+    if func in FIELD_BY_FIELD:
         return each_handler(cls, func)
     if func is aten.copy_.default:
         return lambda *args, **kwargs: copy_into(cls, func, *args, **kwargs)

@@ -11,6 +11,7 @@ Note [What an instance holds]
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,7 @@ def emit_wrap(
     size: str = "",
     stride: str = "",
     offset: str = "",
+    looks_like: str = "",
 ) -> str:
     """Writes straight-line code that makes an instance of exactly `cls`.
 
@@ -81,6 +83,7 @@ def emit_wrap(
         size: The expression of the outer size, where it is not the outer rule's.
         stride: The expression of the outer stride, likewise.
         offset: The expression of the outer storage offset, likewise.
+        looks_like: The variable of a wrapper of `cls` that the instance looks like, whatever the outer rule says.
 
     Returns:
         The variable that holds the instance.
@@ -88,8 +91,8 @@ def emit_wrap(
     result, klass = source.fresh("result"), source.const(cls, cls.__name__)
     maker = source.const(make, "make")
     state = {**inner, **context}
-    if outer_rule(cls) is None:
-        like = next(iter(inner.values()))
+    if looks_like or outer_rule(cls) is None:
+        like = looks_like or next(iter(inner.values()))
         size, stride = size or f"{like}.shape", stride or f"{like}.stride()"
         offset = offset or f"{like}.storage_offset()"
         metadata = f"{size}, {stride}, {offset}, None, {like}.dtype, {like}.layout, {like}.device"
@@ -345,7 +348,22 @@ def held_property(field: Field) -> property:
     def put(self: Any, value: object) -> None:
         self.__dict__[field.name] = value
 
+    get.__qualname__ = _HELD
     return property(get, put, doc=f"The field `{field.name}`.")
+
+
+_HELD = "held_property.get"
+
+
+def held_here(attribute: object) -> bool:
+    """Whether a field of which the class has this attribute is what stands in `__dict__`.
+
+    Args:
+        attribute: What the class has under the name of the field.
+    """
+    if isinstance(attribute, property):
+        return getattr(attribute.fget, "__qualname__", "") == _HELD
+    return not inspect.isdatadescriptor(attribute)
 
 
 def element_property(field: Field) -> property:

@@ -13,8 +13,8 @@ from torch import is_inference_mode_enabled
 from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.operators import effects_of
-from subclass_aot.wrapper import errors, rules
-from subclass_aot.wrapper.builtin import NEW, built_in, is_view, new_of_each
+from subclass_aot.wrapper import errors, kernels, rules
+from subclass_aot.wrapper.builtin import FIELD_BY_FIELD, NEW, built_in, is_view, new_of_each
 from subclass_aot.wrapper.check import checked
 from subclass_aot.wrapper.collectives import (
     collective_handler,
@@ -72,7 +72,28 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
         A function that is called as the operator is.
     """
     handler = cls.__dict__["_handlers"][func] = _find(cls, func)
+    if is_each(cls, func):
+        kernels.serve_each(cls, func)
     return handler
+
+
+def is_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
+    """Whether an operator is served by nothing but itself, on each inner tensor.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+
+    >>> from subclass_aot import Int8Weight, TwoTensor
+    >>> is_each(TwoTensor, torch.ops.aten.mm.default), is_each(Int8Weight, torch.ops.aten.mm.default)
+    (True, False)
+    """
+    if rules.along_mro(cls, func) or writing_rules(cls, func):
+        return False
+    recipe = recipe_of(cls, func)
+    if recipe is Recipe.BUILT_IN:
+        return func in FIELD_BY_FIELD
+    return recipe is Recipe.EACH and func not in NEW and not is_exchange_of_gradients(func)
 
 
 def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[WrapperTensor]) -> Handler:

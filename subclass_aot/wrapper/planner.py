@@ -25,7 +25,9 @@ Plan = Callable[..., Any]
 aten: Any = torch.ops.aten
 
 
-_ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
+ALIASES = {aten.detach.default, aten.alias.default, aten.lift_fresh.default}
+"""Operators whose result is the same tensor again, and looks like it."""
+
 _ALL = {aten.equal.default, aten.allclose.default, aten.is_same_size.default}
 """Operators that ask whether something is so, and it is if it is so of every inner tensor."""
 
@@ -274,16 +276,16 @@ class Planner:
     def _wrap(self, results: list[str]) -> str:
         proto = self._proto()
         context = {attribute: f"{proto}.{attribute}" for attribute in self.cls.__wrapper_declaration__.attributes}
-        geometry: tuple[str, ...] = ()
-        if self.func in _ALIASES and "blocks" in (self.cls.__wrapper_declaration__.views or {}).values():
-            geometry = (f"{proto}.shape", f"{proto}.stride()", f"{proto}.storage_offset()")  # its fields do not tell
-        wrapped = emit_wrap(self.source, self.cls, dict(zip(self.names, results, strict=True)), context, *geometry)
+        has_blocks = "blocks" in (self.cls.__wrapper_declaration__.views or {}).values()  # whose fields do not tell
+        looks_like = proto if self.func in ALIASES and (has_blocks or outer_rule(self.cls) is not None) else ""
+        inner = dict(zip(self.names, results, strict=True))
+        wrapped = emit_wrap(self.source, self.cls, inner, context, looks_like=looks_like)
         if self.effects.viewed:  # of one inner tensor the base may be dense; it has a storage of its own then
             alias = self.source.const(_torch.alias_outer_storage, "alias_outer_storage")
             if self.effects.viewed in self.wrappers:
                 viewed = identifier(self.effects.viewed)
                 self.source.line(f"{alias}({wrapped}, {viewed})")
-                if self.func in _ALIASES:
+                if self.func in ALIASES:
                     with self.source.block(f"if {may_share(viewed)}:"):
                         self.source.line(f"{self.source.const(remember_alias, 'remember_alias')}({wrapped}, {viewed})")
         return wrapped

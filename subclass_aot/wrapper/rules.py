@@ -12,7 +12,7 @@ from subclass_aot._torch import AnyOperator
 from subclass_aot.declaration import OperatorRule
 from subclass_aot.errors import DefinitionError
 from subclass_aot.operators import OperatorSet, without_out
-from subclass_aot.wrapper import messages
+from subclass_aot.wrapper import kernels, messages
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -56,6 +56,7 @@ def _check_overlap(cls: type[WrapperTensor], new: OperatorSet, operators: tuple[
 def forget_handlers(cls: type[WrapperTensor]) -> None:
     """Drops what was cached for `cls` and its subclasses; the next call of each operator looks its rule up again."""
     cls.__dict__["_handlers"].clear()
+    kernels.forget(cls)
     for subclass in cls.__subclasses__():
         forget_handlers(subclass)
 

@@ -30,8 +30,8 @@ def run(said: str | None, program: str = PARTS, **more: str) -> subprocess.Compl
 @pytest.mark.parametrize(
     "said, parts",
     [
-        (None, ["modes", "recipes", "tables", "gradients"]),
-        ("1", ["modes", "recipes", "tables", "gradients"]),
+        (None, ["modes", "recipes", "tables", "gradients", "kernels"]),
+        ("1", ["modes", "recipes", "tables", "gradients", "kernels"]),
         ("0", []),
         ("", []),
         ("exact", []),

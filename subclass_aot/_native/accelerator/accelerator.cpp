@@ -1,6 +1,7 @@
 // The module: see `_accelerator.pyi` for what it offers, and `../accelerated.py` for who finds it.
 #include "common.h"
 #include "gradients.h"
+#include "kernels.h"
 #include "modes.h"
 #include "recipe.h"
 #include "table.h"
@@ -54,7 +55,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", "What runs on e
 
 PyMODINIT_FUNC PyInit__accelerator() {
   PyObject* module = PyModule_Create(&definition);
-  if (module == nullptr ||
+  if (module == nullptr || PyModule_AddFunctions(module, KERNEL_FUNCTIONS) < 0 ||
       !add_type<Modes>(module, "subclass_aot._native.Modes", new_modes, delete_modes, visit_modes, clear_modes) ||
       !add_type<RecipeObject>(
           module, "subclass_aot._native.Recipe", new_recipe, delete_recipe, visit_recipe, clear_recipe) ||

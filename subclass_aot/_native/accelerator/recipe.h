@@ -2,7 +2,7 @@
 // `flatten/emit.py` and `flatten/replay.py` generate.
 #pragma once
 
-#include "common.h"
+#include "outer.h"
 
 namespace subclass_aot {
 
@@ -19,19 +19,8 @@ struct Recipe {
   size_t tensors = 0;
   Ref otherwise; // makes wrappers of inner tensors that do not begin at the front, or require grad
 
-  // As `torch.Tensor._make_wrapper_subclass` makes it: it has a storage of the right size, and no memory.
   at::Tensor outer() const {
-    auto storage = c10::make_intrusive<c10::StorageImpl>(
-        c10::StorageImpl::use_byte_size_t{},
-        nbytes,
-        c10::DataPtr(nullptr, device),
-        c10::GetAllocator(c10::kMeta),
-        /*resizable=*/true);
-    auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), keys, dtype);
-    auto* impl = tensor.unsafeGetTensorImpl();
-    impl->set_sizes_and_strides(size, stride, offset);
-    impl->set_python_dispatch(true);
-    return tensor;
+    return outer_tensor(outer_storage(nbytes, device), keys, dtype, size, stride, offset);
   }
 
   Ref make(PyObject* const* inner) const {
@@ -102,8 +91,7 @@ inline PyObject* new_recipe(PyTypeObject* type, PyObject* args, PyObject*) {
   recipe->offset = offset;
   recipe->dtype = c10::scalarTypeToTypeMeta(reinterpret_cast<THPDtype*>(dtype)->scalar_type);
   recipe->device = reinterpret_cast<THPDevice*>(device)->device;
-  recipe->keys = c10::DispatchKeySet(c10::computeDispatchKey(
-      c10::typeMetaToScalarType(recipe->dtype), c10::kStrided, recipe->device));
+  recipe->keys = outer_keys(recipe->dtype, recipe->device);
   recipe->nbytes = at::detail::computeStorageNbytes(recipe->size, recipe->stride, recipe->dtype.itemsize(), offset);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
     PyObject* name = PyTuple_GET_ITEM(names, i);
