@@ -8,12 +8,40 @@ import keyword
 import linecache
 import re
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, overload
 
 _INDENT = "    "
 _serial = itertools.count()
+
+
+class _Lines(Sequence[str]):
+    """The lines of a text, which is taken apart when somebody reads them: a debugger, a traceback. Few texts are read.
+
+    The lines are not kept: a line costs as much memory again as the text in it.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __len__(self) -> int:
+        return len(self._lines())
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self._lines()[index]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines())
+
+    def _lines(self) -> list[str]:
+        return self._text.splitlines(keepends=True)
 
 
 class Source:
@@ -99,7 +127,8 @@ class Source:
         exec(compile(text, filename, "exec"), namespace)
         function: Callable[..., Any] = namespace.pop(self.name)
         function.__source__ = text  # type: ignore[attr-defined]
-        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        lines: Any = _Lines(text)  # no list, but whoever reads it only counts, indexes and slices
+        linecache.cache[filename] = (len(text), None, lines, filename)
         weakref.finalize(function, linecache.cache.pop, filename, None)
         return function
 

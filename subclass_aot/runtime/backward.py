@@ -55,8 +55,12 @@ def write_backward(
     if saved or ignored:
         source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
     leaves = sizes + saved
+    given = None
+    if len(names) > 1:  # else there is one: autograd does not go backward for nothing at all
+        given = source.fresh("tangents")  # a name, since each line for zeros needs all of them
+        source.line(f"{given} = ({', '.join(names)},)")
     for name, tangent in zip(names, signature.tangents, strict=True):
-        leaves += _tangent(source, name, tangent, symints, names)
+        leaves += _tangent(source, name, tangent, symints, given)
     live = [source.fresh("live") for _ in signature.mutations.backward_writes]
     if live:
         source.line(f"({', '.join(live)},) = ctx.live")
@@ -146,22 +150,29 @@ def _wrong(source: Source, name: str, meta: ValueMeta, specs: Sequence[Any], sym
     return f"{name} is not None and not {fits}({name}, {kind})"
 
 
-def _tangent(source: Source, name: str, tangent: TangentSpec, symints: SymintNames, names: Sequence[str]) -> list[str]:
-    """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves."""
+def _tangent(source: Source, name: str, tangent: TangentSpec, symints: SymintNames, given: str | None) -> list[str]:
+    """Appends what takes one tangent apart, zeros where it is undefined; returns its leaves.
+
+    Args:
+        source: The function.
+        name: The name of the tangent there.
+        tangent: What it should be.
+        symints: The names of symbolic numbers.
+        given: The name of all tangents; None if this one is always defined.
+    """
     specs = [spec for spec in tangent.specs if not is_symbolic(spec)]  # its sizes are those of the result
     leaves = [source.fresh(f"{name}_{i}") for i in range(len(specs))]
     constants = [source.const(s, "spec") for s in specs]
-    optional = len(names) > 1
-    if optional:
+    if given is not None:
         with source.block(f"if {name} is None:"):
             zeros = source.const(tangent_coercion.zeros, "zeros")
             for leaf, spec, constant in zip(leaves, specs, constants, strict=True):
                 if isinstance(spec, Spec):
                     geometry = f"{symints.all(spec.size)}, {symints.all(spec.stride)}"
-                    source.line(f"{leaf} = {zeros}({constant}, {geometry}, ({', '.join(names)},))")
+                    source.line(f"{leaf} = {zeros}({constant}, {geometry}, {given})")
                 else:
                     source.line(f"{leaf} = {constant}")
-    with source.block("else:") if optional else nullcontext():
+    with source.block("else:") if given is not None else nullcontext():
         parts = emit_unwrap(source, tangent.meta, name, where=name, append_symints=False, check=False)
         restride = source.const(tangent_coercion.restrided, "restrided")
         for leaf, part, spec in zip(leaves, parts, specs, strict=True):

@@ -79,3 +79,20 @@ def test_names_cost_the_same_each() -> None:
 @pytest.mark.parametrize(("text", "name"), [("", "_"), ("1a", "_1a"), ("a-b", "a_b"), ("for", "for_")])
 def test_identifiers(text: str, name: str) -> None:
     assert identifier(text) == name
+
+
+def test_the_lines_in_linecache_are_those_of_the_text() -> None:
+    source = Source("f", "x", "Doc.")
+    source.line("y = x + 1")
+    source.line("return 1 / y")
+    function = source.build()
+    filename = function.__code__.co_filename
+    expected = str(source).splitlines(keepends=True)
+    lines = linecache.getlines(filename)
+    assert [*lines] == lines[:] == expected and len(lines) == 4
+    assert [linecache.getline(filename, i) for i in range(6)] == ["", *expected, ""]
+    linecache.checkcache()
+    assert inspect.getsource(function) == str(source)
+    with pytest.raises(ZeroDivisionError) as caught:
+        function(-1)
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].line == "return 1 / y"

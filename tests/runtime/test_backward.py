@@ -47,6 +47,17 @@ def test_zeros_stand_for_results_that_backward_does_not_go_through() -> None:
     torch.testing.assert_close(x.grad, x.detach().cos())
 
 
+def test_the_text_grows_with_the_number_of_results_and_no_faster() -> None:
+    def length(results: int) -> int:
+        compiled = aot_compile(lambda xs: [x * 2 for x in xs])
+        out = compiled([TwoTensor(torch.ones(1), torch.ones(1)).requires_grad_() for _ in range(results)])
+        sum(x.sum() for x in out).backward()
+        return len(compiled.source)
+
+    ten, eighty = length(10), length(80)
+    assert eighty / ten < 9
+
+
 def test_autograd_may_pass_by() -> None:
     """On its way to something else: then nothing runs, and nothing has a gradient."""
     counting, x = Counting(), leaf()

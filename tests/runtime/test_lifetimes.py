@@ -75,6 +75,47 @@ def test_nothing_is_kept_after_backward(kind: str, no_collector: None) -> None:
         assert [r() for r in alive] == [None, None] and gradient() is None
 
 
+@pytest.mark.parametrize("fails_in", ["", "forward", "backward"])
+@pytest.mark.parametrize("kind", MAKERS)
+def test_tangents_and_gradients_are_not_kept(kind: str, fails_in: str, no_collector: None) -> None:
+    """Nor inputs and results; of two results, in one backward and of one alone, and where a graph fails."""
+    compiled = aot_compile(lambda x: (x * x, x.sin()), fw_compiler=Failing(fails_in))
+    for used in (2, 1):
+        x = MAKERS[kind](3).requires_grad_()
+        tangents = [MAKERS[kind](3) for _ in range(used)]
+        alive = [weakref.ref(t) for y in (x, *tangents) for t in (y, *dense_leaves(y))]
+        try:
+            out = compiled(x)
+            alive += [weakref.ref(t) for y in out for t in (y, *dense_leaves(y.detach()))]
+            torch.autograd.backward(out[:used], tangents)
+        except ZeroDivisionError:
+            assert fails_in
+        else:
+            assert not fails_in
+            alive += [weakref.ref(t) for t in (x.grad, *dense_leaves(x.grad))]
+        out = None
+        del x, tangents
+        assert [r() for r in alive] == [None] * len(alive)
+
+
+class Failing:
+    """A compiler of whose two graphs the one that is named raises when it runs."""
+
+    def __init__(self, fails_in: str) -> None:
+        self.fails_in = fails_in
+        self.phases = iter(("forward", "backward"))
+
+    def __call__(self, graph: Any, inputs: Any) -> Any:
+        phase = next(self.phases)
+
+        def run(inputs: list[Any]) -> Any:
+            if phase == self.fails_in:
+                raise ZeroDivisionError("on purpose")
+            return graph.forward(*inputs)
+
+        return run
+
+
 def test_backward_frees_activations(no_collector: None) -> None:
     kept: list[Any] = []
 
