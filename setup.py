@@ -18,7 +18,7 @@ NATIVE = Path("subclass_aot") / "_native"
 
 
 class BuildNative(build_ext):
-    """Builds the extension in C, and the accelerator beside it. Whatever fails is left out."""
+    """Builds the extension in C, and the accelerator. Whatever fails is left out."""
 
     def run(self) -> None:
         super().run()

@@ -12,7 +12,7 @@ runs.
 
 from __future__ import annotations
 
-from subclass_aot._native.accelerated import WANTED, accelerator, show_config
+from subclass_aot._native.accelerated import WANTED, accelerator, offer_exact, show_config
 from subclass_aot._native.build import build as build_accelerator
 from subclass_aot._native.reference import items_of
 
@@ -26,6 +26,7 @@ if "exact" not in WANTED:
 
     ONE_CALL_PAYS = False
 else:
+    offer_exact()
     try:
         from subclass_aot._native._exact import are_exactly, exactly, have_exactly, hold, same_items
 

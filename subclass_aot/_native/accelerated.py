@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import sysconfig
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal
@@ -49,21 +50,31 @@ def _wanted(said: str | None) -> frozenset[str]:
 WANTED: Final = _wanted(_SAID)
 
 
-def load(file: Path) -> ModuleType:
-    """Loads an accelerator that was built for the torch that is running.
+def load(file: Path, name: str = "_accelerator") -> ModuleType:
+    """Loads an extension that was built for this Python, and the accelerator for the torch that is running.
 
     Args:
         file: As `build.build` gives it.
+        name: The module.
 
     Raises:
         ImportError: It cannot be loaded.
     """
-    loader = importlib.machinery.ExtensionFileLoader("subclass_aot._native._accelerator", str(file))
+    loader = importlib.machinery.ExtensionFileLoader(f"subclass_aot._native.{name}", str(file))
     spec = importlib.util.spec_from_file_location(loader.name, file, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+def offer_exact() -> None:
+    """Lets `subclass_aot._native._exact` be imported from the user's cache, where installation has not built it."""
+    name = "subclass_aot._native._exact"
+    file = build.cache() / build.exact_file_name()
+    if importlib.util.find_spec(name) is None and file.exists():
+        with suppress(ImportError):
+            sys.modules[name] = load(file, "_exact")
 
 
 @functools.cache

@@ -31,6 +31,7 @@ def test_the_name_depends_on_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_what_is_there_is_not_built_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / build.exact_file_name()).write_text("built")
     (tmp_path / build.file_name()).write_text("built")
     monkeypatch.setenv("CXX", "/bin/false")
     assert build.build(tmp_path).read_text() == "built"
