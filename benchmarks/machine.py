@@ -26,7 +26,22 @@ def describe() -> dict[str, object]:
         "optree": version("optree"),
         "subclass_aot": subclass_aot.__version__,
         "native": "on" if _native.ONE_CALL_PAYS else "off",
+        "accelerator": ", ".join(_accelerated()) or "off",
     }
+
+
+def is_accelerated() -> bool:
+    """Whether all parts of the accelerator run."""
+    return _accelerated() == list(_native.PARTS)
+
+
+def config() -> str:
+    """What runs in C++ and what in Python, without the place of the built file on this machine."""
+    return "\n".join(line for line in _native.show_config().splitlines() if not line.startswith("accelerator: "))
+
+
+def _accelerated() -> list[str]:
+    return [part for part in _native.PARTS if _native.accelerator(part) is not None]
 
 
 def _processor() -> str:
