@@ -27,8 +27,8 @@ from benchmarks import (
     trace,
     values,
 )
-from benchmarks.measure import QUICK, Budget
 from benchmarks.row import Result
+from subclass_aot.benchmark import QUICK, Budget
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 NORMAL = Budget()

@@ -12,8 +12,8 @@ from benchmarks import growth, leaves, machine, meta, null, torch_side, trace
 from benchmarks.by_hand import SIZE
 from benchmarks.call import train
 from benchmarks.leaves import OURS, THEIRS, tree
-from benchmarks.measure import Budget, Side, compare
 from benchmarks.row import Result, Target
+from subclass_aot.benchmark import Budget, Side, compare
 
 WRAPPERS = 100
 CLASSES = {OURS: sa.TwoTensor, THEIRS: torch_side.TwoTensor}

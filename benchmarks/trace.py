@@ -11,9 +11,9 @@ from torch import Tensor
 
 import subclass_aot as sa
 from benchmarks.leaves import tree
-from benchmarks.measure import Budget, Comparison, Side, compare
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
+from subclass_aot.benchmark import Budget, Comparison, Side, compare
 from subclass_aot.demo.vit import ViT
 from subclass_aot.passes import default_partition
 
