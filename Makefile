@@ -13,13 +13,17 @@ TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 
-.PHONY: FORCE help test test-all test-torches fuzz demo bench bench-limit docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 test: $(VENV)/.test  ## Run all tests and the doctests, a file at a time on each core (about 15 minutes on 2 cores)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+	SUBCLASS_AOT_NATIVE=exact OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+
+test-native: $(VENV)/.test  ## Run all tests with the accelerator
+	$(BIN)/python -m subclass_aot build-native
+	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
 
 test-all: $(VENV)/.models  ## Run those tests, too, that take long, and try all models of other libraries (about 90 minutes)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile --all \
@@ -71,9 +75,10 @@ $(VENV)/.torch: FORCE
 	@test "$$(cat $@ 2>/dev/null)" = "$(TORCH)" || { $(PIP) install $(TORCH) && echo "$(TORCH)" > $@; }
 
 # Dependency groups need pip 25.1; Python 3.11 brings an older one.
-$(VENV)/.package: $(VENV)/.torch pyproject.toml setup.py subclass_aot/_native/exact.c
-	$(PIP) install --upgrade "pip>=25.1"
-	$(PIP) install --editable ".[demo]"
+# Without isolation the build sees torch, and makes the extensions.
+$(VENV)/.package: $(VENV)/.torch pyproject.toml setup.py $(wildcard subclass_aot/_native/*.c subclass_aot/_native/accelerator/*)
+	$(PIP) install --upgrade "pip>=25.1" "setuptools>=77"
+	$(PIP) install --no-build-isolation --editable ".[demo]"
 	@touch $@
 
 $(VENV)/.test $(VENV)/.lint $(VENV)/.docs $(VENV)/.dist: $(VENV)/.%: $(VENV)/.package

@@ -7,6 +7,7 @@ import subclass_aot._version_check  # noqa: F401
 
 # isort: split
 from subclass_aot import descriptors, files, ops
+from subclass_aot._native import show_config
 from subclass_aot.blocks import compile_blocks
 from subclass_aot.call import mark_static_address
 from subclass_aot.compile import aot_compile
@@ -64,6 +65,7 @@ __all__ = [
     "ops",
     "quantize_",
     "register_meta",
+    "show_config",
     "structure",
     "to_meta",
     "trace_joint",

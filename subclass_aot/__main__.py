@@ -1,4 +1,4 @@
-"""The command line: `python -m subclass_aot demo`, `inspect MODULE:CLASS`, `check` and `bench MODULE:FUNCTION`."""
+"""The command line: `python -m subclass_aot demo`, `inspect MODULE:CLASS`, `check`, `bench`, and `build-native`."""
 
 from __future__ import annotations
 
@@ -47,11 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bench.add_argument("--json", type=Path, metavar="FILE", help="where to write all numbers")
     bench.add_argument("--plot", type=Path, metavar="FILE", help="where to draw a call over the number of wrappers")
 
+    commands.add_parser("build-native", help="build what makes calls faster, for the torch that is installed")
+
     chosen = parser.parse_args(arguments)
     if chosen.command == "demo":
         return _demo(chosen.out, chosen.epochs)
     if chosen.command == "bench":
         return _bench(chosen.target, chosen.quick, chosen.json, chosen.plot)
+    if chosen.command == "build-native":
+        return _build_native()
     return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target)
 
 
@@ -105,6 +109,16 @@ def _bench(target: str, quick: bool, json_file: Path | None, picture: Path | Non
         json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
     if picture is not None:
         plot(report, picture)
+    return 0
+
+
+def _build_native() -> int:
+    from subclass_aot._native import build_accelerator
+
+    try:
+        print(f"built {build_accelerator()}")
+    except (RuntimeError, OSError) as error:
+        return _fail(f"the accelerator was not built, and everything works without it: {error}")
     return 0
 
 

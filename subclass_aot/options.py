@@ -48,6 +48,7 @@ class Options:
     lazy_backward: bool = True
     values: Literal["check", "refuse"] = "check"
     values_limit: int = 8
+    direct_grad: bool = False
 
     def __post_init__(self) -> None:
         if self.values not in ("check", "refuse"):
@@ -105,7 +106,7 @@ def compile_graphs(
         backward = LazyFunction(compile_later, name, user_line())
     else:  # a compiler that does not take symbols is given numbers, before forward runs
         backward = compile_backward(graphs.backward)
-    return CompiledGraphs(graphs, forward, backward, others, double_backward)
+    return CompiledGraphs(graphs, forward, backward, others, double_backward, options.direct_grad)
 
 
 def _compile_backward(backend: Backend, graphs: Graphs, graph: fx.GraphModule) -> BoxedFunction:

@@ -6,9 +6,14 @@ import os
 
 os.environ.setdefault("SUBCLASS_AOT_REPLAY", "check")  # each replay is compared with what the class makes
 
+from types import ModuleType
+
 import hypothesis
 import pytest
 import torch
+
+from subclass_aot import _native
+from subclass_aot._native import accelerated, build
 
 torch.set_num_threads(1)
 
@@ -36,3 +41,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def built() -> ModuleType:
+    """The accelerator, built where it was not, whatever the environment says of it."""
+    module, _ = accelerated.find()
+    if module is not None:
+        return module
+    if build.compiler() is None:
+        pytest.skip("there is no C++ compiler, and without one there is no accelerator")
+    return accelerated.load(build.build())
+
+
+@pytest.fixture(params=["Python", "C++"])
+def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Runs a test twice: on code that is generated without the accelerator, and with it. Gives which it is."""
+    module = request.getfixturevalue("built") if request.param == "C++" else None
+    monkeypatch.setattr(_native, "accelerator", lambda part: module)
+    return str(request.param)

@@ -50,7 +50,7 @@ def test_a_source_distribution_installs_without_a_compiler(tmp_path: Path) -> No
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         archive.extractall(tmp_path, filter="data")
     unpacked = next(path for path in tmp_path.iterdir() if path.name.startswith("subclass_aot-") and path.is_dir())
-    run([sys.executable, "-c", BUILD, "build_wheel", tmp_path], unpacked, CC="/bin/false")
+    run([sys.executable, "-c", BUILD, "build_wheel", tmp_path], unpacked, CC="/bin/false", CXX="/bin/false")
 
     run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], tmp_path)
     python = tmp_path / "venv" / "bin" / "python"

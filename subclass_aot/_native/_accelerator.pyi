@@ -64,3 +64,11 @@ class Table:
     ) -> Table: ...
     def __call__(self, values: tuple[Any, ...], *others: Any) -> list[Any] | None:
         """The leaves of the values; None where something is not as it was."""
+
+def set_gradients(ctx: Any, gradients: tuple[Any, ...], /) -> tuple[Any, ...]:
+    """Sets `.grad` of leaves where nobody would see the difference, and gives the other gradients.
+
+    Args:
+        ctx: Of the `autograd.Function` that runs backward.
+        gradients: What its `backward` would return.
+    """

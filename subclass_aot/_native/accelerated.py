@@ -1,7 +1,8 @@
-"""Finding the accelerator, and choosing which parts of it run."""
+"""Finding the accelerator, and choosing which parts run natively."""
 
 from __future__ import annotations
 
+import functools
 import importlib.machinery
 import importlib.util
 import os
@@ -15,14 +16,16 @@ import torch
 
 from subclass_aot._native import build
 
-Part = Literal["modes", "recipes", "tables"]
+Part = Literal["exact", "modes", "recipes", "tables", "gradients"]
 
 PARTS: Final[dict[Part, str]] = {
+    "exact": "comparing and setting many Python objects at once",
     "modes": "reading the modes of torch",
     "recipes": "making wrappers of inner tensors",
     "tables": "comparing the tensors of a call, and reading their leaves",
+    "gradients": "setting gradients directly, where that was asked for",
 }
-"""What the accelerator does, part by part."""
+"""What can run natively. All but the first are parts of the accelerator."""
 
 _SAID: Final = os.environ.get("SUBCLASS_AOT_NATIVE")
 
@@ -32,82 +35,95 @@ _NONE = """SUBCLASS_AOT_NATIVE={said} wants the accelerator, and {why}.
 _UNKNOWN = "SUBCLASS_AOT_NATIVE={said}: there is no part {part!r}; give 0, 1, or some of {parts}, with commas between"
 
 
-def _wanted() -> frozenset[str]:
+def _wanted(said: str | None) -> frozenset[str]:
     """The parts that the environment asks for; all, where it says nothing."""
-    if _SAID is None or _SAID == "1":
+    if said is None or said == "1":
         return frozenset(PARTS)
-    wanted = frozenset(part.strip() for part in _SAID.split(",")) - {"0", ""}
+    wanted = frozenset(part.strip() for part in said.split(",")) - {"0", ""}
     for part in sorted(wanted - PARTS.keys()):
-        raise ImportError(_UNKNOWN.format(said=_SAID, part=part, parts=", ".join(PARTS)))
+        raise ImportError(_UNKNOWN.format(said=said, part=part, parts=", ".join(PARTS)))
     return wanted
 
 
-WANTED: Final = _wanted()
+WANTED: Final = _wanted(_SAID)
 
 
-def _folders() -> list[Path]:
-    return [Path(__file__).parent, build.cache()]
+def load(file: Path) -> ModuleType:
+    """Loads an accelerator that was built for the torch that is running.
+
+    Args:
+        file: As `build.build` gives it.
+
+    Raises:
+        ImportError: It cannot be loaded.
+    """
+    loader = importlib.machinery.ExtensionFileLoader("subclass_aot._native._accelerator", str(file))
+    spec = importlib.util.spec_from_file_location(loader.name, file, loader=loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
 
 
-def _load() -> tuple[ModuleType | None, str]:
-    """The module, or None; where it lies, or why there is none."""
-    if not WANTED:
-        return None, f"SUBCLASS_AOT_NATIVE={_SAID} in the environment"
+@functools.cache
+def find() -> tuple[ModuleType | None, str]:
+    """Finds the accelerator that was built for this torch, and loads it.
+
+    Returns:
+        The module and its file; or None, and why there is none.
+    """
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None, "it needs a Python with a global interpreter lock"
-    for folder in _folders():
+    folders = [Path(__file__).parent, build.cache()]
+    for folder in folders:
         file = folder / build.file_name()
         if file.exists():
-            loader = importlib.machinery.ExtensionFileLoader("subclass_aot._native._accelerator", str(file))
-            spec = importlib.util.spec_from_file_location(loader.name, file, loader=loader)
-            assert spec is not None
             try:
-                module = importlib.util.module_from_spec(spec)
-                loader.exec_module(module)
+                return load(file), str(file)
             except ImportError as error:
                 return None, f"{file} cannot be loaded: {error}"
-            return module, str(file)
-    others = sorted(path.name for folder in _folders() for path in folder.glob("_accelerator-*"))
+    others = sorted(path.name for folder in folders for path in folder.glob("_accelerator-*"))
     why = f"it is not built for torch {torch.__version__} and this version of the library"
     return None, why + (f" (there is {', '.join(others)})" if others else "")
 
 
-_MODULE, _WHERE = _load()
-
-if _MODULE is None and WANTED and _SAID is not None:
-    raise ImportError(_NONE.format(said=_SAID, why=_WHERE))
-
-
 def accelerator(part: Part) -> Any:
-    """The module, if it is there and this part of it is to run; else None.
+    """Gives the accelerator, if it is there and a part of it is to run; else None.
 
     Args:
         part: One of `PARTS`.
     """
-    return _MODULE if part in WANTED else None
+    return find()[0] if part in WANTED else None
+
+
+if _SAID is not None and WANTED - {"exact"} and find()[0] is None:
+    raise ImportError(_NONE.format(said=_SAID, why=find()[1]))
 
 
 def show_config() -> str:
-    """Says which parts run in C++ and which in Python, and why.
+    """Says which parts run natively and which in Python, and why.
 
     Returns:
         A text of some lines.
 
-    >>> print(show_config().splitlines()[0].split()[0])
+    >>> print(show_config().split()[0])
     subclass_aot
     """
     from subclass_aot import _native
 
-    version = sys.modules["subclass_aot"].__version__
-    exact = "in C" if _native.ONE_CALL_PAYS else "in Python"
-    lines = [
-        f"subclass_aot {version}, torch {torch.__version__}, Python {sys.version.split()[0]}",
-        f"comparing Python objects: {exact}",
-    ]
-    for part, what in PARTS.items():
-        lines.append(f"{part}: {what}: in {'C++' if accelerator(part) is not None else 'Python'}")
-    if _MODULE is not None:
-        lines.append(f"accelerator: {_WHERE}")
+    runs = dict.fromkeys(PARTS, "Python")
+    for part in PARTS:
+        if part == "exact":
+            runs[part] = "C" if _native.ONE_CALL_PAYS else "Python"
+        elif accelerator(part) is not None:
+            runs[part] = "C++"
+    lines = [f"subclass_aot {sys.modules['subclass_aot'].__version__}, torch {torch.__version__}"]
+    lines += [f"{part} ({what}): {runs[part]}" for part, what in PARTS.items()]
+    if _SAID is not None:
+        lines.append(f"The environment says SUBCLASS_AOT_NATIVE={_SAID}.")
+    module, where = find()
+    if module is not None:
+        lines.append(f"The accelerator is {where}.")
     else:
-        lines.append(f"no accelerator: {_WHERE}.\n  To build it: python -m subclass_aot build-native")
+        lines.append(f"There is no accelerator: {where}.\nTo build it: python -m subclass_aot build-native")
     return "\n".join(lines)

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -62,13 +64,28 @@ def build(folder: Path | None = None) -> Path:
     if found is None:
         raise RuntimeError("there is no C++ compiler: install g++ or clang, or name one in CXX")
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with _one_at_a_time(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
+        if target.exists():  # by now
+            return target
         made = Path(scratch) / target.name
         done = subprocess.run([*found.split(), *_arguments(), "-o", str(made)], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{found} failed:\n{done.stderr.strip()[-4000:]}")
         made.replace(target)  # at once, so that nobody finds half a file
     return target
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Waits while another process builds in this folder, where the system has such locks."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with open(folder / ".building", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _arguments() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from subclass_aot import _torch
@@ -23,20 +23,38 @@ def leaves_of(arguments: Arguments, signature: JointSignature) -> list[Any]:
     return [*plan.unwrap(arguments.values), *views]
 
 
+def autograd_leaves(signature: JointSignature) -> dict[int, bool]:
+    """Says which inputs are leaves of autograd's graph: in-place writes mean another thing on a leaf than on others.
+
+    Args:
+        signature: The signature.
+
+    Returns:
+        For the position of each input of which that is compared, whether it is a leaf.
+    """
+    matters = signature.grad_modes[0] or signature.needs_backward
+    return {i: given.is_leaf for i, given in enumerate(signature.inputs) if given.requires_grad and matters}
+
+
 def refuse_other_autograd_leaves(
-    source: GuardedSource, arguments: Arguments, signature: JointSignature, values: Sequence[str]
+    source: GuardedSource,
+    arguments: Arguments,
+    signature: JointSignature,
+    values: Sequence[str],
+    compared: Container[int] = (),
 ) -> None:
-    """Compares `is_leaf`: in-place writes mean another thing on a leaf than on a non-leaf.
+    """Compares which inputs are leaves of autograd's graph, and how autograd has views.
 
     Args:
         source: The guard.
         arguments: The call that was traced.
         signature: Its signature.
         values: Expressions of its values, and of its views after these.
+        compared: The positions of those that were compared before.
     """
-    for name, given in zip(values, signature.inputs, strict=False):
-        if given.requires_grad and (signature.grad_modes[0] or signature.needs_backward):
-            source.refuse_if(f"{name}.is_leaf is not {given.is_leaf}")
+    for i, is_leaf in autograd_leaves(signature).items():
+        if i not in compared:
+            source.refuse_if(f"{values[i]}.is_leaf is not {is_leaf}")
     for name, view in zip(values[len(signature.inputs) :], arguments.views, strict=True):
         rules = source.const(_torch.view_rules, "view_rules")
         source.refuse_if(f"{rules}({name}) != {source.const(_torch.view_rules(view), 'rules')}")

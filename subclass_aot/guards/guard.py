@@ -17,6 +17,7 @@ from subclass_aot import _native
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace
 from subclass_aot.codegen import GuardedSource, Source
 from subclass_aot.guards.aliasing_guards import (
+    autograd_leaves,
     leaves_of,
     refuse_other_autograd_leaves,
     refuse_other_histories,
@@ -26,11 +27,10 @@ from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.modes import Modes
 from subclass_aot.guards.module_guards import refuse_other_modules
 from subclass_aot.guards.static_input_cache import Found, StaticInputCache, positions_to_keep
+from subclass_aot.guards.tables import TabledValue, tabled
 from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
-from subclass_aot.meta import Spec
 from subclass_aot.objects import ObjectGuards
 from subclass_aot.signature import JointSignature
-from subclass_aot.symbols import is_symbolic
 from subclass_aot.tables import HOOKS, MODULE_TABLES
 
 Call = Callable[..., Any]
@@ -106,13 +106,15 @@ class _GuardWriter:
         doc = "Runs what was compiled, or gives MISS if that does not fit the call."
         params = "args, kwargs, leaves, treespec, modes, check_only=False"
         self.source = GuardedSource("call", params, doc, (MISS, "MISS"))
-        self.tensors = self.reading(self.source)
+        self.kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
+        rest = set(range(len(self.patterns))) - self.kept
+        self.tensors = self.reading(self.source, tabled(self.patterns, rest, autograd_leaves(signature)))
 
-    def reading(self, source: GuardedSource) -> TensorGuards:
+    def reading(self, source: GuardedSource, in_table: dict[int, TabledValue] | None = None) -> TensorGuards:
         """Makes what reads tensors and compares objects in one generated function."""
         written = frozenset(change.path for change in self.signature.outcome.changes)
         objects = ObjectGuards(self.arguments.objects, source, written)
-        return TensorGuards(source, self.arguments, self.patterns, objects)
+        return TensorGuards(source, self.arguments, self.patterns, objects, self.elements, in_table)
 
     @property
     def reads(self) -> Reads:
@@ -124,13 +126,12 @@ class _GuardWriter:
         """Writes all that is checked; returns the text of what is read once, if anything is."""
         source, tensors = self.source, self.tensors
         if self.arguments.is_flat:
-            _refuse_other_classes(tensors)
+            _refuse_other_classes(tensors, self.elements)
         else:
             _refuse_other_structure(source, self.arguments.treespec)
         source.refuse_if(f"modes != {source.const(state, 'state')}")
         tensors.objects.leaves()
-        everything = range(len(self.patterns))
-        kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
+        everything, kept = range(len(self.patterns)), self.kept
         holders = self.arguments.objects.holders
         held = any(holder.pinned and tensors.objects.matters(holder) for holder in holders)
         read = ""
@@ -145,9 +146,10 @@ class _GuardWriter:
         tensors.read(rest)
         tensors.objects.told_apart()
         values, leaves = tensors.all_values(), tensors.all_leaves()
-        refuse_other_specs(tensors, self.elements)
+        compared = refuse_other_specs(tensors, self.elements)
+        read = "\n\n".join(filter(None, (compared, read)))
         self.refuse_other_numbers(leaves)
-        refuse_other_autograd_leaves(source, self.arguments, self.signature, values)
+        refuse_other_autograd_leaves(source, self.arguments, self.signature, values, tensors.tabled)
         if self.signature.mutations.write_data:
             real = leaves_of(self.arguments, self.signature)
             refuse_other_storages(source, self.signature, real, leaves)
@@ -174,7 +176,7 @@ class _GuardWriter:
         """Finds the values that are read once. Symbolic sizes are read at each call, and their tensors with them."""
         inputs = self.signature.inputs
         positions = positions_to_keep(self.arguments, [given.meta for given in inputs])
-        return {i for i in positions if not any(map(_is_symbolic, inputs[i].specs))}
+        return {i for i in positions if not self.patterns[i].is_symbolic}
 
     def keep(self, positions: set[int], together: MutableSet[StaticInputCache]) -> str:
         """Reads modules and what they hold in a function of its own, once. See Note [What is kept].
@@ -245,9 +247,13 @@ class _GuardWriter:
         tensors.checked = [(new, value_of[old]) for new, old in now]
 
 
-def _refuse_other_classes(tensors: TensorGuards) -> None:
+def _refuse_other_classes(tensors: TensorGuards, elements: Elements) -> None:
     """Takes apart arguments that are tensors one by one: their classes leave no other structure."""
     source, leaves = tensors.source, tensors.arguments.leaves
+    if tensors.compares_classes:
+        tensors.arguments_at = elements.of("args", len(leaves))
+        source.refuse_if(f"kwargs or len(args) != {len(leaves)}")
+        return
     names = tensors.arguments_at = [source.fresh(f"args_{i}") for i in range(len(leaves))]
     if _native.ONE_CALL_PAYS and len(names) > _FEW:
         classes = source.const(tuple(map(type, leaves)), "classes")
@@ -290,10 +296,6 @@ def refusing_line(call: Call, *given: object) -> str:
     finally:
         sys.settrace(before)
     return lines[0] if lines else "none, when it was asked again"
-
-
-def _is_symbolic(pattern: object) -> bool:
-    return is_symbolic(pattern) or isinstance(pattern, Spec) and pattern.solver is not None
 
 
 def _types_of_entries(treespec: optree.PyTreeSpec) -> list[tuple[type, ...]]:

@@ -33,6 +33,10 @@ class Elements:
         self._known |= found
         return list(found)
 
+    def knows(self, name: str) -> bool:
+        """Tells whether this is the expression of an element."""
+        return name in self._known
+
     def listing(self, names: Sequence[str]) -> str:
         """Returns expressions with commas between. A weight has hundreds of leaves, and each would be an index."""
 

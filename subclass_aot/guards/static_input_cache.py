@@ -13,8 +13,6 @@ each call, for all tensors together.
 
 from __future__ import annotations
 
-import dataclasses
-import enum
 import types
 from collections import deque
 from collections.abc import Callable, MutableSet, Sequence
@@ -25,6 +23,7 @@ import torch
 from subclass_aot import _native
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, static_values
 from subclass_aot.flatten import AbsentMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta, walk
+from subclass_aot.guards.contexts import is_constant
 from subclass_aot.wrapper import WrapperTensor
 
 
@@ -130,20 +129,4 @@ def _can_be_compared(value: object, meta: InnerMeta) -> bool:
         return True
     # Slots stand in no dict that could be compared. The context of the class follows from what the `__dict__` holds.
     has_slots = any("__slots__" in vars(cls) for cls in type(value).__mro__[: type(value).__mro__.index(torch.Tensor)])
-    return not has_slots and all(isinstance(x, torch.Tensor) or _is_constant(x) for x in vars(value).values())
-
-
-def _is_constant(value: object) -> bool:
-    """Tells whether a value can only be replaced and not changed."""
-    if isinstance(value, tuple | frozenset):
-        return all(map(_is_constant, value))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        frozen = type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
-        return frozen and all(_is_constant(getattr(value, f.name)) for f in dataclasses.fields(value))
-    return isinstance(value, _CONSTANTS)
-
-
-_CONSTANTS = (
-    int, float, complex, str, bytes, types.NoneType, enum.Enum, type, types.FunctionType,
-    torch.dtype, torch.device, torch.layout, torch.memory_format,
-)  # fmt: skip
+    return not has_slots and all(isinstance(x, torch.Tensor) or is_constant(x) for x in vars(value).values())

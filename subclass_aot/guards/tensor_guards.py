@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.declaration import Declaration, attributes_of
 from subclass_aot.flatten import (
     AbsentMeta,
     ContainerMeta,
@@ -19,28 +19,15 @@ from subclass_aot.flatten import (
     OpaqueMeta,
     PlainTensorMeta,
     SubclassCreationMeta,
-    ValueMeta,
 )
+from subclass_aot.guards.contexts import absent_fields, constants_of, same_layout
 from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.size_guards import Kind, SizeGuards
+from subclass_aot.guards.tables import Pattern, TabledValue, lines_of, make_table
 from subclass_aot.meta import Spec
 from subclass_aot.objects import ObjectGuards, same_constant
 from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import is_symbolic
-
-
-class Pattern(NamedTuple):
-    """What a tensor of a call is compared with.
-
-    Attributes:
-        value: The tensor of the call that was traced.
-        meta: How it is made of leaves.
-        specs: In flat order the spec of each leaf, opaque inner values and symbolic sizes.
-    """
-
-    value: torch.Tensor
-    meta: ValueMeta
-    specs: Sequence[Any]
 
 
 def patterns_of(arguments: Arguments, signature: JointSignature) -> list[Pattern]:
@@ -63,6 +50,8 @@ class TensorGuards:
         arguments: The call that was traced.
         patterns: What its values and views are compared with.
         objects: Finds those that objects hold.
+        elements: The expressions of elements of lists in that function.
+        tabled: What the accelerator compares and reads, by position.
 
     Attributes:
         locals: The expression of each value and view that was read, by position.
@@ -72,10 +61,18 @@ class TensorGuards:
         sizes: Where symbolic sizes were read.
         arguments_at: The expression of each flat argument.
         of_known_class: Those whose classes were compared by then.
+        tabled: As given.
     """
 
+    # More than ten attributes: each is something that the lines which are still to be written go by.
     def __init__(
-        self, source: GuardedSource, arguments: Arguments, patterns: list[Pattern], objects: ObjectGuards
+        self,
+        source: GuardedSource,
+        arguments: Arguments,
+        patterns: list[Pattern],
+        objects: ObjectGuards,
+        elements: Elements | None = None,
+        tabled: dict[int, TabledValue] | None = None,
     ) -> None:
         self.source = source
         self.arguments = arguments
@@ -85,8 +82,18 @@ class TensorGuards:
         self.leaves_of: dict[int, list[str]] = {}
         self.checked: list[tuple[str, torch.Tensor]] = []
         self.sizes = SizeGuards()
-        self.arguments_at = [f"leaves[{i}]" for i in range(len(arguments.leaves))]
         self.of_known_class: frozenset[str] = frozenset()
+        self.tabled = tabled or {}
+        self._elements = elements = elements or Elements()
+        count = len(arguments.leaves)
+        self.arguments_at = elements.of("leaves", count) if tabled else [f"leaves[{i}]" for i in range(count)]
+        self._leaves_read = source.fresh("read") if self.tabled else ""
+
+    @property
+    def compares_classes(self) -> bool:
+        """Whether a table compares each argument, and nothing is read of one before."""
+        nothing_before = not (self.arguments.views or self.arguments.extras)
+        return nothing_before and len(self.tabled) == len(self.patterns) > 0
 
     def all_values(self) -> list[str]:
         """Returns the expression of each value, then of each view."""
@@ -105,7 +112,7 @@ class TensorGuards:
             text = self._place(place)
             if position in self.locals:
                 self.source.refuse_if(f"{text} is not {self.locals[position]}")
-            elif text.isidentifier():
+            elif text.isidentifier() or self._elements.knows(text):
                 self.locals[position] = text
             else:
                 name = self.locals[position] = self.source.fresh(place.path)
@@ -115,10 +122,39 @@ class TensorGuards:
         for i, base in enumerate(self.arguments.view_of, len(self.arguments.values)):
             if i in positions:
                 self._base(self.locals[i], base)
+        given = iter(self._elements.of(self._leaves_read, sum(value.leaves for value in self.tabled.values())))
         for i in sorted(positions):
+            if i in self.tabled:
+                self.leaves_of[i] = list(itertools.islice(given, self.tabled[i].leaves))
+                continue
             value, meta, specs = self.patterns[i]
             leaves = self.leaves_of[i] = []
             _Reader(self, leaves, iter(specs)).read(self.locals[i], value, meta)
+
+    def refuse_by_table(
+        self,
+        given: list[str],
+        others: list[torch.Tensor],
+        sizes: list[list[int | None]],
+        strides: list[list[int | None]],
+    ) -> str:
+        """Compares and reads what is tabled, and compares other tensors; says in words what is compared.
+
+        Args:
+            given: The expressions of the other tensors.
+            others: Those of the call that was traced.
+            sizes: Their sizes; None may be anything.
+            strides: Likewise.
+        """
+        values, names = list(self.tabled.values()), [self.locals[i] for i in self.tabled]
+        packed = f"({self._elements.listing(names)}, )"
+        if names == self.arguments_at:  # locals are of `args`
+            packed = names[0].partition("[")[0] if self._elements.knows(names[0]) else "args"
+        table = self.source.const(make_table(values, others, sizes, strides), "read_leaves")
+        arguments = ", ".join(filter(None, (packed, self._elements.listing(given))))
+        self.source.line(f"{self._leaves_read} = {table}({arguments})")
+        self.source.refuse_if(f"{self._leaves_read} is None")
+        return "\n".join(lines_of(names, values))
 
     def _place(self, place: Place) -> str:
         """Returns the expression of what stands at a place."""
@@ -183,7 +219,7 @@ class _Reader:
     def wrapper(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta) -> None:
         if name not in self.guards.of_known_class:
             self.source.refuse_if(f"type({name}) is not {self.source.const(meta.cls, meta.cls.__name__)}")
-        self.context(name, meta)
+        self.context(name, value, meta)
         self.guards.checked.append((name, value))
         if meta.storage_offset:  # results that are made like it have it, too
             self.source.refuse_if(f"{name}.storage_offset() != {meta.storage_offset}")
@@ -218,30 +254,29 @@ class _Reader:
         """Returns the comparison of an expression with a constant."""
         return f"{self.source.const(same_constant, 'same_constant')}({text}, {self.source.const(constant, hint)})"
 
-    def context(self, name: str, meta: SubclassCreationMeta) -> None:
-        """Compares what `__tensor_flatten__` says beside the tensors.
-
-        A class of this library has its context in attributes, which are compared one by one: most are the same object.
-        """
-        attributes = attributes_of(meta.cls)
-        if attributes is None:
-            layout = self.source.const(_same_layout, "same_layout")
+    def context(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta) -> None:
+        """Compares what `__tensor_flatten__` says beside the tensors; of attributes, most are the same object."""
+        constants = constants_of(value, meta)
+        if constants is None:
+            layout = self.source.const(same_layout, "same_layout")
             names = self.source.const(tuple(meta.attrs), "names")
             self.source.refuse_if(f"not {layout}({name}, {names}, {self.source.const(meta.context, 'context')})")
             return
-        for attribute, constant in attributes(tuple(meta.attrs), meta.context).items():
+        for attribute, constant in constants.items():
             other = f"{name}.{attribute} is not {self.source.const(constant, attribute)}"
             if constant is not None:
                 other += f" and not {self.same(f'{name}.{attribute}', constant, attribute)}"
             self.source.refuse_if(other)
-        declaration = Declaration.of(meta.cls)
-        for field in declaration.fields.values() if declaration is not None else ():
-            if field.kind == "optional" and field.name not in meta.attrs:
-                self.source.refuse_if(f"{name}.{field.name} is not None")
+        for attribute in absent_fields(meta):
+            self.source.refuse_if(f"{name}.{attribute} is not None")
 
 
-def refuse_other_specs(guards: TensorGuards, elements: Elements) -> None:
-    """Compares class, dtype, device, size, stride, requires_grad and dispatch keys of every tensor, in one call."""
+def refuse_other_specs(guards: TensorGuards, elements: Elements) -> str:
+    """Compares class, dtype, device, size, stride, requires_grad and dispatch keys of every tensor, in one call.
+
+    Returns:
+        What is compared out of sight, in words; "" if nothing is.
+    """
     source, sizes = guards.source, guards.sizes
     first: dict[int, str] = {}
     once: list[tuple[str, torch.Tensor]] = []
@@ -251,20 +286,13 @@ def refuse_other_specs(guards: TensorGuards, elements: Elements) -> None:
         else:
             first[id(value)] = name
             once.append((name, value))
+    given = [name for name, _ in once]
+    others = [value for _, value in once]
+    known_sizes = [sizes.known(name, "size", list(value.size())) for name, value in once]
+    known_strides = [sizes.known(name, "stride", list(value.stride())) for name, value in once]
+    if guards.tabled:
+        return guards.refuse_by_table(given, others, known_sizes, known_strides)
     if once:
-        check = _torch.tensor_check(
-            [value for _, value in once],
-            [sizes.known(name, "size", list(value.size())) for name, value in once],
-            [sizes.known(name, "stride", list(value.stride())) for name, value in once],
-        )
-        names = elements.listing([name for name, _ in once])
-        source.refuse_if(f"not {source.const(check, 'same_specs')}({names})")
-
-
-def _same_layout(tensor: Any, names: tuple[str, ...], context: object) -> bool:
-    """Tells whether a wrapper of another library has these inner tensors and this context."""
-    found_names, found_context = tensor.__tensor_flatten__()
-    if tuple(found_names) != names:
-        return False
-    guard = getattr(type(tensor), "__metadata_guard__", None)
-    return bool(guard(context, found_context)) if guard is not None else same_constant(found_context, context)
+        check = _torch.tensor_check(others, known_sizes, known_strides)
+        source.refuse_if(f"not {source.const(check, 'same_specs')}({elements.listing(given)})")
+    return ""

@@ -40,6 +40,7 @@ class CompiledGraphs:
         backward: The backward graph, compiled; None without gradients.
         others: What to do with gradients of other kinds than the backward graph is for.
         double_backward: What makes gradients differentiable, if that was asked for.
+        direct_grad: Whether backward sets `.grad` of leaves itself.
     """
 
     graphs: Graphs
@@ -47,6 +48,7 @@ class CompiledGraphs:
     backward: BoxedFunction | None = None
     others: UnexpectedTangents | None = None
     double_backward: DoubleBackward | None = None
+    direct_grad: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +92,10 @@ def make_entry(
         backward = write_backward(convention, compiled.backward, compiled.others)
         sources = {"forward": _text(forward), "backward": _text(backward)}
         double_backward = compiled.double_backward
-        chosen = once_differentiable(backward) if double_backward is None else double_backward.differentiable(backward)
+        if double_backward is None:
+            chosen = once_differentiable(backward, compiled.direct_grad)
+        else:
+            chosen = double_backward.differentiable(backward)
         members = {"forward": staticmethod(forward), "backward": staticmethod(chosen)}
         autograd_function: Any = type("Compiled", (torch.autograd.Function,), members)
         function = Function(_torch.apply_of(autograd_function), double_backward)

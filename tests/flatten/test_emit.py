@@ -12,6 +12,8 @@ from subclass_aot.codegen import Source
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import create_subclass_meta, emit_unwrap, emit_wrap
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 class Blocks(torch.Tensor):
     """Codes and an optional scale, with the fast constructor protocol; its `__new__` counts how often it runs."""

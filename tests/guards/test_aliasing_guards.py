@@ -19,6 +19,8 @@ from subclass_aot.guards.aliasing_guards import (
     refuse_other_storages,
 )
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def writes(*args: Any) -> Any:
     args[0].add_(1)

@@ -18,6 +18,8 @@ from torch.testing._internal.two_tensor import TwoTensor as TorchTwoTensor
 
 from subclass_aot import TwoTensor, WrapperTensor, aot_compile
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 class Tagged(WrapperTensor, fallback="each"):
     value: torch.Tensor

@@ -12,6 +12,8 @@ from torch import nn
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.guards.module_guards import refuse_other_modules
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 class Layer(nn.Module):
     def __init__(self) -> None:

@@ -13,6 +13,9 @@ from subclass_aot.call import Arguments
 from subclass_aot.guards import difference, facts, global_state
 from subclass_aot.guards.recompile_reasons import describe_tensor
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
+
 ones = torch.ones(2, 3)
 
 

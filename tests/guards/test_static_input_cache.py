@@ -21,6 +21,9 @@ from subclass_aot.flatten import create_subclass_meta
 from subclass_aot.guards.static_input_cache import StaticInputCache, can_be_kept
 from subclass_aot.testing import difference
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
+
 aten = torch.ops.aten
 
 

@@ -14,8 +14,11 @@ from subclass_aot.call import Arguments
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.guards.lines import Elements
+from subclass_aot.guards.tables import tabled
 from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
 from subclass_aot.objects import ObjectGuards
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 
 class Tagged(WrapperTensor, fallback="each"):
@@ -39,9 +42,11 @@ def guard_of(*args: Any, fn: Callable[..., Any] | None = None) -> Callable[..., 
     arguments = Arguments.of(fn, args, {})
     source = GuardedSource("guard", "leaves", "", (None, "None"))
     patterns = patterns_of(arguments, signature)
-    guards = TensorGuards(source, arguments, patterns, ObjectGuards(arguments.objects, source, frozenset()))
+    objects, elements = ObjectGuards(arguments.objects, source, frozenset()), Elements()
+    in_table = tabled(patterns, range(len(patterns)), {})
+    guards = TensorGuards(source, arguments, patterns, objects, elements, in_table)
     guards.read(set(range(len(patterns))))
-    refuse_other_specs(guards, Elements())
+    refuse_other_specs(guards, elements)
     assert len(guards.all_values()) == len(patterns)
     source.line(f"return [{', '.join(guards.all_leaves())}]")
     built = source.build()

@@ -10,6 +10,8 @@ import torch
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.testing import check_compiled
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def leaf() -> torch.Tensor:
     return torch.rand(2, 2, requires_grad=True)

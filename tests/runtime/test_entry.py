@@ -14,6 +14,8 @@ from subclass_aot.guards import MISS, global_state
 from subclass_aot.runtime import CompiledGraphs, Entry, backward_inputs, make_entry, split
 from subclass_aot.trace import trace_arguments
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def entry_of(function: Any, *args: Any) -> Entry:
     """What runs for the signature of a call."""

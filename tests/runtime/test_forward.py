@@ -11,6 +11,8 @@ import torch
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.runtime.forward import _alias
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 def leaf() -> torch.Tensor:
     return torch.rand(2, 3, requires_grad=True)

@@ -1,5 +1,6 @@
 // The module: see `_accelerator.pyi` for what it offers, and `../accelerated.py` for who finds it.
 #include "common.h"
+#include "gradients.h"
 #include "modes.h"
 #include "recipe.h"
 #include "table.h"
@@ -40,7 +41,14 @@ PyTypeObject* add_type(
   return type;
 }
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", "What runs on every call, in C++.", -1, nullptr};
+PyMethodDef functions[] = {
+    {"set_gradients",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(set_gradients)),
+     METH_FASTCALL,
+     "Sets `.grad` of leaves where nobody would see the difference, and gives the other gradients."},
+    {nullptr}};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", "What runs on every call, in C++.", -1, functions};
 
 } // namespace
 

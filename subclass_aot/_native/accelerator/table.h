@@ -305,10 +305,11 @@ inline PyObject* run_table(PyObject* self, PyObject* const* args, size_t flags, 
   HANDLE_TH_ERRORS
   Table* table = reinterpret_cast<TableObject*>(self)->table;
   auto count = static_cast<size_t>(PyVectorcall_NARGS(flags));
-  TORCH_CHECK_TYPE(table != nullptr && count >= 1 && PyTuple_Check(args[0]), "a table takes values in a tuple, and others");
-  return table
-      ->run(PySequence_Fast_ITEMS(args[0]), static_cast<size_t>(PyTuple_GET_SIZE(args[0])), args + 1, count - 1)
-      .release();
+  TORCH_CHECK_TYPE(
+      table != nullptr && count >= 1 && (PyTuple_Check(args[0]) || PyList_Check(args[0])),
+      "a table takes values in a tuple or a list, and others");
+  auto values = static_cast<size_t>(PySequence_Fast_GET_SIZE(args[0]));
+  return table->run(PySequence_Fast_ITEMS(args[0]), values, args + 1, count - 1).release();
   END_HANDLE_TH_ERRORS
 }
 

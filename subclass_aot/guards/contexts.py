@@ -1,0 +1,98 @@
+"""What a guard compares of a wrapper beside its inner tensors: attributes that tell its context, or the context."""
+
+from __future__ import annotations
+
+import dataclasses
+import dis
+import enum
+import functools
+import types
+from typing import Any
+
+import torch
+
+from subclass_aot.declaration import Declaration, attributes_of
+from subclass_aot.flatten import SubclassCreationMeta
+from subclass_aot.objects import same_constant
+
+
+def constants_of(wrapper: torch.Tensor, meta: SubclassCreationMeta) -> dict[str, object] | None:
+    """Finds the attributes that tell the context of a wrapper; None where only its class can tell.
+
+    A class that is declared has its context in attributes. The `__tensor_flatten__` of another may be so simple that it
+    puts attributes together and does nothing else; to compare these is faster than to call it.
+
+    Args:
+        wrapper: The wrapper.
+        meta: How it is made.
+    """
+    attributes = attributes_of(meta.cls)
+    if attributes is not None:
+        return attributes(tuple(meta.attrs), meta.context)
+    flatten = getattr(meta.cls, "__tensor_flatten__", None)
+    if not isinstance(flatten, types.FunctionType) or hasattr(meta.cls, "__metadata_guard__"):
+        return None
+    read = _attributes_read(flatten.__code__)
+    if read is None or meta.cls.__getattribute__ is not torch.Tensor.__getattribute__:
+        return None
+    held = vars(wrapper)
+    if not all(name in held and not hasattr(meta.cls, name) and is_constant(held[name]) for name in read):
+        return None
+    return {name: held[name] for name in read}
+
+
+def absent_fields(meta: SubclassCreationMeta) -> tuple[str, ...]:
+    """Finds the optional fields of a declared class that hold nothing."""
+    declaration = Declaration.of(meta.cls)
+    fields = declaration.fields.values() if declaration is not None else ()
+    return tuple(field.name for field in fields if field.kind == "optional" and field.name not in meta.attrs)
+
+
+_ALLOWED = frozenset(
+    "RESUME NOP CACHE COPY SWAP POP_TOP LOAD_CONST RETURN_CONST RETURN_VALUE LOAD_FAST LOAD_FAST_CHECK "
+    "LOAD_FAST_BORROW LOAD_SMALL_INT LOAD_ATTR BUILD_LIST BUILD_TUPLE BUILD_MAP BUILD_CONST_KEY_MAP LIST_EXTEND "
+    "LIST_APPEND".split()
+)
+"""Instructions of a function that puts constants and attributes together, and calls nothing."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _attributes_read(code: types.CodeType) -> tuple[str, ...] | None:
+    """The attributes of its first argument that a function reads; None if it does anything else."""
+    if code.co_argcount != 1 or code.co_kwonlyargcount:
+        return None
+    read, before = [], ""
+    for step in dis.get_instructions(code):
+        if step.opname not in _ALLOWED:
+            return None
+        if step.opname == "LOAD_ATTR":
+            if before != code.co_varnames[0]:
+                return None
+            read.append(step.argval)
+        before = step.argval if step.opname.startswith("LOAD_FAST") else ""
+    return tuple(dict.fromkeys(read))
+
+
+def same_layout(tensor: Any, names: tuple[str, ...], context: object) -> bool:
+    """Tells whether a wrapper of another library has these inner tensors and this context."""
+    found_names, found_context = tensor.__tensor_flatten__()
+    if tuple(found_names) != names:
+        return False
+    guard = getattr(type(tensor), "__metadata_guard__", None)
+    return bool(guard(context, found_context)) if guard is not None else same_constant(found_context, context)
+
+
+def is_constant(value: object) -> bool:
+    """Tells whether a value can only be replaced and not changed."""
+    if isinstance(value, tuple | frozenset):
+        return all(map(is_constant, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        frozen = type(value).__dataclass_params__.frozen  # type: ignore[attr-defined]
+        return frozen and all(is_constant(getattr(value, f.name)) for f in dataclasses.fields(value))
+    return isinstance(value, _CONSTANTS)
+
+
+_CONSTANTS = (
+    int, float, complex, str, bytes, types.NoneType, enum.Enum, type, types.FunctionType,
+    torch.dtype, torch.device, torch.layout, torch.memory_format,
+)  # fmt: skip

@@ -1,0 +1,81 @@
+"""Which parts run natively: what the environment says, what is found, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import subclass_aot as sa
+from subclass_aot import _native
+from subclass_aot._native import accelerated
+
+PARTS = """
+from subclass_aot import _native
+from subclass_aot._native import accelerated
+print([part for part in accelerated.PARTS if part != "exact" and _native.accelerator(part)], _native.ONE_CALL_PAYS)
+"""
+
+
+def run(said: str | None, program: str = PARTS, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != "SUBCLASS_AOT_NATIVE"} | more
+    if said is not None:
+        environment["SUBCLASS_AOT_NATIVE"] = said
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+
+
+@pytest.mark.parametrize(
+    "said, parts",
+    [
+        (None, ["modes", "recipes", "tables", "gradients"]),
+        ("1", ["modes", "recipes", "tables", "gradients"]),
+        ("0", []),
+        ("", []),
+        ("exact", []),
+        ("recipes, tables", ["recipes", "tables"]),
+    ],
+)
+def test_the_environment_chooses(built: ModuleType, said: str | None, parts: list[str]) -> None:
+    done = run(said)
+    exact = _native.ONE_CALL_PAYS and (said in (None, "1", "exact"))
+    assert done.stdout.strip() == f"{parts} {exact}", done.stderr
+
+
+def test_an_unknown_part() -> None:
+    done = run("recipes,kernel")
+    assert done.returncode and "there is no part 'kernel'; give 0, 1, or some of exact, modes" in done.stderr
+
+
+HIDE = "import torch; torch.version.git_version = 'another'\n"  # what was built is for another torch
+
+
+def test_wanted_and_not_there() -> None:
+    program = HIDE + "import subclass_aot; print(subclass_aot.show_config())"
+    done = run("1", program)
+    assert done.returncode and "SUBCLASS_AOT_NATIVE=1 wants the accelerator, and it is not built for" in done.stderr
+    assert "python -m subclass_aot build-native" in done.stderr
+    done = run(None, program)
+    assert not done.returncode and "recipes (making wrappers of inner tensors): Python" in done.stdout
+    assert "There is no accelerator: it is not built for torch" in done.stdout
+
+
+def test_a_damaged_file_is_passed_over(built: ModuleType, tmp_path: os.PathLike[str]) -> None:
+    program = HIDE + (
+        "from subclass_aot._native import build\n"
+        "build.cache().mkdir(parents=True)\n"
+        "(build.cache() / build.file_name()).write_bytes(b'no library')\n"
+    )
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert not run("0", program, **environment).returncode
+    done = run(None, HIDE + "import subclass_aot as sa; print(sa.show_config())", **environment)
+    assert not done.returncode and "cannot be loaded" in done.stdout
+
+
+def test_show_config() -> None:
+    lines = sa.show_config().splitlines()
+    assert lines[0] == f"subclass_aot {sa.__version__}, torch {sys.modules['torch'].__version__}"
+    for part, line in zip(accelerated.PARTS, lines[1:], strict=False):
+        assert line.startswith(f"{part} (") and line.split(": ")[-1] in ("C", "C++", "Python")

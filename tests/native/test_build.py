@@ -1,0 +1,67 @@
+"""Building the accelerator: for one torch, once, and with an error that says what is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from subclass_aot._native import build
+
+
+def test_the_name_says_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = build.file_name()
+    assert f"torch-{torch.__version__}-" in name and name.endswith(".so")
+    monkeypatch.setattr(torch.version, "git_version", "another")
+    assert build.file_name() != name
+
+
+def test_the_name_depends_on_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for source in build.SOURCES.iterdir():
+        (tmp_path / source.name).write_bytes(source.read_bytes())
+    name = build.file_name()
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    assert build.file_name() == name
+    with open(tmp_path / "common.h", "a") as changed:
+        changed.write("// another line\n")
+    assert build.file_name() != name
+
+
+def test_what_is_there_is_not_built_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / build.file_name()).write_text("built")
+    monkeypatch.setenv("CXX", "/bin/false")
+    assert build.build(tmp_path).read_text() == "built"
+
+
+def test_a_compiler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    failing = tmp_path / "compiler"
+    failing.write_text(f"#!{sys.executable}\nraise SystemExit('no such header')\n")
+    failing.chmod(0o755)
+    monkeypatch.setenv("CXX", str(failing))
+    with pytest.raises(RuntimeError, match="no such header"):
+        build.build(tmp_path / "cache")
+    assert not list((tmp_path / "cache").glob("_accelerator*"))
+
+
+def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"install g\+\+ or clang"):
+        build.build(tmp_path / "cache")
+
+
+def test_the_command_says_why_it_failed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "subclass_aot", "build-native"]
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment | {"SUBCLASS_AOT_NATIVE": "0"})
+    assert done.returncode == 1 and "everything works without it: there is no C++ compiler" in done.stderr
+
+
+def test_the_cache_is_where_the_system_keeps_such_things(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert build.cache() == tmp_path / "subclass_aot"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert build.cache() == Path.home() / ".cache" / "subclass_aot"
