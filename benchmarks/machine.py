@@ -37,7 +37,7 @@ def is_accelerated() -> bool:
 
 def config() -> str:
     """What runs in C++ and what in Python, without the place of the built file on this machine."""
-    return "\n".join(line for line in _native.show_config().splitlines() if not line.startswith("accelerator: "))
+    return "\n".join(line for line in _native.show_config().splitlines() if "/" not in line and os.sep not in line)
 
 
 def _accelerated() -> list[str]:

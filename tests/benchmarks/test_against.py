@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import against
+from subclass_aot import _native
 from subclass_aot.benchmark import Ratio
 
 FAKE = """
@@ -65,6 +66,10 @@ def test_commits_that_run_other_parts_in_cpp_are_told_apart(
     said = capsys.readouterr().out
     assert "The commits do not run the same parts in C++" in said
     assert "Base:\nrecipes: making wrappers: in C++\n\nHere:\nrecipes: making wrappers: in Python\n" in said
+
+
+def test_this_library_says_what_runs_in_cpp() -> None:
+    assert len(against.parts_in(against.ROOT)) == 1 + len(_native.PARTS)
 
 
 def test_a_tree_must_have_its_own_library(repository: Path) -> None:
