@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +33,7 @@ def describe() -> dict[str, object]:
 
 def is_accelerated() -> bool:
     """Whether all parts of the accelerator run."""
-    return _accelerated() == list(_native.PARTS)
+    return set(_parts().values()) == {"C++"}
 
 
 def config() -> str:
@@ -41,7 +42,13 @@ def config() -> str:
 
 
 def _accelerated() -> list[str]:
-    return [part for part in _native.PARTS if _native.accelerator(part) is not None]
+    return [part for part, where in _parts().items() if where == "C++"]
+
+
+def _parts() -> dict[str, str]:
+    """Where each part of the accelerator runs; the comparing of Python objects is none of them, and runs in C."""
+    said = re.findall(r"^(\w+)\b.*:(?: in)? (C\+\+|C|Python)$", _native.show_config(), re.MULTILINE)
+    return {part: where for part, where in said if part not in ("exact", "comparing")}
 
 
 def _processor() -> str:

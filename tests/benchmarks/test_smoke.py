@@ -149,6 +149,18 @@ def test_the_limit_asks_for_more_with_the_accelerator(accelerated: bool, monkeyp
     assert [row.target.at_least for row in rows if row.target] == wanted
 
 
+@pytest.mark.parametrize("how", ["{}: what: in {}", "{} (what): {}"])
+@pytest.mark.parametrize(
+    ("tables", "shown", "all_run"), [("C++", "recipes, tables", True), ("Python", "recipes", False)]
+)
+def test_the_parts_of_the_accelerator_are_read(
+    how: str, tables: str, shown: str, all_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [how.format("exact", "C"), how.format("recipes", "C++"), how.format("tables", tables), "torch 2, Python 3"]
+    monkeypatch.setattr(machine._native, "show_config", lambda: "\n".join(lines))
+    assert machine.describe()["accelerator"] == shown and machine.is_accelerated() is all_run
+
+
 def test_the_machine_is_described_without_its_folders() -> None:
     assert "making wrappers of inner tensors" in machine.config()
     assert str(Path.home()) not in machine.config() + str(machine.describe())
