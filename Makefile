@@ -7,12 +7,13 @@ TORCH  ?= torch==2.13.0
 MINUTES   ?= 60
 PROCESSES ?= 1
 VENV      ?= .venv
+SUBJECTS  ?= call,leaves
 TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 
-.PHONY: FORCE help test test-native test-all test-torches fuzz demo bench docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -40,8 +41,15 @@ fuzz: $(VENV)/.test  ## Look for programs that compile wrong, for an hour; MINUT
 demo: $(VENV)/.package  ## Train a quantized vision transformer, compare it with eager, show what it costs (under 3 minutes)
 	$(BIN)/python -m subclass_aot demo
 
-bench: $(VENV)/.test  ## Measure against torch and hand-written code; writes docs/benchmarks/
-	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
+bench: $(VENV)/.test  ## Measure against torch and hand-written code; writes docs/benchmarks/. Against a commit: BASE=rev SUBJECTS=call,leaves
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks$(if $(BASE),.against $(BASE) --subjects $(SUBJECTS))
+
+bench-limit: $(VENV)/.test  ## Measure the hot path without the accelerator and with it; writes docs/benchmarks/limit.md
+	SUBCLASS_AOT_NATIVE=0 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only limit --out build/limit/python
+	$(BIN)/python -m subclass_aot build-native
+	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only limit --out build/limit/accelerator
+	{ echo "### Without the accelerator"; echo; cat build/limit/python/table.md; echo; \
+		echo "### With the accelerator"; echo; cat build/limit/accelerator/table.md; } > docs/benchmarks/limit.md
 
 docs: $(VENV)/.docs  ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

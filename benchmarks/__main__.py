@@ -17,6 +17,7 @@ from benchmarks import (
     flatness,
     growth,
     leaves,
+    limit,
     loops,
     machine,
     meta,
@@ -26,8 +27,8 @@ from benchmarks import (
     trace,
     values,
 )
-from benchmarks.measure import QUICK, Budget
 from benchmarks.row import Result
+from subclass_aot.benchmark import QUICK, Budget
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "benchmarks"
 NORMAL = Budget()
@@ -46,6 +47,7 @@ SUBJECTS: dict[str, Subject] = {
     "loops": loops.run,
     "values": values.run,
     "models": models.run,
+    "limit": limit.run,
 }
 
 
@@ -63,7 +65,7 @@ def main(arguments: list[str]) -> int:
     warnings.filterwarnings("ignore", module="torch")
     budget = QUICK if chosen.quick else NORMAL
     results = list(measure(chosen.only or list(SUBJECTS), budget))
-    print(report.on_screen(results))
+    print(f"{machine.config()}\n\n{report.on_screen(results)}")
     folder = chosen.out or (None if chosen.quick or chosen.only else FOLDER)
     if folder is not None:
         report.write(results, machine.describe(), folder)

@@ -10,9 +10,9 @@ from torch import Tensor
 
 import subclass_aot as sa
 from benchmarks.leaves import tree
-from benchmarks.measure import Budget, Side, compare
 from benchmarks.row import Result
 from benchmarks.torch_side import TwoTensor
+from subclass_aot.benchmark import Budget, Side, compare
 
 COUNTS = (1, 10, 100)
 _OTHERS = ("aot_function", 'torch.compile(backend="aot_eager")', "eager")
@@ -26,11 +26,11 @@ def run(budget: Budget, counts: tuple[int, ...] = COUNTS, *, with_dynamo: bool =
         for training in (False, True):
             for name, cls in classes.items():
                 xs = tuple(tree(cls, 1).requires_grad_(training) for _ in range(count))
-                ways: dict[str, Callable[..., Any]] = {"aot_compile": sa.aot_compile(_double)}
+                ways: dict[str, Callable[..., Any]] = {"aot_compile": sa.aot_compile(double)}
                 ways |= {other: _WAYS[other]() for other in others}
                 tangents = tuple(tree(cls, 1) for _ in range(count))
                 sides = {
-                    way: Side(_train, (function, xs, tangents)) if training else Side(function, xs)
+                    way: Side(train, (function, xs, tangents)) if training else Side(function, xs)
                     for way, function in ways.items()
                 }
                 subject = "call, forward + backward" if training else "call, inference"
@@ -38,26 +38,28 @@ def run(budget: Budget, counts: tuple[int, ...] = COUNTS, *, with_dynamo: bool =
                 yield Result(subject, f"{count} wrappers, {name}", times, "aot_compile", dict.fromkeys(others))
 
 
-def _double(*xs: Tensor) -> list[Tensor]:
+def double(*xs: Tensor) -> list[Tensor]:
+    """Nearly all overhead."""
     return [x * 2 for x in xs]
 
 
-def _train(function: Callable[..., Any], xs: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> object:
+def train(function: Callable[..., Any], xs: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> object:
+    """Forward and backward."""
     return torch.autograd.grad(function(*xs), xs, tangents)
 
 
 def _aot_function() -> Callable[..., Any]:
     from functorch.compile import aot_function, make_boxed_func
 
-    compiled: Callable[..., Any] = aot_function(_double, fw_compiler=lambda graph, _: make_boxed_func(graph.forward))
+    compiled: Callable[..., Any] = aot_function(double, fw_compiler=lambda graph, _: make_boxed_func(graph.forward))
     return compiled
 
 
 def _dynamo() -> Callable[..., Any]:
     torch.compiler.reset()
-    return torch.compile(_double, backend="aot_eager", fullgraph=True)
+    return torch.compile(double, backend="aot_eager", fullgraph=True)
 
 
 _WAYS: dict[str, Callable[[], Callable[..., Any]]] = dict(
-    zip(_OTHERS, (_aot_function, _dynamo, lambda: _double), strict=True)
+    zip(_OTHERS, (_aot_function, _dynamo, lambda: double), strict=True)
 )

@@ -9,9 +9,9 @@ from torch import Tensor
 
 import subclass_aot as sa
 from benchmarks.by_hand import SIZE, HandTwoTensor
-from benchmarks.measure import Budget, Side, compare
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
+from subclass_aot.benchmark import Budget, Side, compare
 
 ADD = Target.faster(4, "eager add against torch's TwoTensor")
 DETACH = Target.faster(8, "eager detach against torch's TwoTensor")

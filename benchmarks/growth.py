@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 
 import subclass_aot as sa
-from benchmarks.measure import Budget, Side, compare
 from benchmarks.row import Result, Target
+from subclass_aot.benchmark import Budget, Comparison, Side, compare
 
 LINEAR = Target.within(1.3, "first compile, per module, 5,000 modules against 100")
 IN_TURNS = Target.within(3, "call, 64 signatures in turns against one")
@@ -17,14 +18,22 @@ IN_TURNS = Target.within(3, "call, 64 signatures in turns against one")
 
 def run(budget: Budget, modules: tuple[int, int] = (100, 5000), signatures: int = 64) -> Iterator[Result]:
     """Measures the first call of a network of linear layers, per layer, and calls of all signatures in turns."""
-    x = torch.randn(1, 2)
     few, many = (f"{count:,} modules" for count in modules)
-    networks = [nn.Sequential(*(nn.Linear(2, 2) for _ in range(count))) for count in modules]
-    sides = {
-        name: Side(_compile, (network, x), len(network)) for name, network in zip((few, many), networks, strict=True)
-    }
-    yield Result("first compile, per module", many, compare(sides, budget), many, {few: LINEAR})
+    yield Result("first compile, per module", many, _per_module(budget, modules), many, {few: LINEAR})
+    times = _signatures(budget, signatures)
+    yield Result("call", f"{signatures} signatures in turns", times, "in turns", {"one": IN_TURNS})
 
+
+@functools.cache
+def _per_module(budget: Budget, modules: tuple[int, int]) -> Comparison:
+    x = torch.randn(1, 2)
+    networks = [nn.Sequential(*(nn.Linear(2, 2) for _ in range(count))) for count in modules]
+    sides = {f"{len(network):,} modules": Side(_compile, (network, x), len(network)) for network in networks}
+    return compare(sides, budget)
+
+
+@functools.cache
+def _signatures(budget: Budget, signatures: int) -> Comparison:
     compiled = sa.aot_compile(lambda x: x * 2, dynamic=False)
     xs = [torch.randn(i + 1) for i in range(signatures)]
     for each in xs:
@@ -33,7 +42,7 @@ def run(budget: Budget, modules: tuple[int, int] = (100, 5000), signatures: int 
         "in turns": Side(_call_all, (compiled, xs), signatures),
         "one": Side(_call_all, (compiled, [xs[-1]] * signatures), signatures),
     }
-    yield Result("call", f"{signatures} signatures in turns", compare(sides, budget), "in turns", {"one": IN_TURNS})
+    return compare(sides, budget)
 
 
 def _compile(network: nn.Module, x: Tensor) -> object:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,16 +11,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import subclass_aot as sa
 from benchmarks import by_hand, torch_side
-from benchmarks.measure import Budget, Comparison, Side, compare
 from benchmarks.row import Result, Target
+from subclass_aot.benchmark import Budget, Comparison, Side, compare
 
 COUNTS = (1, 10, 100, 1000)
 DEPTHS = (1, 2, 3)
 
-_LOOP, _GENERATED = "torch's loop", "torch's generated code"
+LOOP, GENERATED = "torch's loop", "torch's generated code"
 _HAND, _CHECKED = "hand-written", "hand-written, with class checks"
-_OURS = "subclass_aot.TwoTensor"
-_THEIRS = "torch's TwoTensor"
+OURS = "subclass_aot.TwoTensor"
+THEIRS = "torch's TwoTensor"
 UNWRAP_FLOOR = Target.within(1.3, "unwrap against hand-written code")
 UNWRAP_LOOP = Target.faster(8, "unwrap against torch's loop")
 WRAP_GENERATED = Target.faster(3, "wrap of our TwoTensor against torch's generated code on torch's TwoTensor")
@@ -29,25 +30,31 @@ def run(budget: Budget, counts: tuple[int, ...] = COUNTS, depths: tuple[int, ...
     """Measures unwrap, wrap, and one after the other, for each count and depth."""
     for depth in depths:
         for count in counts:
-            both = [_Class(_OURS, sa.TwoTensor, count, depth), _Class(_THEIRS, torch_side.TwoTensor, count, depth)]
             for subject in ("unwrap", "wrap", "unwrap + wrap"):
-                sides = {name: side for cls in both for name, side in cls.sides(subject).items()}
-                yield from _results(subject, f"{count} wrappers, depth {depth}", compare(sides, budget))
+                times = measured(subject, count, depth, budget)
+                yield from _results(subject, f"{count} wrappers, depth {depth}", times)
+
+
+@functools.cache
+def measured(subject: str, count: int, depth: int, budget: Budget) -> Comparison:
+    """The ways to do `subject` with both classes; measured once, for all tables that read it."""
+    both = [_Class(OURS, sa.TwoTensor, count, depth), _Class(THEIRS, torch_side.TwoTensor, count, depth)]
+    return compare({name: side for cls in both for name, side in cls.sides(subject).items()}, budget)
 
 
 def _results(subject: str, case: str, times: Comparison) -> Iterator[Result]:
     """Each class against itself the other ways; our class also against torch's generated code on torch's class."""
-    for cls in (_OURS, _THEIRS):
-        targets: dict[str, Target | None] = {_LOOP: None, _GENERATED: None, _HAND: None}
+    for cls in (OURS, THEIRS):
+        targets: dict[str, Target | None] = {LOOP: None, GENERATED: None, _HAND: None}
         if subject == "unwrap":
-            targets |= {_LOOP: UNWRAP_LOOP, _HAND: UNWRAP_FLOOR, _CHECKED: None}
-        against = {_on(way, cls): target for way, target in targets.items()}
-        names = {_on(way, cls): way for way in targets}
-        if cls == _OURS and subject != "unwrap":
-            against[_on(_GENERATED, _THEIRS)] = WRAP_GENERATED if subject == "wrap" else None
+            targets |= {LOOP: UNWRAP_LOOP, _HAND: UNWRAP_FLOOR, _CHECKED: None}
+        against = {on(way, cls): target for way, target in targets.items()}
+        names = {on(way, cls): way for way in targets}
+        if cls == OURS and subject != "unwrap":
+            against[on(GENERATED, THEIRS)] = WRAP_GENERATED if subject == "wrap" else None
         if torch_side.generated is None:
-            against = {side: target for side, target in against.items() if not side.startswith(_GENERATED)}
-        yield Result(subject, f"{case}, {cls}", times, _on("plan", cls), against, names)
+            against = {side: target for side, target in against.items() if not side.startswith(GENERATED)}
+        yield Result(subject, f"{case}, {cls}", times, on("plan", cls), against, names)
 
 
 class _Class:
@@ -63,7 +70,7 @@ class _Class:
         by_constructor = cls is not sa.TwoTensor
         self.ways: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
             "plan": (self.plan.unwrap, self.plan.wrap),
-            _LOOP: (torch_side.unwrap_in_a_loop(metas), torch_side.wrap_in_a_loop(metas)),
+            LOOP: (torch_side.unwrap_in_a_loop(metas), torch_side.wrap_in_a_loop(metas)),
             _HAND: (
                 by_hand.unwrap(count, depth),
                 by_hand.wrap(cls, count, depth, by_constructor=by_constructor),
@@ -72,7 +79,7 @@ class _Class:
         self.unwrap_checked = by_hand.unwrap(count, depth, check=cls)
         self.round_trip: Callable[[Any], Any] | None = None
         if torch_side.generated is not None:
-            self.ways[_GENERATED] = torch_side.unwrap_generated(metas), torch_side.wrap_generated(metas)
+            self.ways[GENERATED] = torch_side.unwrap_generated(metas), torch_side.wrap_generated(metas)
             self.round_trip = torch_side.unwrap_and_wrap_generated(metas)
 
     def sides(self, subject: str) -> dict[str, Side]:
@@ -83,13 +90,13 @@ class _Class:
                 side = Side(unwrap, (self.values,))
             elif subject == "wrap":
                 side = Side(wrap, (self.leaves,))
-            elif way == _GENERATED and self.round_trip is not None:
+            elif way == GENERATED and self.round_trip is not None:
                 side = Side(_copy_then(self.round_trip), (self.values,))
             else:
                 side = Side(_in_sequence(unwrap, wrap), (self.values,))
-            sides[_on(way, self.name)] = side
+            sides[on(way, self.name)] = side
         if subject == "unwrap":
-            sides[_on(_CHECKED, self.name)] = Side(self.unwrap_checked, (self.values,))
+            sides[on(_CHECKED, self.name)] = Side(self.unwrap_checked, (self.values,))
         return sides
 
 
@@ -100,7 +107,8 @@ def tree(cls: Any, depth: int) -> Any:
     return cls(tree(cls, depth - 1), tree(cls, depth - 1))
 
 
-def _on(way: str, cls: str) -> str:
+def on(way: str, cls: str) -> str:
+    """The name of a side."""
     return f"{way} on {cls}"
 
 

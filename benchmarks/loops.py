@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import subclass_aot as sa
-from benchmarks.measure import Budget, Side, compare
 from benchmarks.row import Result, Target
+from subclass_aot.benchmark import Budget, Side, compare
 
 STEPS = (100, 400)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -26,7 +27,28 @@ def describe() -> dict[str, object]:
         "optree": version("optree"),
         "subclass_aot": subclass_aot.__version__,
         "native": "on" if _native.ONE_CALL_PAYS else "off",
+        "accelerator": ", ".join(_accelerated()) or "off",
     }
+
+
+def is_accelerated() -> bool:
+    """Whether all parts of the accelerator run."""
+    return set(_parts().values()) == {"C++"}
+
+
+def config() -> str:
+    """What runs in C++ and what in Python, without the place of the built file on this machine."""
+    return "\n".join(line for line in _native.show_config().splitlines() if "/" not in line and os.sep not in line)
+
+
+def _accelerated() -> list[str]:
+    return [part for part, where in _parts().items() if where == "C++"]
+
+
+def _parts() -> dict[str, str]:
+    """Where each part of the accelerator runs; the comparing of Python objects is none of them, and runs in C."""
+    said = re.findall(r"^(\w+)\b.*:(?: in)? (C\+\+|C|Python)$", _native.show_config(), re.MULTILINE)
+    return {part: where for part, where in said if part not in ("exact", "comparing")}
 
 
 def _processor() -> str:

@@ -16,8 +16,8 @@ import transformers
 from torch import nn
 
 import subclass_aot as sa
-from benchmarks.measure import Budget, Comparison, Side, compare
 from benchmarks.row import Result, Target
+from subclass_aot.benchmark import Budget, Comparison, Side, compare
 from subclass_aot.compile import CompiledFunction
 from tests.models.architectures import ARCHITECTURES, make
 

@@ -22,7 +22,7 @@ from torch import nn
 
 import subclass_aot as sa
 from benchmarks import machine
-from benchmarks.measure import Budget, Comparison, Side, compare
+from subclass_aot.benchmark import Budget, Comparison, Side, compare
 
 OUT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks" / "quantized.md"
 LAYERS = "model.layers.*"

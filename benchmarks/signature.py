@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 import subclass_aot as sa
 from benchmarks.leaves import tree
-from benchmarks.measure import Budget, Comparison, Side, compare
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
 from subclass_aot.backends.one_by_one import write_graph
+from subclass_aot.benchmark import Budget, Comparison, Side, compare
 from subclass_aot.call import flatten
 from subclass_aot.guards import global_state
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd import subclass_utils
 from torch.testing._internal.two_tensor import TwoTensor as TwoTensor
 
@@ -68,3 +69,9 @@ def wrap_generated(metas: Metas) -> Callable[[Any], Any]:
 def unwrap_and_wrap_generated(metas: Metas) -> Callable[[Any], Any]:
     """Torch's generated wrapper around a compiled function that returns its inputs. Empties the list it is given."""
     return generated.codegen_subclass_wrapper(lambda leaves: leaves, metas, metas, None)
+
+
+def backend_of(compiler: Callable[..., Any]) -> Callable[..., Any]:
+    """The backend of `torch.compile` that runs AOTAutograd with a compiler of dense graphs, forward and backward."""
+    backend: Callable[..., Any] = aot_autograd(fw_compiler=compiler, bw_compiler=compiler)
+    return backend

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import subclass_aot as sa
-from benchmarks.measure import Budget, Side, compare
 from benchmarks.row import Result, Target
+from subclass_aot.benchmark import Budget, Side, compare
 
 SIZES = (8, 64)
 _DYNAMO = 'torch.compile(backend="aot_eager")'

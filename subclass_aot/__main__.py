@@ -1,9 +1,10 @@
-"""The command line: `python -m subclass_aot demo`, `inspect MODULE:CLASS`, `check MODULE:FUNCTION`, `build-native`."""
+"""The command line: `python -m subclass_aot demo`, `inspect MODULE:CLASS`, `check`, `bench`, and `build-native`."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import pkgutil
 import sys
 from collections.abc import Sequence
@@ -40,11 +41,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check = commands.add_parser("check", help="try on a tensor subclass what it owes, and say what it does not keep")
     check.add_argument("target", metavar="MODULE:FUNCTION", help="a function that gives a new tensor of the class")
 
+    bench = commands.add_parser("bench", help="measure a tensor subclass beside dense tensors, and say what is slow")
+    bench.add_argument("target", metavar="MODULE:FUNCTION", help="gives a new tensor of the class; or MODULE:CLASS")
+    bench.add_argument("--quick", action="store_true", help="few rounds, a first impression")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="where to write all numbers")
+    bench.add_argument("--plot", type=Path, metavar="FILE", help="where to draw a call over the number of wrappers")
+
     commands.add_parser("build-native", help="build what makes calls faster, for the torch that is installed")
 
     chosen = parser.parse_args(arguments)
     if chosen.command == "demo":
         return _demo(chosen.out, chosen.epochs)
+    if chosen.command == "bench":
+        return _bench(chosen.target, chosen.quick, chosen.json, chosen.plot)
     if chosen.command == "build-native":
         return _build_native()
     return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target)
@@ -84,6 +93,23 @@ def _check(target: str) -> int:
         return _fail(str(error))
     print(report)
     return 1 if report.broken else 0
+
+
+def _bench(target: str, quick: bool, json_file: Path | None, picture: Path | None) -> int:
+    if picture is not None and importlib.util.find_spec("matplotlib") is None:
+        return _fail("--plot needs matplotlib; install with: pip install 'subclass-aot[demo]'")
+    from subclass_aot.benchmark import QUICK, Budget, bench, find_maker, plot
+
+    try:
+        report = bench(find_maker(target), QUICK if quick else Budget())
+    except SubclassAotError as error:
+        return _fail(str(error))
+    print(report)
+    if json_file is not None:
+        json_file.write_text(json.dumps(report.as_json(), indent=1) + "\n")
+    if picture is not None:
+        plot(report, picture)
+    return 0
 
 
 def _build_native() -> int:

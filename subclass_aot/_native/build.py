@@ -1,7 +1,7 @@
 """Building the two extensions with the C++ compiler that is at hand, for the torch that is installed.
 
-There is no stable interface to what the accelerator uses of torch, so what is built serves exactly one version. The name
-of the file says which, and of which sources it was made: another one is not even looked at.
+There is no stable interface to what the accelerator uses of torch, so what is built serves exactly one version. The
+name of the file says which, and of which sources it was made: another one is not even looked at.
 """
 
 from __future__ import annotations

@@ -19,11 +19,12 @@ from benchmarks import (
     flatness,
     growth,
     leaves,
+    limit,
     loops,
     machine,
-    measure,
     meta,
     models,
+    null,
     quantized,
     report,
     signature,
@@ -32,8 +33,8 @@ from benchmarks import (
     values,
 )
 from benchmarks.leaves import tree
-from benchmarks.measure import Budget, Comparison, Ratio, Side
 from benchmarks.row import Result, Row, Target
+from subclass_aot.benchmark import Budget, Ratio
 from tests.torches import TORCH
 
 TINY = Budget(seconds=0.0, block_us=1.0, fewest_rounds=2, most_rounds=2)
@@ -51,6 +52,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "loops": lambda: loops.run(TINY, steps=(2,), hidden=3),
     "values": lambda: values.run(TINY, sizes=(2,), with_dynamo=False),
     "models": lambda: models.run(TINY, names=["LlamaForCausalLM"], with_dynamo=False),
+    "limit": lambda: limit.run(TINY, 2, layers=1, modules=(1, 2), signatures=3, with_dynamo=False),
 }
 
 
@@ -114,6 +116,56 @@ def test_every_way_gives_the_same_leaves_and_wrappers(cls: Any, depth: int) -> N
         assert list(map(id, ways.plan.unwrap(ways.round_trip(list(ways.values))))) == list(map(id, ways.leaves))
 
 
+@pytest.mark.parametrize("name", limit.OPERATORS)
+def test_operators_do_the_same_on_a_pair_and_on_two(name: str) -> None:
+    on_pair, on_two, _ = limit.OPERATORS[name]
+    pair: Any = tree(sa.TwoTensor, 1)
+    made: Any = on_pair(pair)
+    torch.testing.assert_close((made.a, made.b), on_two(pair.a, pair.b), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("cls", [sa.TwoTensor, torch_side.TwoTensor])
+def test_null_graphs_give_back_leaves(cls: Any) -> None:
+    """Every way hands over the very leaves, forward and backward, and nothing is computed."""
+    xs, tangents = [tree(cls, 1).requires_grad_() for _ in range(2)], [tree(cls, 1) for _ in range(2)]
+    for function in null.ways(with_dynamo=True).values():
+        made = function(*xs)
+        assert [type(value) for value in made] == [cls, cls]
+        for got, given in ((made, xs), (torch.autograd.grad(made, xs, tangents), tangents)):
+            for one, other in zip(got, given, strict=True):
+                assert (one.a.data_ptr(), one.b.data_ptr()) == (other.a.data_ptr(), other.b.data_ptr())
+
+
+def test_null_graphs_want_as_many_results_as_inputs() -> None:
+    with pytest.raises(ValueError, match="2 inputs cannot stand for 1 results"):
+        sa.aot_compile(torch.add, fw_compiler=null.compiler)(torch.ones(2), torch.ones(2))
+
+
+@pytest.mark.parametrize("accelerated", [False, True])
+def test_the_limit_asks_for_more_with_the_accelerator(accelerated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "is_accelerated", lambda: accelerated)
+    rows = [row for result in limit.wrap(TINY, 2) for row in result.rows() if row.target is not None]
+    wanted = [] if TORCH < (2, 12) else [12, 12] if accelerated else [4, 3]
+    assert [row.target.at_least for row in rows if row.target] == wanted
+
+
+@pytest.mark.parametrize("how", ["{}: what: in {}", "{} (what): {}"])
+@pytest.mark.parametrize(
+    ("tables", "shown", "all_run"), [("C++", "recipes, tables", True), ("Python", "recipes", False)]
+)
+def test_the_parts_of_the_accelerator_are_read(
+    how: str, tables: str, shown: str, all_run: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [how.format("exact", "C"), how.format("recipes", "C++"), how.format("tables", tables), "torch 2, Python 3"]
+    monkeypatch.setattr(machine._native, "show_config", lambda: "\n".join(lines))
+    assert machine.describe()["accelerator"] == shown and machine.is_accelerated() is all_run
+
+
+def test_the_machine_is_described_without_its_folders() -> None:
+    assert "making wrappers of inner tensors" in machine.config()
+    assert str(Path.home()) not in machine.config() + str(machine.describe())
+
+
 @pytest.mark.parametrize("operator", [torch.add, torch.mul])
 @pytest.mark.parametrize("other", ["itself", 2.0])
 def test_rules_by_hand_equal_the_library(operator: Any, other: Any) -> None:
@@ -123,22 +175,6 @@ def test_rules_by_hand_equal_the_library(operator: Any, other: Any) -> None:
     hand = operator(by_rule, by_rule if other == "itself" else other)
     assert torch.equal(ours.a, hand.a) and torch.equal(ours.b, hand.b)
     assert torch.equal(by_rule.detach().a, pair.a)
-
-
-def test_sides_take_turns() -> None:
-    calls: list[str] = []
-    sides = {name: Side(calls.append, (name,)) for name in "ab"}
-    budget = Budget(seconds=0.0, block_us=0.0, fewest_rounds=3, most_rounds=3)
-    times = measure.compare(sides, budget)
-    assert {side: len(us) for side, us in times.microseconds.items()} == {"a": 3, "b": 3}
-    rounds = "".join(calls[-12:])  # a call that is not counted, then a block, for each side
-    assert all(rounds[i : i + 4] in ("aabb", "bbaa") for i in range(0, 12, 4))
-
-
-def test_ratio_is_that_of_the_rounds() -> None:
-    times = Comparison({"ours": (1.0, 2.0, 4.0, 1.0, 1.0), "other": (2.0, 6.0, 4.0, 5.0, 4.0)})
-    assert times.ratio("ours", "other") == Ratio(median=3.0, low=2.0, high=4.0)
-    assert times.median_us("ours") == 1.0
 
 
 def test_summary_gives_the_worst_row_of_a_target() -> None:

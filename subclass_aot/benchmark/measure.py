@@ -82,6 +82,10 @@ class Comparison:
         """The median time of a side."""
         return statistics.median(self.microseconds[side])
 
+    def per(self, units: int) -> Comparison:
+        """The same times, for each of so many things that a call handles."""
+        return Comparison({side: tuple(us / units for us in times) for side, times in self.microseconds.items()})
+
     def ratio(self, ours: str, other: str) -> Ratio:
         """How many times as fast `ours` is as `other`; each round gives one ratio."""
         rounds = zip(self.microseconds[ours], self.microseconds[other], strict=True)

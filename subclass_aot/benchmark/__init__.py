@@ -1,0 +1,14 @@
+"""What a wrapper class costs, beside dense tensors: `python -m subclass_aot bench`; and the clock that measures it."""
+
+from subclass_aot.benchmark.advice import Advice as Advice
+from subclass_aot.benchmark.measure import QUICK as QUICK
+from subclass_aot.benchmark.measure import Budget as Budget
+from subclass_aot.benchmark.measure import Comparison as Comparison
+from subclass_aot.benchmark.measure import Ratio as Ratio
+from subclass_aot.benchmark.measure import Side as Side
+from subclass_aot.benchmark.measure import compare as compare
+from subclass_aot.benchmark.report import Report as Report
+from subclass_aot.benchmark.report import bench as bench
+from subclass_aot.benchmark.report import plot as plot
+from subclass_aot.benchmark.subject import Maker as Maker
+from subclass_aot.benchmark.subject import find_maker as find_maker
