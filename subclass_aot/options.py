@@ -38,6 +38,7 @@ class Options:
         SubclassAotError: There is no such compiler, or `values` is neither of two words.
     """
 
+    # More than ten attributes: one for each keyword of `aot_compile`.
     fw_compiler: str | Compiler = "eager"
     bw_compiler: str | Compiler | None = None
     partition_fn: PartitionFn | None = None
