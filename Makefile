@@ -12,6 +12,9 @@ TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
+PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+# What needs the accelerator from the start of the process.
+KERNELS := tests/native/test_kernels.py tests/wrapper/test_kernels.py tests/wrapper/test_kernel_operators.py
 
 .PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit docs lint dist clean
 
@@ -19,15 +22,15 @@ help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 test: $(VENV)/.test  ## Run all tests and the doctests, a file at a time on each core (about 15 minutes on 2 cores)
-	SUBCLASS_AOT_NATIVE=exact OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+	SUBCLASS_AOT_NATIVE=exact OMP_NUM_THREADS=1 $(PYTEST)
+	if $(BIN)/python -m subclass_aot build-native; then SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST) $(KERNELS); fi
 
 test-native: $(VENV)/.test  ## Run all tests with the accelerator
 	$(BIN)/python -m subclass_aot build-native
-	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST)
 
 test-all: $(VENV)/.models  ## Run those tests, too, that take long, and try all models of other libraries (about 90 minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile --all \
-		tests subclass_aot tests/models/more
+	OMP_NUM_THREADS=1 $(PYTEST) --all tests subclass_aot tests/models/more
 
 test-torches:  ## Run the tests with every supported torch in turn, each in a .venv-2.15.0 (5 GB) of its own; TORCHES="2.11.0"
 	@failed=; for torch in $(TORCHES); do \

@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 import subclass_aot
+from subclass_aot._native import build
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -38,14 +41,45 @@ def run(command: list[Any], cwd: Path, **environment: str) -> str:
     return done.stdout
 
 
-def test_a_source_distribution_installs_without_a_compiler(tmp_path: Path) -> None:
-    source = tmp_path / "source"
+def sources(folder: Path) -> Path:
+    """A copy of what distributions are made of."""
+    source = folder / "source"
     source.mkdir()
     shutil.copytree(
         ROOT / "subclass_aot", source / "subclass_aot", ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )
     for name in ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py"):
         shutil.copy(ROOT / name, source)
+    return source
+
+
+def test_without_torch_the_wheel_is_pure_python(tmp_path: Path) -> None:
+    """As in an isolated build; it has the sources, so that the extensions can be built later."""
+    run(
+        [sys.executable, "-c", "import sys; sys.modules['torch'] = None; " + BUILD, "build_wheel", tmp_path],
+        sources(tmp_path),
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    native = ROOT / "subclass_aot" / "_native"
+    wanted = [path for path in native.rglob("*") if path.suffix in (".c", ".cpp", ".h", ".py", ".pyi")]
+    assert len(wanted) > 10 and {str(path.relative_to(ROOT)) for path in wanted} <= names
+    assert not [name for name in names if name.endswith(".so")]
+
+
+@pytest.mark.long
+def test_with_torch_and_a_compiler_the_wheel_has_the_accelerator(tmp_path: Path) -> None:
+    if build.compiler() is None:
+        pytest.skip("there is no C++ compiler, and without one there is no accelerator")
+    run([sys.executable, "-c", BUILD, "build_wheel", tmp_path], sources(tmp_path))
+    (wheel,) = tmp_path.glob("*.whl")
+    names = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")}
+    assert {build.file_name(), build.exact_file_name()} <= names
+
+
+def test_a_source_distribution_installs_without_a_compiler(tmp_path: Path) -> None:
+    source = sources(tmp_path)
     run([sys.executable, "-c", BUILD, "build_sdist", tmp_path], source)
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -58,6 +92,7 @@ def test_a_source_distribution_installs_without_a_compiler(tmp_path: Path) -> No
     (packages / "torch.pth").write_text(f"{Path(torch.__file__).parents[1]}\n")  # what pip would bring again
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-index"]
     run([*pip, next(tmp_path.glob("*.whl"))], tmp_path)
-    file, version, gradient, extension = run([python, "-W", "error", "-c", PROGRAM], tmp_path, PYTHONPATH="").split()
+    alone = {"PYTHONPATH": "", "XDG_CACHE_HOME": str(tmp_path), "SUBCLASS_AOT_NATIVE": "exact"}
+    file, version, gradient, extension = run([python, "-W", "error", "-c", PROGRAM], tmp_path, **alone).split()
     assert Path(file).is_relative_to(packages)
     assert (version, gradient, extension) == (subclass_aot.__version__, "TwoTensor", "False")

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from subclass_aot._native.accelerated import WANTED, accelerator, offer_exact, show_config
 from subclass_aot._native.build import build as build_accelerator
+from subclass_aot._native.build import build_exact
 from subclass_aot._native.reference import items_of
 
 __all__ = [
-    "ONE_CALL_PAYS", "accelerator", "are_exactly", "build_accelerator", "exactly", "have_exactly", "hold", "items_of",
-    "same_items", "show_config",
+    "ONE_CALL_PAYS", "accelerator", "are_exactly", "build_accelerator", "build_exact", "exactly", "have_exactly",
+    "hold", "items_of", "same_items", "show_config",
 ]  # fmt: skip
 
 if "exact" not in WANTED:

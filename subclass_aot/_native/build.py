@@ -54,20 +54,31 @@ def compiler() -> str | None:
 
 
 def build(folder: Path | None = None) -> Path:
-    """Builds what is not there yet, in about half a minute.
+    """Builds the accelerator, if it is not there yet, in about half a minute.
 
     Args:
         folder: Where to; the user's cache when left out.
 
     Returns:
-        The file of the accelerator.
+        The file.
 
     Raises:
         RuntimeError: There is no compiler, or what it said.
     """
-    folder = cache() if folder is None else folder
-    _make(folder / exact_file_name(), ["-O2", "-fPIC", "-shared", f"-I{_INCLUDE}", "-x", "c", str(EXACT), *_UNDEFINED])
-    return _make(folder / file_name(), _arguments())
+    return _make((cache() if folder is None else folder) / file_name(), _arguments())
+
+
+def build_exact() -> Path:
+    """Builds the extension that knows nothing of torch into the user's cache, if it is not there yet.
+
+    Returns:
+        The file.
+
+    Raises:
+        RuntimeError: There is no compiler, or what it said.
+    """
+    arguments = ["-O2", "-fPIC", "-shared", f"-I{_INCLUDE}", "-x", "c", str(EXACT), *_UNDEFINED]
+    return _make(cache() / exact_file_name(), arguments)
 
 
 def _make(target: Path, arguments: list[str]) -> Path:

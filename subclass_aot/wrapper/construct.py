@@ -236,13 +236,23 @@ def _hold_context(cls: type[WrapperTensor], state: dict[str, Any], field: Field,
             "annotate the field with torch.Tensor to hold one"
         )
     try:
-        hash(value)
+        hash(_without_symbols(value))
     except TypeError as error:
         raise InnerTensorError(
             f"{cls.__name__}.{field.name} is context and was given {value!r:.200}, which cannot be hashed: compiled "
             "programs are found by the hash of their context. Give a tuple, a frozenset or a frozen dataclass"
         ) from error
     state[field.name] = value
+
+
+def _without_symbols(value: object) -> object:
+    """`value` without numbers that are symbols while a function is traced: they have no hash, and what they stand for has.
+
+    A view that reads through its whole has the sizes that it was asked for in its context.
+    """
+    if isinstance(value, tuple):
+        return tuple(map(_without_symbols, value))
+    return None if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) else value
 
 
 _HOLD = {

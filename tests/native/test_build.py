@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,6 @@ def test_the_name_depends_on_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_what_is_there_is_not_built_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / build.exact_file_name()).write_text("built")
     (tmp_path / build.file_name()).write_text("built")
     monkeypatch.setenv("CXX", "/bin/false")
     assert build.build(tmp_path).read_text() == "built"
@@ -58,7 +58,7 @@ def test_the_command_says_why_it_failed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "subclass_aot", "build-native"]
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment | {"SUBCLASS_AOT_NATIVE": "0"})
-    assert done.returncode == 1 and "everything works without it: there is no C++ compiler" in done.stderr
+    assert done.returncode == 1 and "all works without it: there is no C++ compiler" in done.stderr
 
 
 def test_the_cache_is_where_the_system_keeps_such_things(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -66,3 +66,25 @@ def test_the_cache_is_where_the_system_keeps_such_things(monkeypatch: pytest.Mon
     assert build.cache() == tmp_path / "subclass_aot"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert build.cache() == Path.home() / ".cache" / "subclass_aot"
+
+
+def test_the_extension_in_c_works_out_of_the_cache(tmp_path: Path) -> None:
+    """Where installation has built nothing, as from a wheel of pure Python."""
+    if build.compiler() is None:
+        pytest.skip("there is no C++ compiler to build it with")
+    program = (
+        "import sys\n"
+        "from importlib.machinery import PathFinder\n"
+        "find = PathFinder.find_spec\n"
+        "hidden = 'subclass_aot._native._exact'\n"
+        "PathFinder.find_spec = lambda name, *args: None if name == hidden else find(name, *args)\n"
+        "from subclass_aot import _native\n"
+        "if len(sys.argv) > 1: _native.build_exact()\n"
+        "print(_native.ONE_CALL_PAYS, _native.exactly([1], (int,)))\n"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "SUBCLASS_AOT_NATIVE": "exact"}
+    found = [
+        subprocess.run([sys.executable, "-c", program, *more], capture_output=True, text=True, env=environment).stdout
+        for more in ([], ["build"], [])
+    ]
+    assert found == ["False [1]\n", "False [1]\n", "True [1]\n"]

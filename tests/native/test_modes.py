@@ -84,7 +84,7 @@ def test_as_in_python(names: list[str], built: ModuleType) -> None:
     assert read() == modes._global_state()
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_inside_of_transforms(built: ModuleType) -> None:
     read, seen = built.Modes(modes._global_state), []
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from subclass_aot import Outer, WrapperTensor, aot_compile
+from subclass_aot import Int8Weight, Outer, WrapperTensor, aot_compile
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.wrapper import ViewOf
 
@@ -385,3 +385,21 @@ def test_views_of_views_in_inference_mode(view: Any) -> None:
         torch.testing.assert_close(view(w).to_plain(), view(w.to_plain()))
         w.__tensor_flatten__(), view(w).__tensor_flatten__()
         torch.testing.assert_close((aot_compile(view)(w) * 1), view(w.to_plain()))
+
+
+@pytest.mark.parametrize("returns", ["what it stands for", "the whole", "the view"])
+def test_a_view_of_symbolic_sizes(returns: str) -> None:
+    """What it was asked for stands in its context, and has no hash while a function is traced."""
+
+    def fn(whole: Any) -> Any:
+        diagonal = whole.diagonal()
+        view = diagonal.expand(2, *diagonal.shape)
+        return {"what it stands for": view * 1, "the whole": whole, "the view": view}[returns]
+
+    compiled = aot_compile(fn, dynamic=True)
+    for size in (4, 6), (8, 5):
+        weight = Int8Weight.from_float(torch.randn(size))
+        found, expected = compiled(weight), fn(weight)
+        assert type(found) is type(expected)
+        torch.testing.assert_close(*(x.to_plain() if hasattr(x, "to_plain") else x for x in (found, expected)))
+    assert not compiled.recompiles and "with symbols it fails" not in compiled.explain()
