@@ -246,7 +246,7 @@ def _hold_context(cls: type[WrapperTensor], state: dict[str, Any], field: Field,
 
 
 def _without_symbols(value: object) -> object:
-    """`value` without numbers that are symbols while a function is traced: they have no hash, and what they stand for has.
+    """`value` without numbers that are symbols while a function is traced: these have no hash.
 
     A view that reads through its whole has the sizes that it was asked for in its context.
     """
