@@ -16,6 +16,7 @@ from benchmarks import (
     dispatch,
     flatness,
     growth,
+    int8,
     leaves,
     limit,
     loops,
@@ -47,6 +48,7 @@ SUBJECTS: dict[str, Subject] = {
     "loops": loops.run,
     "values": values.run,
     "models": models.run,
+    "int8": int8.run,
     "limit": limit.run,
 }
 
