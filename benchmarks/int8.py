@@ -1,4 +1,4 @@
-"""Small models with int8 weights whose time goes into kernels: inference and training, beside dense and `torch.compile`.
+"""Small models with int8 weights, whose time goes into kernels: beside dense ones, and beside `torch.compile`.
 
 Everything but the weights of linear layers stays as it is; in training the other parameters learn.
 """
