@@ -214,7 +214,8 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
     """
     leaves = _placeholders(plan, user, recorder)
     specs = [x.spec if isinstance(x, MetaTensor) else x for x in leaves]
-    autograd_leaves = list(plan.flatten.wrap(leaves))
+    wrap = plan.flatten.generate_wrap(check=False)  # leaves are made for the plan, and are no tensors with data
+    autograd_leaves = list(wrap(leaves))
     for outer in {plan.index_map.slots[slot].outer for slot in plan.structure}:
         jagged = autograd_leaves[outer]
         values, offsets = _torch.parts_of_jagged(jagged)
@@ -233,7 +234,7 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
             autograd_leaves[i].grad = _no_input(real.grad)
         if not real.is_leaf:
             fakes = [_fake(x) if plan.is_dense(s) else x for s, x in enumerate(leaves)]
-            fresh = fresh or plan.flatten.wrap(fakes)
+            fresh = fresh or wrap(fakes)
             with torch.enable_grad():
                 traced[i] = _NonLeaf.apply(autograd_leaves[i], [fresh[i]])  # type: ignore[no-untyped-call]
     views = TracedViews(user.arguments, traced, recorder)

@@ -93,7 +93,7 @@ class Tangents:
                 leaves[position] = recorder.placeholder(f"tangents_{number}", spec, desc)
         for position, leaf in self.given.items():
             leaves[position] = leaf
-        return self.plan.wrap(leaves)
+        return self.plan.generate_wrap(check=False)(leaves)
 
 
 def _spec(leaf: Any) -> Any:
