@@ -6,15 +6,14 @@ that need nothing else: wrappers made of wrappers and dense tensors, of sizes th
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from subclass_aot import _native
-from subclass_aot.flatten import InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
-from subclass_aot.guards.contexts import absent_fields, constants_of, same_layout
+from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
+from subclass_aot.guards.contexts import absent_fields, constants_of
 from subclass_aot.meta import Spec
 from subclass_aot.objects import same_constant
 from subclass_aot.symbols import is_symbolic
@@ -64,8 +63,8 @@ def tabled(patterns: Sequence[Pattern], positions: Iterable[int], leaf: dict[int
         positions: Those that are read at each call.
         leaf: Whether each is a leaf of autograd's graph, where that is compared.
     """
-    if _native.accelerator("tables") is None:
-        return {}
+    if _native.accelerator("tables") is None or not all(_can_be_compared(value, meta) for value, meta, _ in patterns):
+        return {}  # tensors are told apart from one another, so one table compares all of them
     found = {}
     for i in sorted(positions):
         value, meta, _ = patterns[i]
@@ -118,15 +117,23 @@ def _describe(value: Any, meta: InnerMeta, is_leaf: bool | None) -> Description 
     inner = tuple(_describe(getattr(value, name), part, None) for name, part in meta.attrs.items())
     if None in inner:
         return None
-    names, constants = tuple(meta.attrs), constants_of(value, meta)
-    check = None
-    if constants is None:
-        check = functools.partial(_same_layout, names, meta.context)
-    return is_leaf, (names, inner, constants or {}, absent_fields(meta), meta.storage_offset or 0, -1, check)
+    constants = constants_of(value, meta)
+    if constants is None:  # its class is asked, by code that can be read where the answer is another each time
+        return None
+    return is_leaf, (tuple(meta.attrs), inner, constants, absent_fields(meta), meta.storage_offset or 0, -1, None)
 
 
-def _same_layout(names: tuple[str, ...], context: object, wrapper: torch.Tensor) -> bool:
-    return same_layout(wrapper, names, context)
+def _can_be_compared(value: Any, meta: InnerMeta) -> bool:
+    """Whether a table can compare a tensor and all that is in it, whoever reads it."""
+    match meta:
+        case SubclassCreationMeta():
+            inner = [_can_be_compared(getattr(value, name), part) for name, part in meta.attrs.items()]
+            return _is_plain(value) and all(inner)
+        case ContainerMeta():
+            return all(_can_be_compared(value[key], part) for key, part in meta.items.items())
+        case PlainTensorMeta():
+            return _is_plain(value)
+    return True
 
 
 def _is_plain(value: torch.Tensor) -> bool:

@@ -11,12 +11,20 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
 from subclass_aot import TwoTensor, WrapperTensor, _native, aot_compile, mark_dynamic, trace_joint
 from subclass_aot.call import Arguments
+from subclass_aot.flatten import create_subclass_meta
 from subclass_aot.guards.tables import Pattern, lines_of, make_table, tabled
 from subclass_aot.guards.tensor_guards import patterns_of
 
 
 class Parts(WrapperTensor, fallback="each"):
     parts: list[torch.Tensor]
+
+
+class Asked(ForeignTensor):
+    """Only its code tells its context."""
+
+    def __tensor_flatten__(self) -> Any:
+        return list("ab"), None
 
 
 class Noted(WrapperTensor, fallback="each"):
@@ -63,6 +71,10 @@ def test_only_what_is_asked_for() -> None:
 def test_what_generated_code_compares() -> None:
     jagged = torch.nested.nested_tensor([ones(2), ones(3)], layout=torch.jagged)
     assert tabled(patterns(jagged), [0], {}) == {}
+    assert tabled(patterns(ones(2), jagged), [0, 1], {}) == {}  # a table would have to tell the two apart
+    values = Asked(ones(2), ones(2)), ones(3)
+    asked = [Pattern(value, meta, ()) for value, meta in zip(values, create_subclass_meta(values), strict=True)]
+    assert list(tabled(asked, [0, 1], {})) == [1]
     parts = Parts([ones(2), ones(2)])
     assert list(tabled(patterns(parts, ones(2)), [0, 1], {})) == [0, 1]  # its tensors stand one by one
 
