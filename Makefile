@@ -12,9 +12,9 @@ TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
-PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 # What needs the accelerator from the start of the process; `make test-native` has all of it.
-KERNELS := tests/native/test_kernels.py tests/wrapper/test_kernels.py
+KERNELS := $(wildcard tests/*/test_kernels*.py)
 
 .PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit docs lint dist clean
 

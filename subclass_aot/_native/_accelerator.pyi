@@ -36,9 +36,9 @@ class Recipe:
     ) -> Recipe: ...
     def __call__(self, *inner: Any) -> torch.Tensor: ...
 
-Layout = tuple[tuple[str, ...], tuple[Description, ...], Mapping[str, object], tuple[str, ...], int, int, Any]
-"""The names of inner tensors and what these are; constant attributes; attributes that are None; the storage offset, if
-it is compared; how many attributes there are, or -1; a function that says whether the context fits, or None."""
+Layout = tuple[tuple[str, ...], tuple[Description, ...], Mapping[str, object], tuple[str, ...], int]
+"""The names of inner tensors and what these are; constant attributes; attributes that are None; the storage offset, or
+0 where it is not compared."""
 Description = tuple[bool | None, Layout | None]
 """Whether a tensor is a leaf of autograd's graph, or None; of a wrapper, what it is made of."""
 

@@ -118,9 +118,9 @@ def _describe(value: Any, meta: InnerMeta, is_leaf: bool | None) -> Description 
     if None in inner:
         return None
     constants = constants_of(value, meta)
-    if constants is None:  # its class is asked, by code that can be read where the answer is another each time
+    if constants is None:  # its class is asked, by generated code, which can be read
         return None
-    return is_leaf, (tuple(meta.attrs), inner, constants, absent_fields(meta), meta.storage_offset or 0, -1, None)
+    return is_leaf, (tuple(meta.attrs), inner, constants, absent_fields(meta), meta.storage_offset or 0)
 
 
 def _can_be_compared(value: Any, meta: InnerMeta) -> bool:

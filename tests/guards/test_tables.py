@@ -58,10 +58,10 @@ def test_what_is_told() -> None:
     x, y, z = ones(2), TwoTensor(ForeignTensor(ones(2), ones(2)), ones(2)), Noted(ones(2), (1, "a"))
     found = tabled(patterns(x, y, z), [0, 1, 2], {0: True})
     leaf = (None, None)
-    foreign = (None, (("a", "b"), (leaf, leaf), {}, (), 0, -1, None))
+    foreign = (None, (("a", "b"), (leaf, leaf), {}, (), 0))
     assert found[0] == (x, (True, None), 1)
-    assert found[1] == (y, (None, (("a", "b"), (foreign, leaf), {}, (), 0, -1, None)), 3)
-    assert found[2] == (z, (None, (("value",), (leaf,), {"note": (1, "a")}, ("more",), 0, -1, None)), 1)
+    assert found[1] == (y, (None, (("a", "b"), (foreign, leaf), {}, (), 0)), 3)
+    assert found[2] == (z, (None, (("value",), (leaf,), {"note": (1, "a")}, ("more",), 0)), 1)
 
 
 def test_only_what_is_asked_for() -> None:

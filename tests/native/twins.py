@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -93,3 +94,12 @@ def served(program: Callable[[], Any], values: bool = True) -> Counter[str]:
     native = outcome(program, values)
     assert native == python
     return kernels.hits() - before
+
+
+def in_threads(work: Callable[[], None], count: int = 4) -> None:
+    """Runs something in several threads at once."""
+    threads = [threading.Thread(target=work) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()

@@ -12,20 +12,16 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from subclass_aot import Int8Weight, WrapperTensor, aot_compile, structure
+from subclass_aot import Int8Weight, WrapperTensor, aot_compile
 from subclass_aot.tensors import LoraWeight, TwoTensor
 from tests import ranks
+from tests.native.wrappers import Masked
 
 Make = Callable[[torch.Tensor], Any]
 """Makes a tensor of a class from a dense one."""
 
 Of = Callable[..., Any]
 """`of(seed=0, rows=4)`: a tensor of this rank."""
-
-
-class Masked(WrapperTensor, fallback="each"):
-    content: torch.Tensor
-    mask: torch.Tensor = structure()
 
 
 class Offsets(WrapperTensor, fallback="each"):

@@ -70,6 +70,13 @@ inline Ref checked(PyObject* owned) {
   return Ref(owned);
 }
 
+// Throws what Python raised, where arguments are not what they should be.
+inline void parsed(int good) {
+  if (!good) {
+    throw python_error();
+  }
+}
+
 inline const at::Tensor& tensor_of(PyObject* object) {
   return reinterpret_cast<THPVariable*>(object)->cdata;
 }
@@ -80,6 +87,14 @@ inline Ref interned(PyObject* name) {
   Py_INCREF(name);
   PyUnicode_InternInPlace(&name);
   return Ref(name);
+}
+
+inline std::vector<Ref> interned_all(PyObject* names) {
+  std::vector<Ref> result;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+    result.push_back(interned(PyTuple_GET_ITEM(names, i)));
+  }
+  return result;
 }
 
 inline c10::SmallVector<int64_t, 5> integers(PyObject* sequence) {

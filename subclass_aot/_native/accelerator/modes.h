@@ -38,63 +38,36 @@ struct PlainModes {
 
 // Gives what the twin gave for the same modes before: the very tuple, so that comparing it is one look.
 struct Modes {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
-  PyObject* twin;
-  std::vector<std::pair<PlainModes, Ref>>* known;
-};
+  Ref twin;
+  std::vector<std::pair<PlainModes, Ref>> known;
 
-inline PyObject* read_modes(PyObject* self, PyObject* const*, size_t flags, PyObject*) {
-  HANDLE_TH_ERRORS
-  auto* modes = reinterpret_cast<Modes*>(self);
-  if (!PlainModes::are_all()) {
-    return PyObject_CallNoArgs(modes->twin);
-  }
-  PlainModes now = PlainModes::now();
-  for (auto& [state, tuple] : *modes->known) {
-    if (state == now) {
-      return Py_NewRef(tuple.get());
+  Ref call(PyObject* const*, size_t) {
+    if (!PlainModes::are_all()) {
+      return checked(PyObject_CallNoArgs(twin.get()));
     }
+    PlainModes now = PlainModes::now();
+    for (auto& [state, tuple] : known) {
+      if (state == now) {
+        return Ref::of(tuple.get());
+      }
+    }
+    Ref tuple = checked(PyObject_CallNoArgs(twin.get()));
+    known.emplace_back(now, Ref::of(tuple.get()));
+    return tuple;
   }
-  Ref tuple = checked(PyObject_CallNoArgs(modes->twin));
-  modes->known->emplace_back(now, Ref::of(tuple.get()));
-  return tuple.release();
-  END_HANDLE_TH_ERRORS
-}
 
-inline PyObject* new_modes(PyTypeObject* type, PyObject* args, PyObject*) {
-  PyObject* twin = nullptr;
-  if (!PyArg_ParseTuple(args, "O:Modes", &twin)) {
-    return nullptr;
+  int visit(visitproc visit, void* arg) const { // what is known are dtypes and numbers
+    return twin.visit(visit, arg);
   }
-  auto* modes = reinterpret_cast<Modes*>(type->tp_alloc(type, 0));
-  if (modes != nullptr) {
-    modes->vectorcall = read_modes;
-    modes->twin = Py_NewRef(twin);
-    modes->known = new std::vector<std::pair<PlainModes, Ref>>();
+
+  // Modes(twin): see `_accelerator.pyi`.
+  static std::unique_ptr<Modes> make(PyObject* args) {
+    PyObject* twin = nullptr;
+    parsed(PyArg_ParseTuple(args, "O:Modes", &twin));
+    auto modes = std::make_unique<Modes>();
+    modes->twin = Ref::of(twin);
+    return modes;
   }
-  return reinterpret_cast<PyObject*>(modes);
-}
-
-inline int visit_modes(PyObject* self, visitproc visit, void* arg) {
-  auto* modes = reinterpret_cast<Modes*>(self);
-  Py_VISIT(Py_TYPE(self));
-  Py_VISIT(modes->twin);
-  return 0; // what is known are dtypes and numbers
-}
-
-inline int clear_modes(PyObject* self) {
-  Py_CLEAR(reinterpret_cast<Modes*>(self)->twin);
-  return 0;
-}
-
-inline void delete_modes(PyObject* self) {
-  PyObject_GC_UnTrack(self);
-  clear_modes(self);
-  delete reinterpret_cast<Modes*>(self)->known;
-  PyTypeObject* type = Py_TYPE(self);
-  type->tp_free(self);
-  Py_DECREF(type);
-}
+};
 
 } // namespace subclass_aot

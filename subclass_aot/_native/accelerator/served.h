@@ -122,14 +122,6 @@ inline Ref watch_class(PyTypeObject* cls) {
   return checked(PyWeakref_NewRef(reinterpret_cast<PyObject*>(cls), callback.get()));
 }
 
-inline std::vector<Ref> interned_all(PyObject* names) {
-  std::vector<Ref> result;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
-    result.push_back(interned(PyTuple_GET_ITEM(names, i)));
-  }
-  return result;
-}
-
 // serve(operator, cls, names, attributes, origin, otherwise, keeps_look, heeds_lazy_bits): see `_accelerator.pyi`.
 inline PyObject* serve(PyObject*, PyObject* args) {
   HANDLE_TH_ERRORS
