@@ -4,8 +4,8 @@ from typing import Any
 import torch
 
 class Modes:
-    """Reads the modes of torch: gives what `twin` gave for the same modes before."""
-    def __new__(cls, twin: Callable[[], tuple[object, ...]]) -> Modes: ...
+    """Reads the modes of torch: gives what `otherwise` gave for the same modes before."""
+    def __new__(cls, otherwise: Callable[[], tuple[object, ...]]) -> Modes: ...
     def __call__(self) -> tuple[object, ...]: ...
 
 class Recipe:

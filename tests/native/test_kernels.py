@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot import TwoTensor, _native
 from subclass_aot.wrapper import WrapperTensor
-from tests.native.twins import outcome, served
+from tests.native.both_ways import outcome, served
 from tests.native.wrappers import Added, Child, Coded, Masked, Named, Product, Shown, Twice, aten, dense, two
 
 pytestmark = pytest.mark.skipif(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, _native, _torch, aot_compile
-from tests.native.twins import served
+from tests.native.both_ways import served
 from tests.native.wrappers import aten, dense, two
 
 pytestmark = pytest.mark.skipif(

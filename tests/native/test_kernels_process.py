@@ -16,7 +16,7 @@ import torch
 
 from subclass_aot import TwoTensor, _native
 from subclass_aot.wrapper import WrapperTensor, kernels
-from tests.native.twins import in_threads, outcome, served
+from tests.native.both_ways import in_threads, outcome, served
 from tests.native.wrappers import Named, aten, dense, two
 
 ROOT = Path(__file__).resolve().parents[2]

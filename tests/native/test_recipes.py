@@ -16,7 +16,7 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 from subclass_aot import Int8Weight, Outer, TwoTensor, WrapperTensor, _native
 from subclass_aot.flatten import FlattenPlan, replay
 from tests.classes import Flat
-from tests.native.twins import in_threads
+from tests.native.both_ways import in_threads
 
 ones = torch.ones
 

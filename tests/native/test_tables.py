@@ -17,7 +17,7 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
 from subclass_aot import TwoTensor, WrapperTensor, _native, aot_compile
 from subclass_aot.objects import same_constant
-from tests.native.twins import in_threads
+from tests.native.both_ways import in_threads
 
 ones = torch.ones
 

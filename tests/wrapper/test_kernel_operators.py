@@ -17,7 +17,7 @@ from torch.testing._internal import common_methods_invocations, common_utils
 from subclass_aot import TwoTensor, _torch
 from subclass_aot.wrapper import WrapperTensor, kernels
 from subclass_aot.wrapper.kernel_operators import OPERATORS
-from tests.native.twins import served, tensors_in
+from tests.native.both_ways import served, tensors_in
 from tests.torches import TORCH
 
 pytestmark = [

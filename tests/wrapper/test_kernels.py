@@ -9,7 +9,7 @@ import torch
 
 from subclass_aot import Int4Weight, Int8Weight, TwoTensor
 from subclass_aot.wrapper import Outer, WrapperTensor, kernels
-from tests.native.twins import served
+from tests.native.both_ways import served
 
 aten: Any = torch.ops.aten
 

@@ -1,5 +1,5 @@
 // One call of an operator that a kernel for the Python key serves: wrappers are taken apart, the operator runs on each
-// inner tensor, and its results are wrapped. The twin is the code that `wrapper/planner.py` generates.
+// inner tensor, and its results are wrapped. The reference is the code that `wrapper/planner.py` generates.
 #pragma once
 
 #include "promise.h"

@@ -1,11 +1,11 @@
-// The modes of torch, read once per call. The twin is `global_state` in `guards/modes.py`.
+// The modes of torch, read once per call. The reference is `global_state` in `guards/modes.py`.
 #pragma once
 
 #include "common.h"
 
 namespace subclass_aot {
 
-// What mostly decides; anything rarer than this is left to the twin.
+// What mostly decides; anything rarer than this is left to the reference.
 struct PlainModes {
   bool grad, inference, deterministic, warn_only, fills;
   caffe2::TypeMeta dtype;
@@ -36,14 +36,14 @@ struct PlainModes {
   }
 };
 
-// Gives what the twin gave for the same modes before: the very tuple, so that comparing it is one look.
+// Gives what the reference gave for the same modes before: the very tuple, so that comparing it is one look.
 struct Modes {
-  Ref twin;
+  Ref otherwise;
   std::vector<std::pair<PlainModes, Ref>> known;
 
   Ref call(PyObject* const*, size_t) {
     if (!PlainModes::are_all()) {
-      return checked(PyObject_CallNoArgs(twin.get()));
+      return checked(PyObject_CallNoArgs(otherwise.get()));
     }
     PlainModes now = PlainModes::now();
     for (auto& [state, tuple] : known) {
@@ -51,21 +51,21 @@ struct Modes {
         return Ref::of(tuple.get());
       }
     }
-    Ref tuple = checked(PyObject_CallNoArgs(twin.get()));
+    Ref tuple = checked(PyObject_CallNoArgs(otherwise.get()));
     known.emplace_back(now, Ref::of(tuple.get()));
     return tuple;
   }
 
   int visit(visitproc visit, void* arg) const { // what is known are dtypes and numbers
-    return twin.visit(visit, arg);
+    return otherwise.visit(visit, arg);
   }
 
-  // Modes(twin): see `_accelerator.pyi`.
+  // Modes(otherwise): see `_accelerator.pyi`.
   static std::unique_ptr<Modes> make(PyObject* args) {
-    PyObject* twin = nullptr;
-    parsed(PyArg_ParseTuple(args, "O:Modes", &twin));
+    PyObject* otherwise = nullptr;
+    parsed(PyArg_ParseTuple(args, "O:Modes", &otherwise));
     auto modes = std::make_unique<Modes>();
-    modes->twin = Ref::of(twin);
+    modes->otherwise = Ref::of(otherwise);
     return modes;
   }
 };

@@ -1,5 +1,5 @@
-// A recipe makes a wrapper of its inner tensors: an outer tensor without data, and attributes. The twin is the code that
-// `flatten/emit.py` and `flatten/replay.py` generate.
+// A recipe makes a wrapper of its inner tensors: an outer tensor without data, and attributes. The reference is the code
+// that `flatten/emit.py` and `flatten/replay.py` generate.
 #pragma once
 
 #include "outer.h"

@@ -1,5 +1,5 @@
-// A table compares the tensors of a call with those of the call that was traced, and reads their leaves. The twin is the
-// code that `guards/tensor_guards.py` generates, around torch's own `TensorGuards`.
+// A table compares the tensors of a call with those of the call that was traced, and reads their leaves. The reference is
+// the code that `guards/tensor_guards.py` generates, around torch's own `TensorGuards`.
 #pragma once
 
 #include "common.h"
@@ -231,7 +231,8 @@ class Table {
   }
 
   bool is(PyObject* now, PyObject* constant) const {
-    return now == constant || checked(PyObject_CallFunctionObjArgs(same_.get(), now, constant, nullptr)).get() == Py_True;
+    return now == constant ||
+        checked(PyObject_CallFunctionObjArgs(same_.get(), now, constant, nullptr)).get() == Py_True;
   }
 
   // What an attribute is; nothing where there is none.
