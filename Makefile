@@ -12,7 +12,7 @@ TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
-PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
 # What needs the accelerator from the start of the process; `make test-native` has all of it.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 

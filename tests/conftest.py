@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("SUBCLASS_AOT_REPLAY", "check")  # each replay is compared with what the class makes
 
+import gc
 from types import ModuleType
 
 import hypothesis
@@ -24,27 +25,25 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-FIRST = (
-    "op_db/test_op_db.py", "models/test_transformers.py", "contract/test_wrong_classes.py",
-    "contract/test_operators.py", "compile/test_random_programs.py", "compile/test_reading.py",
-    "wrapper/test_sharding.py", "demo/test_stages.py",
-)  # fmt: skip
-"""Files that take about half a minute or more: no process is to begin one when the others are through."""
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of this project's tests."""
     parser.addoption("--all", action="store_true", help="run what is marked long, too, and try all models")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts first what takes longest, and leaves out what is marked `long`: `make test` is to end within 15 minutes."""
-    items.sort(key=lambda item: not any(map(item.path.match, FIRST)))
+    """Leaves out what is marked `long`, unless all is asked for: `make test` is to end within 15 minutes."""
     if config.getoption("--all"):
         return
     long = [item for item in items if item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)
     items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _old_objects_stay() -> None:
+    """Has the garbage collector pass over what is older than a file of tests: many collect, and torch is big."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -65,11 +65,24 @@ class Table:
     def __call__(self, values: tuple[Any, ...], *others: Any) -> list[Any] | None:
         """The leaves of the values; None where something is not as it was."""
 
+class Function:
+    """Does what `torch.autograd.Function.apply` does, for a forward and a backward that autograd need not look into.
+
+    Args:
+        forward: Takes `ctx` and all arguments; gives new tensors without a history, in a tuple.
+        backward: Takes `ctx` and a gradient or None for each result; gives one or None for each argument, in a tuple.
+        before: How many arguments stand before the tensors that may require grad.
+    """
+    def __new__(
+        cls, forward: Callable[..., tuple[Any, ...]], backward: Callable[..., tuple[Any, ...]], before: int
+    ) -> Function: ...
+    def __call__(self, *args: Any) -> tuple[Any, ...]: ...
+
 def set_gradients(ctx: Any, gradients: tuple[Any, ...], /) -> tuple[Any, ...]:
     """Sets `.grad` of leaves where nobody would see the difference, and gives the other gradients.
 
     Args:
-        ctx: Of the `autograd.Function` that runs backward.
+        ctx: What runs backward was given.
         gradients: What its `backward` would return.
     """
 

@@ -17,13 +17,14 @@ import torch
 
 from subclass_aot._native import build
 
-Part = Literal["exact", "modes", "recipes", "tables", "gradients", "kernels"]
+Part = Literal["exact", "modes", "recipes", "tables", "nodes", "gradients", "kernels"]
 
 PARTS: Final[dict[Part, str]] = {
     "exact": "comparing and setting many Python objects at once",
     "modes": "reading the modes of torch",
     "recipes": "making wrappers of inner tensors",
     "tables": "comparing the tensors of a call, and reading their leaves",
+    "nodes": "the node of autograd's graph for a call with gradients",
     "gradients": "setting gradients directly, where that was asked for",
     "kernels": "serving operators on each inner tensor",
 }

@@ -9,9 +9,9 @@ from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import Number, OutputDescriptor
 from subclass_aot.errors import CompilerResultError
-from subclass_aot.flatten import SubclassCreationMeta
+from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta
 from subclass_aot.jagged import structure_slots
-from subclass_aot.outputs import ComputedSymints, Value
+from subclass_aot.outputs import ComputedSymints, InputLeaf, Value
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.signature import JointSignature, MadeLeaf
 from subclass_aot.symbols import is_symbolic, lasting_key_of
@@ -73,6 +73,18 @@ class Convention:
     def runs_first(self) -> bool:
         """Whether the graph runs before the `autograd.Function` is applied. See Note [Made leaves]."""
         return any(i >= len(self.signature.inputs) for i in self.requires_grad_inputs)
+
+    @property
+    def gives_new_tensors(self) -> bool:
+        """Whether forward gives autograd new tensors alone, and keeps none but those that it saves.
+
+        `autograd.Function` has to tell what else there is; a node of the accelerator need not.
+        """
+        if self.runs_first or self.keeps_inputs or self.signature.mutations.backward_writes:
+            return False
+        pairs = zip(self.forward_values, self.through_autograd, strict=True)
+        dense = [value for value, through in pairs if through and isinstance(value.meta, PlainTensorMeta)]
+        return not any(isinstance(leaf, InputLeaf) for value in dense for leaf in value.leaves)
 
     @property
     def saved_for_version_check(self) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _torch
+from subclass_aot import _native, _torch
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
@@ -96,9 +96,7 @@ def make_entry(
             chosen = once_differentiable(backward, compiled.direct_grad)
         else:
             chosen = double_backward.differentiable(backward)
-        members = {"forward": staticmethod(forward), "backward": staticmethod(chosen)}
-        autograd_function: Any = type("Compiled", (torch.autograd.Function,), members)
-        function = Function(_torch.apply_of(autograd_function), double_backward)
+        function = Function(_applied(convention, forward, chosen), double_backward)
 
     def body(source: Source, reads: Reads) -> None:
         before, after = signature.grad_modes
@@ -114,6 +112,17 @@ def make_entry(
 
     call = write_guarded(arguments.with_views(signature.views), signature, state, body, together, told_apart)
     return Entry(call, arguments.is_flat, {"call": _text(call), **sources})
+
+
+def _applied(convention: Convention, forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs forward and has autograd run backward."""
+    accelerator = _native.accelerator("nodes")
+    if accelerator is not None and convention.gives_new_tensors:
+        made: Callable[..., Any] = accelerator.Function(forward, backward, len(convention.parameters))
+        return made
+    members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    function: Any = type("Compiled", (torch.autograd.Function,), members)
+    return _torch.apply_of(function)
 
 
 def _text(function: Any) -> str:

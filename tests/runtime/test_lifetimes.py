@@ -38,10 +38,10 @@ def test_nothing_is_kept_after_a_call(kind: str, no_collector: None) -> None:
         x, w = MAKERS[kind](3, 3), MAKERS[kind](3, 3).requires_grad_()
         results = compiled(x, w)
         alive = [weakref.ref(t) for t in (x, w, *results[:2], *dense_leaves(x), *dense_leaves(w))]
-        node = weakref.ref(results[0].grad_fn)
+        if isinstance(results[0].grad_fn, torch.autograd.function.BackwardCFunction):  # no other has weak ones
+            alive.append(weakref.ref(results[0].grad_fn))
         del x, w, results
         assert [r() for r in alive] == [None] * len(alive)
-        assert node() is None
 
 
 class Cache:

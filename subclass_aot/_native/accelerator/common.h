@@ -70,6 +70,34 @@ inline Ref checked(PyObject* owned) {
   return Ref(owned);
 }
 
+// The GIL, for threads of torch too, which Python may not know.
+class Gil {
+ public:
+  Gil() : state_(PyGILState_Ensure()) {}
+  ~Gil() {
+    PyGILState_Release(state_);
+  }
+  Gil(const Gil&) = delete;
+  Gil& operator=(const Gil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
+// What Python raised, as an exception that other layers of torch may carry past Python code.
+[[noreturn]] inline void throw_raised() {
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
+
+inline Ref kept(PyObject* owned) {
+  if (owned == nullptr) {
+    throw_raised();
+  }
+  return Ref(owned);
+}
+
 // Throws what Python raised, where arguments are not what they should be.
 inline void parsed(int good) {
   if (!good) {

@@ -3,7 +3,7 @@
 // by default: see `direct_grad` of `aot_compile` for what is not the same.
 #pragma once
 
-#include "common.h"
+#include "node.h"
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/grad_mode.h>
@@ -36,17 +36,22 @@ inline torch::autograd::AccumulateGrad* free_leaf(const torch::autograd::Edge& e
   return alike && leaf.device().is_cpu() && !leaf.grad().defined() ? node : nullptr;
 }
 
+// The node that a `ctx` is of; none, where it is something else.
+inline const torch::autograd::Node* node_of(PyObject* ctx) {
+  if (Py_TYPE(ctx) == Context::type) {
+    return Context::of(ctx)->node;
+  }
+  return THPFunction_Check(ctx) ? reinterpret_cast<THPFunction*>(ctx)->cdata.get() : nullptr;
+}
+
 // set_gradients(ctx, gradients): sets those that can be set, and gives the tuple with None in their places. `ctx` is that
-// of the `autograd.Function` which runs backward; its tensors, and so its edges, stand last among its arguments.
+// of what runs backward, an `autograd.Function` or a node of ours; tensors, and so edges, stand last among its arguments.
 inline PyObject* set_gradients(PyObject*, PyObject* const* args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 2 && PyTuple_CheckExact(args[1]), "set_gradients(ctx, gradients) takes a tuple");
   Ref gradients = Ref::of(args[1]);
-  if (!THPFunction_Check(args[0]) || c10::GradMode::is_enabled()) {
-    return gradients.release();
-  }
   auto running = torch::autograd::get_current_node();
-  if (!running || running.get() != reinterpret_cast<THPFunction*>(args[0])->cdata.get()) {
+  if (!running || c10::GradMode::is_enabled() || running.get() != node_of(args[0])) {
     return gradients.release(); // another takes the gradients, as a trace of backward does
   }
   const auto& edges = running->next_edges();

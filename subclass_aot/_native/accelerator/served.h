@@ -10,34 +10,6 @@
 
 namespace subclass_aot {
 
-// The GIL, for threads of torch too, which Python may not know.
-class Gil {
- public:
-  Gil() : state_(PyGILState_Ensure()) {}
-  ~Gil() {
-    PyGILState_Release(state_);
-  }
-  Gil(const Gil&) = delete;
-  Gil& operator=(const Gil&) = delete;
-
- private:
-  PyGILState_STATE state_;
-};
-
-// What Python raised, as an exception that other layers of torch may carry past Python code.
-[[noreturn]] inline void throw_raised() {
-  python_error raised;
-  raised.persist();
-  throw raised;
-}
-
-inline Ref kept(PyObject* owned) {
-  if (owned == nullptr) {
-    throw_raised();
-  }
-  return Ref(owned);
-}
-
 // The object of a tensor, borrowed; none, where Python has not seen the tensor.
 inline PyObject* object_of(const c10::TensorImpl* impl) {
   return impl->pyobj_slot()->load_pyobj();
