@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from dataclasses import field as derived
 from enum import Enum
 from types import MethodType
 from typing import Any, Final, Literal, Protocol
@@ -78,6 +79,7 @@ class Declaration:
         stand_in: The class of the object that `outer` is called on, before there is a tensor.
         rules: For operators, and sets of them, those that the class itself has: `implements` adds to them.
         renamed: For names that fields had in files, the fields that they are now.
+        is_static: Whether every instance has the same inner tensor names.
     """
 
     fields: Mapping[str, Field]
@@ -89,16 +91,16 @@ class Declaration:
     stand_in: type
     rules: dict[object, OperatorRule]
     renamed: Mapping[str, str]
+    is_static: bool = derived(init=False)
+
+    def __post_init__(self) -> None:
+        kinds = {field.kind for field in self.fields.values()}
+        object.__setattr__(self, "is_static", kinds <= {"tensor", "context"})
 
     @staticmethod
     def of(cls: type) -> Declaration | None:
         """The declaration of a class, or None where it is not one that derives from `WrapperTensor`."""
         return getattr(cls, "__wrapper_declaration__", None)
-
-    @property
-    def is_static(self) -> bool:
-        """Whether every instance has the same inner tensor names."""
-        return all(field.kind in ("tensor", "context") for field in self.fields.values())
 
     @property
     def is_told_by_name(self) -> bool:

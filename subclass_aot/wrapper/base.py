@@ -10,6 +10,7 @@ import torch
 from torch.fx.node import Target
 
 from subclass_aot import _torch
+from subclass_aot._native import hold
 from subclass_aot.declaration import Declaration
 from subclass_aot.wrapper import kernels, rules, serialize, sharding, shared_fields
 from subclass_aot.wrapper.construct import assign
@@ -126,7 +127,7 @@ class WrapperTensor(torch.Tensor):
         if name in declaration.fields or not declaration.is_static and name in self.__tensor_flatten__()[0]:
             assign(self, name, value)
         else:
-            object.__setattr__(self, name, value)
+            hold(self, (name,), value)
 
     def __wrapper_state__(self) -> dict[str, Any]:
         """What the instance holds besides inner tensors, by attribute."""
