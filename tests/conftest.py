@@ -6,7 +6,6 @@ import os
 
 os.environ.setdefault("SUBCLASS_AOT_REPLAY", "check")  # each replay is compared with what the class makes
 
-import gc
 from types import ModuleType
 
 import hypothesis
@@ -37,13 +36,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     long = [item for item in items if item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)
     items[:] = [item for item in items if not item.get_closest_marker("long")]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _old_objects_stay() -> None:
-    """Has the garbage collector pass over what is older than a file of tests: many collect, and torch is big."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo import compiled_autograd
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
 from subclass_aot import TwoTensor, _native, aot_compile
@@ -228,6 +229,13 @@ def test_programs(maker: str, program: str, same: Any) -> None:
         return (first, *backward(out, x, y))
 
     same(run)
+
+
+def test_compiled_autograd_is_refused_by_name(built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_native, "accelerator", lambda part: built)
+    out, _ = aot_compile(product)(dense(3), dense(3, seed=1))
+    with compiled_autograd._enable(lambda graph: graph), pytest.raises(NotImplementedError, match="compiled already"):
+        out.sum().backward()
 
 
 def test_what_backward_raises_comes_through(built: ModuleType) -> None:

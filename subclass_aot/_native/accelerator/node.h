@@ -116,6 +116,13 @@ class CompiledNode : public torch::autograd::Node {
     return "CompiledBackward";
   }
 
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false,
+        "Compiled autograd wants to look into a backward that is compiled already.\n"
+        "  Instead: call backward() outside of compiled autograd, or compile none of this function ahead of time.");
+  }
+
   // Keeps what forward has saved, once its results have their places in the graph: with the GIL.
   void save(PyObject* tensors) {
     for (Py_ssize_t i = 0; tensors != nullptr && i < PyTuple_GET_SIZE(tensors); i++) {
