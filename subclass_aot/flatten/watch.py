@@ -68,18 +68,18 @@ def watched(make: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, str | None]
     """Runs a constructor.
 
     Args:
-        make: Runs it, and nothing else; what it calls itself is looked at, and it is not.
+        make: Runs it, and nothing else; what it calls itself is looked at, and it is not. No profiler may be on.
 
     Returns:
         What it made, and the first thing that it does besides; None if there is no such thing.
     """
-    seen, before = _Seen(), sys.getprofile()
+    seen = _Seen()
     with _Operators(seen.operators):
         sys.setprofile(seen.note)
         try:
             made = make()
         finally:
-            sys.setprofile(before)
+            sys.setprofile(None)
     ours = {make.__code__, watched.__code__}
     return made, next(_effects(seen, ours, frozenset(vars(made))), None)
 

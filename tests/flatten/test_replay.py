@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import gc
+import sys
 import weakref
 from typing import Any, ClassVar
 
@@ -38,6 +40,19 @@ def is_replayed(found: Replayed) -> bool:
 
 def two(**options: Any) -> TwoTensor:
     return TwoTensor(torch.randn(4, 6, **options), torch.randn(4, 6, **options))
+
+
+class Profiler:
+    """One in Python."""
+
+    def enable(self) -> None:
+        sys.setprofile(self.note)
+
+    def note(self, frame: Any, event: str, argument: Any) -> None:
+        """Sees a call."""
+
+    def disable(self) -> None:
+        sys.setprofile(None)
 
 
 EXAMPLES: dict[str, Any] = {
@@ -78,6 +93,20 @@ def test_plans_and_compiled_functions_replay() -> None:
         result = compiled(x)
         (gradient,) = torch.autograd.grad(result, x, result.detach())
         assert torch.equal(result.a, x.a * 2) and torch.equal(gradient.b, x.b * 4)
+
+
+@pytest.mark.parametrize("profiler", [cProfile.Profile, Profiler])
+def test_a_profiler_stays_and_is_not_disturbed(profiler: Any) -> None:
+    """One in C cannot be set again by who has taken it away."""
+    x, profiler = two(), profiler()
+    profiler.enable()
+    try:
+        own = sys.getprofile()
+        found = replayed(x)
+        assert sys.getprofile() is own and not is_replayed(found)
+    finally:
+        profiler.disable()
+    assert replay._difference(x, found.make(x.a, x.b)) == "" and is_replayed(found)
 
 
 def test_another_offset_and_inner_gradients_are_the_class_s_own() -> None:

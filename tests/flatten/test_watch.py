@@ -184,17 +184,10 @@ def test_ordinary_constructors() -> None:
     assert why_not(ordinary) is None
 
 
-def test_errors_and_profilers_pass() -> None:
+def test_errors_pass() -> None:
     def fails(self: Any, a: torch.Tensor) -> None:
         raise ValueError("no")
 
-    def profiler(frame: Any, event: str, argument: Any) -> None:
-        pass
-
-    sys.setprofile(profiler)
-    try:
-        with pytest.raises(ValueError, match="no"):
-            why_not(fails)
-        assert sys.getprofile() is profiler
-    finally:
-        sys.setprofile(None)
+    with pytest.raises(ValueError, match="no"):
+        why_not(fails)
+    assert sys.getprofile() is None
