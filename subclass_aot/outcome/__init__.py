@@ -2,6 +2,6 @@
 
 from subclass_aot.outcome.existed import Existed as Existed
 from subclass_aot.outcome.finish import emit_finish as emit_finish
-from subclass_aot.outcome.leaks import check_leaks as check_leaks
+from subclass_aot.outcome.leaks import find_holders as find_holders
 from subclass_aot.outcome.reader import read_outcome as read_outcome
 from subclass_aot.outcome.recipes import Outcome as Outcome

@@ -7,6 +7,11 @@ class, in a module of Python, behind a default argument, a traced tensor would s
 of the trace may hold traced tensors, and so may what it leads to. So a tensor that somebody holds is followed upwards,
 from holder to holder, and is a leak where that ends in something that anybody can reach: a module, a class, or a
 variable of a function that is running.
+
+Python finds holders by looking through all objects that its collector knows, and leaves out those which it was told to
+leave alone. As long as that is what is older than the trace (see `Existed`), a step from holder to holder costs next
+to nothing, and the graph of the trace is followed to its end. Then one more step, which is slow, finds what is older
+and holds any of that.
 """
 
 from __future__ import annotations
@@ -39,23 +44,31 @@ _WIDTH = 1000
 """Holders at one distance; more belong to machinery that everything is connected with."""
 
 
-def check_leaks(made: Iterable[weakref.ref[torch.Tensor]], own: Sequence[Collection[Any]], kept: Sequence[Any]) -> None:
-    """Looks for traced tensors that the user still holds.
+def find_holders(
+    made: Iterable[weakref.ref[torch.Tensor]], own: Sequence[Collection[Any]], kept: Sequence[Any]
+) -> Holders | None:
+    """Looks for traced tensors that the user still holds. It is called where the collector leaves alone what is older.
 
     Args:
         made: Every leaf of the trace, and wrappers of it.
         own: Collections of this library that hold some.
         kept: Values that the user gets at each call.
 
+    Returns:
+        Who holds them among what is new; `follow` it once the collector sees what is older. None if nobody does.
+
     Raises:
-        TraceError: There is one.
+        TraceError: There is one, and anybody can reach it.
     """
     alive: list[torch.Tensor] = list({id(x): x for x in [ref() for ref in made] if _is_traced(x)}.values())
     known = _known_references([alive, *own])
     counts = _references(alive)
     held = [tensor for tensor, count in zip(alive, counts, strict=True) if count > known[id(tensor)]]
-    if held:
-        _follow(held, [alive, held, *own], kept)
+    if not held:
+        return None
+    holders = Holders(held, [alive, held, *own], kept)
+    holders.follow()
+    return holders
 
 
 def _is_traced(tensor: object) -> TypeGuard[torch.Tensor]:
@@ -85,33 +98,52 @@ def _references(tensors: list[torch.Tensor]) -> list[int]:
     return [counts[i] - 2 - _torch.is_held_in_cpp(tensors[i]) for i in range(len(tensors))]
 
 
-def _follow(held: list[torch.Tensor], own: list[Any], kept: Sequence[Any]) -> None:
-    """Goes from holder to holder, breadth first."""
-    reachable = _running_frames()
-    reachable.update((id(value), f"in {type(value).__name__}, which is returned") for value in kept)
-    level: list[Any] = list(held)
-    met: dict[int, Any] = {id(x): x for x in held}
-    below: dict[int, int] = {}  # by numbers: a pair of objects would itself be a holder of both
-    seen = {id(x) for x in (*own, *level, own, reachable, met, kept)}
-    for _ in range(_DEPTH):
+class Holders:
+    """What holds traced tensors, and what holds that.
+
+    Args:
+        held: The tensors.
+        own: What holds some of them, and is this library's.
+        kept: Values that the user gets at each call.
+    """
+
+    def __init__(self, held: list[torch.Tensor], own: list[Any], kept: Sequence[Any]) -> None:
+        self._own = own  # alive as long as their ids are in use
+        self._reachable = _running_frames()
+        self._reachable.update((id(value), f"in {type(value).__name__}, which is returned") for value in kept)
+        self._met: dict[int, Any] = {id(x): x for x in held}
+        self._below: dict[int, int] = {}  # by numbers: a pair of objects would itself be a holder of both
+        self._seen = {id(x) for x in (*own, *held, own, self._reachable, self._met, kept)}
+
+    def follow(self) -> None:
+        """Goes from all that was met to its holders, and on from these, breadth first.
+
+        Raises:
+            TraceError: That leads to what anybody can reach.
+        """
+        level = list(self._met.values())
+        for _ in range(_DEPTH):
+            level = self._holders_of(level)
+            if not level or len(level) > _WIDTH:
+                return
+
+    def _holders_of(self, level: list[Any]) -> list[Any]:
         inside = set(map(id, level))
         above: list[Any] = []
         for holder in gc.get_referrers(*level):
-            if id(holder) in seen or holder is level or holder is above or _is_ours(holder):
+            if id(holder) in self._seen or holder is level or holder is above or _is_ours(holder):
                 continue
-            seen.add(id(holder))
+            self._seen.add(id(holder))
             held_by_it = next((id(x) for x in gc.get_referents(holder) if id(x) in inside), None)
             if held_by_it is None:
                 continue
-            met[id(holder)], below[id(holder)] = holder, held_by_it
+            self._met[id(holder)], self._below[id(holder)] = holder, held_by_it
             above.append(holder)
-            where = _known_place(holder, reachable)
+            where = _known_place(holder, self._reachable)
             if where is not None:
-                path, leaf = _path(holder, met, below)
+                path, leaf = _path(holder, self._met, self._below)
                 raise TraceError(_LEAKED.format(where=where + path, tensor=leaf))
-        level = above
-        if not level or len(level) > _WIDTH:
-            return
+        return above
 
 
 def _known_place(holder: object, reachable: dict[int, str]) -> str | None:

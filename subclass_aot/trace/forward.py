@@ -65,6 +65,7 @@ def run_forward(
     user: UserInputs,
     recorder: Recorder,
     inference: bool,
+    existed: Existed,
 ) -> Forward:
     """Runs the function on traced inputs, and reads what it did. The recorder must be listening.
 
@@ -75,6 +76,7 @@ def run_forward(
         user: The call they were made for.
         recorder: What listens.
         inference: Whether the call is in inference mode.
+        existed: What is older than this run.
 
     Raises:
         MutationError: The function did to an input what a graph cannot do.
@@ -84,12 +86,11 @@ def run_forward(
     seen = user.arguments.seen(call, inputs.seen)
     before = torch.is_grad_enabled()
     recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
-    with Existed() as existed:
-        args, kwargs = call
-        out = fn(*args, **kwargs)
-        grad_modes = before, torch.is_grad_enabled()
-        recorder.listeners.random_numbers.refuse_seeds()
-        results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
+    args, kwargs = call
+    out = fn(*args, **kwargs)
+    grad_modes = before, torch.is_grad_enabled()
+    recorder.listeners.random_numbers.refuse_seeds()
+    results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
 
     metadata_mutations = check_metadata_mutations(inputs, user, recorder)
     metadata_mutated = [tensor for tensor, *_ in recorder.mutations.metadata]

@@ -15,7 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase
 from subclass_aot.graph import Looks, Recorder, remove_mutations
-from subclass_aot.outcome import check_leaks
+from subclass_aot.outcome import Existed, find_holders
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, fake_with_sizes
 from subclass_aot.trace.backward import Backward, run_backward
@@ -78,19 +78,22 @@ def trace_once(
     plan, user = plan_inputs(arguments, dynamic)
     if values is not None and plan.symbols is not None:
         plan.symbols.answer(values.of_symbol, values.cautious)
-    try:
-        with recording(plan, recorder):
-            inputs, forward, backward = _record(fn, plan, user, recorder, inference, values)
-        trace = _joint(inputs, forward, backward)
-    finally:
-        recorder.graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
-    for each in (recorder, backward.recorder):
-        each.forget_tensors()
-    if values is not None:
-        values.forget()
-    _torch.forget_jagged_dummy()
-    own = [*inputs.collections(), *forward.collections(), *recorder.collections(), *backward.recorder.collections()]
-    check_leaks(recorder.made, own, forward.outcome.literals)
+    with Existed() as existed:
+        try:
+            with recording(plan, recorder):
+                inputs, forward, backward = _record(fn, plan, user, recorder, inference, values, existed)
+            trace = _joint(inputs, forward, backward)
+        finally:
+            recorder.graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
+        for each in (recorder, backward.recorder):
+            each.forget_tensors()
+        if values is not None:
+            values.forget()
+        _torch.forget_jagged_dummy()
+        own = [x for each in (inputs, forward, recorder, backward.recorder) for x in each.collections()]
+        holders = find_holders(recorder.made, own, forward.outcome.literals)
+    if holders is not None:
+        holders.follow()
     recorder.made.clear()
     if backward.tangents is None:
         return trace
@@ -99,7 +102,13 @@ def trace_once(
 
 
 def _record(
-    fn: Callable[..., Any], plan: InputPlan, user: UserInputs, recorder: Recorder, inference: bool, values: Looks | None
+    fn: Callable[..., Any],
+    plan: InputPlan,
+    user: UserInputs,
+    recorder: Recorder,
+    inference: bool,
+    values: Looks | None,
+    existed: Existed,
 ) -> tuple[TracedInputs, Forward, Backward]:
     """Runs the function forward and backward. When this returns, nothing but what it returns holds traced tensors."""
     inputs = trace_inputs(plan, user, recorder, inference)
@@ -107,7 +116,7 @@ def _record(
         placeholders = recorder.graph.find_nodes(op="placeholder")
         values.start(dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True)))
     with user.arguments.replaced(inputs.seen, stand_ins=True) as call:
-        forward = run_forward(fn, call, inputs, user, recorder, inference)
+        forward = run_forward(fn, call, inputs, user, recorder, inference, existed)
         return inputs, forward, run_backward(inputs, forward, forward.tangents, recorder)  # may run parts of `fn` again
 
 

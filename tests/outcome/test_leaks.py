@@ -124,9 +124,25 @@ def test_what_autograd_keeps_is_no_leak(program: Callable[..., Any], kind: int) 
     trace_joint(program, list(tensors())[kind])
 
 
+@pytest.mark.parametrize("program", [Scale.apply, hooked])
+def test_old_objects_are_looked_through_once(program: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """That takes as long as the rest of a trace; among what is new, holders are followed in no time."""
+    searched = []
+
+    def holders_of(self: leaks.Holders, level: list[Any]) -> list[Any]:
+        if gc.get_freeze_count() == 0:
+            searched.append(len(level))
+        return original(self, level)
+
+    original = leaks.Holders._holders_of
+    monkeypatch.setattr(leaks.Holders, "_holders_of", holders_of)
+    trace_joint(program, torch.ones(3, requires_grad=True))
+    assert len(searched) == 1 and searched[0] < 10
+
+
 def test_ordinary_programs_cost_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reference counts alone tell that nothing is left; a search through all objects takes a tenth of a second."""
-    monkeypatch.setattr(leaks, "_follow", lambda *args: pytest.fail("searched"))
+    monkeypatch.setattr(leaks, "Holders", lambda *args: pytest.fail("searched"))
     for x in tensors():
         trace_joint(lambda x, w: ((x @ w).sin().exp() * x.t()[0]).sum(), x.expand(3, 3) if x.dim() < 2 else x, x)
         trace_joint(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3)), x)
@@ -206,7 +222,7 @@ def test_no_search_after_torch_compile_refused_a_program(monkeypatch: pytest.Mon
     try:
         with torch.no_grad(), pytest.raises(Exception, match="is shared with the rest of"):
             torch.compile(program, backend="aot_eager")(w)
-        monkeypatch.setattr(leaks, "_follow", lambda *args: pytest.fail("searched"))
+        monkeypatch.setattr(leaks, "Holders", lambda *args: pytest.fail("searched"))
         trace_joint(lambda x, w: (x @ w).sin().exp(), torch.rand(3, 3), torch.rand(3, 3, requires_grad=True))
     finally:
         _dynamo.reset()
