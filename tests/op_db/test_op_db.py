@@ -33,7 +33,7 @@ from tests.torches import TORCH
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 FAILURES: dict[str, dict[str, dict[str, str]]] = tomllib.loads((Path(__file__).parent / "failures.toml").read_text())
-SHORT = {("first", "flat"), ("first", "mixed, dense first")}
+SHORT = {("first", "flat")}
 """The samples and ways that `make test` has time for; `make test-all` runs all."""
 UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 WITH_DYNAMIC_SIZES = {"first": {"tensor_split"}, "last": {"index_fill"}}

@@ -14,10 +14,14 @@ from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.testing import dense_leaves
 
 
-@pytest.fixture
-def no_collector() -> Iterator[None]:
+@pytest.fixture(scope="module")
+def _imported() -> None:
     aot_compile(torch.sin)(torch.ones(1))  # a first call imports parts of torch, whose caught errors keep its frames
     gc.collect()
+
+
+@pytest.fixture
+def no_collector(_imported: None) -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()

@@ -28,6 +28,7 @@ def int4(seed: int = 0) -> Int4Weight:
     return Int4Weight.from_float(torch.randn(8, 64, generator=generator), group=16)
 
 
+@pytest.mark.long
 def test_contract() -> None:
     assert verdicts(lambda: int4()) == set()
 

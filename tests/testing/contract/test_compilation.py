@@ -13,6 +13,7 @@ from tests.testing.contract.wrong_by_hand import hidden
 ONLY = (32, 33, 34, 36, 42)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OURS)
 def test_our_classes(name: str) -> None:
     expected = {"gradient of linear"} if name == "QuantAwareWeight" else set()

@@ -17,6 +17,7 @@ from tests.testing.contract.wrong_by_hand import Cycle, OneHook, Unprintable
 ONLY = (43, 44, 45)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OURS)
 def test_our_classes(name: str) -> None:
     assert broken(OURS[name][0], ONLY) == {}

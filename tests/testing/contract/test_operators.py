@@ -35,6 +35,7 @@ def pair(cls: type) -> Any:
     return lambda: cls(torch.randn(4, 6), torch.randn(4, 6) + 3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OURS)
 def test_our_classes(name: str) -> None:
     make, expected = OURS[name]
