@@ -58,14 +58,16 @@ def wrong():
 
 
 @pytest.mark.parametrize(
-    ("function", "status", "says"),
+    ("function", "only", "status", "says"),
     [
-        pytest.param("right", 0, "TwoTensor: ", marks=pytest.mark.long),
-        ("wrong", 1, "broken: clause 22 (S), x.t(): a view aliases its"),
+        pytest.param("right", [], 0, "TwoTensor: ", marks=pytest.mark.long),
+        ("right", ["--only", "12", "22"], 0, "TwoTensor: "),
+        ("wrong", ["--only", "22"], 1, "broken: clause 22 (S), x.t(): a view aliases its"),
     ],
 )
 def test_check_says_what_is_not_kept(
     function: str,
+    only: list[str],
     status: int,
     says: str,
     tmp_path: Path,
@@ -74,7 +76,7 @@ def test_check_says_what_is_not_kept(
 ) -> None:
     (tmp_path / "makers_of_tensors.py").write_text(MAKERS)
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert main(["check", f"makers_of_tensors:{function}"]) == status
+    assert main(["check", f"makers_of_tensors:{function}", *only]) == status
     shown = capsys.readouterr().out
     assert says in shown and ("a view holds copies of inner tensors" in shown) is bool(status)
 
@@ -85,10 +87,12 @@ def test_check_says_what_is_not_kept(
         ("no_such_module:make", "there is no no_such_module:make: No module named 'no_such_module'"),
         ("subclass_aot.tensors:make", "there is no subclass_aot.tensors:make: module"),
         ("subclass_aot:__all__", "is a list; a function that gives a new tensor is wanted"),
+        ("torch:get_default_dtype", "dtype"),
+        ("subclass_aot:TwoTensor --only 0", "there is no clause 0; there are [1, "),
     ],
 )
 def test_check_says_what_is_wrong(target: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", target]) == 1
+    assert main(["check", *target.split()]) == 1
     shown = capsys.readouterr()
     assert message in shown.err and not shown.out
 

@@ -98,9 +98,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def is_long(check: str, name: str) -> bool:
-    """Whether `make test` leaves it out; it tries one architecture in all ways, and generation with three."""
+    """Whether `make test` leaves it out; it tries one architecture in all ways, and generation with two."""
     if check == "int8 generation":
-        return name not in ("LlamaForCausalLM", "MixtralForCausalLM", "T5ForConditionalGeneration")
+        return name not in ("LlamaForCausalLM", "T5ForConditionalGeneration")
     return name != "LlamaForCausalLM" and check != "int8 training"
 
 
