@@ -23,6 +23,7 @@ import optree
 import pytest
 import torch
 from torch.testing._internal import common_methods_invocations, common_utils
+from torch.testing._internal.opinfo import core as opinfo_core
 from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import errors
@@ -33,7 +34,7 @@ from tests.torches import TORCH
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 FAILURES: dict[str, dict[str, dict[str, str]]] = tomllib.loads((Path(__file__).parent / "failures.toml").read_text())
-SHORT = {("first", "flat")}
+SHORT = {("first", "flat"), ("first", "mixed, dense first")}
 """The samples and ways that `make test` has time for; `make test-all` runs all."""
 UNINITIALIZED = frozenset({"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"})
 WITH_DYNAMIC_SIZES = {"first": {"tensor_split"}, "last": {"index_fill"}}
@@ -116,7 +117,8 @@ def cases() -> Iterator[Callable[[str], list[Case]]]:
     through the whole stack for a unittest each time it makes a sample, which takes longer than everything else.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(common_utils, "extract_test_fn", lambda: None)
+        for module in (common_utils, opinfo_core):
+            patch.setattr(module, "extract_test_fn", lambda: None)
         patch.setattr(common_methods_invocations, "wrapper_set_seed", lambda op, *args, **kwargs: op(*args, **kwargs))
 
         @functools.cache
