@@ -17,8 +17,8 @@ from subclass_aot.benchmark import Budget, Comparison, Side, compare
 COUNTS = (1, 10, 100, 1000)
 DEPTHS = (1, 2, 3)
 
-LOOP, GENERATED = "torch's loop", "torch's generated code"
-_HAND, _CHECKED = "hand-written", "hand-written, with class checks"
+LOOP, GENERATED, HAND = "torch's loop", "torch's generated code", "hand-written"
+_CHECKED = "hand-written, with class checks"
 OURS = "subclass_aot.TwoTensor"
 THEIRS = "torch's TwoTensor"
 UNWRAP_FLOOR = Target.within(1.3, "unwrap against hand-written code")
@@ -45,9 +45,9 @@ def measured(subject: str, count: int, depth: int, budget: Budget) -> Comparison
 def _results(subject: str, case: str, times: Comparison) -> Iterator[Result]:
     """Each class against itself the other ways; our class also against torch's generated code on torch's class."""
     for cls in (OURS, THEIRS):
-        targets: dict[str, Target | None] = {LOOP: None, GENERATED: None, _HAND: None}
+        targets: dict[str, Target | None] = {LOOP: None, GENERATED: None, HAND: None}
         if subject == "unwrap":
-            targets |= {LOOP: UNWRAP_LOOP, _HAND: UNWRAP_FLOOR, _CHECKED: None}
+            targets |= {LOOP: UNWRAP_LOOP, HAND: UNWRAP_FLOOR, _CHECKED: None}
         against = {on(way, cls): target for way, target in targets.items()}
         names = {on(way, cls): way for way in targets}
         if cls == OURS and subject != "unwrap":
@@ -71,7 +71,7 @@ class _Class:
         self.ways: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
             "plan": (self.plan.unwrap, self.plan.wrap),
             LOOP: (torch_side.unwrap_in_a_loop(metas), torch_side.wrap_in_a_loop(metas)),
-            _HAND: (
+            HAND: (
                 by_hand.unwrap(count, depth),
                 by_hand.wrap(cls, count, depth, by_constructor=by_constructor),
             ),

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 import subclass_aot as sa
-from benchmarks import growth, leaves, machine, meta, null, torch_side, trace
-from benchmarks.by_hand import SIZE
+from benchmarks import growth, least, leaves, machine, meta, null, torch_side, trace
+from benchmarks.by_hand import SIZE, make
 from benchmarks.call import train
 from benchmarks.leaves import OURS, THEIRS, tree
 from benchmarks.row import Result, Target
@@ -71,7 +71,7 @@ def wrap(budget: Budget, count: int) -> Iterator[Result]:
             against[leaves.on(leaves.GENERATED, THEIRS)] = target
             if name == OURS:
                 against[leaves.on(leaves.GENERATED, OURS)] = None
-        against[leaves.on(leaves.LOOP, name)] = None
+        against |= {leaves.on(way, name): None for way in (leaves.LOOP, leaves.HAND)}
         yield Result("wrap, per wrapper", f"{count} wrappers, {name}", times, leaves.on("plan", name), against)
 
 
@@ -96,20 +96,25 @@ def _training(budget: Budget, count: int) -> Iterator[Result]:
         ways = null.ways(with_dynamo=False)
         sides = {way: Side(train, (function, xs, tangents)) for way, function in ways.items()}
         sides[null.BARE] = Side(train, (null.Bare.apply, tuple(dense), tuple(dense_tangents)))
-        times, against = compare(sides, budget), {null.BARE: BARE, null.AOT_FUNCTION: TRAINING}
+        sides[least.FUNCTION] = Side(train, (null.Bare.apply, xs, tangents))
+        times = compare(sides, budget)
+        against = {null.BARE: BARE, null.AOT_FUNCTION: TRAINING, least.FUNCTION: None}
         yield Result("call, forward + backward, null graphs", f"{count} wrappers, {name}", times, null.OURS, against)
 
 
 def _eager(budget: Budget) -> Iterator[Result]:
     a, b = torch.randn(SIZE), torch.randn(SIZE)
     pair, plain = sa.TwoTensor(a, b), "two plain tensors"
+    maker = make(least.Maker, SIZE)
     for name, (on_pair, on_two, factor) in OPERATORS.items():
         sides: dict[str, Side] = {OURS: Side(on_pair, (pair,)), plain: Side(on_two, (a, b))}
+        sides[least.DISPATCH] = Side(on_pair, (maker,))
         target = Target.within(factor, f"eager {name} against two plain tensors")
-        yield Result("eager", name, compare(sides, budget), OURS, {plain: target})
+        yield Result("eager", name, compare(sides, budget), OURS, {plain: target, least.DISPATCH: None})
 
 
 def _compiling(budget: Budget, layers: int) -> Iterator[Result]:
     case, times = trace.vit(budget, layers)
     for side, target in {trace.JOINT: TRACE, trace.FIRST: FIRST}.items():
-        yield Result(side, case, times, side, {trace.AOT: target if layers == 12 else None})
+        against = {trace.AOT: target if layers == 12 else None}
+        yield Result(side, case, times, side, against | ({least.COPY: None} if side == trace.JOINT else {}))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import subclass_aot as sa
+from benchmarks import least
 from benchmarks.leaves import tree
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
@@ -44,7 +45,8 @@ def vit(budget: Budget, layers: int) -> tuple[str, Comparison]:
         return torch.func.functional_call(model, parameters, (images,))
 
     arguments = (parameters, torch.randn(2, 3, 32, 32))
-    return f"ViT, {layers} layers", _measured(budget, program, arguments)
+    graph = sa.trace_joint(program, *arguments).graph_module.graph
+    return f"ViT, {layers} layers", _measured(budget, program, arguments, {least.COPY: Side(least.copied, (graph,))})
 
 
 def _sines(*xs: Tensor) -> list[Tensor]:
@@ -56,8 +58,11 @@ def _results(case: str, times: Comparison, targets: tuple[Target | None, Target 
         yield Result(subject, case, times, subject, {AOT: target})
 
 
-def _measured(budget: Budget, program: Callable[..., Any], arguments: tuple[Any, ...]) -> Comparison:
+def _measured(
+    budget: Budget, program: Callable[..., Any], arguments: tuple[Any, ...], others: Mapping[str, Side] | None = None
+) -> Comparison:
     sides = {
+        **(others or {}),
         JOINT: Side(sa.trace_joint, (program, *arguments)),
         _PARTITIONED: Side(_trace_and_partition, (program, *arguments)),
         FIRST: Side(_first_compile, (program, *arguments)),

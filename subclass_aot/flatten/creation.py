@@ -9,6 +9,7 @@ import torch
 
 from subclass_aot._torch import is_opaque_value, is_traceable_wrapper_subclass, mirrors_requires_grad
 from subclass_aot.errors import InnerTensorError, PlanError
+from subclass_aot.flatten.contexts import known
 from subclass_aot.flatten.metas import (
     SYMBOLIC,
     AbsentMeta,
@@ -100,7 +101,7 @@ class _Walk:
             included_subclass_symints=self.count_symints,
             attrs=attrs,
             cls=cls,
-            context=context,
+            context=known(context),  # a meta holds no symbolic number, and a context has no slots for any
             outer_size=size,
             outer_stride=stride,
             storage_offset=storage_offset,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from subclass_aot import Outer, WrapperTensor, aot_compile, mark_dynamic
+from subclass_aot import Int8Weight, Outer, WrapperTensor, aot_compile, mark_dynamic
 from subclass_aot.errors import DataDependentError, RuntimeAssertError
 from tests.behaviours.conftest import compare, observe
 from tests.classes import Flat
@@ -127,6 +128,68 @@ def test_undefined_gradients_have_the_size_of_the_call() -> None:
         return make(n)
 
     agree_on(program, seeded, later)
+
+
+@dataclass(frozen=True)
+class Note:
+    """A context that another library may have."""
+
+    size: Any
+    more: tuple[Any, ...] = ()
+
+
+class Noted(WrapperTensor):
+    """Knows a number, or several, besides its only field."""
+
+    codes: torch.Tensor
+    note: Any
+
+    def to_plain(self) -> torch.Tensor:
+        return self.codes * number_in(self.note)
+
+
+def number_in(note: Any) -> Any:
+    """The last number of what is noted."""
+    while not isinstance(note, int | torch.SymInt):
+        note = note.more if isinstance(note, Note) else note[-1]
+    return note
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        lambda x: x.shape[1],
+        lambda x: x.shape,
+        lambda x: ("n", x.shape[0], (x.shape[1] * 2,)),
+        lambda x: Note(x.shape, (x.shape[1] + 1,)),
+    ],
+    ids=["number", "size", "tuples", "dataclass"],
+)
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_result_that_notes_a_size_notes_that_of_the_call(note: Any, trained: bool) -> None:
+    def program(x: torch.Tensor) -> Any:
+        return Noted(x * 2, note(x))
+
+    compiled = aot_compile(program, dynamic=True)
+    for columns in (3, 5, 3):
+        x = torch.rand(2, columns, requires_grad=trained)
+        expected, got = program(x), compiled(x)
+        assert type(got.note) is type(expected.note) and got.note == expected.note
+        assert got.__tensor_flatten__() == expected.__tensor_flatten__()
+        torch.testing.assert_close(got.to_plain(), expected.to_plain())
+    assert len(compiled.recompiles) == 1, "one for each size"
+
+
+def test_a_view_by_a_computed_size_is_of_the_size_of_the_call() -> None:
+    """`reshape` of what does not lie in order is a view of a copy, and the copy's view knows its size."""
+    compiled = aot_compile(lambda w: w.reshape(-1), dynamic=True)
+    for columns in (3, 5):
+        w = Int8Weight(torch.ones(columns, 2, dtype=torch.int8).t(), torch.rand(2, 1))
+        torch.testing.assert_close(compiled(w).to_plain(), w.reshape(-1).to_plain())
+    compiled = aot_compile(lambda w: w.reshape(-1), dynamic=True)
+    for columns in (3, 5):
+        noted = Noted(torch.rand(columns, 2).t(), 2)
+        torch.testing.assert_close(compiled(noted).to_plain(), noted.reshape(-1).to_plain())
 
 
 def test_a_branch_on_a_size_is_a_guard() -> None:
