@@ -32,6 +32,14 @@ def test_formulas_of_autograd_that_mind_a_mode() -> None:
     check_program(Program((wrapper,), (("v1 = x0.masked_select(x0 > 1).sum()", False),), ("v1",)))
 
 
+def test_conjugates_that_a_class_of_torch_forgets() -> None:
+    """In its backward, `x.conj() * x` multiplies by `x`, where it should by its conjugate; compiled it does."""
+    leaf, dense = Tree("ForeignTwoTensor", (Tree("dense"), Tree("dense"))), Tree("dense")
+    statements = (("v1 = x0.conj() * x0", False),)
+    check_program(Program((Argument(leaf, (2, 3), torch.complex128, grad="leaf"),), statements, ("v1",)))
+    check_program(Program((Argument(dense, (2, 3), torch.complex128, grad="leaf"),), statements, ("v1",)))
+
+
 def test_a_gradient_of_another_class_is_a_difference() -> None:
     """A mode alone does not bring it about, so it is not excused."""
 
