@@ -54,7 +54,7 @@ class Repeater(Tensor):
             return args[0]
         if type(answer) is tuple:
             return make(cls, answer[0], strides=answer[1], dtype=answer[2])
-        return [make(cls, size, strides=strides, dtype=dtype) for size, strides, dtype in answer]
+        return [x and make(cls, x[0], strides=x[1], dtype=x[2]) for x in answer]
 
     @classmethod
     def _first(cls, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -69,18 +69,19 @@ class Repeater(Tensor):
         given, named = optree.tree_map(meta, (args, kwargs), none_is_leaf=True)
         result = func(*given, **named)
         parts = [result] if isinstance(result, Tensor) else list(result)
-        facts = [(x.size(), x.stride(), x.dtype) for x in parts]
+        facts = [None if x is None else (x.size(), x.stride(), x.dtype) for x in parts]
         cls.answers.append(facts[0] if isinstance(result, Tensor) else facts)
         return optree.tree_map(cls.like, result)
 
 
 def repeated(model: nn.Module, images: Tensor) -> tuple[nn.Module, Tensor]:
     """A model like one on "meta", and its input, of `Repeater`; begin each run of it by `begin`."""
+    Repeater.answers, Repeater.position = [], -1
     model = copy.deepcopy(model)
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             setattr(module, name, nn.Parameter(Repeater.like(parameter)))
-    Repeater.answers, Repeater.position = [], -1
+    Repeater.answers.clear()
     return model, Repeater.like(images)
 
 
