@@ -32,6 +32,8 @@ class Repeater(Tensor):
     Attributes:
         answers: What each operator gave, in order: sizes, strides and dtypes; None for its first argument.
         position: Of the operator that comes next.
+
+    All are on "meta": how torch takes `scaled_dot_product_attention` apart depends on the device.
     """
 
     answers: list[Any]
@@ -40,7 +42,7 @@ class Repeater(Tensor):
     @classmethod
     def like(cls, x: Tensor) -> Tensor:
         """A tensor like another, and without data."""
-        made: Tensor = make(cls, x.size(), strides=x.stride(), dtype=x.dtype)
+        made: Tensor = make(cls, x.size(), strides=x.stride(), dtype=x.dtype, device="meta")
         return made
 
     @classmethod
@@ -53,8 +55,8 @@ class Repeater(Tensor):
         if answer is None:
             return args[0]
         if type(answer) is tuple:
-            return make(cls, answer[0], strides=answer[1], dtype=answer[2])
-        return [x and make(cls, x[0], strides=x[1], dtype=x[2]) for x in answer]
+            return make(cls, answer[0], strides=answer[1], dtype=answer[2], device="meta")
+        return [x and make(cls, x[0], strides=x[1], dtype=x[2], device="meta") for x in answer]
 
     @classmethod
     def _first(cls, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -64,8 +66,6 @@ class Repeater(Tensor):
         if func._schema.is_mutable:
             cls.answers.append(None)
             return args[0]
-        if "device" in kwargs:
-            kwargs = {**kwargs, "device": "meta"}
         given, named = optree.tree_map(meta, (args, kwargs), none_is_leaf=True)
         result = func(*given, **named)
         parts = [result] if isinstance(result, Tensor) else list(result)
