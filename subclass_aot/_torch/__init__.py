@@ -40,6 +40,7 @@ from subclass_aot._torch.collectives import group_name_of as group_name_of
 from subclass_aot._torch.collectives import group_size_of as group_size_of
 from subclass_aot._torch.collectives import reduction_of as reduction_of
 from subclass_aot._torch.collectives import work_of as work_of
+from subclass_aot._torch.dispatch import ConjugatesAtOnce as ConjugatesAtOnce
 from subclass_aot._torch.dispatch import DispatchMode as DispatchMode
 from subclass_aot._torch.dispatch import PassOn as PassOn
 from subclass_aot._torch.dispatch import current_dispatch_mode as current_dispatch_mode

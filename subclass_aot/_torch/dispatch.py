@@ -94,6 +94,20 @@ class PassOn(DispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+class ConjugatesAtOnce(PassOn):
+    """A dispatch mode in which conjugates have values of their own.
+
+    Else they are a bit, which classes of others forget. There is no public form: `torch.conj` of a complex tensor is
+    always a view, and what `_conj` calls it is in no list of operators.
+    """
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        at_once = torch.ops.aten.conj_physical.default if func is torch.ops.aten._conj.default else func
+        return super().__torch_dispatch__(at_once, types, args, kwargs)
+
+
 _LAZY_BITS = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -53,21 +53,34 @@ def describe_and_read(
 ) -> tuple[list[ValueMeta], list[Any]]:
     """Gives what `create_subclass_meta` does, and beside it what stands in each flat slot, all found in one walk."""
     walk = _Walk(count_symints)
-    metas = [
-        walk.wrapper(value, names[i] if names else f"{where}[{i}]")
-        if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
-        else walk.plain(value)
-        for i, value in enumerate(values)
-    ]
-    return metas, walk.slots
+    return walk.values(values, where, names), walk.slots
+
+
+def read_leaves(value: object) -> list[Any]:
+    """What stands in each flat slot of one value; of symbolic numbers in its context, nothing is asked."""
+    walk = _Walk(count_symints=True, context_of=lambda context: context)
+    walk.values([value], "args", ())
+    return walk.slots
 
 
 class _Walk:
-    """One pass over values that fills flat slots in order. See Note [Leaf order]."""
+    """One pass over values that fills flat slots in order. See Note [Leaf order].
 
-    def __init__(self, count_symints: bool) -> None:
+    A meta holds no symbolic number, and a context has no slots for any: by default, contexts hold those of this call.
+    """
+
+    def __init__(self, count_symints: bool, context_of: Callable[[Any], Any] = known) -> None:
         self.count_symints = count_symints
+        self.context_of = context_of
         self.slots: list[Any] = []
+
+    def values(self, values: Iterable[object], where: str, names: Sequence[str]) -> list[ValueMeta]:
+        return [
+            self.wrapper(value, names[i] if names else f"{where}[{i}]")
+            if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
+            else self.plain(value)
+            for i, value in enumerate(values)
+        ]
 
     def take(self, value: object) -> int:
         self.slots.append(value)
@@ -101,7 +114,7 @@ class _Walk:
             included_subclass_symints=self.count_symints,
             attrs=attrs,
             cls=cls,
-            context=known(context),  # a meta holds no symbolic number, and a context has no slots for any
+            context=self.context_of(context),
             outer_size=size,
             outer_stride=stride,
             storage_offset=storage_offset,

@@ -13,7 +13,7 @@ import torch
 from subclass_aot import _native
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
-from subclass_aot.flatten.creation import describe_and_read
+from subclass_aot.flatten.creation import describe_and_read, read_leaves
 from subclass_aot.flatten.emit import emit_unpack, emit_unwrap, emit_wrap
 from subclass_aot.flatten.index_map import IndexMap, Slot, flat_starts
 from subclass_aot.flatten.metas import PlainTensorMeta, SubclassCreationMeta, ValueMeta
@@ -90,6 +90,22 @@ class FlattenPlan:
         """
         metas, leaves = describe_and_read(values, count_symints, where, names)
         return cls(tuple(metas), where), leaves
+
+    @staticmethod
+    def leaves_of(value: object) -> list[Any]:
+        """The leaves of one value as `unwrap` would give them, where no plan is wanted.
+
+        Args:
+            value: A dense tensor, a wrapper tensor, or anything else.
+
+        Raises:
+            InnerTensorError: An inner tensor requires grad, is missing, or is no tensor.
+
+        >>> from subclass_aot.tensors import TwoTensor
+        >>> FlattenPlan.leaves_of(TwoTensor(torch.ones(1), torch.zeros(1)))
+        [tensor([1.]), tensor([0.])]
+        """
+        return read_leaves(value)
 
     @cached_property
     def index_map(self) -> IndexMap:

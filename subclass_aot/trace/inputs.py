@@ -306,7 +306,7 @@ def _no_input(gradient: torch.Tensor) -> Any:
     """What stands for a `.grad`: it is there, but no input of the graph, so whatever reads it is refused."""
     with _torch.disable_current_modes():
         fake = SparseGradient.like(gradient, MetaTensor.like) if gradient.is_sparse else MetaTensor.like(gradient)
-        for leaf in FlattenPlan.read([fake])[1]:
+        for leaf in FlattenPlan.leaves_of(fake):
             if isinstance(leaf, MetaTensor):
                 leaf.tag = GRADIENT
         return fake

@@ -187,8 +187,8 @@ class OutputReader:
         """Whether what autograd calls a view has memory of its base: a class may compute what is a view in torch."""
         if isinstance(view, MetaTensor):
             return True
-        own = {root(x) for x in FlattenPlan.read([base])[1] if isinstance(x, MetaTensor)}
-        roots = [root(x) for x in FlattenPlan.read([view])[1] if isinstance(x, MetaTensor)]
+        own = {root(x) for x in FlattenPlan.leaves_of(base) if isinstance(x, MetaTensor)}
+        roots = [root(x) for x in FlattenPlan.leaves_of(view) if isinstance(x, MetaTensor)]
         return not roots or any(x in own or self.stands_for_lazy(x) for x in roots)
 
     def _value(self, result: torch.Tensor, desc: OutputDescriptor) -> Value:
@@ -263,7 +263,7 @@ def _inner_geometry(wrapper: torch.Tensor) -> list[Any]:
     Raises:
         SizesMustBeKnown: It has symbolic sizes.
     """
-    _, leaves = FlattenPlan.read([wrapper])
+    leaves = FlattenPlan.leaves_of(wrapper)
     if any(is_symbolic(x) or isinstance(x, MetaTensor) and x.spec.solver is not None for x in leaves):
         raise SizesMustBeKnown
     return [(x.spec, x.spec.offset) if isinstance(x, MetaTensor) else x for x in leaves]
@@ -327,7 +327,7 @@ def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.T
 
 def is_traced(result: torch.Tensor) -> bool:
     """True if a tensor has at least one leaf that belongs to the trace."""
-    _, leaves = FlattenPlan.read([result])
+    leaves = FlattenPlan.leaves_of(result)
     return any(isinstance(leaf, MetaTensor) for leaf in leaves)
 
 
@@ -338,7 +338,7 @@ def packed_tangent(tensor: Any) -> Any:
     """
     if _torch.is_jagged(type(tensor)):  # only its values have one
         return tensor
-    _, leaves = FlattenPlan.read([tensor])
+    leaves = FlattenPlan.leaves_of(tensor)
     specs = [x.spec for x in leaves if isinstance(x, MetaTensor)]
     return tensor if all(spec_of_tangent(s) is s for s in specs) else _packed(tensor)
 

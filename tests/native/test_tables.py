@@ -315,7 +315,7 @@ def test_memory_stays(built: ModuleType) -> None:
     gc.collect()
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert grown < 1000
+    assert grown < 20_000, "an object of one call in ten would be more; torch and the tracer keep some of their own"
 
 
 def test_threads(built: ModuleType) -> None:

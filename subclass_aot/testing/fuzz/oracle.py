@@ -109,14 +109,6 @@ def _run(
         return observe(function, made, seed, later or program.later, lambda: mode_of(program), like)
 
 
-class _ConjugatesAtOnce(_torch.PassOn):
-    """Conjugates have values of their own. Else they are a bit, which classes of others forget: torch has no hook."""
-
-    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
-        at_once = torch.ops.aten.conj_physical.default if func is torch.ops.aten._conj.default else func
-        return super().__torch_dispatch__(at_once, types, args, kwargs)
-
-
 def _minds_a_mode(found: Difference, program: Program, got: Run, seed: int) -> bool:
     """Whether autograd makes another gradient as soon as any dispatch mode is on, as while it is traced.
 
@@ -125,7 +117,7 @@ def _minds_a_mode(found: Difference, program: Program, got: Run, seed: int) -> b
     """
     if found.kind != "gradient":
         return False
-    for mode in (_torch.PassOn, _ConjugatesAtOnce):
+    for mode in (_torch.PassOn, _torch.ConjugatesAtOnce):
         with mode():
             watched = _run(program, program.function, seed)
         if not any(d.kind == "gradient" and d.position == found.position for d in differences(watched, got)):
