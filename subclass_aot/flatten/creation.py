@@ -56,10 +56,10 @@ def describe_and_read(
     return walk.values(values, where, names), walk.slots
 
 
-def read_leaves(value: object) -> list[Any]:
+def read_leaves(value: object, name: str) -> list[Any]:
     """What stands in each flat slot of one value; of symbolic numbers in its context, nothing is asked."""
     walk = _Walk(count_symints=True, context_of=lambda context: context)
-    walk.values([value], "args", ())
+    walk.values([value], "", [name])
     return walk.slots
 
 

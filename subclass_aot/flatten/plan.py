@@ -92,11 +92,12 @@ class FlattenPlan:
         return cls(tuple(metas), where), leaves
 
     @staticmethod
-    def leaves_of(value: object) -> list[Any]:
+    def leaves_of(value: object, name: str = "value") -> list[Any]:
         """The leaves of one value as `unwrap` would give them, where no plan is wanted.
 
         Args:
             value: A dense tensor, a wrapper tensor, or anything else.
+            name: What errors call it.
 
         Raises:
             InnerTensorError: An inner tensor requires grad, is missing, or is no tensor.
@@ -105,7 +106,7 @@ class FlattenPlan:
         >>> FlattenPlan.leaves_of(TwoTensor(torch.ones(1), torch.zeros(1)))
         [tensor([1.]), tensor([0.])]
         """
-        return read_leaves(value)
+        return read_leaves(value, name)
 
     @cached_property
     def index_map(self) -> IndexMap:

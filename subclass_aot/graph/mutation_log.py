@@ -69,6 +69,7 @@ class MutationLog(GraphListener):
         self.written: dict[MetaTensor, set[Phase]] = {}
         self.metadata: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
         self.version_before: dict[int, int] = {}
+        self._noted: dict[MetaTensor, Spec] = {}  # what inputs look like since an operator among `metadata`
         self.resized: dict[MetaTensor, Spec] = {}
         self.extents: dict[MetaTensor, int] = {}
         self._outdated: dict[int, weakref.ref[torch.Tensor]] = {}  # by its id: a view of what was turned since
@@ -89,7 +90,7 @@ class MutationLog(GraphListener):
         log.metadata = list(self.metadata)
         log.resized, log.extents = dict(self.resized), dict(self.extents)
         log.version_before, log._outdated = dict(self.version_before), dict(self._outdated)
-        log._restrided = set(self._restrided)
+        log._restrided, log._noted = set(self._restrided), dict(self._noted)
         return log
 
     def on_wrapper_operator(
@@ -108,6 +109,8 @@ class MutationLog(GraphListener):
         if effects_of(func).reshapes or self.metadata:
             recorder.note_used(args)
             self.on_wrapper_operator(recorder, func, args, kwargs)
+        if effects_of(func).reshapes and args[0].tag.op == "placeholder":
+            self._noted[args[0]] = args[0].spec
         if func in RESIZES:
             self._note_resize(func, args[0])
 
@@ -156,11 +159,12 @@ class MutationLog(GraphListener):
             raise MutationError(_WRITTEN_TWICE.format(shape=repr(leaf.spec), **where))
         if leaf is not owner and owner in self._restrided:
             raise MutationError(_RESTRIDED_VIEW.format(shape=repr(leaf.spec), **where))
-        self._refuse_resized(func, leaf)
+        if not effects_of(func).reshapes:
+            self._refuse_resized(func, leaf)
         self.written.setdefault(owner, set()).add(recorder.phase)
 
     def collections(self) -> list[Collection[Any]]:
-        return [self.written, self.resized, self.extents, self._restrided, *self.metadata]
+        return [self.written, self.resized, self.extents, self._restrided, self._noted, *self.metadata]
 
     def _note_resize(self, func: _torch.Operator, leaf: MetaTensor) -> None:
         """Notes how much memory a tensor has that is given another size. See Note [Resized tensors].
@@ -186,8 +190,8 @@ class MutationLog(GraphListener):
 
     def _refuse_resized(self, func: _torch.Operator, leaf: MetaTensor) -> None:
         """Refuses tensors of another size as `out=`, where more than this tensor would change with it."""
-        before = self.resized.get(leaf) or leaf.tag.meta["spec"]
-        if before is leaf.spec or before.numel == leaf.spec.numel:
+        before = self._noted.get(leaf) or self.resized.get(leaf) or leaf.tag.meta["spec"]
+        if before is leaf.spec or before.numel == leaf.spec.numel and leaf not in self._noted:
             return
         if leaf.tag.op == "placeholder":
             path = str(leaf.tag.meta["desc"])

@@ -178,7 +178,7 @@ class OutputReader:
         base = self._base_of(result)
         if base is not None and self._is_made_again(result) and id(base) in self.inputs and self._shares(result, base):
             return self._view(result, self.inputs[id(base)])
-        if is_traced(result):
+        if is_traced(result, str(desc)):
             return self._value(result, desc)
         refuse_without_memory(result)
         return Constant(result)
@@ -325,9 +325,9 @@ def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.T
     raise MutationError(messages.VIEW_OF_LEAF)
 
 
-def is_traced(result: torch.Tensor) -> bool:
-    """True if a tensor has at least one leaf that belongs to the trace."""
-    leaves = FlattenPlan.leaves_of(result)
+def is_traced(result: torch.Tensor, name: str = "value") -> bool:
+    """True if a tensor, of which errors speak by `name`, has at least one leaf that belongs to the trace."""
+    leaves = FlattenPlan.leaves_of(result, name)
     return any(isinstance(leaf, MetaTensor) for leaf in leaves)
 
 

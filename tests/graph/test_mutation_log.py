@@ -56,6 +56,10 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "other memory": (lambda x: x.set_(x + 1), "gives an input other memory"),
     "another type": (lambda x: x.view(torch.int32).resize_(2), "A view of another type"),
     "an input as out=": (lambda x: torch.add(x, x[:1].expand(2, 3), out=x), "has another size, stride or offset"),
+    "an input, turned, as out=": (
+        lambda x: torch.add(x[None], 1, out=x.unsqueeze_(1)),  # which has as many elements as it needs
+        r"has another size, stride or offset after the call than before.\n  Before: Spec\(\[3, 1\]",
+    ),
     "a view as out=": (lambda x: torch.add(x, x, out=(x * 1)[:1]), "too small for the result, and shares its storage"),
 }
 

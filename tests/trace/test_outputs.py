@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import Spec, TwoTensor, trace_joint
+from subclass_aot import Spec, TwoTensor, aot_compile, trace_joint
 from subclass_aot.descriptors import Inner, InnerSize, InnerStride, PlainOutput
-from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.errors import InnerTensorError, MutationError, TraceError
 from subclass_aot.flatten import Slot
 from subclass_aot.graph import Recorder
 from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Value, ViewOfInput
@@ -102,3 +102,13 @@ def test_gradients_are_expected_with_dense_strides(tensor: torch.Tensor, stride:
 def test_what_is_dense_already_stays_the_same_object() -> None:
     with begun(lambda *_: None, two(3)) as (_, _, inputs):
         assert packed_tangent(inputs.traced[0]) is inputs.traced[0]
+
+
+def test_an_inner_tensor_that_began_to_require_grad_is_refused_by_its_name() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        made = TwoTensor(x, x)
+        x.add_(y)
+        return made
+
+    with pytest.raises(InnerTensorError, match=r"^output\[0\].a: this inner tensor of a TwoTensor requires grad"):
+        aot_compile(program)(torch.ones(3), torch.ones(3, requires_grad=True))

@@ -45,6 +45,7 @@ REFUSED = (
     (re.compile(r"custom\.\w+_\("), ("shares memory with another of its arguments",)),
     (RESHAPES, ("changes the size or strides", "the view cannot be made again")),  # of inputs that change their look
     (re.compile(r"\.(a|b|value|extra|codes|scale|parts\[0\])$"), ("writes into it what requires grad",)),
+    (re.compile(r"= TwoTensor\("), ("this inner tensor of a TwoTensor requires grad",)),  # since a write into it
     (re.compile(r"dropout"), ("not implemented for 'Complex", "can't be cast")),  # which eager refuses of dense ones
     (re.compile(r"out="), ("has another size, stride or offset after the call", "is too small for the result")),
 )

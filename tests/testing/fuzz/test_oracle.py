@@ -40,6 +40,12 @@ def test_conjugates_that_a_class_of_torch_forgets() -> None:
     check_program(Program((Argument(dense, (2, 3), torch.complex128, grad="leaf"),), statements, ("v1",)))
 
 
+def test_an_inner_tensor_that_begins_to_require_grad_is_refused() -> None:
+    """In eager mode nothing looks at it again, and its gradient is lost."""
+    given = (Argument(Tree("dense"), (2, 3)), Argument(Tree("dense"), (2, 3), grad="leaf"))
+    check_program(Program(given, (("v2 = TwoTensor(x0, x0)", True), ("x0.add_(x1)", False)), ("v2",)))
+
+
 def test_a_gradient_of_another_class_is_a_difference() -> None:
     """A mode alone does not bring it about, so it is not excused."""
 
