@@ -22,7 +22,7 @@ from subclass_aot.benchmark import Budget, Side, compare
 EAGER = Target.within(1.3, "eager int8, against eager dense")
 COMPILED = Target.faster(1, "inductor, against torch.compile")
 
-DENSE, INT8 = "eager, dense weights", "eager, int8 weights"
+DENSE, INT8, HAND = "eager, dense weights", "eager, int8 weights", "eager, codes and scales by hand"
 OURS = 'aot_compile, "eager"'
 OURS_INDUCTOR, TORCHS = 'aot_compile, "inductor"', "torch.compile"
 
@@ -54,6 +54,31 @@ MODELS: dict[str, Callable[[], tuple[nn.Module, dict[str, Any]]]] = {
 }
 
 
+class ByHand(nn.Module):
+    """A linear layer that computes what `Int8Weight` does, without any wrapper."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        weight: Any = layer.weight
+        self.codes, self.scale = nn.Buffer(weight.codes), nn.Buffer(weight.scale)
+        self.bias = layer.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Computes the layer."""
+        product = (x @ self.codes.to(x.dtype).t()) * self.scale.t()
+        return product if self.bias is None else product + self.bias
+
+
+def by_hand(quantized: nn.Module) -> nn.Module:
+    """A copy of a model of which each layer with an `Int8Weight` has its codes and scales instead."""
+    made = copy.deepcopy(quantized)
+    layers = [(name, layer) for name, layer in made.named_modules() if isinstance(layer, nn.Linear)]
+    for name, layer in layers:
+        if isinstance(layer.weight.data, sa.Int8Weight):
+            made.set_submodule(name, ByHand(layer))
+    return made
+
+
 def _is_inner(name: str, layer: nn.Module) -> bool:
     """Whether a layer is linear, and not the one that scores words."""
     return isinstance(layer, nn.Linear) and not name.endswith("lm_head")
@@ -75,8 +100,9 @@ def measure(
     quantized = sa.quantize_(copy.deepcopy(model), sa.Int8Weight, _is_inner)
     for training in False, True:
         torch.compiler.reset()
-        models = {DENSE: copy.deepcopy(model), **{side: copy.deepcopy(quantized) for side in (INT8, OURS)}}
-        functions: dict[str, Any] = {DENSE: models[DENSE], INT8: models[INT8], OURS: sa.aot_compile(models[OURS])}
+        models = {DENSE: copy.deepcopy(model), HAND: by_hand(quantized)}
+        models |= {side: copy.deepcopy(quantized) for side in (INT8, OURS)}
+        functions: dict[str, Any] = {**models, OURS: sa.aot_compile(models[OURS])}
         if with_inductor:
             models |= {side: copy.deepcopy(quantized) for side in (OURS_INDUCTOR, TORCHS)}
             functions[OURS_INDUCTOR] = sa.aot_compile(models[OURS_INDUCTOR], fw_compiler="inductor")
@@ -89,7 +115,8 @@ def measure(
         }
         subject = "int8 training step" if training else "int8 inference"
         comparison = compare(sides, budget)
-        yield Result(subject, name, comparison, INT8, {DENSE: EAGER})
+        yield Result(subject, name, comparison, INT8, {DENSE: EAGER, HAND: None})
+        yield Result(subject, name, comparison, HAND, {DENSE: None})
         yield Result(subject, name, comparison, OURS, {INT8: None, DENSE: None})
         if with_inductor:
             yield Result(subject, name, comparison, OURS_INDUCTOR, {TORCHS: COMPILED, DENSE: None})

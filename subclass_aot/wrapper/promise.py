@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import optree
@@ -73,8 +72,12 @@ def _differs(tensor: torch.Tensor, look: Look) -> bool:
         return False
 
 
-def _examples(sizes: Sequence[int]) -> tuple[int, ...]:
-    return tuple(map(_torch.example_of, sizes))
+def _examples(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        hash(sizes)
+    except TypeError:  # some are symbols
+        return tuple(map(_torch.example_of, sizes))
+    return sizes
 
 
 def _key(value: object) -> object:

@@ -28,6 +28,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch import Operator
 from subclass_aot.declaration import Declaration
+from subclass_aot.wrapper.views import OF_ALL_ELEMENTS
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
@@ -195,6 +196,8 @@ def remember_shared_fields(
     """Keeps how a view was made, or each of several, if it shares a field with the rest of its base."""
     first = made[0] if isinstance(made, list) and made else made
     if type(first) is not type(base):  # none at all, or one that reads and writes through its base
+        return
+    if func in OF_ALL_ELEMENTS and ORIGIN not in base.__dict__:
         return
     is_symbolic = any(isinstance(size, torch.SymInt) for size in (*base.shape, *first.shape))  # asked at a write
     if ORIGIN in base.__dict__ or is_symbolic or shares_with(first, base):

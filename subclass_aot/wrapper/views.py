@@ -122,11 +122,15 @@ def _group(outer: Size, field: Size, new: list[int]) -> list[int]:
     )
 
 
+_ALIKE = (aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default)
+_SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
+
+OF_ALL_ELEMENTS = frozenset({*_ALIKE, *_SQUEEZES})
+"""View operators that leave out no element, whatever the sizes, neither of a tensor nor of a field."""
+
 RULES: dict[Any, ViewRule] = {
-    **{op: _directly(op) for op in (aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default)},
-    aten.squeeze.default: _squeeze,
-    aten.squeeze.dim: _squeeze,
-    aten.squeeze.dims: _squeeze,
+    **{op: _directly(op) for op in _ALIKE},
+    **dict.fromkeys(_SQUEEZES, _squeeze),
     aten.select.int: _select,
     aten.slice.Tensor: _slice,
     aten.expand.default: _expand,
