@@ -47,12 +47,14 @@ demo: $(VENV)/.package  ## Train a quantized vision transformer, compare it with
 bench: $(VENV)/.test  ## Measure against torch and hand-written code; writes docs/benchmarks/. Against a commit: BASE=rev SUBJECTS=call,leaves
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks$(if $(BASE),.against $(BASE) --subjects $(SUBJECTS))
 
-bench-limit: $(VENV)/.test  ## Measure the hot path without the accelerator and with it; writes docs/benchmarks/limit.md
+bench-limit: $(VENV)/.test  ## Measure the hot path without the accelerator and with it; writes docs/benchmarks/limit.md, int8.md
 	SUBCLASS_AOT_NATIVE=0 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only limit --out build/limit/python
 	$(BIN)/python -m subclass_aot build-native
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only limit --out build/limit/accelerator
 	{ echo "### Without the accelerator"; echo; cat build/limit/python/table.md; echo; \
 		echo "### With the accelerator"; echo; cat build/limit/accelerator/table.md; } > docs/benchmarks/limit.md
+	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only int8 --out build/limit/int8
+	cp build/limit/int8/table.md docs/benchmarks/int8.md
 
 docs: $(VENV)/.docs  ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -205,7 +205,7 @@ Parts = list[tuple[Operator, tuple[object, ...]]]
 
 def _split(base: torch.Tensor, sizes: int | Sequence[int], dim: int = 0) -> Parts:
     length = base.shape[dim]
-    lengths = [sizes] * max(1, -(-length // sizes)) if isinstance(sizes, int) else list(sizes)
+    lengths = list(sizes) if isinstance(sizes, Sequence) else [sizes] * max(1, -(-length // sizes))
     ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
     return [(aten.slice.Tensor, (dim, end - size, end)) for size, end in zip(lengths, ends, strict=True)]
 

@@ -403,3 +403,16 @@ def test_a_view_of_symbolic_sizes(returns: str) -> None:
         assert type(found) is type(expected)
         torch.testing.assert_close(*(x.to_plain() if hasattr(x, "to_plain") else x for x in (found, expected)))
     assert not compiled.recompiles and "with symbols it fails" not in compiled.explain()
+
+
+def test_parts_of_symbolic_sizes() -> None:
+    """How many there are is assumed, and that they are equal; how large they are is not."""
+
+    def fn(whole: Any) -> Any:
+        return [part * 2 for part in whole.diagonal().chunk(2)]
+
+    compiled = aot_compile(fn, dynamic=True)
+    for size in (4, 6), (8, 9), (6, 6):
+        weight = Int8Weight.from_float(torch.randn(size))
+        torch.testing.assert_close(compiled(weight), fn(weight))
+    assert not compiled.recompiles and "with symbols it fails" not in compiled.explain()
