@@ -56,6 +56,7 @@ from subclass_aot._torch.dispatch import python_dispatcher as python_dispatcher
 from subclass_aot._torch.dispatch import without_function_modes as without_function_modes
 from subclass_aot._torch.dispatch import without_transforms as without_transforms
 from subclass_aot._torch.dynamo import below_dynamo as below_dynamo
+from subclass_aot._torch.dynamo import current_solver as current_solver
 from subclass_aot._torch.dynamo import dynamo_inlines as dynamo_inlines
 from subclass_aot._torch.dynamo import has_static_address as has_static_address
 from subclass_aot._torch.dynamo import mark_static_address as mark_static_address

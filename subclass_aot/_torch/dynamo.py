@@ -65,6 +65,12 @@ def without_dynamo() -> Iterator[None]:
         set_eval_frame(before)
 
 
+def current_solver() -> Any:
+    """The `ShapeEnv` of the compilation by `torch.compile` that runs, or None. When it goes: that of some symbol."""
+    context = torch._guards.TracingContext.try_get()
+    return None if context is None or context.fake_mode is None else context.fake_mode.shape_env
+
+
 def mark_static_address(tensor: torch.Tensor) -> None:
     """Torch's own mark for tensors that stay in place. Its function is in `torch._dynamo`, which is slow to import."""
     tensor._dynamo_static_input_type = "unguarded"  # type: ignore[attr-defined]

@@ -75,6 +75,7 @@ def write_guarded(
     body: Callable[[Source, Reads], None],
     together: MutableSet[StaticInputCache] | None = None,
     told_apart: ToldApart | None = None,
+    within_dynamo: bool = False,
 ) -> Call:
     """Generates the function of one entry: a guard, and what runs if it lets a call through.
 
@@ -85,9 +86,13 @@ def write_guarded(
         body: Appends what runs, and returns.
         together: What the guards of one function keep from call to call; they forget together.
         told_apart: What else is asked of a call; None where it is always so.
+        within_dynamo: Whether Dynamo's guards were asked before, so that only what these do not see is asked here.
     """
-    writer = _GuardWriter(arguments, signature)
-    read = writer.write(state, set() if together is None else together, told_apart)
+    writer = _GuardWriter(arguments, signature, within_dynamo)
+    if within_dynamo:
+        read = writer.write_rest()
+    else:
+        read = writer.write(state, set() if together is None else together, told_apart)
     body(writer.source, writer.reads)
     call = writer.source.build()
     if read:
@@ -98,7 +103,7 @@ def write_guarded(
 class _GuardWriter:
     """Puts the parts of a guard one after the other: what is cheap and often differs comes first."""
 
-    def __init__(self, arguments: Arguments, signature: JointSignature) -> None:
+    def __init__(self, arguments: Arguments, signature: JointSignature, within_dynamo: bool) -> None:
         self.arguments = arguments
         self.signature = signature
         self.patterns = patterns_of(arguments, signature)
@@ -106,9 +111,10 @@ class _GuardWriter:
         doc = "Runs what was compiled, or gives MISS if that does not fit the call."
         params = "args, kwargs, leaves, treespec, modes, check_only=False"
         self.source = GuardedSource("call", params, doc, (MISS, "MISS"))
-        self.kept = self.positions_to_keep() if _native.ONE_CALL_PAYS else set()
+        self.kept = self.positions_to_keep() if _native.ONE_CALL_PAYS and not within_dynamo else set()
         rest = set(range(len(self.patterns))) - self.kept
-        self.tensors = self.reading(self.source, tabled(self.patterns, rest, autograd_leaves(signature)))
+        in_table = {} if within_dynamo else tabled(self.patterns, rest, autograd_leaves(signature))
+        self.tensors = self.reading(self.source, in_table)
 
     def reading(self, source: GuardedSource, in_table: dict[int, TabledValue] | None = None) -> TensorGuards:
         """Makes what reads tensors and compares objects in one generated function."""
@@ -149,15 +155,33 @@ class _GuardWriter:
         compared = refuse_other_specs(tensors, self.elements)
         read = "\n\n".join(filter(None, (compared, read)))
         self.refuse_other_numbers(leaves)
+        self.refuse_other_aliasing(values, leaves)
+        if told_apart is not None:
+            source.refuse_if(f"not {source.const(told_apart, 'told_apart')}(args, kwargs)")
+        source.line("if check_only: return None")
+        return read
+
+    def write_rest(self) -> str:
+        """Writes what is checked where Dynamo has checked each tensor by itself."""
+        source, tensors = self.source, self.tensors
+        with source.trusted():
+            tensors.objects.leaves()
+            tensors.objects.pinned(self.pinned())
+            tensors.read(set(range(len(self.patterns))))
+        values, leaves = tensors.all_values(), tensors.all_leaves()
+        for read in tensors.sizes.reads:
+            source.line(f"{read.local} = {read.tensor}.{read.kind}({read.dim})")
+        self.refuse_other_aliasing(values, leaves)
+        return ""
+
+    def refuse_other_aliasing(self, values: list[str], leaves: list[str]) -> None:
+        """Compares what tensors have to do with one another, and with autograd."""
+        source, tensors = self.source, self.tensors
         refuse_other_autograd_leaves(source, self.arguments, self.signature, values, tensors.tabled)
         if self.signature.mutations.write_data:
             real = leaves_of(self.arguments, self.signature)
             refuse_other_storages(source, self.signature, real, leaves)
             refuse_other_histories(source, self.arguments, self.signature, real, values)
-        if told_apart is not None:
-            source.refuse_if(f"not {source.const(told_apart, 'told_apart')}(args, kwargs)")
-        source.line("if check_only: return None")
-        return read
 
     def refuse_other_numbers(self, leaves: list[str]) -> None:
         """Compares symbolic sizes with what the trace assumed of them, and values that it read."""

@@ -6,6 +6,7 @@ from subclass_aot.objects.facts import integers_in as integers_in
 from subclass_aot.objects.facts import text_of as text_of
 from subclass_aot.objects.holders import Holder as Holder
 from subclass_aot.objects.nodes import make_tuple as make_tuple
+from subclass_aot.objects.nodes import sized as sized
 from subclass_aot.objects.object_guards import ObjectGuards as ObjectGuards
 from subclass_aot.objects.untracked_state import NotStepped as NotStepped
 from subclass_aot.objects.walk import Objects as Objects

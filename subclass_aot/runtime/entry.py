@@ -73,6 +73,7 @@ def make_entry(
     state: Modes,
     together: MutableSet[StaticInputCache] | None = None,
     told_apart: Callable[[tuple[Any, ...], dict[str, Any]], bool] | None = None,
+    within_dynamo: bool = False,
 ) -> Entry:
     """Generates the code of one signature.
 
@@ -83,6 +84,7 @@ def make_entry(
         state: The global modes of that call.
         together: What the guards of one function keep from call to call.
         told_apart: Whether no list or dict among the arguments is reached a second time; None where that is the same.
+        within_dynamo: Whether Dynamo's guards are asked before each call.
     """
     convention = Convention(signature, compiled.graphs, keeps_inputs=compiled.double_backward is not None)
     sources: dict[str, str] = {}
@@ -110,7 +112,9 @@ def make_entry(
             source.line(f"{mode}({after})")
         source.line(f"return {emit_finish(source, signature.outcome, reads.values, results)}")
 
-    call = write_guarded(arguments.with_views(signature.views), signature, state, body, together, told_apart)
+    call = write_guarded(
+        arguments.with_views(signature.views), signature, state, body, together, told_apart, within_dynamo
+    )
     return Entry(call, arguments.is_flat, {"call": _text(call), **sources})
 
 

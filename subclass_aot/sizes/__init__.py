@@ -8,3 +8,5 @@ from subclass_aot.sizes.dynamic_sizes import tensors_of as tensors_of
 from subclass_aot.sizes.fakes import fake_with_sizes as fake_with_sizes
 from subclass_aot.sizes.fakes import plan_of_fakes as plan_of_fakes
 from subclass_aot.sizes.fakes import symbolic_fakes as symbolic_fakes
+from subclass_aot.sizes.given_sizes import GivenSizes as GivenSizes
+from subclass_aot.sizes.given_sizes import symbols_of as symbols_of

@@ -27,7 +27,7 @@ from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, SparseGradient, Spec, is_over, new_leaf
 from subclass_aot.outputs import Value
 from subclass_aot.signature import Input
-from subclass_aot.sizes import DynamicSizes, plan_of_fakes, symbolic_fakes
+from subclass_aot.sizes import DynamicSizes, GivenSizes, plan_of_fakes, symbolic_fakes
 from subclass_aot.symbols import SizesMustBeKnown, Symbols, is_symbolic
 from subclass_aot.trace.input_views import TracedViews
 from subclass_aot.trace.outputs import part_of
@@ -107,7 +107,7 @@ class UserInputs:
     patterns: Sequence[Any]
 
 
-def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | None) -> tuple[InputPlan, UserInputs]:
+def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | GivenSizes | None) -> tuple[InputPlan, UserInputs]:
     """Says how the tensors of a call become graph inputs.
 
     Args:
@@ -116,8 +116,11 @@ def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | None) -> tuple[Inp
     """
     flatten, tensors, symbols = arguments.plan, list(arguments.values), None
     if dynamic is not None:
-        symbols = Symbols()
-        tensors = symbolic_fakes(arguments, dynamic, symbols)
+        if isinstance(dynamic, GivenSizes):
+            tensors, symbols = dynamic.fakes(arguments)
+        else:
+            symbols = Symbols()
+            tensors = symbolic_fakes(arguments, dynamic, symbols)
         flatten = plan_of_fakes(tensors, arguments)
     user = UserInputs(arguments, flatten.unwrap(arguments.values), flatten.unwrap(tensors))
     positions = range(len(arguments.values))

@@ -17,7 +17,7 @@ from subclass_aot.descriptors import Number, SyntheticBase
 from subclass_aot.graph import Looks, Recorder, remove_mutations
 from subclass_aot.outcome import Existed, find_holders
 from subclass_aot.signature import Assumptions, JointSignature
-from subclass_aot.sizes import DynamicSizes, fake_with_sizes
+from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
 from subclass_aot.trace.backward import Backward, run_backward
 from subclass_aot.trace.forward import Forward, run_forward
 from subclass_aot.trace.inputs import InputPlan, TracedInputs, UserInputs, plan_inputs, trace_inputs
@@ -58,7 +58,7 @@ def trace_once(
     arguments: Arguments,
     decompositions: Mapping[Any, Callable[..., Any]] | None,
     inference: bool,
-    dynamic: DynamicSizes | None,
+    dynamic: DynamicSizes | GivenSizes | None,
     values: Looks | None = None,
 ) -> JointTrace:
     """Runs the function, forward and backward.

@@ -13,7 +13,7 @@ from subclass_aot import _torch
 from subclass_aot.call import Arguments
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import Looks, Retrace, TraceOptions, messages
-from subclass_aot.sizes import DynamicSizes, marked_sizes
+from subclass_aot.sizes import DynamicSizes, GivenSizes, marked_sizes
 from subclass_aot.symbols import SizesMustBeKnown
 from subclass_aot.trace.joint import JointTrace, trace_once
 from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
@@ -57,7 +57,7 @@ def trace_arguments(
     fn: Callable[..., Any],
     arguments: Arguments,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
-    dynamic: DynamicSizes | None = None,
+    dynamic: DynamicSizes | GivenSizes | None = None,
     values: Looks | None = None,
 ) -> JointTrace:
     """Traces `fn` on a call that was taken apart already. See `trace_joint`.

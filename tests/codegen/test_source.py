@@ -9,7 +9,7 @@ import traceback
 
 import pytest
 
-from subclass_aot.codegen import Source, identifier
+from subclass_aot.codegen import GuardedSource, Source, identifier
 
 
 def test_a_function_runs_and_shows_its_source() -> None:
@@ -96,3 +96,14 @@ def test_the_lines_in_linecache_are_those_of_the_text() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         function(-1)
     assert traceback.extract_tb(caught.value.__traceback__)[-1].line == "return 1 / y"
+
+
+def test_conditions_that_somebody_else_sees_to_are_left_out() -> None:
+    source = GuardedSource("root", "x", "The square root.", (None, "None"))
+    with source.trusted():
+        source.refuse_if("x < 0")
+        source.line("y = x")
+    source.refuse_if("y == 9")
+    source.line("return -y")
+    root = source.build()
+    assert (root(-4), root(9)) == (4, None)

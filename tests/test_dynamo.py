@@ -1,0 +1,288 @@
+"""`torch.compile(..., backend="subclass_aot")`, against eager mode."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, _dynamo, nn
+from torch.utils import checkpoint
+
+from subclass_aot import Int8Weight, TwoTensor, _torch, aot_compile, dynamo, quantize_
+from subclass_aot.errors import SubclassAotError
+from subclass_aot.testing.runs import differences, observe
+
+ForeignTwoTensor: Any = _torch.foreign_two_tensor()
+Make = Callable[[int], list[Any]]
+"""The arguments of one call, by its number."""
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    _dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    _dynamo.reset()
+
+
+def rand(*size: int, grad: bool = False, cls: Any = None) -> Any:
+    made = torch.rand(size) if cls is None else cls(torch.rand(size), torch.rand(size))
+    return made.requires_grad_(grad)
+
+
+def made_by(make: Make, call: int) -> tuple[list[Any], list[Any]]:
+    torch.manual_seed(call)
+    arguments = make(call)
+    return arguments, [x for x in arguments if isinstance(x, Tensor) and x.requires_grad and x.is_leaf]
+
+
+def check(program: Any, make: Make, calls: int = 3, **options: Any) -> None:
+    """Compares calls with eager mode: results, arguments, sharing, version counters, gradients."""
+    compiled = torch.compile(program, **{"backend": "subclass_aot", "fullgraph": True, **options})
+    for call in range(calls):
+        expected = observe(program, made_by(make, call))
+        assert expected.error is None, expected.error
+        found = observe(compiled, made_by(make, call), like=expected)
+        if found.error is not None:
+            raise found.error
+        assert not list(differences(expected, found))
+
+
+@pytest.fixture
+def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What had to be compiled with guards of its own."""
+    found: list[Any] = []
+
+    def noted(fn: Any, **options: Any) -> Any:
+        compiled = aot_compile(fn, **options)
+
+        def call(*args: Any) -> Any:
+            found.append(fn)
+            return compiled(*args)
+
+        return call
+
+    monkeypatch.setattr(dynamo, "aot_compile", noted)
+    return found
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        return grad * x  # no gradient of the forward: whoever differentiates that is found out
+
+
+def writes_and_reads(x: Tensor, s: Any) -> Any:
+    x.mul_(2)
+    return s + 1
+
+
+def grows(x: Tensor) -> Tensor:
+    return x.view(-1).sin() * x.shape[0]
+
+
+def in_bfloat16(x: Tensor) -> Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return x @ x
+
+
+PROGRAMS: dict[str, tuple[Any, Make]] = {
+    "dense": (lambda x: x.sin().sum(), lambda _: [rand(3, grad=True)]),
+    "a wrapper": (lambda s, y: (s * y).sin(), lambda _: [rand(3, grad=True, cls=TwoTensor), rand(3)]),
+    "a foreign wrapper": (lambda s, y: (s * y).sin(), lambda _: [rand(3, grad=True, cls=ForeignTwoTensor), rand(3)]),
+    "nested wrappers": (
+        lambda s: s.sin(),
+        lambda _: [TwoTensor(rand(3, cls=TwoTensor), rand(3, cls=TwoTensor)).requires_grad_()],
+    ),
+    "a write": (lambda x, s: (x.mul_(2), s + x)[1], lambda _: [rand(3), rand(3, cls=TwoTensor)]),
+    "a write into a leaf of a wrapper": (lambda s: s.mul_(2), lambda _: [rand(3, cls=TwoTensor)]),
+    "a write that autograd sees": (lambda x, y: x.mul_(y).sin(), lambda _: [rand(3), rand(3, grad=True)]),
+    "views": (lambda s: (s.view(-1), s.t()), lambda _: [rand(3, 2, cls=TwoTensor)]),
+    "detached": (lambda s: s.detach() * s, lambda _: [rand(3, 2, grad=True, cls=TwoTensor)]),
+    "nothing": (lambda x: (), lambda _: [rand(3)]),
+    "its argument": (lambda x: x, lambda _: [rand(3, grad=True)]),
+    "checkpoint": (
+        lambda x: checkpoint.checkpoint(lambda z: z.sin().cos(), x, use_reentrant=False),
+        lambda _: [rand(3, 2, grad=True)],
+    ),
+    "vmap": (lambda x: torch.func.vmap(lambda z: z.sin().sum())(x), lambda _: [rand(3, 2, grad=True)]),
+    "grad": (lambda x: torch.func.grad(lambda z: z.sin().sum())(x), lambda _: [rand(3, 2)]),
+    "autograd.Function": (lambda x: Doubled.apply(x).sin(), lambda _: [rand(3, 2, grad=True)]),
+    "cond": (lambda x: torch.cond(x.sum() > 1, lambda z: z.sin(), lambda z: z.cos(), (x,)), lambda _: [rand(3)]),
+    "a constant": (lambda x: x * torch.tensor([1.0, 2.0]), lambda _: [rand(2, grad=True)]),
+    "random numbers": (lambda x: x * torch.rand(3), lambda _: [rand(3, grad=True)]),
+    "autocast": (in_bfloat16, lambda _: [rand(3, 3, grad=True)]),
+    "computed arguments": (lambda x: x.mul_(2).sin(), lambda _: [rand(3, grad=True) * 2]),
+    "dynamic": (grows, lambda call: [rand(3 + call, 4, grad=True)]),
+    "a dynamic wrapper": (
+        lambda s, y: (s * y).sum(0) * s.shape[0],
+        lambda call: [rand(3 + call, 4, grad=True, cls=TwoTensor), rand(3 + call, 4)],
+    ),
+    "a dynamic foreign wrapper": (
+        lambda s, y: (s * y).sum(0) * s.shape[0],
+        lambda call: [rand(3 + call, 4, grad=True, cls=ForeignTwoTensor), rand(3 + call, 4)],
+    ),
+    "a dynamic write": (lambda x, y: x.add_(y), lambda call: [rand(3 + call, 4), rand(4)]),
+    "a size as result": (lambda x: (x * 2, x.shape[0] * 3), lambda call: [rand(3 + call)]),
+    "sizes that meet": (lambda x, y: x @ y, lambda call: [rand(2, 3 + call, grad=True), rand(3 + call, 2)]),
+    "weights": (
+        lambda w, x: torch.nn.functional.linear(x, w),
+        lambda call: [Int8Weight.from_float(rand(4, 3)), rand(2 + call, 3, grad=True)],
+    ),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_a_program_does(name: str, dynamic: bool | None, fallbacks: list[Any]) -> None:
+    program, make = PROGRAMS[name]
+    check(program, make, dynamic=dynamic)
+    assert not fallbacks
+
+
+@pytest.mark.parametrize("name", ["dense", "a wrapper", "a dynamic wrapper", "a write", "weights", "a dynamic write"])
+def test_with_inductor(name: str, fallbacks: list[Any]) -> None:
+    program, make = PROGRAMS[name]
+    check(program, make, options={"fw_compiler": "inductor"})
+    assert not fallbacks
+
+
+def compilations_of(program: Any, calls: Sequence[Sequence[Any]], **options: Any) -> int:
+    """How many graphs are compiled for these calls, whose results are compared with eager mode."""
+    graphs = []
+
+    def counted(gm: Any, inputs: Any) -> Any:
+        graphs.append(gm)
+        return dynamo.backend(gm, inputs)
+
+    compiled = torch.compile(program, backend=counted, **options)
+    for args in calls:
+        torch.testing.assert_close(compiled(*args), program(*args))
+    return len(graphs)
+
+
+def test_numbers_become_symbols() -> None:
+    x = rand(3)
+    assert compilations_of(lambda x, k: x * k, [[x, k] for k in range(2, 9)]) == 2
+    assert compilations_of(lambda x, k: x.expand(k, 3) + k, [[x, k] for k in (4, 7, 5, 1, 0)], dynamic=True) == 3
+    assert compilations_of(lambda x, k: x[:k] * (k + 1), [[rand(9), k] for k in (4, 7, 5)], dynamic=True) == 1
+
+
+def test_what_is_assumed_of_a_size_is_guarded() -> None:
+    def program(x: Tensor) -> Tensor:
+        return x.view(2, -1).sum(0) if x.shape[0] % 2 == 0 else x * 2
+
+    calls = [[rand(n)] for n in (4, 5, 8, 7, 6)]
+    assert compilations_of(program, calls, dynamic=True) == 2
+    assert compilations_of(lambda x, y: x * y, [[rand(4), rand(4)], [rand(5), rand(1)], [rand(6), rand(6)]]) == 3
+
+
+def test_an_inner_tensor_that_shares_memory(fallbacks: list[Any]) -> None:
+    """Dynamo does not look for it."""
+
+    def make(call: int) -> list[Any]:
+        x = rand(3)
+        return [x, TwoTensor(x[:] if call % 2 else rand(3), rand(3))]
+
+    check(writes_and_reads, make, calls=4)
+    assert len(fallbacks) == 2
+
+
+def test_a_leaf_and_what_was_computed(fallbacks: list[Any]) -> None:
+    def make(call: int) -> list[Any]:
+        x = rand(3, grad=True)
+        return [x * 2 if call % 2 else x]
+
+    check(lambda x: x.sin(), make, calls=4)
+    assert len(fallbacks) <= 2
+
+
+@pytest.mark.parametrize("break_at", ["view", "write"])
+def test_graph_breaks(break_at: str) -> None:
+    def program(s: Any) -> Any:
+        y = s.view(-1) if break_at == "view" else s * 2
+        _dynamo.graph_break()
+        return y.cos() if break_at == "view" else y.mul_(3)
+
+    check(program, lambda call: [rand(3, 2, grad=True, cls=TwoTensor)], fullgraph=False)
+
+
+def test_a_model() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    quantize_(model[3], Int8Weight)
+    other = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    quantize_(other[3], Int8Weight)
+    other.load_state_dict(model.state_dict())
+    compiled: Any = torch.compile(other, backend="subclass_aot", fullgraph=True)
+    for size in 5, 6, 7:
+        x = torch.rand(size, 4)
+        expected, found = model(x), compiled(x)
+        torch.testing.assert_close(found, expected)
+        expected.sum().backward()
+        found.sum().backward()
+    for (name, a), b in zip(model.named_parameters(), other.parameters(), strict=True):
+        assert (a.grad is None) == (b.grad is None), name
+        if a.grad is not None:
+            torch.testing.assert_close(b.grad, a.grad)
+    torch.testing.assert_close(dict(other.named_buffers()), dict(model.named_buffers()))
+
+
+def test_sizes_that_depend_on_data() -> None:
+    with _dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
+        check(lambda x: torch.nonzero(x > 0.5).sum(0), lambda call: [rand(5 + call)])
+        check(lambda x: x * x.sum().item(), lambda _: [rand(3)])
+
+
+def test_jagged_tensors() -> None:
+    def make(call: int) -> list[Any]:
+        parts = [torch.rand(n, 3) for n in (2, 4 + call)]
+        return [torch.nested.nested_tensor(parts, layout=torch.jagged)]
+
+    compiled = torch.compile(lambda x: (x.sin() * 2).values(), backend="subclass_aot")
+    for call in range(3):
+        (x,) = make(call)
+        torch.testing.assert_close(compiled(x), (x.sin() * 2).values())
+
+
+def test_a_graph_that_changes_what_an_input_looks_like() -> None:
+    check(lambda x: x.t_(), lambda _: [rand(3, 2)], fullgraph=False)
+
+
+def test_the_name_is_known_to_torch() -> None:
+    assert "subclass_aot" in _dynamo.list_backends(exclude_tags=())
+
+
+def test_options_are_the_keywords_of_aot_compile() -> None:
+    seen: list[Any] = []
+
+    def compiler(gm: Any, inputs: Any) -> Any:
+        seen.append(gm)
+        return gm
+
+    check(lambda x: x * 2, lambda _: [rand(3, grad=True)], calls=1, options={"fw_compiler": compiler})
+    assert len(seen) == 2
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"options": {"fw_compilr": "eager"}}, "there is no option 'fw_compilr'"),
+        ({"options": {"fw_compiler": "what"}}, "no compiler named 'what'"),
+        ({"mode": "reduce-overhead"}, "modes are inductor's"),
+    ],
+)
+def test_what_is_not_known_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(Exception, match=message) as caught:
+        torch.compile(lambda x: x * 2, backend="subclass_aot", **given)(rand(3))
+    assert isinstance(caught.value.inner_exception, SubclassAotError)  # type: ignore[attr-defined]
