@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import linecache
 import os
+import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar
 from traceback import FrameSummary, walk_tb
 from types import CodeType, FrameType
 
@@ -33,6 +35,9 @@ def user_frames(limit: int = 0) -> tuple[UserFrame, ...]:
     Args:
         limit: How many at the most; 0 for all.
     """
+    captured = _captured.get()
+    if captured is not None:
+        return captured[:limit] if limit else captured
     frames = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:  # for each operator that is traced
@@ -44,6 +49,25 @@ def user_frames(limit: int = 0) -> tuple[UserFrame, ...]:
                 break
         frame = frame.f_back
     return tuple(frames)
+
+
+@contextlib.contextmanager
+def captured_at(stack_trace: str) -> Iterator[None]:
+    """Within the block, the user's frames are those of an earlier time, when somebody else captured what runs now.
+
+    Args:
+        stack_trace: As Python prints it.
+    """
+    found = [(file, int(line), name) for file, line, name in _FRAME.findall(stack_trace)]
+    before = _captured.set(tuple(frame for frame in reversed(found) if is_user_file(frame[0])))
+    try:
+        yield
+    finally:
+        _captured.reset(before)
+
+
+_FRAME = re.compile(r'File "(.+)", line (\d+), in (.+)')
+_captured: ContextVar[tuple[UserFrame, ...] | None] = ContextVar("captured", default=None)
 
 
 def user_line() -> str:

@@ -24,6 +24,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot._stack import captured_at
 from subclass_aot.call import Arguments
 from subclass_aot.compile import aot_compile
 from subclass_aot.errors import DataDependentError, SubclassAotError
@@ -166,7 +167,18 @@ class _Captured:
         given: list[Any] = [self.known.get(i) if at is None else tensors[at] for i, at in enumerate(self.sources)]
         for i in self.numbers:
             given[i] = given[i].shape[0]
-        return self.graph_module(*given)
+        return _WithLines(self.graph_module).run(*given)
+
+
+class _WithLines(fx.Interpreter):
+    """Runs a graph, operator by operator, as if the lines ran that each was captured from."""
+
+    extra_traceback = False  # what this library says of an error is enough
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Runs one operator."""
+        with captured_at(n.stack_trace or ""):
+            return super().run_node(n)
 
 
 def _with_tensors_as_inputs(gm: fx.GraphModule) -> tuple[fx.GraphModule, tuple[torch.Tensor, ...]]:

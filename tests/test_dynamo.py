@@ -286,3 +286,22 @@ def test_what_is_not_known_is_refused(given: dict[str, Any], message: str) -> No
     with pytest.raises(Exception, match=message) as caught:
         torch.compile(lambda x: x * 2, backend="subclass_aot", **given)(rand(3))
     assert isinstance(caught.value.inner_exception, SubclassAotError)  # type: ignore[attr-defined]
+
+
+def test_nodes_have_the_lines_of_the_program() -> None:
+    traces: list[str] = []
+
+    def compiler(gm: Any, inputs: Any) -> Any:
+        traces.extend(node.meta["stack_trace"] for node in gm.graph.nodes if node.op == "call_function")
+        return gm
+
+    def program(x: Tensor) -> Tensor:
+        y = x.sin()
+        return y * x
+
+    compiled = torch.compile(program, backend="subclass_aot", options={"fw_compiler": compiler})
+    compiled(rand(3, grad=True)).sum().backward()
+    assert len(traces) >= 5
+    for trace in traces:
+        last = trace.splitlines()[-1].strip()
+        assert last in ("y = x.sin()", "return y * x"), trace

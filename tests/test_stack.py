@@ -84,3 +84,11 @@ def test_frames_are_shown_as_python_does() -> None:
 )
 def test_whose_file_it_is(filename: str, mine: bool) -> None:
     assert _stack.is_user_file(filename) is mine
+
+
+def test_lines_of_what_was_captured_before() -> None:
+    trace = f'  File "{__file__}", line 3, in outer\n    x\n  File "{torch.__file__}", line 9, in torchs\n    y\n'
+    with _stack.captured_at(trace + f'  File "{__file__}", line 1, in inner\n    z'):
+        assert _stack.user_frames() == ((__file__, 1, "inner"), (__file__, 3, "outer"))
+        assert _stack.user_frames(1) == ((__file__, 1, "inner"),) and _stack.user_line().startswith(f"{__file__}:1:")
+    assert _stack.user_frames()[0][2] == "test_lines_of_what_was_captured_before"

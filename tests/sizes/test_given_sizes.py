@@ -70,7 +70,7 @@ def test_what_a_trace_assumes_is_guarded_by_whom_it_belongs_to(theirs: Symbols) 
     trace = trace_arguments(
         lambda x: x.view(2, -1) * x.shape[0] if x.shape[0] % 2 == 0 else x, arguments, dynamic=sizes
     )
-    assert assumed(theirs) == ["Eq(Mod(n, 2), 0)"]
+    assert "Eq(Mod(n, 2), 0)" in assumed(theirs) and "n > 3" not in assumed(theirs)
     symbols = trace.signature.assumptions.symbols
     assert symbols is not None and symbols.assumptions() == []
     with symbols.closed():
