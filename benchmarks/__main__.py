@@ -14,6 +14,7 @@ import torch
 from benchmarks import (
     call,
     dispatch,
+    dynamo,
     flatness,
     growth,
     int8,
@@ -49,6 +50,7 @@ SUBJECTS: dict[str, Subject] = {
     "values": values.run,
     "models": models.run,
     "int8": int8.run,
+    "dynamo": dynamo.run,
     "limit": limit.run,
 }
 

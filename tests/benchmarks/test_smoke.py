@@ -16,6 +16,7 @@ from benchmarks import (
     by_hand,
     call,
     dispatch,
+    dynamo,
     flatness,
     growth,
     int8,
@@ -53,6 +54,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "loops": lambda: loops.run(TINY, steps=(2,), hidden=3),
     "values": lambda: values.run(TINY, sizes=(2,), with_dynamo=False),
     "models": lambda: models.run(TINY, names=["LlamaForCausalLM"], with_dynamo=False),
+    "dynamo": lambda: dynamo.run(TINY, layers=1, counts=(1,)),
     "int8": lambda: int8.run(TINY, names=["ViT"], with_inductor=False),
     "limit": lambda: limit.run(TINY, 2, layers=1, modules=(1, 2), signatures=3, with_dynamo=False),
 }
