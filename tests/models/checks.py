@@ -68,10 +68,13 @@ def same_tensors(ours: nn.Module, eager: nn.Module, gradients: bool = False) -> 
     same(dict(ours.named_buffers()), dict(eager.named_buffers()), "buffers")
 
 
-def check_training(model: nn.Module, inputs: Inputs) -> None:
+Compile = Callable[[Any], Any]
+
+
+def check_training(model: nn.Module, inputs: Inputs, compile_model: Compile = aot_compile) -> None:
     """Three steps of AdamW, with two batch sizes: results, gradients, buffers, and what becomes of the parameters."""
     eager, ours = model.train(), copy.deepcopy(model)
-    compiled = aot_compile(ours)
+    compiled = compile_model(ours)
     optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-3, eps=EPSILON) for m in (eager, ours)]
     for batch in (2, 2, 3):
         given = inputs(batch)
@@ -86,10 +89,10 @@ def check_training(model: nn.Module, inputs: Inputs) -> None:
     same_tensors(ours, eager)
 
 
-def check_inference(model: nn.Module, inputs: Inputs) -> None:
+def check_inference(model: nn.Module, inputs: Inputs, compile_model: Compile = aot_compile) -> None:
     """Two batch sizes, without gradients."""
     eager, ours = model.eval(), copy.deepcopy(model)
-    compiled = aot_compile(ours)
+    compiled = compile_model(ours)
     with torch.no_grad():
         for batch in (2, 3, 2):
             given = inputs(batch)

@@ -103,3 +103,12 @@ def test_four_bits_whose_product_is_a_function_of_autograd(requires_grad: bool, 
 @pytest.mark.parametrize("config", ACTIVATIONS)
 def test_activations_are_quantized_too(config: str, name: str) -> None:
     check_inference(quantized(name, ACTIVATIONS[config]), ARCHITECTURES[name].inputs)
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "ViTForImageClassification"])
+def test_behind_dynamo(name: str) -> None:
+    for check in (check_inference, check_training):
+        torch.compiler.reset()
+        model = make(name)
+        quantize_(model, WEIGHTS["int8"])
+        check(model, ARCHITECTURES[name].inputs, lambda model: torch.compile(model, backend="subclass_aot"))

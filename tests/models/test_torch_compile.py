@@ -1,0 +1,59 @@
+"""Models of `transformers` behind Dynamo, on the backend `"subclass_aot"`: results and gradients as in eager mode."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import dynamo
+from tests.models.architectures import ARCHITECTURES, make
+from tests.models.checks import check_inference, check_training, quantize
+
+FEW = ["LlamaForCausalLM", "GPT2LMHeadModel"]
+MORE = [
+    "BertForSequenceClassification",
+    "T5ForConditionalGeneration",
+    "ViTForImageClassification",
+    "MixtralForCausalLM",
+]
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    torch.compiler.reset()
+    with warnings.catch_warnings():
+        # The shape inference of Dynamo reads `.grad` of what is no leaf: an error, where warnings are errors.
+        warnings.simplefilter("ignore")
+        yield
+    torch.compiler.reset()
+
+
+def behind_dynamo(model: Any) -> Any:
+    """The model, and how many graphs were compiled for it, which is no test if there are none."""
+    graphs: list[Any] = []
+
+    def noted(gm: Any, inputs: Any) -> Any:
+        graphs.append(gm)
+        return dynamo.backend(gm, inputs)
+
+    compiled: Any = torch.compile(model, backend=noted)
+
+    def call(**given: Any) -> Any:
+        result = compiled(**given)
+        assert graphs
+        return result
+
+    return call
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.parametrize("training", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("name", [*FEW, *(pytest.param(name, marks=pytest.mark.long) for name in MORE)])
+def test_a_model(name: str, training: bool, quantized: bool) -> None:
+    torch.manual_seed(0)
+    model = quantize(make(name)) if quantized else make(name)
+    (check_training if training else check_inference)(model, ARCHITECTURES[name].inputs, behind_dynamo)
