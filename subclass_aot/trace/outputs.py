@@ -225,12 +225,19 @@ class OutputReader:
         """How the view is made, taken from a fake that belongs to no trace, so that nothing is held on to.
 
         Beside it stand the symbolic numbers that it must be given.
+
+        Raises:
+            MutationError: What it is a view of was turned, and it cannot be made again.
+            SizesMustBeKnown: With known ones it can.
+            TraceError: It cannot be made again.
         """
         _, remembered = self.remembered.get(id(result), (None, None))
         metadata_mutated = id(base) in self.metadata_mutated
         if metadata_mutated and remembered is None and (isinstance(result, MetaTensor) or is_invalidated(result)):
             return _strided_view(result, base), ()
         if metadata_mutated and (remembered is not None or not _torch.may_be_made_again(result)):
+            if remembered is not None and any(map(is_symbolic, (*base.shape, *result.shape))):
+                raise SizesMustBeKnown  # which tell whether it shares fields: one that does not is no such view
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
         try:
             with _torch.disable_current_modes(), torch.no_grad():

@@ -95,3 +95,20 @@ def test_of_a_tensor_that_was_turned() -> None:
     w = Int8Weight.from_float(torch.randn(4, 6))
     with pytest.raises(MutationError, match=r"Return a copy instead, as in result\.clone\(\)"):
         aot_compile(lambda w: [w[:, :2].detach(), w.t_()][0])(w)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_that_shares_no_field_of_one_of_which_a_view_was_turned(dynamic: bool) -> None:
+    def program(w: torch.Tensor) -> torch.Tensor:
+        turned, rows = w.t(), w[1:]
+        turned.t_()
+        return rows
+
+    compiled = aot_compile(program, dynamic=dynamic)
+    for rows in (3, 5):
+        w = Int8Weight.from_float(torch.randn(rows, 6))
+        with torch.inference_mode():
+            view, expected = compiled(w), program(w)
+            view.mul_(2)
+        assert torch.equal(view.to_plain(), expected.to_plain())  # type: ignore[attr-defined]
+        assert "it fails" not in compiled.explain()
