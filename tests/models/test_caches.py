@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Final
+
 import pytest
 import torch
 from transformers import DynamicCache, StaticCache
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from subclass_aot import aot_compile
 from tests.models.architectures import make, tokens
 from tests.models.checks import same
+
+FIELDS: Final = {field.name for field in dataclasses.fields(CausalLMOutputWithPast)}
+CACHE: Final = "cache" if "cache" in FIELDS else "past_key_values"
+"""What a cache is called, as an argument and in results: transformers 5.24 renamed it, and warns of the old name."""
 
 
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM", "BloomForCausalLM", "GPT2LMHeadModel"])
@@ -20,10 +28,10 @@ def test_a_cache_of_the_caller_grows(name: str) -> None:
     with torch.no_grad():
         for function in (model, compiled):
             cache = DynamicCache(config=model.config)
-            results = [function(input_ids=ids, past_key_values=cache, use_cache=True)]
+            results = [function(input_ids=ids, **{CACHE: cache}, use_cache=True)]
             for i in range(8):
-                step = function(input_ids=ids[:, i % 8 : i % 8 + 1], past_key_values=cache, use_cache=True)
-                assert step.past_key_values is cache
+                step = function(input_ids=ids[:, i % 8 : i % 8 + 1], **{CACHE: cache}, use_cache=True)
+                assert getattr(step, CACHE) is cache
                 results.append(step)
             found.append((results, cache))
     same(*found[::-1])
@@ -37,9 +45,9 @@ def test_few_compilations_serve_a_whole_generation(name: str) -> None:
     with torch.no_grad():
         for _ in range(2):
             cache = DynamicCache(config=model.config)
-            compiled(input_ids=tokens(2), past_key_values=cache)
+            compiled(input_ids=tokens(2), **{CACHE: cache})
             for _ in range(12):
-                compiled(input_ids=tokens(2, 1), past_key_values=cache)
+                compiled(input_ids=tokens(2, 1), **{CACHE: cache})
     assert cache.get_seq_length() == 20
     assert len(compiled.recompiles) <= 4, compiled.recompiles
 
@@ -51,8 +59,8 @@ def test_a_static_cache() -> None:
     with torch.no_grad():
         for function in (model, compiled):
             cache = StaticCache(config=model.config, max_cache_len=16)
-            results = [function(input_ids=ids, past_key_values=cache).logits]
-            results += [function(input_ids=ids[:, i : i + 1], past_key_values=cache).logits for i in range(4)]
+            results = [function(input_ids=ids, **{CACHE: cache}).logits]
+            results += [function(input_ids=ids[:, i : i + 1], **{CACHE: cache}).logits for i in range(4)]
             found.append((results, cache))
     same(*found[::-1])
 
@@ -62,9 +70,9 @@ def test_a_switch_in_the_configuration() -> None:
     compiled = aot_compile(model)
     ids = tokens(2)
     with torch.no_grad():
-        assert compiled(ids).past_key_values is not None
+        assert getattr(compiled(ids), CACHE) is not None
         model.config.use_cache = False
-        assert compiled(ids).past_key_values is None
+        assert getattr(compiled(ids), CACHE) is None
         assert compiled(ids, output_hidden_states=True).hidden_states is not None
 
 
