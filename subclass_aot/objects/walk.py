@@ -50,7 +50,7 @@ from subclass_aot.tables import (
 )
 
 LIMIT = 20_000
-"""How many objects one call may reach. More are no data, but a program's whole state."""
+"""How many objects that are no tensors one call may reach. More are no data, but a program's whole state."""
 
 _TOO_MANY = """{path}: more than {limit} Python objects are reached from here.
   All of them would be compared at each call.
@@ -98,6 +98,7 @@ class Objects:
         self._whole_modules = whole_modules
         self._position: dict[int, int] = {}
         self._later: deque[int] = deque()
+        self._holding_tensors = 0
         self._module_name: str | None = None
 
     @property
@@ -202,7 +203,7 @@ class Objects:
                 if isinstance(x, torch.Tensor):
                     raise PlanError(_ON_NUMBER.format(path=f"{path}.{name}", kind=kind.__name__))
             return ValueAt(value, NotStepped(value, path) if is_stepped(value) else None)
-        if len(self.holders) >= LIMIT:
+        if len(self.holders) - self._holding_tensors >= LIMIT:
             parent = way.start.holder if isinstance(way.start, Entry) else None
             raise PlanError(_TOO_MANY.format(path=self._way_in(parent, path), limit=LIMIT))
         position = self._position[id(value)] = len(self.holders)
@@ -226,6 +227,7 @@ class Objects:
         if tables:
             self._position[id(tensor)] = len(self.holders)
             self._later.append(len(self.holders))
+            self._holding_tensors += 1
             self.holders.append(Holder(path, tensor, way, pinned, [(t, []) for t in tables]))
 
     @contextmanager

@@ -316,6 +316,13 @@ def test_too_many_objects(monkeypatch: pytest.MonkeyPatch) -> None:
             aot_compile(program)(x, *args)
 
 
+def test_tensors_are_not_counted_as_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace looks at each tensor that it gives the program, for what the program puts on it."""
+    monkeypatch.setattr("subclass_aot.objects.walk.LIMIT", 5)
+    many = [TwoTensor(x, x) for _ in range(10)]
+    assert aot_compile(lambda many: [many[0] + many[9]])(many)[0].a.tolist() == [2.0, 2.0]
+
+
 def test_a_traced_program_is_told_that_it_is_compiled() -> None:
     """Libraries then leave out what looks at values, as they do for `torch.compile`."""
     seen = []
