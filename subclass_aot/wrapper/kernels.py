@@ -117,6 +117,7 @@ def _runs_on_structure(cls: type[WrapperTensor], func: Operator) -> bool:
     return treatment(func, effects) is Treatment.RUNS and "dtype" not in effects.parameters
 
 
+@_torch.below_dynamo
 def _wrap(names: tuple[str, ...], proto: WrapperTensor, *inner: torch.Tensor | None) -> Any:
     """The wrapper that generated code makes of these results, like `proto`; None stands for an absent field."""
     state: dict[str, Any] = {name: one for name, one in zip(names, inner, strict=True) if one is not None}

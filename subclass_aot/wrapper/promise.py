@@ -86,7 +86,8 @@ def _examples(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 def _key(value: object) -> object:
     if isinstance(value, torch.Tensor):
-        sizes, strides = value.shape, value.stride()
+        sizes: tuple[int, ...] = value.shape
+        strides = value.stride()
         try:
             hash((sizes, strides))
         except TypeError:  # some are symbols

@@ -149,7 +149,9 @@ def test_views_of_fields_that_line_up() -> None:
             codes = torch.arange(32, dtype=torch.int8).view(4, 8)
 
             def program(codes: Any = codes, shape: Any = shape, zero_point: Any = zero_point) -> Any:
-                weight = Int8Weight(codes.clone(), torch.rand(shape), zero_point)
+                weight = Int8Weight(
+                    codes.clone(), torch.rand(shape), None if zero_point is None else zero_point.clone()
+                )
                 turned = weight.t()
                 turned[1].mul_(2)
                 return weight, turned, turned.t(), weight.transpose(0, 1), weight.permute(1, 0), weight.unsqueeze(0)
