@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import optree
@@ -34,10 +35,14 @@ class Promise:
     def broken_by(self, out: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
         """What was promised instead of `out`, in words; "" where `out` is that, or nobody knows."""
         try:
-            key = (*map(_key, args), *kwargs, *map(_key, kwargs.values())) if kwargs else (*map(_key, args),)
+            key = _keys(_key, args, kwargs)
             promised = self._known.get(key)
-        except TypeError:  # a number without a hash, or a size that depends on data
-            return ""
+        except TypeError:  # some sizes are symbols
+            try:
+                key = _keys(_key_in_example, args, kwargs)
+                promised = self._known.get(key)
+            except TypeError:  # a number without a hash, or a size that depends on data
+                return ""
         if promised is None:
             if len(self._known) >= _LIMIT:
                 self._known.clear()
@@ -84,19 +89,26 @@ def _examples(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return sizes
 
 
+def _keys(key: Callable[[object], object], args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
+    return (*map(key, args), *kwargs, *map(key, kwargs.values())) if kwargs else (*map(key, args),)
+
+
 def _key(value: object) -> object:
+    """What an argument adds to the promise, with sizes as they are: symbols have no hash."""
     if isinstance(value, torch.Tensor):
-        sizes: tuple[int, ...] = value.shape
-        strides = value.stride()
-        try:
-            hash((sizes, strides))
-        except TypeError:  # some are symbols
-            sizes, strides = _examples(sizes), _examples(strides)
-        return sizes, strides, value.dtype
+        return value.shape, value.stride(), value.dtype
+    if isinstance(value, list | tuple):
+        return (*map(_key, value),)
+    return type(value), value
+
+
+def _key_in_example(value: object) -> object:
+    if isinstance(value, torch.Tensor):
+        return _examples(value.shape), _examples(value.stride()), value.dtype
     if isinstance(value, torch.SymInt):
         return int, _torch.example_of(value)
     if isinstance(value, list | tuple):
-        return (*map(_key, value),)
+        return (*map(_key_in_example, value),)
     return type(value), value
 
 
