@@ -48,6 +48,13 @@ def train(function: Callable[..., Any], xs: tuple[Tensor, ...], tangents: tuple[
     return torch.autograd.grad(function(*xs), xs, tangents)
 
 
+def accumulate(function: Callable[..., Any], xs: tuple[Tensor, ...], tangents: tuple[Tensor, ...]) -> None:
+    """Forward, and backward into `.grad`, which nobody has before."""
+    torch.autograd.backward(function(*xs), tangents)
+    for x in xs:
+        x.grad = None
+
+
 def _aot_function() -> Callable[..., Any]:
     from functorch.compile import aot_function, make_boxed_func
 

@@ -10,7 +10,7 @@ import torch
 import subclass_aot as sa
 from benchmarks import growth, least, leaves, machine, meta, null, torch_side, trace
 from benchmarks.by_hand import SIZE, make
-from benchmarks.call import train
+from benchmarks.call import accumulate, train
 from benchmarks.leaves import OURS, THEIRS, tree
 from benchmarks.row import Result, Target
 from subclass_aot.benchmark import Budget, Side, compare
@@ -25,6 +25,11 @@ INFERENCE = {"many": (4, 12), "one": (6, 15)}
 """Times as fast as `aot_function`, and as `torch.compile`, with many wrappers and with one."""
 BARE = Target.faster(2, "forward + backward, null graphs, against a bare autograd.Function on dense tensors")
 TRAINING = Target.faster(10, "forward + backward, null graphs, against aot_function")
+BARE_DIRECT = Target.faster(
+    2, "forward + backward into .grad, direct_grad=True, against a bare autograd.Function, dense"
+)
+TRAINING_DIRECT = Target.faster(10, "forward + backward into .grad, direct_grad=True, against aot_function")
+DIRECT = "aot_compile, direct_grad=True"
 TRACE = Target.faster(25, "joint trace of a 12-layer ViT against aot_function's")
 FIRST = Target.faster(13, "first compile of a 12-layer ViT against aot_function's")
 META = Target.faster(12, 'limit: MetaTensor ViT-B/16, batch 10^10, against device="meta"')
@@ -98,8 +103,13 @@ def _training(budget: Budget, count: int) -> Iterator[Result]:
         sides[null.BARE] = Side(train, (null.Bare.apply, tuple(dense), tuple(dense_tangents)))
         sides[least.FUNCTION] = Side(train, (null.Bare.apply, xs, tangents))
         times = compare(sides, budget)
-        against = {null.BARE: BARE, null.AOT_FUNCTION: TRAINING, least.FUNCTION: None}
+        against: dict[str, Target | None] = {null.BARE: BARE, null.AOT_FUNCTION: TRAINING, least.FUNCTION: None}
         yield Result("call, forward + backward, null graphs", f"{count} wrappers, {name}", times, null.OURS, against)
+        sides = {way: Side(accumulate, side.arguments) for way, side in sides.items()}
+        sides[DIRECT] = Side(accumulate, (null.direct(), xs, tangents))
+        times = compare(sides, budget)
+        against = {null.BARE: BARE_DIRECT, null.AOT_FUNCTION: TRAINING_DIRECT, least.FUNCTION: None, null.OURS: None}
+        yield Result("call, forward + backward into .grad", f"{count} wrappers, {name}", times, DIRECT, against)
 
 
 def _eager(budget: Budget) -> Iterator[Result]:

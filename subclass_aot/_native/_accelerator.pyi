@@ -104,9 +104,12 @@ def serve(
     name: str,
     cls: type[torch.Tensor],
     names: tuple[str, ...],
+    optional: tuple[bool, ...],
     attributes: tuple[str, ...],
     origin: str,
     otherwise: Callable[..., torch.Tensor],
+    asks_outer: bool,
+    lines_up: bool,
     keeps_look: bool,
     heeds_lazy_bits: bool,
 ) -> None:
@@ -116,9 +119,14 @@ def serve(
         name: The operator.
         cls: The class. It is not kept alive.
         names: Its inner tensors, in order.
+        optional: Which of them may be absent.
         attributes: Its context, in order, which has to be the same for all wrappers of a call.
         origin: An attribute with which a wrapper goes to Python.
-        otherwise: Makes a wrapper like its first argument of the others, where they are no plain tensors.
+        otherwise: Makes a wrapper like its first argument of the others, of which None is absent, where they do not
+            say what it looks like: they are no plain tensors, or the class has a rule for that.
+        asks_outer: Whether it has such a rule.
+        lines_up: Whether the operator is a view that is the same on each field, if all fields have, along each dim, the
+            size of the wrapper, or 1.
         keeps_look: Whether results look as the first wrapper does; else, as their first inner tensor.
         heeds_lazy_bits: Whether the operators on inner tensors look at conjugate and negative bits.
     """

@@ -24,8 +24,10 @@ from subclass_aot.wrapper.collectives import (
 )
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
+from subclass_aot.wrapper.rows import how_viewed
 from subclass_aot.wrapper.sharding import gradient_handler, is_exchange_of_gradients
 from subclass_aot.wrapper.shared_fields import remember_view
+from subclass_aot.wrapper.views import ALIKE
 from subclass_aot.wrapper.writing import writing_rules
 from subclass_aot.wrapper.written_parts import sparing_the_rest
 
@@ -73,7 +75,9 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     """
     handler = cls.__dict__["_handlers"][func] = _find(cls, func)
     if is_each(cls, func):
-        kernels.serve_each(cls, func)
+        kernels.serve(cls, func)
+    elif is_view_of_each(cls, func):
+        kernels.serve(cls, func, is_view=True)
     return handler
 
 
@@ -94,6 +98,24 @@ def is_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
     if recipe is Recipe.BUILT_IN:
         return func in FIELD_BY_FIELD
     return recipe is Recipe.EACH and func not in NEW and not is_exchange_of_gradients(func)
+
+
+def is_view_of_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
+    """Whether an operator is a view that is the same on each field, if the fields line up with the wrapper.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+
+    >>> from subclass_aot import Int8Weight
+    >>> is_view_of_each(Int8Weight, torch.ops.aten.t.default), is_view_of_each(Int8Weight, torch.ops.aten.select.int)
+    (True, False)
+    """
+    if func not in ALIKE or rules.along_mro(cls, func) or recipe_of(cls, func) is not Recipe.BUILT_IN:
+        return False
+    return all(
+        how == "broadcast" for how in map(functools.partial(how_viewed, cls), cls.__wrapper_declaration__.fields)
+    )
 
 
 def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[WrapperTensor]) -> Handler:

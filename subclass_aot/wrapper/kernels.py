@@ -35,26 +35,28 @@ INSTALLED: frozenset[str] = frozenset(_accelerator.install_kernels(OPERATORS) if
 """The operators that have a kernel of ours: none without the accelerator, nor those that somebody else has one for."""
 
 
-def serve_each(cls: type[WrapperTensor], func: AnyOperator) -> None:
+def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False) -> None:
     """Has the kernel of `func` serve wrappers of exactly `cls`, if it can, until a rule is added.
 
     Args:
         cls: A class whose wrappers `func` treats as "each inner tensor".
         func: The operator.
+        is_view: Whether that holds because `func` is a view, of fields that are as the class's `views=` says.
     """
     if not INSTALLED or not _torch.is_overload(func) or func.name() not in INSTALLED:
         return
     declaration = cls.__wrapper_declaration__
-    names = tuple(field.name for field in declaration.fields.values() if field.kind == "tensor")
-    if not declaration.is_static or not _is_read_plainly(cls) or not _runs_on_structure(cls, func):
+    held = [field for field in declaration.fields.values() if field.kind in ("tensor", "optional")]
+    if not {field.kind for field in declaration.fields.values()} <= {"tensor", "optional", "context"}:
         return
-    keeps_look = func in ALIASES and (outer_rule(cls) is not None or "blocks" in (declaration.views or {}).values())
-    if outer_rule(cls) is not None and not keeps_look:
+    if not _is_read_plainly(cls) or not (is_view or _runs_on_structure(cls, func)):
         return
+    has_rule = outer_rule(cls) is not None
+    keeps_look = func in ALIASES and (has_rule or "blocks" in (declaration.views or {}).values())
+    names, optional = tuple(field.name for field in held), tuple(field.kind == "optional" for field in held)
+    fields = (names, optional, declaration.attributes, ORIGIN, functools.partial(_wrap, names))
     heeds_lazy_bits = hasattr(cls, "to_plain")
-    otherwise = functools.partial(_wrap, names)
-    attributes = declaration.attributes
-    _accelerator.serve(func.name(), cls, names, attributes, ORIGIN, otherwise, keeps_look, heeds_lazy_bits)
+    _accelerator.serve(func.name(), cls, *fields, has_rule and not keeps_look, is_view, keeps_look, heeds_lazy_bits)
 
 
 def forget(cls: type[WrapperTensor]) -> None:
@@ -115,6 +117,8 @@ def _runs_on_structure(cls: type[WrapperTensor], func: Operator) -> bool:
     return treatment(func, effects) is Treatment.RUNS and "dtype" not in effects.parameters
 
 
-def _wrap(names: tuple[str, ...], proto: WrapperTensor, *inner: torch.Tensor) -> Any:
-    """The wrapper that generated code makes of these results, like `proto`."""
-    return assemble(type(proto), {**dict(zip(names, inner, strict=True)), **proto.__wrapper_state__()})
+@_torch.below_dynamo
+def _wrap(names: tuple[str, ...], proto: WrapperTensor, *inner: torch.Tensor | None) -> Any:
+    """The wrapper that generated code makes of these results, like `proto`; None stands for an absent field."""
+    state: dict[str, Any] = {name: one for name, one in zip(names, inner, strict=True) if one is not None}
+    return assemble(type(proto), state | proto.__wrapper_state__())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -47,15 +48,16 @@ class Outer(NamedTuple):
         """
         if "size" in overrides:
             overrides = {"stride": None, **overrides}
-        metadata: dict[str, Any] = {
-            "size": tensor.shape,
-            "stride": tensor.stride(),
-            "dtype": tensor.dtype,
-            "device": tensor.device,
-            "layout": tensor.layout,
-            "storage_offset": tensor.storage_offset(),
-        }
-        return cls(**{**metadata, **overrides})
+        get = overrides.pop  # what is left is no property of a tensor
+        return cls(
+            get("size") if "size" in overrides else tensor.shape,
+            get("stride") if "stride" in overrides else tensor.stride(),
+            get("dtype") if "dtype" in overrides else tensor.dtype,
+            get("device") if "device" in overrides else tensor.device,
+            get("layout") if "layout" in overrides else tensor.layout,
+            get("storage_offset") if "storage_offset" in overrides else tensor.storage_offset(),
+            **overrides,
+        )
 
 
 def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:
@@ -81,6 +83,11 @@ def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:
 
 def outer_rule(cls: type) -> Any:
     """The `outer` that the class or a base of its own defines, or None; `torch.Tensor.outer` (a product) is not it."""
+    found = cls.outer  # type: ignore[attr-defined]
+    if found is _PRODUCT:
+        return None
+    if type(found) is FunctionType and (rule := found.__dict__.get(_RULE)) is not None:  # as `declare` leaves it
+        return rule
     for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]:
         if "outer" in vars(base):
             return getattr(vars(base)["outer"], _RULE, vars(base)["outer"])
@@ -99,6 +106,7 @@ def rule_or_product(rule: Callable[[Any], Outer]) -> Callable[..., Any]:
 
 
 _RULE = "subclass_aot_rule"
+_PRODUCT = torch.Tensor.outer
 
 
 def stand_in(cls: type) -> type:

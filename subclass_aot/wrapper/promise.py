@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import optree
@@ -34,14 +35,22 @@ class Promise:
     def broken_by(self, out: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
         """What was promised instead of `out`, in words; "" where `out` is that, or nobody knows."""
         try:
-            key = (*map(_key, args), *kwargs, *map(_key, kwargs.values()))
+            key = _keys(_key, args, kwargs)
             promised = self._known.get(key)
-        except TypeError:  # a number without a hash, or a size that depends on data
-            return ""
+        except TypeError:  # some sizes are symbols
+            try:
+                key = _keys(_key_in_example, args, kwargs)
+                promised = self._known.get(key)
+            except TypeError:  # a number without a hash, or a size that depends on data
+                return ""
         if promised is None:
             if len(self._known) >= _LIMIT:
                 self._known.clear()
             promised = self._known[key] = self._ask(args, kwargs)
+        if len(promised) == 1 and isinstance(out, torch.Tensor):  # as it is of nearly all
+            look = promised[0]
+            if look is None or not _differs(out, look):
+                return ""
         found = out if isinstance(out, tuple | list) else (out,)
         if promised and len(found) != len(promised):
             return f"{len(promised)} tensors"
@@ -80,13 +89,26 @@ def _examples(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return sizes
 
 
+def _keys(key: Callable[[object], object], args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
+    return (*map(key, args), *kwargs, *map(key, kwargs.values())) if kwargs else (*map(key, args),)
+
+
 def _key(value: object) -> object:
+    """What an argument adds to the promise, with sizes as they are: symbols have no hash."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride(), value.dtype
+    if isinstance(value, list | tuple):
+        return (*map(_key, value),)
+    return type(value), value
+
+
+def _key_in_example(value: object) -> object:
     if isinstance(value, torch.Tensor):
         return _examples(value.shape), _examples(value.stride()), value.dtype
     if isinstance(value, torch.SymInt):
         return int, _torch.example_of(value)
     if isinstance(value, list | tuple):
-        return (*map(_key, value),)
+        return (*map(_key_in_example, value),)
     return type(value), value
 
 

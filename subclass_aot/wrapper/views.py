@@ -122,14 +122,16 @@ def _group(outer: Size, field: Size, new: list[int]) -> list[int]:
     )
 
 
-_ALIKE = (aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default)
+ALIKE = (aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default)
+"""View operators that are the same on a field as on its tensor, if it lines up with that."""
+
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 
-OF_ALL_ELEMENTS = frozenset({*_ALIKE, *_SQUEEZES})
+OF_ALL_ELEMENTS = frozenset({*ALIKE, *_SQUEEZES})
 """View operators that leave out no element, whatever the sizes, neither of a tensor nor of a field."""
 
 RULES: dict[Any, ViewRule] = {
-    **{op: _directly(op) for op in _ALIKE},
+    **{op: _directly(op) for op in ALIKE},
     **dict.fromkeys(_SQUEEZES, _squeeze),
     aten.select.int: _select,
     aten.slice.Tensor: _slice,

@@ -19,6 +19,9 @@ from subclass_aot.wrapper import WrapperTensor, kernels
 from tests.native.both_ways import in_threads, outcome, served
 from tests.native.wrappers import Named, aten, dense, two
 
+REST: Any = ((False,), (), "origin", print, False, False, False, False)
+"""Of what `serve` takes, all after the names: one field, which has to be there, and nothing else."""
+
 ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.skipif(
@@ -111,7 +114,7 @@ def test_nothing_is_kept() -> None:
 def test_classes_are_not_kept_alive() -> None:
     def made() -> Any:
         cls = type("Short", (torch.Tensor,), {})
-        _native.accelerator("kernels").serve("aten::neg", cls, ("left",), (), "origin", print, False, False)
+        _native.accelerator("kernels").serve("aten::neg", cls, ("left",), *REST)
         return weakref.ref(cls)
 
     gone = [made() for _ in range(5)]
@@ -154,9 +157,9 @@ def test_operators_without_a_kernel_are_refused_by_name() -> None:
             accelerator.install_kernels([name])
     assert accelerator.install_kernels(["aten::there_is_none"]) == []
     with pytest.raises(ValueError, match="there is no kernel for aten::cat"):
-        accelerator.serve("aten::cat", TwoTensor, ("a",), (), "o", print, False, False)
+        accelerator.serve("aten::cat", TwoTensor, ("a",), *REST)
     with pytest.raises(TypeError):
-        accelerator.serve("aten::neg", int, ("a",), (), "o", print, False, False)
+        accelerator.serve("aten::neg", int, ("a",), *REST)
     with pytest.raises(TypeError):
         accelerator.forget(3)
 

@@ -51,7 +51,7 @@ class Call {
     }
     entry_ = *found;
     Ref table(PyObject_GenericGetDict(proto, nullptr));
-    if (!take(table.get())) {
+    if (!find_fields(table.get()) || !take(table.get()) || (entry_->lines_up && !lines_up())) {
       return false;
     }
     for (size_t w = 1; w < wrappers_.size(); w++) {
@@ -82,7 +82,7 @@ class Call {
 
   // Runs the operator on the inner tensors, field by field. Without the GIL.
   void run(const c10::OperatorHandle& op) {
-    size_t fields = entry_->names.size();
+    size_t fields = fields_.size();
     results_.resize(fields * promise_.results);
     torch::jit::Stack inner;
     inner.reserve(std::max(promise_.arguments, promise_.results) + 1);
@@ -120,7 +120,7 @@ class Call {
   void return_wrapped() {
     c10::SmallVector<at::Tensor, 4> made;
     for (size_t r = 0; r < promise_.results; r++) {
-      at::Tensor* inner = &results_[r * entry_->names.size()];
+      at::Tensor* inner = &results_[r * fields_.size()];
       made.push_back(inner->defined() ? wrap(inner, r == 0 && promise_.viewed >= 0) : at::Tensor());
     }
     torch::jit::drop(stack_, promise_.arguments);
@@ -138,14 +138,49 @@ class Call {
     return std::find(wrappers_.begin(), wrappers_.end(), argument) != wrappers_.end();
   }
 
-  // Reads the inner tensors out of a wrapper's `__dict__`.
+  // Finds which fields the first wrapper has, by its `__dict__`.
+  bool find_fields(PyObject* table) {
+    if (table == nullptr) {
+      PyErr_Clear();
+      return false;
+    }
+    for (size_t f = 0; f < entry_->names.size(); f++) {
+      if (!entry_->optional[f] || PyDict_GetItemWithError(table, entry_->names[f].get()) != nullptr) {
+        fields_.push_back(f);
+      }
+    }
+    if (PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      return false;
+    }
+    return !fields_.empty();
+  }
+
+  // Whether each inner tensor of the one wrapper has, along each dim, the size that that has, or 1.
+  bool lines_up() const {
+    auto whole = impl_at(wrappers_[0])->sizes();
+    for (auto& tensor : inner_) {
+      auto sizes = tensor.sizes();
+      if (sizes.size() != whole.size()) {
+        return false;
+      }
+      for (size_t d = 0; d < whole.size(); d++) {
+        if (sizes[d] != 1 && sizes[d] != whole[d]) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  // Reads the inner tensors out of a wrapper's `__dict__`. One that has others than the first goes to Python.
   bool take(PyObject* table) {
     if (table == nullptr) {
       PyErr_Clear();
       return false;
     }
-    for (auto& name : entry_->names) {
-      PyObject* value = PyDict_GetItemWithError(table, name.get());
+    for (size_t f : fields_) {
+      PyObject* value = PyDict_GetItemWithError(table, entry_->names[f].get());
       if (value == nullptr) {
         PyErr_Clear();
         return false;
@@ -167,8 +202,17 @@ class Call {
         return false;
       }
     }
-    size_t known = entry_->names.size() + entry_->attributes.size();
-    return static_cast<size_t>(PyDict_GET_SIZE(table)) == known || PyDict_Contains(table, entry_->origin.get()) == 0;
+    size_t known = fields_.size() + entry_->attributes.size();
+    if (static_cast<size_t>(PyDict_GET_SIZE(table)) == known) {
+      return true;
+    }
+    for (size_t f = 0; f < entry_->names.size(); f++) { // in order, as `fields_` are
+      if (!std::binary_search(fields_.begin(), fields_.end(), f) &&
+          PyDict_Contains(table, entry_->names[f].get()) != 0) {
+        return false;
+      }
+    }
+    return PyDict_Contains(table, entry_->origin.get()) == 0;
   }
 
   // Whether a write reaches nothing that is not in the wrapper. See Note [Fields shared by views] in
@@ -192,9 +236,9 @@ class Call {
       PyErr_Clear();
       return false;
     }
-    for (auto& name : entry_->names) {
-      PyObject* field = PyDict_GetItemWithError(table.get(), name.get());
-      PyObject* part = PyDict_GetItemWithError(own.get(), name.get());
+    for (size_t f : fields_) {
+      PyObject* field = PyDict_GetItemWithError(table.get(), entry_->names[f].get());
+      PyObject* part = PyDict_GetItemWithError(own.get(), entry_->names[f].get());
       if (field == nullptr || part == nullptr || !THPVariable_Check(field)) {
         PyErr_Clear();
         return false;
@@ -250,7 +294,7 @@ class Call {
   at::Tensor wrap(at::Tensor* inner, bool is_view) const {
     const auto* viewed = is_view ? impl_at(promise_.viewed) : nullptr;
     Ref proto = Ref::of(object_of(impl_at(wrappers_[0])));
-    if (!entry_->keeps_look && !is_open(inner[0])) {
+    if (!entry_->keeps_look && (entry_->asks_outer || !is_open(inner[0]))) {
       return wrap_in_python(proto.get(), inner, viewed);
     }
     const auto* like = entry_->keeps_look ? impl_at(wrappers_[0]) : inner[0].unsafeGetTensorImpl();
@@ -264,9 +308,9 @@ class Call {
         outer_tensor(std::move(storage), outer_keys(dtype, like->device()), dtype, size, stride, offset);
     Ref object = kept(THPVariable_Wrap(made, entry_->cls));
     Ref table = kept(PyObject_GenericGetDict(object.get(), nullptr));
-    for (size_t f = 0; f < entry_->names.size(); f++) {
-      Ref value = kept(THPVariable_Wrap(std::move(inner[f])));
-      set(table.get(), entry_->names[f].get(), value.get());
+    for (size_t i = 0; i < fields_.size(); i++) {
+      Ref value = kept(THPVariable_Wrap(std::move(inner[i])));
+      set(table.get(), entry_->names[fields_[i]].get(), value.get());
     }
     if (!entry_->attributes.empty()) {
       Ref from = kept(PyObject_GenericGetDict(proto.get(), nullptr));
@@ -282,11 +326,13 @@ class Call {
   }
 
   at::Tensor wrap_in_python(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed) const {
-    size_t fields = entry_->names.size();
-    Ref arguments = kept(PyTuple_New(static_cast<Py_ssize_t>(fields) + 1));
+    c10::impl::ExcludeDispatchKeyGuard guard(entry_->heeds_lazy_bits ? ABOVE_LAZY_BITS : ABOVE);
+    Ref arguments = kept(PyTuple_New(static_cast<Py_ssize_t>(entry_->names.size()) + 1));
     PyTuple_SET_ITEM(arguments.get(), 0, Py_NewRef(proto));
-    for (size_t f = 0; f < fields; f++) {
-      PyTuple_SET_ITEM(arguments.get(), f + 1, kept(THPVariable_Wrap(inner[f])).release());
+    for (size_t f = 0, i = 0; f < entry_->names.size(); f++) {
+      bool is_there = i < fields_.size() && fields_[i] == f;
+      Ref value = is_there ? kept(THPVariable_Wrap(inner[i++])) : Ref::of(Py_None);
+      PyTuple_SET_ITEM(arguments.get(), f + 1, value.release());
     }
     Ref made = kept(PyObject_CallObject(entry_->otherwise.get(), arguments.get()));
     at::Tensor tensor = tensor_of(made.get());
@@ -308,6 +354,7 @@ class Call {
   size_t first_;
   c10::SmallVector<size_t, 8> wrappers_; // arguments that are wrappers
   std::shared_ptr<const Entry> entry_;
+  c10::SmallVector<size_t, 8> fields_; // those that the wrappers have, in order
   c10::SmallVector<at::Tensor, 8> inner_; // by wrapper and field
   c10::SmallVector<at::Tensor, 8> results_; // by result and field
 };

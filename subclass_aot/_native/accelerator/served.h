@@ -21,9 +21,12 @@ struct Entry {
   Ref watch;
   Ref dispatch; // the `__torch_dispatch__` that found this: another one wants to be asked
   std::vector<Ref> names; // inner tensors, in order
+  std::vector<bool> optional; // which of them may be absent
   std::vector<Ref> attributes; // context, in order
   Ref origin; // the attribute of views that share fields, which Python serves
   Ref otherwise; // (proto, *inner) -> wrapper, for inner results that do not say what the wrapper looks like
+  bool asks_outer = false; // the class has a rule for what results look like, which `otherwise` asks
+  bool lines_up = false; // a view, which is the same on each field that has, along each dim, the outer size or 1
   bool keeps_look = false; // the result looks as the first wrapper does, whatever its first inner tensor
   bool heeds_lazy_bits = false; // inner operators look at conjugate and negative bits, as the class's rules do
 
@@ -94,15 +97,16 @@ inline Ref watch_class(PyTypeObject* cls) {
   return checked(PyWeakref_NewRef(reinterpret_cast<PyObject*>(cls), callback.get()));
 }
 
-// serve(operator, cls, names, attributes, origin, otherwise, keeps_look, heeds_lazy_bits): see `_accelerator.pyi`.
+// serve(operator, cls, names, optional, attributes, origin, otherwise, asks_outer, lines_up, keeps_look,
+// heeds_lazy_bits): see `_accelerator.pyi`.
 inline PyObject* serve(PyObject*, PyObject* args) {
   HANDLE_TH_ERRORS
   const char* name = nullptr;
-  PyObject *cls, *names, *attributes, *origin, *otherwise;
-  int keeps_look = 0, heeds_lazy_bits = 0;
+  PyObject *cls, *names, *optional, *attributes, *origin, *otherwise;
+  int asks_outer = 0, lines_up = 0, keeps_look = 0, heeds_lazy_bits = 0;
   if (!PyArg_ParseTuple(
-          args, "sO!O!O!OOpp:serve", &name, &PyType_Type, &cls, &PyTuple_Type, &names, &PyTuple_Type, &attributes,
-          &origin, &otherwise, &keeps_look, &heeds_lazy_bits)) {
+          args, "sO!O!O!O!OOpppp:serve", &name, &PyType_Type, &cls, &PyTuple_Type, &names, &PyTuple_Type, &optional,
+          &PyTuple_Type, &attributes, &origin, &otherwise, &asks_outer, &lines_up, &keeps_look, &heeds_lazy_bits)) {
     return nullptr;
   }
   auto served = Served::all().find(name);
@@ -111,13 +115,19 @@ inline PyObject* serve(PyObject*, PyObject* args) {
       PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(cls), reinterpret_cast<PyTypeObject*>(THPVariableClass)),
       "operators serve tensors");
   TORCH_CHECK_VALUE(PyTuple_GET_SIZE(names) > 0, "a wrapper has inner tensors");
+  TORCH_CHECK_VALUE(PyTuple_GET_SIZE(names) == PyTuple_GET_SIZE(optional), "each inner tensor may be absent, or not");
   std::shared_ptr<Entry> entry(new Entry(), Entry::drop);
   entry->cls = reinterpret_cast<PyTypeObject*>(cls);
   entry->dispatch = Ref::of(_PyType_Lookup(entry->cls, checked(PyUnicode_InternFromString("__torch_dispatch__")).get()));
   entry->names = interned_all(names);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(optional); i++) {
+    entry->optional.push_back(PyTuple_GET_ITEM(optional, i) == Py_True);
+  }
   entry->attributes = interned_all(attributes);
   entry->origin = interned(origin);
   entry->otherwise = Ref::of(otherwise);
+  entry->asks_outer = asks_outer;
+  entry->lines_up = lines_up;
   entry->keeps_look = keeps_look;
   entry->heeds_lazy_bits = heeds_lazy_bits;
   entry->watch = watch_class(entry->cls);
