@@ -42,7 +42,7 @@ def refuse_parallel_method(fn: Callable[..., Any]) -> None:
     while isinstance(fn, functools.partial):
         fn = fn.func
     owner = getattr(fn, "__self__", None)
-    if isinstance(owner, tuple(_torch.parallel_forwards())):
+    if isinstance(owner, torch.nn.Module) and isinstance(owner, tuple(_torch.parallel_forwards())):
         refuse_parallel(owner, _torch.is_parallel_wrapper(owner))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.operators import effects_of
 from subclass_aot.passes.nodes import copied_node, draws, is_backward, is_symint, must_run, viewed_by
 
 
