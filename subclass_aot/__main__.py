@@ -29,6 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     demo.add_argument("--out", type=Path, default=Path("demo_out"), help="folder for the plots (default: %(default)s)")
     demo.add_argument("--epochs", type=_positive, default=20, help="passes over the digits (default: %(default)s)")
 
+    demo.add_argument(
+        "--processes",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="more than one: train a sharded GPT with int8 weights in so many processes, and compare with one",
+    )
+
     inspect = commands.add_parser(
         "inspect", help="show the fields, rules and source of a class, and what works with it"
     )
@@ -52,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     chosen = parser.parse_args(arguments)
     if chosen.command == "demo":
-        return _demo(chosen.out, chosen.epochs)
+        return _demo(chosen.out, chosen.epochs, chosen.processes)
     if chosen.command == "bench":
         return _bench(chosen.target, chosen.quick, chosen.json, chosen.plot)
     if chosen.command == "build-native":
@@ -60,7 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target, chosen.only)
 
 
-def _demo(out: Path, epochs: int) -> int:
+def _demo(out: Path, epochs: int, processes: int) -> int:
+    if processes > 1:
+        from subclass_aot.demo import run_processes
+
+        return run_processes(processes)
     missing = [name for name in ("sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
         return _fail(f"the demo needs {' and '.join(missing)}; install with: pip install 'subclass-aot[demo]'")

@@ -33,6 +33,7 @@ from subclass_aot._torch.autograd import version_of as version_of
 from subclass_aot._torch.autograd import view_function as view_function
 from subclass_aot._torch.autograd import view_rules as view_rules
 from subclass_aot._torch.collectives import COLLECTIVES as COLLECTIVES
+from subclass_aot._torch.collectives import LAZY_WAITS as LAZY_WAITS
 from subclass_aot._torch.collectives import ask_in_lists_of_lists as ask_in_lists_of_lists
 from subclass_aot._torch.collectives import finished_work as finished_work
 from subclass_aot._torch.collectives import functional_collectives as functional_collectives
@@ -89,6 +90,7 @@ from subclass_aot._torch.modules import has_flat_parameters as has_flat_paramete
 from subclass_aot._torch.modules import is_bookkeeping as is_bookkeeping
 from subclass_aot._torch.modules import is_parallel_wrapper as is_parallel_wrapper
 from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequence
+from subclass_aot._torch.modules import parallel_forwards as parallel_forwards
 from subclass_aot._torch.modules import parameters_of as parameters_of
 from subclass_aot._torch.modules import submodules_of as submodules_of
 from subclass_aot._torch.operators import METADATA_QUERIES as METADATA_QUERIES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import Any
 
 import torch
@@ -13,6 +14,17 @@ COLLECTIVES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd"
 
 functional_collectives: Any = torch.ops._c10d_functional
 """Collectives that return their results. Torch's own module of them in Python is a beta that takes other arguments."""
+
+
+if torch.distributed.is_available():
+    importlib.import_module("torch.distributed._functional_collectives")  # which defines the operator below
+LAZY_WAITS = frozenset(
+    getattr(functional_collectives, name).default
+    for name in ("_wrap_tensor_autograd",)
+    if hasattr(functional_collectives, name)
+)
+"""Operators that give a tensor which waits when it is first read: it has no memory, and compiled kernels crash with it.
+When they go: differentiable collectives wait at once, as in torch 2.12."""
 
 
 def group_name_of(group: torch.ScriptObject) -> str:

@@ -73,6 +73,13 @@ def is_parallel_wrapper(module: torch.nn.Module) -> str | None:
     return "fully_shard" if fsdp is not None and isinstance(module, fsdp.FSDPModule) else None
 
 
+def parallel_forwards() -> list[type[torch.nn.Module]]:
+    """Classes whose `forward` talks to other devices itself, so that it does where it is called without its hooks."""
+    classes: list[type[torch.nn.Module]] = [torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel]
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return classes if fsdp is None else [*classes, fsdp.FullyShardedDataParallel]
+
+
 def is_bookkeeping(attribute: str) -> bool:
     """Whether `fully_shard` and its kin keep notes of a module in this attribute, which no forward reads.
 

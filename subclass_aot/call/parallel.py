@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 
@@ -14,10 +16,10 @@ from subclass_aot.errors import TraceError
 _PARALLEL = """The traced function calls a module, {cls}, that was given to {wrapping}.
   It gathers parameters or reduces gradients in Python, at each call, and that is no part of a graph: from the second
   step on, ranks would differ.
-  Instead: compile the blocks inside. The module around them calls these as before, and each is an argument, so that
-  it is found with the parameters that it has at each call:
-      forward = aot_compile(type(block).forward)
-      block.forward = functools.partial(forward, block)"""
+  Instead: compile what is inside. The module around calls it as before, with the parameters that it has at each call:
+      compile_blocks(model)  # equal blocks once; or of one block:
+      block.forward = functools.partial(aot_compile(type(block).forward), block)
+  Inside of DistributedDataParallel, all may be compiled: model.forward = aot_compile(model.forward)"""
 
 
 def refuse_parallel(module: torch.nn.Module, wrapping: str | None) -> None:
@@ -29,6 +31,19 @@ def refuse_parallel(module: torch.nn.Module, wrapping: str | None) -> None:
     if wrapping is not None:
         name = type(getattr(module, "module", module)).__name__
         raise TraceError(_PARALLEL.format(cls=name, wrapping=wrapping))
+
+
+def refuse_parallel_method(fn: Callable[..., Any]) -> None:
+    """Refuses a method of a module whose `forward` talks to other ranks itself, which was bound before a trace.
+
+    Raises:
+        TraceError: It is one.
+    """
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    owner = getattr(fn, "__self__", None)
+    if isinstance(owner, torch.nn.Module) and isinstance(owner, tuple(_torch.parallel_forwards())):
+        refuse_parallel(owner, _torch.is_parallel_wrapper(owner))
 
 
 @contextmanager
@@ -46,6 +61,28 @@ def parallel_modules_are_refused() -> Iterator[None]:
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(refuse)
     try:
-        yield
+        with ExitStack() as stack:
+            for cls in _torch.parallel_forwards():
+                stack.enter_context(_looked_at(cls, refuse))
+            yield
     finally:
         handle.remove()
+
+
+@contextmanager
+def _looked_at(
+    cls: type[torch.nn.Module], look: Callable[[torch.nn.Module, tuple[object, ...]], None]
+) -> Iterator[None]:
+    """Within the block, `forward` of a class calls `look` first, also where it is not called through the module."""
+    forward: Any = cls.forward
+
+    @functools.wraps(forward)
+    def looked_at(module: torch.nn.Module, *args: object, **kwargs: object) -> Any:
+        look(module, args)
+        return forward(module, *args, **kwargs)
+
+    cls.forward = looked_at
+    try:
+        yield
+    finally:
+        cls.forward = forward

@@ -28,7 +28,7 @@ from subclass_aot.graph.generators import drawing_from, generators
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import reads_size
 from subclass_aot.meta import MetaTensor, unbacked_rule
-from subclass_aot.passes import is_backward
+from subclass_aot.passes import communicates, is_backward
 from subclass_aot.symbols import is_symbolic
 
 if TYPE_CHECKING:  # comes with the first symbol
@@ -184,7 +184,7 @@ class _Run:
     def value(self, recorded: Recorded, node: fx.Node) -> Any:
         if any(isinstance(x, torch.Tensor) and (isinstance(x, MetaTensor) or x.is_meta) for x in self._inputs.values()):
             return None
-        if any(_communicates(n) for n in recorded.nodes if n not in self._done):
+        if any(communicates(n) for n in recorded.nodes if n not in self._done):
             return None  # it would run once more than on other ranks
         written = {n for n in recorded.written if n.op == "placeholder"}
         if not written <= self._written:  # from the start, with copies of what is written
@@ -232,10 +232,6 @@ class _Run:
                 yield node, copy.set_(copies[_memory(value)], *place)
             else:
                 yield node, value.data  # with a version counter of its own: the program may turn it in place
-
-
-def _communicates(node: fx.Node) -> bool:
-    return _torch.is_overload(node.target) and node.target.namespace in _torch.COLLECTIVES
 
 
 def _memory(tensor: torch.Tensor) -> int:

@@ -181,7 +181,10 @@ _FORMS: dict[str, Callable[..., Any]] = {
 }
 
 FUNCTIONAL_FORMS: dict[Any, Callable[..., Any]] = (
-    {getattr(torch.ops.c10d, name).default: form for name, form in _FORMS.items()}
+    {
+        **{getattr(torch.ops.c10d, name).default: form for name, form in _FORMS.items()},
+        **dict.fromkeys(_torch.LAZY_WAITS, _wait),
+    }
     if torch.distributed.is_available()
     else {}
 )

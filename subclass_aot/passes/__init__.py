@@ -1,6 +1,7 @@
 """What is done to a graph without knowing how it was recorded: splitting it, and cleaning up."""
 
 from subclass_aot.passes.cleanup import cleaned as cleaned
+from subclass_aot.passes.nodes import communicates as communicates
 from subclass_aot.passes.nodes import copied_node as copied_node
 from subclass_aot.passes.nodes import draws as draws
 from subclass_aot.passes.nodes import has_no_result as has_no_result

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 import torch
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
-from subclass_aot.passes.nodes import copied_node, has_no_result, new_node
+from subclass_aot.passes.nodes import copied_node, is_backward, must_run, new_node, viewed_by, waits
 
 _IDENTITIES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+
+_COPIED_FROM: dict[object, Callable[[fx.Node], object]] = {torch.ops.aten.copy.default: lambda node: node.args[1]}
 
 
 def cleaned(
@@ -21,8 +23,11 @@ def cleaned(
     """Copies recorded nodes to a new graph, placeholders first, and leaves out what nobody reads.
 
     Draws of random numbers stay: eager makes them, and later draws depend on it. So do operators without a result, such
-    as `_assert_async`: eager fails there. `detach` and `alias` go: they mean
-    something to autograd only, which a graph is below of.
+    as `_assert_async`: eager fails there; and collectives: other ranks wait for them. `detach` and `alias` go: they
+    mean something to autograd only, which a graph is below of.
+
+    What a collective gives is waited for where it is first read, so that what stands between runs meanwhile.
+    Collectives themselves stay in their order, which has to be the same on all ranks.
 
     Args:
         nodes: The nodes, each after those that it reads.
@@ -39,7 +44,7 @@ def cleaned(
             live.update(node.all_input_nodes)
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
-    for node in sorted(nodes, key=lambda node: node.op != "placeholder"):
+    for node in _waits_late(sorted(nodes, key=lambda node: node.op != "placeholder"), live):
         if node.op == "placeholder":
             copies[node] = new_node(graph, "placeholder", node.target, (), {}, None)
             copies[node].meta.update(node.meta)
@@ -53,9 +58,40 @@ def cleaned(
     return graph, copies
 
 
+def _waits_late(nodes: Sequence[fx.Node], live: Container[fx.Node]) -> Iterable[fx.Node]:
+    """The nodes, each wait where its result is first read, or at the end of its phase. Views and copies do not."""
+    pending: dict[fx.Node, None] = {}
+    before: fx.Node | None = None
+    for node in nodes:
+        if before is not None and pending and is_backward(node) != is_backward(before):
+            yield from pending
+            pending = {}
+        before = node
+        if node not in live:
+            yield node
+        elif waits(node) or (_COPIED_FROM.get(node.target) or viewed_by)(node) in pending:
+            pending[node] = None
+        else:
+            for read in _put_off(node, pending) if pending else ():
+                del pending[read]
+                yield read
+            yield node
+    yield from pending
+
+
+def _put_off(node: fx.Node, pending: Container[fx.Node]) -> list[fx.Node]:
+    """The waits that a node needs, each after those that it needs itself."""
+    found: list[fx.Node] = []
+    for read in node.all_input_nodes:
+        if read in pending and read not in found:
+            found += [each for each in _put_off(read, pending) if each not in found]
+            found.append(read)
+    return found
+
+
 def has_effect(node: fx.Node) -> bool:
     """True if a node does more than compute its result."""
     if node.op != "call_function" or node.target is operator.getitem or not _torch.is_overload(node.target):
         return False
     effects = effects_of(node.target)
-    return effects.mutates or effects.random or has_no_result(node)
+    return effects.mutates or effects.random or must_run(node)

@@ -42,6 +42,17 @@ def copied_node(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, fx.Node
     return copy
 
 
+def viewed_by(node: fx.Node) -> fx.Node | None:
+    """The node that a node is a view of; None for one that computes something."""
+    if node.op != "call_function" or not _torch.is_overload(node.target):
+        return None
+    viewed = effects_of(node.target).returns_view_of
+    if not viewed or viewed[0] is None:
+        return None
+    position = viewed[0][0]
+    return node.args[position] if position < len(node.args) else None  # type: ignore[return-value]
+
+
 def is_symint(node: fx.Node) -> bool:
     """Tells whether a node stands for a symbolic number."""
     return is_symbolic(node.meta.get("val"))
@@ -60,3 +71,20 @@ def draws(node: fx.Node) -> bool:
 def has_no_result(node: fx.Node) -> bool:
     """Tells whether a node runs an operator that returns nothing, and so is there for what it does: `_assert_async`."""
     return node.op == "call_function" and _torch.is_overload(node.target) and not effects_of(node.target).returns
+
+
+def communicates(node: fx.Node) -> bool:
+    """Tells whether a node talks to other ranks, or waits for them."""
+    return (
+        node.op == "call_function" and _torch.is_overload(node.target) and node.target.namespace in _torch.COLLECTIVES
+    )
+
+
+def waits(node: fx.Node) -> bool:
+    """Tells whether a node waits for what a collective gives."""
+    return communicates(node) and node.target.overloadpacket.__name__ == "wait_tensor"  # type: ignore[union-attr]
+
+
+def must_run(node: fx.Node) -> bool:
+    """Tells whether a node runs though nobody reads its result: other ranks wait for it, or it has none."""
+    return has_no_result(node) or communicates(node)

@@ -13,8 +13,7 @@ from typing import Any
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.operators import effects_of
-from subclass_aot.passes.nodes import copied_node, draws, has_no_result, is_backward, is_symint
+from subclass_aot.passes.nodes import copied_node, draws, is_backward, is_symint, must_run, viewed_by
 
 
 def default_partition(
@@ -75,10 +74,10 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_output
 
 
 def _backward_nodes(graph: fx.Graph, gradients: Sequence[Any]) -> set[fx.Node]:
-    """Backward nodes that the gradients need, or that have no result."""
+    """Backward nodes that the gradients need, or that run in any case."""
     found: set[fx.Node] = set()
     todo = [n for n in gradients if isinstance(n, fx.Node) and is_backward(n)]
-    todo += [n for n in graph.nodes if has_no_result(n) and is_backward(n)]
+    todo += [n for n in graph.nodes if must_run(n) and is_backward(n)]
     while todo:
         node = todo.pop()
         if node not in found:
@@ -116,24 +115,14 @@ def _base(node: fx.Node) -> fx.Node | None:
         return None
     if node.target is operator.getitem:
         producer: Any = node.args[0]
-        return producer if producer.target is not operator.getitem and _viewed(producer) is not None else None
-    return _viewed(node)
-
-
-def _viewed(node: fx.Node) -> fx.Node | None:
-    if node.op != "call_function" or not _torch.is_overload(node.target):
-        return None
-    viewed = effects_of(node.target).returns_view_of
-    if not viewed or viewed[0] is None:
-        return None
-    position = viewed[0][0]
-    return node.args[position] if position < len(node.args) else None  # type: ignore[return-value]
+        return producer if producer.target is not operator.getitem and viewed_by(producer) is not None else None
+    return viewed_by(node)
 
 
 def _forward(joint: fx.GraphModule, outputs: Sequence[Any], saved: list[fx.Node]) -> fx.GraphModule:
     needed: set[fx.Node] = set()
     todo = [n for n in (*outputs, *saved) if isinstance(n, fx.Node)]
-    todo += [n for n in joint.graph.nodes if (draws(n) or has_no_result(n)) and not is_backward(n)]
+    todo += [n for n in joint.graph.nodes if (draws(n) or must_run(n)) and not is_backward(n)]
     while todo:
         node = todo.pop()
         if node not in needed:

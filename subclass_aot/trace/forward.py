@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from subclass_aot import descriptors
+from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import Look, Recorder, messages
@@ -87,6 +88,7 @@ def run_forward(
     before = torch.is_grad_enabled()
     recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
     args, kwargs = call
+    refuse_parallel_method(fn)
     out = fn(*args, **kwargs)
     grad_modes = before, torch.is_grad_enabled()
     recorder.listeners.random_numbers.refuse_seeds()

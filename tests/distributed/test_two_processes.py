@@ -10,6 +10,9 @@ from tests import ranks
 
 REFUSALS = {
     "DDP": "was given to DistributedDataParallel",
+    "DDP, its forward": "was given to DistributedDataParallel",
+    "DDP, its forward called inside": "was given to DistributedDataParallel",
+    "FSDP1, its forward": "was given to FullyShardedDataParallel",
     "DDP, int8": "was given to DistributedDataParallel",
     "DDP as an argument": "was given to DistributedDataParallel",
     "FSDP2": "was given to fully_shard",

@@ -18,8 +18,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.two_tensor import TwoTensor
 
-from subclass_aot import aot_compile
-from subclass_aot.tensors import Int8Weight
+from subclass_aot import aot_compile, train_fields
+from subclass_aot.tensors import Int8Weight, LoraWeight
 from tests import ranks
 
 Compile = Callable[[Any], Any]
@@ -53,6 +53,10 @@ def net(kind: str = "dense") -> Net:
         weight = block.up.weight.detach()
         if kind == "int8":
             block.up.weight = torch.nn.Parameter(Int8Weight.from_float(weight), requires_grad=False)
+        elif kind == "lora":
+            made_of = LoraWeight.beside(Int8Weight.from_float(weight), rank=2)
+            block.up.weight = torch.nn.Parameter(made_of, requires_grad=False)
+            train_fields(block.up, "weight", "left", "right")
         elif kind == "two":
             block.up.weight = torch.nn.Parameter(TwoTensor(weight, weight.clone()))
     return made
@@ -63,6 +67,11 @@ def with_compiled_blocks(made: Net, compile: Compile) -> Net:
     for block in made.blocks():
         forward = compile(type(block).forward)
         block.forward = functools.partial(forward, block)  # type: ignore[method-assign]
+    return made
+
+
+def with_compiled_forward(made: Net, compile: Compile) -> Net:
+    made.forward = compile(made.forward)  # type: ignore[method-assign]
     return made
 
 
@@ -160,6 +169,39 @@ def all_gather_into(out: Any, x: Any) -> Any:
     return out * 2
 
 
+def overlapped(x: Any) -> Any:
+    """Two collectives on their way while something else is computed; one of them is never read."""
+    first, second, third = x * 2, x + 1, x - 1
+    work = dist.all_reduce(first, async_op=True)
+    other = dist.all_reduce(second, op=dist.ReduceOp.MAX, async_op=True)
+    dist.broadcast(third, 1)
+    between = x @ x.t()
+    other.wait()
+    work.wait()
+    return first + second + between.sum()
+
+
+class Summed(torch.autograd.Function):
+    """A sum over ranks, forward and backward, in place."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        y = x.clone()
+        dist.all_reduce(y, async_op=True).wait()
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return Summed.forward(ctx, gradient)
+
+
+def one_rank_reads(x: Any) -> Any:
+    """Every rank takes part in a sum that one of them looks at."""
+    total = x.sum()
+    dist.all_reduce(total)
+    return x * total if RANK == 0 else x * 2
+
+
 def broadcast(x: Any) -> Any:
     dist.broadcast(x, 1)
     return x * 3
@@ -195,6 +237,17 @@ def trained_function(function: Any) -> Callable[[Compile], Any]:
     return run
 
 
+def with_inductor(program: Callable[[Compile], Any]) -> Callable[[Compile], Any]:
+    """A program with another compiler, where it is compiled at all."""
+
+    def run(compile: Compile) -> Any:
+        if compile is not aot_compile:
+            return program(compile)
+        return program(lambda function: aot_compile(function, fw_compiler="inductor"))
+
+    return run
+
+
 def on_dtensors(compile: Compile) -> Any:
     left = distribute_tensor(SAME, MESH, [Shard(0)])
     right = distribute_tensor(SAME.t().contiguous(), MESH, [Replicate()])
@@ -209,10 +262,16 @@ PROGRAMS: dict[str, Callable[[Compile], Any]] = {
         for kind in ("dense", "int8", "two")
     },
     **{
+        f"DDP over a compiled model, {kind}": trained(
+            lambda compile, kind=kind: DistributedDataParallel(with_compiled_forward(net(kind), compile))
+        )
+        for kind in ("dense", "int8", "lora")
+    },
+    **{
         f"FSDP2 with compiled blocks, {kind}": trained(
             lambda compile, kind=kind: sharded(with_compiled_blocks(net(kind), compile))
         )
-        for kind in ("dense", "int8")
+        for kind in ("dense", "int8", "lora")
     },
     "tensor parallel, compiled": lambda compile: (lambda made: train(made, compile(made), SAME))(split(net())),
     "tensor parallel, compiled blocks": trained(lambda compile: with_compiled_blocks(split(net()), compile), "same"),
@@ -221,6 +280,16 @@ PROGRAMS: dict[str, Callable[[Compile], Any]] = {
     "functional all_gather, returned": called(lambda x: functional.all_gather_tensor(x, 0, dist.group.WORLD), x),
     "functional, coalesced": called(coalesced, x),
     "functional, with gradients": trained_function(gradient_of_all_gather),
+    "functional all_reduce, with gradients": trained_function(
+        lambda x: functional.all_reduce(x * 2, "sum", dist.group.WORLD).sin()
+    ),
+    "in place, with gradients": trained_function(lambda x: Summed.apply(x * 2).sin()),
+    "in place, with gradients, inductor": with_inductor(
+        trained_function(lambda x: functional.all_reduce(Summed.apply(x * 2).sin(), "sum", dist.group.WORLD) * 3)
+    ),
+    "overlapped": called(overlapped, x),
+    "overlapped, inductor": with_inductor(called(overlapped, x)),
+    "one rank reads": called(one_rank_reads, x),
     "all_reduce": called(all_reduce, x),
     "all_reduce of an input": called(all_reduce_input, x),
     "all_reduce, async": called(all_reduce_async, x),
@@ -248,6 +317,13 @@ def with_a_sharded_block() -> Net:
 
 REFUSED: dict[str, Callable[[], str]] = {
     "DDP": lambda: refused(lambda: DistributedDataParallel(net()), INPUT),
+    "DDP, its forward": lambda: refused(lambda: DistributedDataParallel(net()).forward, INPUT),
+    "DDP, its forward called inside": lambda: refused(
+        lambda: lambda m, x: m.forward(x), DistributedDataParallel(net()), INPUT
+    ),
+    "FSDP1, its forward": lambda: refused(
+        lambda: FullyShardedDataParallel(net(), device_id=torch.device("cpu")).forward, INPUT
+    ),
     "DDP, int8": lambda: refused(lambda: DistributedDataParallel(net("int8")), INPUT),
     "DDP as an argument": lambda: refused(lambda: lambda m, x: m(x), DistributedDataParallel(net()), INPUT),
     "FSDP2": lambda: refused(lambda: sharded(net()), INPUT),

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from functorch.compile import min_cut_rematerialization_partition
+from torch.distributed import _functional_collectives as functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from subclass_aot import aot_compile
@@ -95,6 +97,70 @@ def test_a_collective_is_one_operator_that_is_waited_for(function: Any, name: st
     assert not [o for o in operators if o.startswith("c10d.")]
     x = torch.ones(4, 3)
     assert aot_compile(function)(x).shape == function(x).shape
+
+
+def names_of(function: Any, *tensors: torch.Tensor) -> list[str]:
+    return [name.split(".")[1] for name in graph_of(function, *tensors)]
+
+
+def test_a_collective_is_waited_for_where_it_is_first_read() -> None:
+    """So that what does not need it runs meanwhile; views and copies do not read."""
+
+    def overlapped(x: torch.Tensor) -> torch.Tensor:
+        first, second = x * 2, x.new_empty(8, 3)
+        dist.all_reduce(first, async_op=True)
+        work = dist.all_gather_into_tensor(second, x, async_op=True)
+        other = x.exp()
+        work.wait()
+        part = second[:4] * other
+        return part + first
+
+    found = [n for n in names_of(overlapped, torch.ones(4, 3)) if n not in ("view", "copy", "slice", "new_empty")]
+    assert found == [
+        "mul", "all_reduce", "all_gather_into_tensor", "exp", "wait_tensor", "mul", "wait_tensor", "add",
+    ]  # fmt: skip
+
+
+def test_one_that_nobody_reads_runs_all_the_same() -> None:
+    """Another rank may read it, and would wait for ever."""
+
+    def unread(x: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(x.sum())
+        return x + 1
+
+    assert names_of(unread, torch.ones(4, 3)) == ["sum", "all_reduce", "add", "wait_tensor"]
+
+
+def test_one_that_nobody_reads_in_backward_runs_all_the_same() -> None:
+    seen: list[list[str]] = []
+
+    def keep(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        seen.append([str(n.target).split(".")[1] for n in graph.graph.nodes if "c10d" in str(n.target)])
+        return torch.fx.Interpreter(graph).boxed_run
+
+    def hooked(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        dist.all_reduce(y.detach().sum())
+
+        def report(gradient: torch.Tensor) -> None:
+            dist.all_reduce(gradient.sum(), async_op=True)
+
+        y.register_hook(report)
+        return y.sin()
+
+    for partition in ({}, {"partition_fn": min_cut_rematerialization_partition}):
+        seen.clear()
+        aot_compile(hooked, fw_compiler=keep, **partition)(torch.ones(3, requires_grad=True)).sum().backward()  # type: ignore[arg-type]
+        assert seen == [["all_reduce", "wait_tensor"]] * 2
+
+
+def test_what_waits_when_it_is_read_is_a_wait_in_a_graph() -> None:
+    """It has no memory, and what inductor made of it has killed the process."""
+
+    def differentiable(x: torch.Tensor) -> torch.Tensor:
+        return functional.all_reduce(x * 2, "sum", dist.group.WORLD) * 3  # type: ignore[no-any-return]
+
+    assert names_of(differentiable, torch.ones(3, requires_grad=True)) == ["mul", "all_reduce", "wait_tensor", "mul"]
 
 
 @pytest.mark.parametrize(
