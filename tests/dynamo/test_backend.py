@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from subclass_aot import Int8Weight, TwoTensor, _torch, aot_compile, dynamo, qua
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.testing.runs import differences, observe
 
+backend_module: Any = sys.modules[dynamo.backend.__module__]
 ForeignTwoTensor: Any = _torch.foreign_two_tensor()
 Make = Callable[[int], list[Any]]
 """The arguments of one call, by its number."""
@@ -66,7 +68,7 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return call
 
-    monkeypatch.setattr(dynamo, "aot_compile", noted)
+    monkeypatch.setattr(backend_module, "aot_compile", noted)
     return found
 
 
