@@ -165,6 +165,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._with_grad = False  # from when the function was seen to read or change the `.grad` of an input
         functools.update_wrapper(self, fn, updated=())
 
+    @_torch.below_dynamo  # where it does not inline the function: see `_call_uncompiled`
     def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         latest, modes = self._specializations.latest, global_state()
         leaves: list[Any] | None = None

@@ -33,7 +33,7 @@ def log_graph(kind: _Kind, graph: fx.GraphModule, name: str) -> None:
     """
     artifact = "aot_joint_graph" if kind == "joint" else "aot_graphs"
     if _log.isEnabledFor(logging.INFO) or _torch.is_artifact_enabled(artifact):
-        log = _log.info if _log.isEnabledFor(logging.INFO) else _torch.artifact_log(__name__, artifact).debug
+        log = _log.info if _log.isEnabledFor(logging.INFO) else _torch.artifact_log(artifact).debug
         log("%s graph of %s\n%s", kind, name, _text(graph))
     _torch.trace_structured(f"aot_{kind}_graph", lambda: _text(graph))
 

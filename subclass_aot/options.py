@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -40,8 +41,8 @@ class Options:
     """
 
     # More than ten attributes: one for each keyword of `aot_compile`.
-    fw_compiler: str | Compiler = "eager"
-    bw_compiler: str | Compiler | None = None
+    fw_compiler: str | Compiler | Backend = "eager"
+    bw_compiler: str | Compiler | Backend | None = None
     partition_fn: PartitionFn | None = None
     decompositions: Mapping[Any, Callable[..., Any]] | None = None
     dynamic: bool | None = None
@@ -57,6 +58,11 @@ class Options:
             raise SubclassAotError(_UNKNOWN_VALUES.format(values=self.values))
         resolve(self.fw_compiler)
         resolve(self.fw_compiler if self.bw_compiler is None else self.bw_compiler)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keywords that `aot_compile` takes for them."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @functools.cached_property
     def forward(self) -> Backend:

@@ -71,6 +71,8 @@ from subclass_aot._torch.inductor import fake_mode as fake_mode
 from subclass_aot._torch.inductor import fake_on_cpu as fake_on_cpu
 from subclass_aot._torch.inductor import force_strides as force_strides
 from subclass_aot._torch.inductor import inductor_decompositions as inductor_decompositions
+from subclass_aot._torch.inductor import inductor_modes as inductor_modes
+from subclass_aot._torch.inductor import inductor_switches as inductor_switches
 from subclass_aot._torch.inductor import looks_channels_last as looks_channels_last
 from subclass_aot._torch.inductor import make_graph_module as make_graph_module
 from subclass_aot._torch.logs import artifact_log as artifact_log

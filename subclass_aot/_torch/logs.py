@@ -14,9 +14,9 @@ def is_artifact_enabled(name: str) -> bool:
     return bool(_internal.log_state.is_artifact_enabled(name))
 
 
-def artifact_log(module: str, name: str) -> logging.Logger:
-    """The logger for what has this name and is shown by a module. When it goes: any logger."""
-    found: logging.Logger = torch._logging.getArtifactLogger(module, name)
+def artifact_log(name: str) -> logging.Logger:
+    """This library's logger for what has this name; only below `torch` is it shown. When it goes: any logger."""
+    found: logging.Logger = torch._logging.getArtifactLogger("torch.subclass_aot", name)
     return found
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot.backends import in_mode
 from subclass_aot.call import Arguments
 from subclass_aot.compile import aot_compile
 from subclass_aot.dynamo.captured import Captured
@@ -34,14 +35,18 @@ from subclass_aot.runtime import OtherValue, make_entry
 from subclass_aot.sizes import GivenSizes
 from subclass_aot.trace import JointTrace, trace_arguments
 
+_MODE = "mode"
 _NAME = "what torch.compile captured"
 
 _UNKNOWN_OPTION = """torch.compile(backend="subclass_aot", options=...): there is no option {name!r}.
   Options: {names}
-  They are the keywords of aot_compile."""
+  They are the keywords of aot_compile, and inductor's mode."""
 
-_NO_MODE = """torch.compile(backend="subclass_aot", mode={mode!r}): modes are inductor's, and this backend takes none.
-  Instead: leave it out; options={{"fw_compiler": "inductor"}} has inductor compile the graphs."""
+_NO_MODE = """torch.compile(backend="subclass_aot"): mode={mode!r} is for inductor, and options say fw_compiler={compiler!r}.
+  Instead: leave the one or the other out; with a mode, inductor compiles the graphs."""
+
+_UNKNOWN_MODE = """torch.compile(backend="subclass_aot", mode={mode!r}): inductor has no such mode.
+  Modes: {names}"""
 
 
 def backend(
@@ -56,25 +61,23 @@ def backend(
     Args:
         gm: The graph.
         example_inputs: The tensors of the call, and numbers.
-        mode: As `torch.compile` is given it.
-        options: The keywords of `aot_compile`, by name.
+        mode: One of inductor's, which then compiles the graphs.
+        options: The keywords of `aot_compile`, by name; and `mode`, since `torch.compile` takes one of the two only.
 
     Returns:
         A function of the inputs, one by one.
 
     Raises:
-        SubclassAotError: There is no such option or mode.
+        SubclassAotError: There is no such option or mode, or a mode is given to another compiler than inductor.
 
     >>> import torch
     >>> double = torch.compile(lambda x: x * 2, backend="subclass_aot")
     >>> double(torch.ones(2))
     tensor([2., 2.])
     """
-    if mode not in (None, "default"):
-        raise SubclassAotError(_NO_MODE.format(mode=mode))
-    chosen = _options(options or {})
+    chosen = _options(options or {}, mode)
     gm = as_called(gm)
-    later = aot_compile(gm, **vars(chosen))
+    later = aot_compile(gm, **chosen.keywords)
     if any(isinstance(x, torch.Tensor) and _torch.is_jagged(type(x)) for x in example_inputs):
         return later  # their nested ints are Dynamo's, and mean nothing outside its fakes
     try:
@@ -93,17 +96,26 @@ def backend(
     return run
 
 
-def _options(given: Mapping[str, Any]) -> Options:
+def _options(given: Mapping[str, Any], mode: str | None) -> Options:
     """Reads the options.
 
     Raises:
-        SubclassAotError: There is no such option.
+        SubclassAotError: There is no such option or mode, or a mode is given to another compiler than inductor.
     """
     names = [field.name for field in dataclasses.fields(Options)]
     for name in given:
-        if name not in names:
-            raise SubclassAotError(_UNKNOWN_OPTION.format(name=name, names=", ".join(names)))
-    return Options(**given)
+        if name not in (*names, _MODE):
+            raise SubclassAotError(_UNKNOWN_OPTION.format(name=name, names=", ".join((*names, _MODE))))
+    mode = given.get(_MODE, mode)
+    options = {name: value for name, value in given.items() if name != _MODE}
+    if mode not in (None, "default"):
+        compiler = options.setdefault("fw_compiler", "inductor")
+        if compiler != "inductor":
+            raise SubclassAotError(_NO_MODE.format(mode=mode, compiler=compiler))
+        options["fw_compiler"] = in_mode(mode)
+        if options["fw_compiler"] is None:
+            raise SubclassAotError(_UNKNOWN_MODE.format(mode=mode, names=", ".join(_torch.inductor_modes())))
+    return Options(**options)
 
 
 def _nothing(*tensors: torch.Tensor) -> None:
@@ -129,7 +141,7 @@ def _compile(
     captured = Captured.of(gm, example_inputs)
     arguments = Arguments.of(_nothing, captured.tensors(example_inputs), {})
     trace = _trace(captured, arguments, options)
-    graphs = compile_graphs(captured, arguments, trace, options, lambda fn: aot_compile(fn, **vars(options)))
+    graphs = compile_graphs(captured, arguments, trace, options, lambda fn: aot_compile(fn, **options.keywords))
     entry = make_entry(arguments, trace.signature, graphs, global_state(), within_dynamo=True)
     log_code(entry.sources, _NAME)
     as_given = len(captured.sources) == len(arguments.leaves) and not captured.numbers and not captured.held
