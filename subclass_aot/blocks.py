@@ -122,6 +122,7 @@ class BlockForward:
         self._known: tuple[Structure, CompiledFunction[..., Any], Lent] | None = None
         functools.update_wrapper(self, type(block).forward.__get__(block))
 
+    @_torch.below_dynamo  # where it does not inline the method: see `_call_uncompiled`
     def __call__(self, *args: object, **kwargs: object) -> Any:
         known = self._known
         if known is None or not known[0].still_holds():

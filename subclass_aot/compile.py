@@ -29,6 +29,7 @@ from subclass_aot.guards import (
     symbolic_places,
     unmet,
 )
+from subclass_aot.logs import log_code
 from subclass_aot.options import Options, compile_graphs
 from subclass_aot.runtime import (
     OtherValue,
@@ -164,6 +165,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._with_grad = False  # from when the function was seen to read or change the `.grad` of an input
         functools.update_wrapper(self, fn, updated=())
 
+    @_torch.below_dynamo  # where it does not inline the function: see `_call_uncompiled`
     def __call__(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         latest, modes = self._specializations.latest, global_state()
         leaves: list[Any] | None = None
@@ -326,6 +328,7 @@ class CompiledFunction(Generic[_P, _R]):
         graphs = compile_graphs(self.fn, arguments, trace, options, lambda fn: CompiledFunction(fn, options))
         told_apart = self._told_apart(arguments, trace.signature)
         entry = make_entry(arguments, trace.signature, graphs, state, self._kept, told_apart)
+        log_code(entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
         reason = self._reason(arguments, describe, tried)
         places = symbolic_places(trace.signature)
         return Specialization(entry, graphs.graphs, trace.signature, places, describe(places), reason)

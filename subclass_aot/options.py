@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.call import Arguments, RecordedCall
 from subclass_aot.errors import SubclassAotError
+from subclass_aot.logs import log_graph
 from subclass_aot.runtime import (
     CompiledGraphs,
     DoubleBackward,
@@ -39,8 +41,8 @@ class Options:
     """
 
     # More than ten attributes: one for each keyword of `aot_compile`.
-    fw_compiler: str | Compiler = "eager"
-    bw_compiler: str | Compiler | None = None
+    fw_compiler: str | Compiler | Backend = "eager"
+    bw_compiler: str | Compiler | Backend | None = None
     partition_fn: PartitionFn | None = None
     decompositions: Mapping[Any, Callable[..., Any]] | None = None
     dynamic: bool | None = None
@@ -56,6 +58,11 @@ class Options:
             raise SubclassAotError(_UNKNOWN_VALUES.format(values=self.values))
         resolve(self.fw_compiler)
         resolve(self.fw_compiler if self.bw_compiler is None else self.bw_compiler)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keywords that `aot_compile` takes for them."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
     @functools.cached_property
     def forward(self) -> Backend:
@@ -90,6 +97,9 @@ def compile_graphs(
         compile_alike: Compiles another function with the same options.
     """
     graphs = split(trace, options.partition_fn, options.backward.chooses_strides)
+    name = getattr(fn, "__name__", type(fn).__name__)
+    log_graph("joint", trace.graph_module, name)
+    log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
     double_backward = None
     if options.double_backward and graphs.backward is not None:
         again = RecordedCall.of(fn, arguments)
@@ -98,11 +108,10 @@ def compile_graphs(
     forward = compiled_with_checks(options.forward, graphs.forward)
     if graphs.backward is None:
         return CompiledGraphs(graphs, forward)
-    compile_backward = functools.partial(_compile_backward, options.backward, graphs)
+    compile_backward = functools.partial(_compile_backward, options.backward, graphs, name)
     others = UnexpectedTangents(trace, graphs, compile_backward)
     backward: BoxedFunction
     if options.lazy_backward and trace.signature.assumptions.symbols is None:
-        name = getattr(fn, "__name__", type(fn).__name__)
         compile_later = functools.partial(compile_backward, graphs.backward)
         backward = LazyFunction(compile_later, name, user_line())
     else:  # a compiler that does not take symbols is given numbers, before forward runs
@@ -110,5 +119,6 @@ def compile_graphs(
     return CompiledGraphs(graphs, forward, backward, others, double_backward, options.direct_grad)
 
 
-def _compile_backward(backend: Backend, graphs: Graphs, graph: fx.GraphModule) -> BoxedFunction:
+def _compile_backward(backend: Backend, graphs: Graphs, name: str, graph: fx.GraphModule) -> BoxedFunction:
+    log_graph("backward", graph, name)
     return compiled(backend, graph, backward_inputs(graphs, graph), True)

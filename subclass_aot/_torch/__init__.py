@@ -57,6 +57,8 @@ from subclass_aot._torch.dispatch import python_dispatcher as python_dispatcher
 from subclass_aot._torch.dispatch import without_function_modes as without_function_modes
 from subclass_aot._torch.dispatch import without_transforms as without_transforms
 from subclass_aot._torch.dynamo import below_dynamo as below_dynamo
+from subclass_aot._torch.dynamo import checkpoint_keywords as checkpoint_keywords
+from subclass_aot._torch.dynamo import context_of_checkpoint as context_of_checkpoint
 from subclass_aot._torch.dynamo import current_solver as current_solver
 from subclass_aot._torch.dynamo import dynamo_inlines as dynamo_inlines
 from subclass_aot._torch.dynamo import has_static_address as has_static_address
@@ -70,8 +72,14 @@ from subclass_aot._torch.inductor import fake_mode as fake_mode
 from subclass_aot._torch.inductor import fake_on_cpu as fake_on_cpu
 from subclass_aot._torch.inductor import force_strides as force_strides
 from subclass_aot._torch.inductor import inductor_decompositions as inductor_decompositions
+from subclass_aot._torch.inductor import inductor_modes as inductor_modes
+from subclass_aot._torch.inductor import inductor_switches as inductor_switches
 from subclass_aot._torch.inductor import looks_channels_last as looks_channels_last
 from subclass_aot._torch.inductor import make_graph_module as make_graph_module
+from subclass_aot._torch.logs import artifact_log as artifact_log
+from subclass_aot._torch.logs import is_artifact_enabled as is_artifact_enabled
+from subclass_aot._torch.logs import trace_structured as trace_structured
+from subclass_aot._torch.logs import trace_structured_artifact as trace_structured_artifact
 from subclass_aot._torch.modules import BUFFERS as BUFFERS
 from subclass_aot._torch.modules import HOW_HOOKS_RUN as HOW_HOOKS_RUN
 from subclass_aot._torch.modules import MODULE_HOOKS as MODULE_HOOKS

@@ -71,6 +71,22 @@ def current_solver() -> Any:
     return None if context is None or context.fake_mode is None else context.fake_mode.shape_env
 
 
+def checkpoint_keywords(kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those keywords of an activation checkpoint in a graph of Dynamo's that are its own, and those of its function.
+
+    When it goes: the names that `torch.utils.checkpoint.checkpoint` has.
+    """
+    from torch._higher_order_ops.wrap import TagActivationCheckpoint
+
+    own, others = TagActivationCheckpoint.divide_kwargs(kwargs)
+    return own, others
+
+
+def context_of_checkpoint(body: Any) -> Any:
+    """What a program gave a checkpoint as `context_fn`, which Dynamo keeps beside the graph. When it goes: None."""
+    return body.meta.get("_checkpoint_context_fn")
+
+
 def mark_static_address(tensor: torch.Tensor) -> None:
     """Torch's own mark for tensors that stay in place. Its function is in `torch._dynamo`, which is slow to import."""
     tensor._dynamo_static_input_type = "unguarded"  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +58,22 @@ def inductor_decompositions() -> Any:
     from torch._inductor.decomposition import select_decomp_table
 
     return select_decomp_table()
+
+
+def inductor_modes() -> Mapping[str, Mapping[str, Any]]:
+    """The modes that `torch.compile` has for inductor, and the switches of inductor that each of them sets."""
+    from torch._inductor import list_mode_options
+
+    return list_mode_options()
+
+
+@contextmanager
+def inductor_switches(switches: Mapping[str, Any]) -> Iterator[None]:
+    """Within the block inductor compiles with other switches than it has."""
+    import torch._inductor.config
+
+    with torch._inductor.config.patch(dict(switches)):
+        yield
 
 
 def compile_with_inductor(

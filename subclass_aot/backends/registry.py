@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -51,8 +52,8 @@ class Backend:
     chooses_strides: bool = False
 
 
-def resolve(compiler: str | Compiler) -> Backend:
-    """The backend for a name or a callable.
+def resolve(compiler: str | Compiler | Backend) -> Backend:
+    """The backend for a name or a callable, or itself.
 
     Raises:
         SubclassAotError: There is no such name.
@@ -61,7 +62,23 @@ def resolve(compiler: str | Compiler) -> Backend:
         if compiler not in BACKENDS:
             raise SubclassAotError(_UNKNOWN.format(name=compiler, names=", ".join(sorted(BACKENDS))))
         return BACKENDS[compiler]
+    if isinstance(compiler, Backend):
+        return compiler
     return Backend(lambda graph, inputs, is_backward: _call(compiler, graph, inputs, is_backward))
+
+
+def in_mode(mode: str) -> Backend | None:
+    """Inductor in one of the modes of `torch.compile`; None if it has no such mode."""
+    switches = _torch.inductor_modes().get(mode)
+    if switches is None:
+        return None
+
+    def compile(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
+        with _torch.inductor_switches(switches):
+            return inductor.compile(graph, inputs, is_backward)
+
+    inductor = BACKENDS["inductor"]
+    return dataclasses.replace(inductor, compile=compile)
 
 
 def example_inputs(graph: fx.GraphModule) -> list[Any]:

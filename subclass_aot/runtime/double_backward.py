@@ -58,6 +58,7 @@ class DoubleBackward:
     def differentiable(self, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
         """`backward` for an `autograd.Function`, or the vjp in its place where autograd is to follow."""
 
+        @_torch.below_dynamo
         def chosen(ctx: Any, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
             if not torch.is_grad_enabled():
                 return backward(ctx, *tangents)

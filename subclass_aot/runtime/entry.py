@@ -92,6 +92,8 @@ def make_entry(
     if compiled.backward is not None:
         forward = write_forward(convention, compiled.forward)
         backward = write_backward(convention, compiled.backward, compiled.others)
+        _torch.below_dynamo(forward)  # which autograd calls, as it does the other one
+        _torch.below_dynamo(backward)
         sources = {"forward": _text(forward), "backward": _text(backward)}
         double_backward = compiled.double_backward
         if double_backward is None:
@@ -115,6 +117,7 @@ def make_entry(
     call = write_guarded(
         arguments.with_views(signature.views), signature, state, body, together, told_apart, within_dynamo
     )
+    _torch.below_dynamo(call)
     return Entry(call, arguments.is_flat, {"call": _text(call), **sources})
 
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from subclass_aot import _native
+from subclass_aot import _native, _torch
 from subclass_aot.errors import DoubleBackwardError
 
 _TWICE = """A gradient that a compiled backward computed is differentiated again.
@@ -36,6 +36,7 @@ def once_differentiable(
     if accelerator is not None:
         hand_over = accelerator.set_gradients
 
+    @_torch.below_dynamo
     def marked(ctx: object, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         if not torch.is_grad_enabled():
             return backward(ctx, *tangents) if hand_over is None else hand_over(ctx, backward(ctx, *tangents))

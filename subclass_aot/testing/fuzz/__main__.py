@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from subclass_aot.testing.fuzz.captured import check_captured
 from subclass_aot.testing.fuzz.oracle import check_program
 from subclass_aot.testing.fuzz.programs import Program
 from subclass_aot.testing.fuzz.search import fuzz
@@ -31,25 +32,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=60, help="how long (default: %(default)g)")
     parser.add_argument("--seed", type=int, help="where to begin (default: another one each time)")
     parser.add_argument("--processes", type=int, default=1, help="how many at a time (default: %(default)s)")
+    parser.add_argument("--torch-compile", action="store_true", help='compile with torch.compile(backend="subclass_aot")')
     parser.add_argument("--latest", type=Path, help=argparse.SUPPRESS)  # of a process of ours: where to note programs
     chosen = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed
     if chosen.latest is None:
-        return _in_processes(chosen.minutes, seed, chosen.processes)
+        return _in_processes(chosen.minutes, seed, chosen.processes, ["--torch-compile"] * chosen.torch_compile)
     torch.set_num_threads(1)
     warnings.simplefilter("error")  # a program of which torch warns is not worth a look
 
     def check(program: Program) -> None:
         chosen.latest.write_text(repr(program))
-        check_program(program)
+        (check_captured if chosen.torch_compile else check_program)(program)
 
     return fuzz(chosen.minutes, seed, check)
 
 
-def _in_processes(minutes: float, seed: int, count: int) -> int:
+def _in_processes(minutes: float, seed: int, count: int, words: Sequence[str] = ()) -> int:
     """Runs `count` processes of their own, since a program may crash the process that it runs in."""
     print(f"seed {seed}, for {minutes:g} minutes", flush=True)
     command = [sys.executable, "-X", "faulthandler", "-m", "subclass_aot.testing.fuzz", "--minutes", str(minutes)]
+    command += words
     with tempfile.TemporaryDirectory() as folder:
         notes = [Path(folder) / str(i) for i in range(count)]
         started = [

@@ -38,7 +38,7 @@ EAGER_ONLY = (
 _COARSE = {"bfloat16": torch.bfloat16, "half": torch.float16}
 """The dtypes of little precision that a program may go through, by what stands in its text then."""
 
-_LARGER = {2: 4, 3: 5, 4: 6}
+LARGER = {2: 4, 3: 5, 4: 6}
 """Other sizes that a program with symbolic ones is called with, too."""
 
 REFUSED = (
@@ -70,17 +70,27 @@ def check_program(program: Program, seeds: tuple[int, ...] = (1, 2), **options: 
     """
     compiled = aot_compile(program.function, **{"dynamic": program.symbolic or None, **options})
     for seed in seeds:
-        _check(program, seed, compiled)
+        check_call(program, seed, compiled)
     looks = any(LOOKING.search(text) for text, _ in program.statements)
     assert not compiled.recompiles or looks, compiled.recompiles
     if program.symbolic:
-        _check(program.resized(_LARGER), seeds[0], compiled)
+        check_call(program.resized(LARGER), seeds[0], compiled)
         # Sizes that depend on data are another matter: whether `view` has a rule in a class may depend on them.
         assert looks or "with symbols it fails" not in compiled.explain()
     return compiled
 
 
-def _check(program: Program, seed: int, compiled: Callable[..., Any]) -> None:
+def check_call(program: Program, seed: int, compiled: Callable[..., Any]) -> None:
+    """Compares one call, and backward, with eager mode.
+
+    Args:
+        program: The program.
+        seed: For the values of its arguments, and for random operators.
+        compiled: Its function, compiled.
+
+    Raises:
+        AssertionError: There is a difference that cannot be excused.
+    """
     expected = _run(program, program.function, seed)
     got = _run(program, compiled, seed, like=expected)
     if _refused(program, got) or _fails_in_every_backward(program, expected, got, seed):

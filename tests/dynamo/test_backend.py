@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from subclass_aot import Int8Weight, TwoTensor, _torch, aot_compile, dynamo, qua
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.testing.runs import differences, observe
 
+backend_module: Any = sys.modules[dynamo.backend.__module__]
 ForeignTwoTensor: Any = _torch.foreign_two_tensor()
 Make = Callable[[int], list[Any]]
 """The arguments of one call, by its number."""
@@ -66,7 +68,7 @@ def fallbacks(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
         return call
 
-    monkeypatch.setattr(dynamo, "aot_compile", noted)
+    monkeypatch.setattr(backend_module, "aot_compile", noted)
     return found
 
 
@@ -80,6 +82,43 @@ class Doubled(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
         (x,) = ctx.saved_tensors
         return grad * x  # no gradient of the forward: whoever differentiates that is found out
+
+
+class Kept(torch.autograd.Function):
+    """Saves an input and what it computed as attributes, and has a result without a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, factor: float) -> tuple[Tensor, Tensor]:
+        ctx.made, ctx.factor = x * factor, factor
+        places = x.argmax(0)
+        ctx.mark_non_differentiable(places)
+        return ctx.made.sin(), places
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Any) -> tuple[Tensor, None]:  # type: ignore[override]
+        return grad * ctx.made.cos() * ctx.factor, None
+
+
+class Written(torch.autograd.Function):
+    """Writes its argument."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        x.mul_(3)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return grad * 3
+
+
+def two_sines(x: Tensor) -> Tensor:
+    return x.sin().sin().cos()
+
+
+def keeping_sines() -> Any:
+    return checkpoint.create_selective_checkpoint_contexts([torch.ops.aten.sin.default])
 
 
 def writes_and_reads(x: Tensor, s: Any) -> Any:
@@ -115,6 +154,21 @@ PROGRAMS: dict[str, tuple[Any, Make]] = {
         lambda x: checkpoint.checkpoint(lambda z: z.sin().cos(), x, use_reentrant=False),
         lambda _: [rand(3, 2, grad=True)],
     ),
+    "checkpoint of a dropout": (
+        lambda x: checkpoint.checkpoint(lambda z: nn.functional.dropout(z.sin()), x, use_reentrant=False),
+        lambda _: [rand(3, 2, grad=True)],
+    ),
+    "checkpoint with a policy": (
+        lambda x: checkpoint.checkpoint(two_sines, x, use_reentrant=False, context_fn=keeping_sines),
+        lambda _: [rand(3, 2, grad=True)],
+    ),
+    "autograd.Function of a wrapper": (lambda x: Doubled.apply(x).sin(), lambda _: [rand(3, 2, grad=True, cls=TwoTensor)]),
+    "autograd.Function of a foreign wrapper": (
+        lambda x: Doubled.apply(x).sin(),
+        lambda _: [rand(3, 2, grad=True, cls=ForeignTwoTensor)],
+    ),
+    "autograd.Function that keeps what it likes": (lambda x: Kept.apply(x, 3.0)[0].sin(), lambda _: [rand(3, 2, grad=True)]),
+    "autograd.Function that writes": (lambda x: Written.apply(x * 2).sin(), lambda _: [rand(3, 2, grad=True)]),
     "vmap": (lambda x: torch.func.vmap(lambda z: z.sin().sum())(x), lambda _: [rand(3, 2, grad=True)]),
     "grad": (lambda x: torch.func.grad(lambda z: z.sin().sum())(x), lambda _: [rand(3, 2)]),
     "autograd.Function": (lambda x: Doubled.apply(x).sin(), lambda _: [rand(3, 2, grad=True)]),
@@ -217,6 +271,42 @@ def test_graph_breaks(break_at: str) -> None:
     check(program, lambda call: [rand(3, 2, grad=True, cls=TwoTensor)], fullgraph=False)
 
 
+@pytest.mark.parametrize("cls", [None, TwoTensor, ForeignTwoTensor])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_backward_within_the_program(cls: Any, create_graph: bool) -> None:
+    """Dynamo breaks the graph there, and would compile every Python frame that runs in backward."""
+
+    def program(x: Tensor) -> Tensor:
+        y = x.sin() * 2
+        _dynamo.graph_break()
+        (gradient,) = torch.autograd.grad(y.sum(), x, create_graph=create_graph)
+        return gradient * 2
+
+    options = {"double_backward": True} if create_graph else {}
+    check(program, lambda _: [rand(3, grad=True, cls=cls)], fullgraph=False, options=options)
+
+
+def test_a_step_of_an_optimizer_within_the_program() -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        (x * y).sum().backward()
+        with torch.no_grad():
+            x.sub_(x.grad * 0.1)  # type: ignore[operator]
+        x.grad = None
+        return x.detach() * 1
+
+    check(program, lambda _: [rand(3, grad=True), rand(3)], fullgraph=False)
+
+
+def test_a_while_loop_over_data() -> None:
+    """It runs as often as the values of each call say."""
+    from torch._higher_order_ops import while_loop
+
+    def program(x: Tensor) -> Tensor:
+        return while_loop(lambda z: z.sum() < 20, lambda z: (z + 1,), (x,))[0] * 2
+
+    check(program, lambda call: [rand(3) * 4 * call])
+
+
 def test_a_model() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
@@ -275,11 +365,42 @@ def test_options_are_the_keywords_of_aot_compile() -> None:
 
 
 @pytest.mark.parametrize(
+    "given, switches",
+    [
+        ({"mode": "reduce-overhead"}, (False, True)),
+        ({"mode": "max-autotune-no-cudagraphs"}, (True, False)),
+        ({"options": {"mode": "max-autotune", "direct_grad": True}}, (True, True)),
+        ({"options": {"fw_compiler": "inductor"}}, (False, False)),
+    ],
+)
+def test_a_mode_is_for_inductor(
+    given: dict[str, Any], switches: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forward and backward are compiled under its switches, which are as before afterwards."""
+    from torch._inductor import compile_fx, config
+
+    now: Any = config
+    seen: list[tuple[bool, bool]] = []
+
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        seen.append((now.max_autotune, now.triton.cudagraphs))
+        return inner(*args, **kwargs)
+
+    inner: Any = compile_fx.compile_fx_inner
+    monkeypatch.setattr(compile_fx, "compile_fx_inner", noted)
+    before = now.max_autotune, now.triton.cudagraphs
+    check(lambda s: (s * 2).sin(), lambda _: [rand(3, grad=True, cls=TwoTensor)], calls=1, **given)
+    assert seen == [switches, switches]
+    assert (now.max_autotune, now.triton.cudagraphs) == before
+
+
+@pytest.mark.parametrize(
     "given, message",
     [
         ({"options": {"fw_compilr": "eager"}}, "there is no option 'fw_compilr'"),
         ({"options": {"fw_compiler": "what"}}, "no compiler named 'what'"),
-        ({"mode": "reduce-overhead"}, "modes are inductor's"),
+        ({"mode": "what"}, "inductor has no such mode.\n  Modes: default, "),
+        ({"options": {"mode": "max-autotune", "fw_compiler": "eager"}}, "is for inductor, and options say fw_compiler='eager'"),
     ],
 )
 def test_what_is_not_known_is_refused(given: dict[str, Any], message: str) -> None:

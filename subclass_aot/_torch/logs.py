@@ -1,0 +1,38 @@
+"""Torch's own logs of compilations. `torch._logging` has public setters, and nothing public for what writes them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import torch._logging
+from torch._logging import _internal
+
+
+def is_artifact_enabled(name: str) -> bool:
+    """Whether `TORCH_LOGS` or `torch._logging.set_logs` asked for what has this name. When it goes: False."""
+    return bool(_internal.log_state.is_artifact_enabled(name))
+
+
+def artifact_log(name: str) -> logging.Logger:
+    """This library's logger for what has this name; only below `torch` is it shown. When it goes: any logger."""
+    found: logging.Logger = torch._logging.getArtifactLogger("torch.subclass_aot", name)
+    return found
+
+
+def trace_structured(name: str, payload: Callable[[], str]) -> None:
+    """Writes a graph into the files of `TORCH_TRACE`, which `tlparse` reads; nothing if there are none.
+
+    When it goes: nothing.
+    """
+    torch._logging.trace_structured(name, payload_fn=payload, expect_trace_id=False)
+
+
+def trace_structured_artifact(name: str, text: str) -> None:
+    """Writes a text of any name there."""
+    torch._logging.trace_structured(
+        "artifact",
+        metadata_fn=lambda: {"name": name, "encoding": "string"},
+        payload_fn=lambda: text,
+        expect_trace_id=False,
+    )

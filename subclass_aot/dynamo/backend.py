@@ -1,0 +1,161 @@
+"""`torch.compile(model, backend="subclass_aot")`: Dynamo captures and guards, this library compiles what it captured.
+
+Note [Within torch.compile]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~
+Dynamo hands over a graph that calls functions of torch, the tensors of the call, wrappers included, and for each of
+them a fake with the symbols that it made for sizes. The graph is traced as any function is. What the trace assumes of a
+symbol becomes one of Dynamo's guards, since these are made after the graph was compiled. So at a call nothing is left
+to check of a tensor by itself. Dynamo does not see what tensors have to do with one another below the surface of a
+wrapper: whether inner tensors share memory with other arguments, which matters if that is written, and whether
+something is a leaf of autograd's graph. Where that differs, an `aot_compile` of the same graph takes over, with guards
+of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.backends import in_mode
+from subclass_aot.call import Arguments
+from subclass_aot.compile import aot_compile
+from subclass_aot.dynamo.captured import Captured
+from subclass_aot.dynamo.operators import as_called
+from subclass_aot.errors import DataDependentError, SubclassAotError
+from subclass_aot.graph import Retrace
+from subclass_aot.guards import MISS, global_state
+from subclass_aot.logs import log_code
+from subclass_aot.options import Options, compile_graphs
+from subclass_aot.runtime import OtherValue, make_entry
+from subclass_aot.sizes import GivenSizes
+from subclass_aot.trace import JointTrace, trace_arguments
+
+_MODE = "mode"
+_NAME = "what torch.compile captured"
+
+_UNKNOWN_OPTION = """torch.compile(backend="subclass_aot", options=...): there is no option {name!r}.
+  Options: {names}
+  They are the keywords of aot_compile, and inductor's mode."""
+
+_NO_MODE = """torch.compile(backend="subclass_aot"): mode={mode!r} is for inductor, and options say fw_compiler={compiler!r}.
+  Instead: leave the one or the other out; with a mode, inductor compiles the graphs."""
+
+_UNKNOWN_MODE = """torch.compile(backend="subclass_aot", mode={mode!r}): inductor has no such mode.
+  Modes: {names}"""
+
+
+def backend(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Compiles a graph that Dynamo captured; `torch.compile` calls it.
+
+    Args:
+        gm: The graph.
+        example_inputs: The tensors of the call, and numbers.
+        mode: One of inductor's, which then compiles the graphs.
+        options: The keywords of `aot_compile`, by name; and `mode`, since `torch.compile` takes one of the two only.
+
+    Returns:
+        A function of the inputs, one by one.
+
+    Raises:
+        SubclassAotError: There is no such option or mode, or a mode is given to another compiler than inductor.
+
+    >>> import torch
+    >>> double = torch.compile(lambda x: x * 2, backend="subclass_aot")
+    >>> double(torch.ones(2))
+    tensor([2., 2.])
+    """
+    chosen = _options(options or {}, mode)
+    gm = as_called(gm)
+    later = aot_compile(gm, **chosen.keywords)
+    if any(isinstance(x, torch.Tensor) and _torch.is_jagged(type(x)) for x in example_inputs):
+        return later  # their nested ints are Dynamo's, and mean nothing outside its fakes
+    try:
+        call, tensors = _compile(gm, example_inputs, chosen)
+    except (Retrace, DataDependentError):  # with the gradients of inputs, or for the values of each call
+        return later
+
+    def run(*args: Any) -> Any:
+        given = args if tensors is None else tensors(args)
+        try:
+            result = call(given, {}, given, None, None)
+        except OtherValue:
+            result = MISS
+        return later(*args) if result is MISS else result
+
+    return run
+
+
+def _options(given: Mapping[str, Any], mode: str | None) -> Options:
+    """Reads the options.
+
+    Raises:
+        SubclassAotError: There is no such option or mode, or a mode is given to another compiler than inductor.
+    """
+    names = [field.name for field in dataclasses.fields(Options)]
+    for name in given:
+        if name not in (*names, _MODE):
+            raise SubclassAotError(_UNKNOWN_OPTION.format(name=name, names=", ".join((*names, _MODE))))
+    mode = given.get(_MODE, mode)
+    options = {name: value for name, value in given.items() if name != _MODE}
+    if mode not in (None, "default"):
+        compiler = options.setdefault("fw_compiler", "inductor")
+        if compiler != "inductor":
+            raise SubclassAotError(_NO_MODE.format(mode=mode, compiler=compiler))
+        options["fw_compiler"] = in_mode(mode)
+        if options["fw_compiler"] is None:
+            raise SubclassAotError(_UNKNOWN_MODE.format(mode=mode, names=", ".join(_torch.inductor_modes())))
+    return Options(**options)
+
+
+def _nothing(*tensors: torch.Tensor) -> None:
+    """Stands for what is called where a call is taken apart: a captured graph holds nothing that may change."""
+
+
+_Tensors = Callable[[Sequence[Any]], tuple[torch.Tensor, ...]]
+"""What the inputs of a graph are as tensors."""
+
+
+def _compile(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], options: Options
+) -> tuple[Callable[..., Any], _Tensors | None]:
+    """Compiles a graph for what Dynamo guards.
+
+    Returns:
+        The generated function; and what makes its tensors of the inputs, or None if they are the same.
+
+    Raises:
+        Retrace: It needs more of the call than that.
+        DataDependentError: It looks at values.
+    """
+    captured = Captured.of(gm, example_inputs)
+    arguments = Arguments.of(_nothing, captured.tensors(example_inputs), {})
+    trace = _trace(captured, arguments, options)
+    graphs = compile_graphs(captured, arguments, trace, options, lambda fn: aot_compile(fn, **options.keywords))
+    entry = make_entry(arguments, trace.signature, graphs, global_state(), within_dynamo=True)
+    log_code(entry.sources, _NAME)
+    as_given = len(captured.sources) == len(arguments.leaves) and not captured.numbers and not captured.held
+    return entry.call, None if as_given else captured.tensors
+
+
+def _trace(captured: Captured, arguments: Arguments, options: Options) -> JointTrace:
+    solver = _torch.current_solver()
+    sizes = GivenSizes(solver, captured.examples)
+    if sizes:
+        return trace_arguments(captured, arguments, options.replaced, sizes)
+    try:
+        return trace_arguments(captured, arguments, options.replaced)
+    except DataDependentError:
+        if solver is None:
+            raise
+        return trace_arguments(captured, arguments, options.replaced, GivenSizes(solver, {}))

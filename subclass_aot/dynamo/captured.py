@@ -1,0 +1,122 @@
+"""What Dynamo captured, as a function of tensors alone."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot._stack import captured_at
+from subclass_aot.objects import sized
+from subclass_aot.sizes import symbols_of
+from subclass_aot.symbols import is_symbolic
+
+_EXAMPLE = "example_value"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Captured:
+    """What Dynamo captured, as a function of tensors alone.
+
+    Attributes:
+        graph_module: The graph; its parameters and constants are inputs, too, after the others.
+        sources: For each of its inputs, the position of the tensor that it is, or that brings a number; else None.
+        numbers: Which inputs are numbers that no size of a tensor tells.
+        known: What the others are: symbols, or constants.
+        held: The parameters and constants.
+        examples: Tensors or numbers with Dynamo's symbols, by the path of the tensor.
+    """
+
+    graph_module: fx.GraphModule
+    sources: tuple[int | None, ...]
+    numbers: frozenset[int]
+    known: Mapping[int, Any]
+    held: tuple[torch.Tensor, ...]
+    examples: Mapping[str, Any]
+
+    @property
+    def __name__(self) -> str:
+        return "what torch.compile captured"
+
+    @staticmethod
+    def of(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Captured:
+        """Reads it."""
+        placeholders = gm.graph.find_nodes(op="placeholder")
+        gm, held = _with_tensors_as_inputs(gm)
+        given: list[Any] = [node.meta.get(_EXAMPLE) for node in placeholders]
+        told = {s for example in given if isinstance(example, torch.Tensor) for s in symbols_of(example)}
+        sources: list[int | None] = []
+        known: dict[int, Any] = {}
+        examples: dict[str, Any] = {}
+        numbers = set()
+        for i, (example, real) in enumerate(zip(given, example_inputs, strict=True)):
+            here = isinstance(real, torch.Tensor)
+            if not here and not is_symbolic(example):
+                known[i] = real
+            elif not here and symbols_of(example) <= told:
+                known[i] = example
+            elif not here and _torch.example_of(example) < 2:  # which is no symbol anywhere
+                known[i] = int(example)
+            elif not here:
+                numbers.add(i)
+                here = True
+            position = len(sources) - sources.count(None)
+            sources.append(position if here else None)
+            if here and example is not None:
+                examples[f"args[{position}]"] = example
+        count = len(sources) - sources.count(None)
+        sources += range(count, count + len(held))
+        return Captured(gm, tuple(sources), frozenset(numbers), known, held, examples)
+
+    def tensors(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        """What the inputs of a call are as tensors."""
+        here = [i for i in range(len(inputs)) if self.sources[i] is not None]
+        return (*(sized(_torch.example_of(inputs[i])) if i in self.numbers else inputs[i] for i in here), *self.held)
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        """Runs the graph."""
+        given: list[Any] = [self.known.get(i) if at is None else tensors[at] for i, at in enumerate(self.sources)]
+        for i in self.numbers:
+            given[i] = given[i].shape[0]
+        return WithLines(self.graph_module).run(*given)
+
+
+class WithLines(fx.Interpreter):
+    """Runs a graph, operator by operator, as if the lines ran that each was captured from."""
+
+    extra_traceback = False  # what this library says of an error is enough
+
+    def run_node(self, n: fx.Node) -> Any:
+        """Runs one operator."""
+        with captured_at(n.stack_trace or ""):
+            return super().run_node(n)
+
+
+def _with_tensors_as_inputs(gm: fx.GraphModule) -> tuple[fx.GraphModule, tuple[torch.Tensor, ...]]:
+    """A graph that has no tensors of its own; and those that it had, which are inputs after the others."""
+    nodes: dict[str, list[fx.Node]] = {}
+    for node in gm.graph.find_nodes(op="get_attr"):
+        if isinstance(_attribute(gm, node.target), torch.Tensor):
+            nodes.setdefault(node.target, []).append(node)
+    if not nodes:
+        return gm, ()
+    found = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    last = found.graph.find_nodes(op="placeholder")
+    with found.graph.inserting_before(next(n for n in found.graph.nodes if n not in last)):
+        made = {target: found.graph.placeholder("held") for target in nodes}
+    for node in found.graph.find_nodes(op="get_attr"):
+        if node.target in made:
+            node.replace_all_uses_with(made[node.target])
+            found.graph.erase_node(node)
+    found.recompile()
+    return found, tuple(_attribute(gm, target) for target in nodes)
+
+
+def _attribute(gm: fx.GraphModule, target: str) -> Any:
+    return functools.reduce(getattr, target.split("."), gm)

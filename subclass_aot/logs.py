@@ -1,0 +1,54 @@
+"""What is compiled, for those who watch: `TORCH_LOGS`, `TORCH_TRACE` and `logging`.
+
+Note [Names of logs]
+~~~~~~~~~~~~~~~~~~~~
+`TORCH_LOGS` is read while torch is imported, before anybody else can register a name with it; but it takes the name of
+any module that can be found. So `TORCH_LOGS="subclass_aot"` shows the graphs, and `"+subclass_aot"` the generated code,
+too. Those who know torch's own names for such graphs get ours by them: `aot_joint_graph` and `aot_graphs`. The same
+goes for what `tlparse` reads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Literal
+
+from torch import fx
+
+from subclass_aot import _torch
+
+_log = logging.getLogger(__name__)
+
+_Kind = Literal["joint", "forward", "backward", "inference"]
+
+
+def log_graph(kind: _Kind, graph: fx.GraphModule, name: str) -> None:
+    """Shows a graph to whoever asked for graphs.
+
+    Args:
+        kind: Which graph it is; one without a backward is of kind "inference".
+        graph: The graph.
+        name: What was compiled.
+    """
+    artifact = "aot_joint_graph" if kind == "joint" else "aot_graphs"
+    if _log.isEnabledFor(logging.INFO) or _torch.is_artifact_enabled(artifact):
+        log = _log.info if _log.isEnabledFor(logging.INFO) else _torch.artifact_log(artifact).debug
+        log("%s graph of %s\n%s", kind, name, _text(graph))
+    _torch.trace_structured(f"aot_{kind}_graph", lambda: _text(graph))
+
+
+def log_code(sources: Mapping[str, str], name: str) -> None:
+    """Shows the generated functions of one signature.
+
+    Args:
+        sources: Their text, by what they do.
+        name: What was compiled.
+    """
+    text = "\n\n".join(sources.values())
+    _log.debug("generated code of %s\n%s", name, text)
+    _torch.trace_structured_artifact("subclass_aot_code", text)
+
+
+def _text(graph: fx.GraphModule) -> str:
+    return graph.print_readable(print_output=False)
