@@ -1,8 +1,8 @@
 """What each input and each output of a graph is.
 
 Every placeholder of a joint, forward or backward graph has a descriptor, and the output node has a tuple of them, one
-for each output in order: `descriptor_of(node)` gives them. They are equal if they describe the same thing, and print as an
-expression. The words are those of AOTAutograd's own descriptors; `to_torch` gives these, and they stand in
+for each output in order: `descriptor_of(node)` gives them. They are equal if they describe the same thing, and print as
+an expression. The words are those of AOTAutograd's own descriptors; `to_torch` gives these, and they stand in
 `node.meta["desc"]`, where what was written for AOTAutograd's graphs looks for them.
 
 >>> weight = ParamInput("self.linear.weight", "linear.weight")
@@ -407,6 +407,13 @@ def descriptor_of(node: fx.Node) -> Any:
     ['args[0]', 'tangent of output[0]']
     """
     return node.meta.get(_KEY)
+
+
+def outermost(desc: Descriptor) -> Descriptor:
+    """Returns what a descriptor says of the whole, without the parts of a wrapper."""
+    while isinstance(desc, _Part):
+        desc = desc.base
+    return desc
 
 
 def undescribed(meta: dict[str, Any]) -> dict[str, Any]:

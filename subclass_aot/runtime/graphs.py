@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from torch import fx
 from torch.fx.node import Argument
 
 from subclass_aot import _torch
-from subclass_aot.backends import example_inputs, fake_of, map_leaves, solver_of
+from subclass_aot.backends import example_inputs, put_fakes
 from subclass_aot.descriptors import (
     InputDescriptor,
     LiveInput,
@@ -136,12 +135,7 @@ def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
     """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec."""
 
     def partition(joint: fx.GraphModule, _: object, **options: object) -> tuple[fx.GraphModule, fx.GraphModule]:
-        mode = _torch.fake_mode(solver_of(joint))
-        fake = functools.cache(lambda spec: fake_of(spec, mode))
-        own = {n.name: n.meta["val"] for n in joint.graph.nodes if "val" in n.meta}
-        for node in joint.graph.nodes:
-            if node.name in own:
-                node.meta["val"] = map_leaves(fake, own[node.name])
+        own = put_fakes(joint)
         inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
         graphs = partition_fn(joint, inputs, **options)
         for graph in (joint, *graphs):

@@ -101,7 +101,7 @@ def test_buffers_of_modules() -> None:
     norm, x = torch.nn.BatchNorm1d(3), torch.randn(5, 3)
     trace = trace_joint(norm, x)
     assert not writes(trace)
-    leaves = [v.detach().clone() for v in Arguments.of(norm, (x,), {}).values]
+    leaves = [v.detach().clone() for v in Arguments.of(norm, (x,), {}).parameters_first().values]
     outputs = trace.graph_module(*leaves, *[torch.ones(5, 3)] * trace.signature.needs_backward)
     assert norm.num_batches_tracked == 0
     norm(x)

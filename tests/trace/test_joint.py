@@ -9,10 +9,12 @@ import torch
 from torch import fx
 
 from subclass_aot import Int8Weight, MetaTensor, TwoTensor, aot_compile, trace_joint
+from subclass_aot.call import Arguments
 from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.outputs import SameAsInput, SameAsOutput, Value, ViewOfInput
 from subclass_aot.testing import difference
+from subclass_aot.trace import trace_arguments
 
 aten: Any = torch.ops.aten
 
@@ -269,7 +271,8 @@ def test_backward_once_more_for_other_tangents() -> None:
         y.mul_(2)
         return (x * y).sin().detach_() * x
 
-    trace = trace_joint(program, TwoTensor(torch.ones(3), torch.ones(3)).requires_grad_(), torch.ones(3))
+    call = Arguments.of(program, (TwoTensor(torch.ones(3), torch.ones(3)).requires_grad_(), torch.ones(3)), {})
+    trace = trace_arguments(program, call)
     assert trace.with_tangents is not None
     dense = trace.with_tangents({0: torch.ones(3)})
     again = trace.with_tangents({0: None})
@@ -285,4 +288,5 @@ def test_backward_once_more_for_other_tangents() -> None:
     assert inputs(trace) == inputs(again) == ["primals_1", "primals_2", "primals_3", "tangents_1", "tangents_2"]
     assert inputs(dense) == ["primals_1", "primals_2", "primals_3", "tangents_1"]
     assert [x.gradient for x in again.signature.inputs] == [x.gradient for x in trace.signature.inputs]
-    assert trace_joint(lambda x: x, torch.ones(3)).with_tangents is None
+    without = trace_arguments(torch.sin, Arguments.of(torch.sin, (torch.ones(3),), {}))
+    assert without.with_tangents is None
