@@ -209,7 +209,7 @@ def trace_joint(
     >>> [n.name for n in joint.graph_module.graph.nodes if n.op == "placeholder"]
     ['primals_1', 'tangents_1']
     >>> joint["args[0]"][0].gradient
-    <gradient gradient of args[0]: mul_1>
+    <gradient gradient of args[0]: mul_2>
     """
     if _torch.inside_transform():
         raise TraceError(messages.TRANSFORMED)

@@ -54,6 +54,10 @@ DOES_NOT_FIT = """what is called is not what the joint graph was traced for:
   A joint graph is compiled once, for one kind of call.
   Instead: trace a joint graph of such a call, too, or use `aot_compile`, which compiles for each kind."""
 
+CHANGED_ITSELF = """
+  The function itself changes {paths}.
+  Where it does so in its first call only: call it once before `trace_joint`, or set it to what it becomes."""
+
 UNLIKE_ITSELF = """what is called does not fit what was compiled for it: something looks other each time.
   The check:  {line}"""
 

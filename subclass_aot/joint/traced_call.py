@@ -94,7 +94,8 @@ class TracedCall:
             if path in classes and classes[path] != cls
         ]
         found += difference(dict(self.facts), now) or unmet(signature, arguments)
-        _refuse(found)
+        changed = [path for path in sorted(signature.outcome.assigned_paths) if self.facts.get(path) != now.get(path)]
+        _refuse(found, changed)
 
     def refuse_other_values(self, values: tuple[torch.Tensor, ...], signature: JointSignature) -> Arguments:
         """Takes values apart that stand for the tensors of the call, one by one, in their order.
@@ -156,11 +157,18 @@ def _renamed(text: str, paths: Sequence[str]) -> str:
     return re.sub(r"\bargs\[(\d+)\]", lambda found: paths[int(found[1])], text)
 
 
-def _refuse(differences: list[str]) -> None:
+def _refuse(differences: list[str], changed: Sequence[str] = ()) -> None:
+    """Refuses a call that differs.
+
+    Args:
+        differences: How.
+        changed: What of that the function changes itself.
+    """
     if differences:
         lines = "\n".join(f"  {line}" for line in differences[:8])
         more = f"\n  and {len(differences) - 8} more" if len(differences) > 8 else ""
-        raise JointGraphError(messages.DOES_NOT_FIT.format(differences=lines + more))
+        why = messages.CHANGED_ITSELF.format(paths=", ".join(changed)) if changed else ""
+        raise JointGraphError(messages.DOES_NOT_FIT.format(differences=lines + more) + why)
 
 
 def _nothing(*tensors: torch.Tensor) -> None:

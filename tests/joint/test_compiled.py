@@ -27,7 +27,7 @@ class Layer(nn.Module):
         self.scale = 2.0
 
     def forward(self, x: Tensor, *, shift: float = 0.0) -> dict[str, Tensor]:
-        y = self.norm(self.linear(x))
+        y = self.linear(self.norm(x))
         return {"y": y * self.scale + shift, "x": x}
 
 
@@ -129,6 +129,30 @@ def test_what_objects_get() -> None:
     assert torch.equal(holder.seen, x * 2)  # type: ignore[attr-defined]
     with pytest.raises(JointGraphError, match=r"changes or gives out objects, args\[1\]"):
         compiled(x)
+
+
+class Guesses(nn.Module):
+    """As models of `transformers` do, it notes in its first call what it is used for."""
+
+    use: str | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.use = self.use or "sine"
+        return x.sin()
+
+
+def test_what_the_function_changes_itself_is_told_apart() -> None:
+    module, x = Guesses(), torch.rand(2)
+    bound = compile_joint(trace_joint(module, x)).bind(module)
+    torch.testing.assert_close(bound(x), x.sin())
+    assert module.use == "sine"
+    with pytest.raises(
+        JointGraphError, match=r"self.use: .*'sine' now\n.*\n.*\n  The function itself changes self.use"
+    ):
+        bound(x)
+    bound = compile_joint(trace_joint(module, x)).bind(module)
+    for _ in range(2):
+        torch.testing.assert_close(bound(x), x.sin())
 
 
 def test_torchs_partitioner_and_its_hints() -> None:
