@@ -13,6 +13,7 @@ from subclass_aot.call import mark_static_address
 from subclass_aot.compile import aot_compile
 from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
 from subclass_aot.flatten import FlattenPlan
+from subclass_aot.joint import compile_joint, trace_joint
 from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
 from subclass_aot.sizes import mark_dynamic
 from subclass_aot.tensors import (
@@ -28,7 +29,6 @@ from subclass_aot.tensors import (
     TwoTensor,
     quantize_,
 )
-from subclass_aot.trace import trace_joint
 from subclass_aot.wrapper import Outer, ViewOf, WrapperTensor, structure, train_fields
 
 if TYPE_CHECKING:  # else it is the room of that name, which can be called: see there
@@ -57,6 +57,7 @@ __all__ = [
     "WrapperTensor",
     "aot_compile",
     "compile_blocks",
+    "compile_joint",
     "descriptors",
     "files",
     "mark_dynamic",

@@ -14,7 +14,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line_of, warn
 from subclass_aot.backends import Compiler
-from subclass_aot.call import Arguments, flatten, passed_twice
+from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import SubclassAotError, TraceError
 from subclass_aot.graph import Retrace
 from subclass_aot.guards import (
@@ -37,9 +37,8 @@ from subclass_aot.runtime import (
     ValueHistory,
     make_entry,
 )
-from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
-from subclass_aot.specializations import Specialization, Specializations
+from subclass_aot.specializations import Specialization, Specializations, asked_of_lists
 from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
 
 _P = ParamSpec("_P")
@@ -326,21 +325,12 @@ class CompiledFunction(Generic[_P, _R]):
             raise _FailedWithValues(error) from error
         options = self._options  # and not `self`, which nothing that is compiled may hold
         graphs = compile_graphs(self.fn, arguments, trace, options, lambda fn: CompiledFunction(fn, options))
-        told_apart = self._told_apart(arguments, trace.signature)
+        told_apart = asked_of_lists(self.fn, arguments, trace.signature)
         entry = make_entry(arguments, trace.signature, graphs, state, self._kept, told_apart)
         log_code(entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
         reason = self._reason(arguments, describe, tried)
         places = symbolic_places(trace.signature)
         return Specialization(entry, graphs.graphs, trace.signature, places, describe(places), reason)
-
-    def _told_apart(
-        self, arguments: Arguments, signature: JointSignature
-    ) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | None:
-        """What a call must be asked whose function changes lists or dicts, which traces see as copies."""
-        if arguments.passed_twice or not any(c.table.kind in ("elements", "items") for c in signature.outcome.changes):
-            return None
-        fn = self.fn if arguments.holds_lists() else None
-        return lambda args, kwargs: not passed_twice(fn, args, kwargs)
 
     def _reason(
         self, arguments: Arguments, describe: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried

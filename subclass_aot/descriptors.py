@@ -1,8 +1,9 @@
 """What each input and each output of a graph is.
 
-Every placeholder of a joint, forward or backward graph has a descriptor in `node.meta["desc"]`, and the output node has
-one for each output there, in order. Descriptors are equal if they describe the same thing, and print as an expression.
-The words are those of AOTAutograd's own descriptors; `to_torch` gives these.
+Every placeholder of a joint, forward or backward graph has a descriptor, and the output node has a tuple of them, one
+for each output in order: `descriptor_of(node)` gives them. They are equal if they describe the same thing, and print as
+an expression. The words are those of AOTAutograd's own descriptors; `to_torch` gives these, and they stand in
+`node.meta["desc"]`, where what was written for AOTAutograd's graphs looks for them.
 
 >>> weight = ParamInput("self.linear.weight", "linear.weight")
 >>> print(Gradient(Inner(weight, "codes")))
@@ -17,7 +18,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import fx
+
 from subclass_aot import _torch
+
+_KEY, _KEY_OF_TORCH = "descriptor", "desc"
 
 
 class Descriptor:
@@ -82,7 +87,7 @@ class HeldInput(InputDescriptor):
         return self.path
 
     def to_torch(self) -> Any:
-        return _torch.descriptors().DummyAOTInput(self.number)
+        return _torch.held_input(self.path, self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +172,7 @@ class LiveInput(InputDescriptor):
         return f"{self.input} when backward runs"
 
     def to_torch(self) -> Any:
-        return self.input.to_torch()
+        return _torch.live_input(self.input.to_torch())
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,3 +385,50 @@ class Intermediate(InputDescriptor, OutputDescriptor):
 def _torch_of_part(what: str, base: Descriptor, part: str | int) -> Any:
     kind = "Input" if isinstance(base.to_torch(), _torch.descriptors().AOTInput) else "Output"
     return getattr(_torch.descriptors(), f"Subclass{what}AOT{kind}")(base.to_torch(), part)
+
+
+def describe(node: fx.Node, what: Descriptor | tuple[Descriptor, ...]) -> None:
+    """Says of a placeholder what it is, or of an output node what each output is: here and in AOTAutograd's own words.
+
+    Args:
+        node: The node.
+        what: Its descriptor, or a tuple of descriptors.
+    """
+    node.meta[_KEY] = what
+    node.meta[_KEY_OF_TORCH] = tuple(x.to_torch() for x in what) if isinstance(what, tuple) else what.to_torch()
+
+
+def descriptor_of(node: fx.Node) -> Any:
+    """Returns the descriptor of a placeholder, or the tuple of those of an output node; None where nobody said it.
+
+    >>> import torch, subclass_aot as sa
+    >>> graph = sa.trace_joint(torch.sin, torch.ones(3, requires_grad=True)).graph_module.graph
+    >>> [str(descriptor_of(node)) for node in graph.find_nodes(op="placeholder")]
+    ['args[0]', 'tangent of output[0]']
+    """
+    return node.meta.get(_KEY)
+
+
+def outermost(desc: Descriptor) -> Descriptor:
+    """Returns what a descriptor says of the whole, without the parts of a wrapper."""
+    while isinstance(desc, _Part):
+        desc = desc.base
+    return desc
+
+
+def undescribed(meta: dict[str, Any]) -> dict[str, Any]:
+    """Returns the `meta` of a node without what says that it is an input."""
+    return {key: value for key, value in meta.items() if key not in (_KEY, _KEY_OF_TORCH)}
+
+
+def describe_last(node: fx.Node, joint: fx.Node, count: int) -> None:
+    """Says of an output node that its outputs are the last ones of another, where these have descriptors.
+
+    Args:
+        node: The output node.
+        joint: The other one. It may be AOTAutograd's, and has none in some versions.
+        count: How many.
+    """
+    for key in (_KEY, _KEY_OF_TORCH):
+        if key in joint.meta:
+            node.meta[key] = tuple(joint.meta[key][len(joint.meta[key]) - count :])

@@ -82,6 +82,10 @@ class CompilerResultError(SubclassAotError, RuntimeError):
     """A compiler backend returned something that is not what it was asked for."""
 
 
+class JointGraphError(SubclassAotError, ValueError):
+    """Passes left a joint graph that cannot be compiled, or it is called in a way that it was not traced for."""
+
+
 class DoubleBackwardError(SubclassAotError, RuntimeError):
     """The result of a compiled backward was differentiated again."""
 

@@ -96,15 +96,35 @@ def compile_graphs(
         options: What was asked for.
         compile_alike: Compiles another function with the same options.
     """
-    graphs = split(trace, options.partition_fn, options.backward.chooses_strides)
-    name = getattr(fn, "__name__", type(fn).__name__)
-    log_graph("joint", trace.graph_module, name)
-    log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
-    double_backward = None
-    if options.double_backward and graphs.backward is not None:
+
+    def doubly(graphs: Graphs) -> DoubleBackward | None:
+        if not options.double_backward or graphs.backward is None:
+            return None
         again = RecordedCall.of(fn, arguments)
         repeats_draws = options.forward is BACKENDS["eager"]
-        double_backward = DoubleBackward(trace.signature, graphs, again, compile_alike, repeats_draws)
+        return DoubleBackward(trace.signature, graphs, again, compile_alike, repeats_draws)
+
+    return compile_trace(getattr(fn, "__name__", type(fn).__name__), trace, options, doubly)
+
+
+def compile_trace(
+    name: str,
+    trace: JointTrace,
+    options: Options,
+    doubly: Callable[[Graphs], DoubleBackward | None] = lambda graphs: None,
+) -> CompiledGraphs:
+    """Splits a joint graph, and compiles what comes of it. What is called is no part of this.
+
+    Args:
+        name: What errors call what was traced.
+        trace: The joint graph, as the trace or as passes left it, and its signature.
+        options: What was asked for.
+        doubly: Says what makes gradients differentiable, if anything does.
+    """
+    graphs = split(trace, options.partition_fn, options.backward.chooses_strides)
+    log_graph("joint", trace.graph_module, name)
+    log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
+    double_backward = doubly(graphs)
     forward = compiled_with_checks(options.forward, graphs.forward)
     if graphs.backward is None:
         return CompiledGraphs(graphs, forward)

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.call import Arguments, passed_twice
 from subclass_aot.runtime import Entry, Graphs
 from subclass_aot.signature import JointSignature
 
@@ -129,3 +131,19 @@ def _is_mute(cls: type[torch.Tensor]) -> bool:
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def asked_of_lists(
+    fn: Callable[..., Any], arguments: Arguments, signature: JointSignature
+) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | None:
+    """What a call must be asked whose function changes lists or dicts, which traces see as copies.
+
+    Args:
+        fn: What is called.
+        arguments: The call that was traced, or one like it.
+        signature: Its signature.
+    """
+    if arguments.passed_twice or not any(c.table.kind in ("elements", "items") for c in signature.outcome.changes):
+        return None
+    holder = fn if arguments.holds_lists() else None
+    return lambda args, kwargs: not passed_twice(holder, args, kwargs)

@@ -36,18 +36,19 @@ from subclass_aot.descriptors import (
     SyntheticBase,
     Tangent,
     ViewBase,
+    descriptor_of,
 )
 from subclass_aot.tensors import TwoTensor
 
 EVERY: dict[Descriptor, str] = {
     PlainInput("args[0]", 0): "PlainAOTInput(idx=0)",
-    HeldInput("args[0].cache.key", 1): "DummyAOTInput(idx=1)",
+    HeldInput("args[0].cache.key", 1): "HeldAOTInput(path='args[0].cache.key', number=1)",
     ParamInput("self.a", "a"): "ParamAOTInput(target='a')",
     BufferInput("self.b", "b"): "BufferAOTInput(target='b')",
     ViewBase(PlainInput("x", 1)): "ViewBaseAOTInput(base_of=PlainAOTInput(idx=1))",
     SyntheticBase((PlainInput("x", 1), PlainInput("y", 2))): "SyntheticBaseAOTInput(base_of=PlainAOTInput(idx=1))",
     Tangent(PlainOutput(2)): "TangentAOTInput(output=PlainAOTOutput(idx=2))",
-    LiveInput(PlainInput("x", 1)): "PlainAOTInput(idx=1)",
+    LiveInput(PlainInput("x", 1)): "LiveAOTInput(base=PlainAOTInput(idx=1))",
     Inner(PlainInput("x", 1), "a"): "SubclassGetAttrAOTInput(base=PlainAOTInput(idx=1), attr='a')",
     Inner(PlainOutput(1), "a"): "SubclassGetAttrAOTOutput(base=PlainAOTOutput(idx=1), attr='a')",
     InnerSize(PlainInput("x", 1), 0): "SubclassSizeAOTInput(base=PlainAOTInput(idx=1), idx=0)",
@@ -85,14 +86,20 @@ def test_those_of_one_thing_are_equal_and_all_print_differently() -> None:
 
 
 def inputs_of(graph: fx.GraphModule) -> list[Any]:
-    return [node.meta["desc"] for node in graph.graph.find_nodes(op="placeholder")]
+    return [descriptor_of(node) for node in graph.graph.find_nodes(op="placeholder")]
 
 
 def outputs_of(graph: fx.GraphModule) -> tuple[Any, ...]:
     output = graph.graph.output_node()
-    found: tuple[Any, ...] = output.meta["desc"]
+    found: tuple[Any, ...] = descriptor_of(output)
     assert len(found) == len(output.args[0]), "one for each output"  # type: ignore[arg-type]
     return found
+
+
+def torchs_of(graph: fx.GraphModule) -> tuple[list[Any], list[Any]]:
+    """What stands where AOTAutograd puts its own descriptors."""
+    inputs = [node.meta["desc"] for node in graph.graph.find_nodes(op="placeholder")]
+    return inputs, [desc for desc in graph.graph.output_node().meta["desc"] if desc is not None]
 
 
 class Model(nn.Module):
@@ -116,10 +123,9 @@ def test_they_are_those_of_aotautograd() -> None:
     module, x = Model(), torch.rand(4, 3, requires_grad=True)
     with contextlib.ExitStack() as stack:
         torchs = aot_export_joint_with_descriptors(stack, module, (x,)).graph_module
-        theirs = inputs_of(torchs), [desc for desc in torchs.graph.output_node().meta["desc"] if desc is not None]
-    joint = sa.trace_joint(module, x).graph_module
-    ours = [desc.to_torch() for desc in inputs_of(joint)], [desc.to_torch() for desc in outputs_of(joint)]
-    for mine, other in zip(ours, theirs, strict=True):  # parameters come first there
+        theirs = torchs_of(torchs)
+    ours = torchs_of(sa.trace_joint(module, x).graph_module)
+    for mine, other in zip(ours, theirs, strict=True):
         assert set(mine) == set(other) and len(mine) == len(other)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from subclass_aot import mark_static_address, trace_joint
+from subclass_aot.descriptors import descriptor_of
 from subclass_aot.tensors import TwoTensor
 
 
@@ -34,8 +35,8 @@ def test_static_inputs_are_what_a_module_holds_and_what_is_marked() -> None:
 
     trace = trace_joint(Layer(), torch.rand(2), mark_static_address(torch.rand(2)))
     inputs = trace.graph_module.graph.find_nodes(op="placeholder")
-    static = [str(inputs[i].meta["desc"]) for i in trace.signature.static_input_indices]
-    assert static == ["args[1]", "self.weight.a", "self.weight.b"]
+    static = [str(descriptor_of(inputs[i])) for i in trace.signature.static_input_indices]
+    assert static == ["self.weight.a", "self.weight.b", "args[1]"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -10,6 +12,41 @@ def descriptors() -> Any:
     from torch._functorch._aot_autograd import descriptors as torchs
 
     return torchs
+
+
+def held_input(path: str, number: int) -> Any:
+    """A descriptor of torch's kind for a tensor that an object holds. AOTAutograd has none that may have a gradient."""
+    return _further()[0](path, number)
+
+
+def live_input(base: Any) -> Any:
+    """A descriptor of torch's kind for an input as it is when backward runs. AOTAutograd has no such input."""
+    return _further()[1](base)
+
+
+@functools.cache
+def _further() -> tuple[Any, Any]:
+    """Kinds of inputs that AOTAutograd does not have, in its own classes, by which its helpers sort them."""
+    torchs = descriptors()
+
+    @dataclass(frozen=True)
+    class HeldAOTInput(torchs.DifferentiableAOTInput):  # type: ignore[misc, name-defined]
+        __qualname__ = "HeldAOTInput"
+        path: str
+        number: int
+
+        def expr(self) -> str:
+            return self.path
+
+    @dataclass(frozen=True)
+    class LiveAOTInput(torchs.AOTInput):  # type: ignore[misc, name-defined]
+        __qualname__ = "LiveAOTInput"
+        base: Any
+
+        def expr(self) -> str:
+            return f"{self.base.expr()} when backward runs"
+
+    return HeldAOTInput, LiveAOTInput
 
 
 BOXED = "_boxed_call"

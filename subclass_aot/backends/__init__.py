@@ -9,5 +9,6 @@ from subclass_aot.backends.registry import example_inputs as example_inputs
 from subclass_aot.backends.registry import fake_of as fake_of
 from subclass_aot.backends.registry import in_mode as in_mode
 from subclass_aot.backends.registry import map_leaves as map_leaves
+from subclass_aot.backends.registry import put_fakes as put_fakes
 from subclass_aot.backends.registry import resolve as resolve
 from subclass_aot.backends.registry import solver_of as solver_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -163,6 +164,21 @@ def map_leaves(make: Callable[[Spec], Any], val: object) -> Any:
     if isinstance(val, tuple | list):
         return type(val)(map_leaves(make, v) for v in val)
     return make(val.spec) if isinstance(val, MetaTensor) else val
+
+
+def put_fakes(graph: fx.GraphModule) -> dict[str, Any]:
+    """Puts fake tensors where this library has tensors without data: in `meta["val"]`, one for each spec.
+
+    Returns:
+        What stood there, by the names of the nodes.
+    """
+    mode = _torch.fake_mode(solver_of(graph))
+    fake = functools.cache(lambda spec: fake_of(spec, mode))
+    before = {node.name: node.meta["val"] for node in graph.graph.nodes if "val" in node.meta}
+    for node in graph.graph.nodes:
+        if node.name in before:
+            node.meta["val"] = map_leaves(fake, before[node.name])
+    return before
 
 
 def fake_of(spec: Spec, mode: AbstractContextManager[object]) -> torch.Tensor:

@@ -135,6 +135,18 @@ class Arguments:
             )
         )
 
+    def parameters_first(self) -> Arguments:
+        """Puts parameters first, then buffers, then what else there is: the order of AOTAutograd's joint graphs."""
+        rank = [2] * len(self.values)
+        for i in range(len(self.values)):
+            place = self._first_places[i]
+            if isinstance(place, ModulePlace):
+                rank[i] = 0 if place.table == _torch.PARAMETERS else 1
+        order = sorted(range(len(self.values)), key=rank.__getitem__)
+        now_at = {before: now for now, before in enumerate(order)}
+        values = tuple(self.values[i] for i in order)
+        return dataclasses.replace(self, values=values, value_at=tuple(now_at[i] for i in self.value_at))
+
     def with_views(self, paths: Collection[str]) -> Arguments:
         """Takes the tensors at `paths` for views: what they are views of is among the values in their place."""
         if not paths:

@@ -13,7 +13,14 @@ from torch import fx
 from torch.func import functionalize
 
 from subclass_aot.aliasing import Base
-from subclass_aot.descriptors import BackwardMutation, LiveInput, MutatedInput, OutputDescriptor, SyntheticBase
+from subclass_aot.descriptors import (
+    BackwardMutation,
+    LiveInput,
+    MutatedInput,
+    OutputDescriptor,
+    SyntheticBase,
+    descriptor_of,
+)
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, roomy
@@ -60,9 +67,9 @@ def remove_mutations(
     if not recorded.mutations:
         return _cleaned(recorded, results)
     rewrite = _Rewrite(recorded, bases or {}, live)
-    at_end = [*(node.meta["desc"] for node in written), *rewrite.bases]
+    at_end = [*(descriptor_of(node) for node in written), *rewrite.bases]
     new_values = [MutatedInput(desc) for desc in at_end]
-    live_values = [BackwardMutation(node.meta["desc"]) for node in live]
+    live_values = [BackwardMutation(descriptor_of(node)) for node in live]
     with rewrite.recorder, torch.no_grad():
         leaves = rewrite.make_inputs()
         play = functools.partial(rewrite.play, results=list(results.values()), written=written)
@@ -122,9 +129,9 @@ class _Rewrite:
         for node in self.placeholders:
             recorder.phase = "backward" if is_backward(node) else "forward"
             if is_symint(node):
-                recorder.symint_placeholder(node.target, node.meta["val"], node.meta["desc"])
+                recorder.symint_placeholder(node.target, node.meta["val"], descriptor_of(node))
                 continue
-            leaves.append(recorder.placeholder(node.target, node.meta["spec"], node.meta["desc"]))
+            leaves.append(recorder.placeholder(node.target, node.meta["spec"], descriptor_of(node)))
         recorder.phase = "forward"
         first_tangent = next((leaf.tag for leaf in leaves if is_backward(leaf.tag)), None)
         for number, (desc, base) in enumerate(self.bases.items(), 1):
@@ -135,7 +142,7 @@ class _Rewrite:
         recorder.phase = "backward"
         for number, node in enumerate(self.live, 1):
             leaves.append(
-                recorder.placeholder(f"tangents_live_{number}", node.meta["spec"], LiveInput(node.meta["desc"]))
+                recorder.placeholder(f"tangents_live_{number}", node.meta["spec"], LiveInput(descriptor_of(node)))
             )
         recorder.phase = "forward"
         return leaves
@@ -156,7 +163,7 @@ class _Rewrite:
         values: dict[fx.Node, Any] = dict(zip(tensors, leaves, strict=False))
         storages = leaves[len(tensors) : len(tensors) + len(self.bases)]
         live_leaves = leaves[len(tensors) + len(self.bases) :]
-        node_of = {node.meta["desc"]: node for node in self.placeholders}
+        node_of = {descriptor_of(node): node for node in self.placeholders}
         for base, storage in zip(self.bases, storages, strict=True):
             for node in map(node_of.__getitem__, base.base_of):
                 spec = node.meta["spec"]

@@ -67,10 +67,6 @@ LOST_GRADIENT = """A result depends on a {kind} of shape {shape} that requires g
 BACKWARD_WRITES = """{path} is written while gradients are computed, and in forward through memory that it shares.
   Instead: pass tensors that do not share storage, as in x.clone()."""
 
-TRANSFORMED = """trace_joint is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
-  Its inputs belong to the transform there, and a trace has no rule for them.
-  Instead: trace the transformed function, as in trace_joint(torch.func.grad(fn), x)."""
-
 OVER = """{path}: this tensor belongs to a trace that is over, and has no data.
   It was kept while a function was traced, in a place that a later call does not fill again.
   Instead: return it from the function, or keep it in an attribute of an argument or of a module that is compiled."""

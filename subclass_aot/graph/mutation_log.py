@@ -10,6 +10,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
+from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.listener import GraphListener
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
@@ -194,7 +195,7 @@ class MutationLog(GraphListener):
         if before is leaf.spec or before.numel == leaf.spec.numel and leaf not in self._noted:
             return
         if leaf.tag.op == "placeholder":
-            path = str(leaf.tag.meta["desc"])
+            path = str(descriptor_of(leaf.tag))
             raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.spec))
         if leaf.base is not None and before.numel < leaf.spec.numel:
             sizes = {"before": list(before.size), "after": list(leaf.spec.size)}

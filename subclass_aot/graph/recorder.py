@@ -12,7 +12,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot.descriptors import InputDescriptor
+from subclass_aot.descriptors import InputDescriptor, describe
 from subclass_aot.errors import TraceError, UnknownTensorError
 from subclass_aot.graph import internal_overlap, lstm
 from subclass_aot.graph.argument_overlap import ArgumentOverlap
@@ -158,7 +158,7 @@ class Recorder(Stream):
     def placeholder(self, name: str, spec: Spec, desc: InputDescriptor) -> MetaTensor:
         """A new graph input."""
         node = self.create("placeholder", name)
-        node.meta["desc"] = desc
+        describe(node, desc)
         leaf = self.new_leaf(spec, node)
         if spec.solver is not None and self.phase == "forward":
             self.symints.offer(spec, node)
@@ -167,7 +167,7 @@ class Recorder(Stream):
     def symint_placeholder(self, name: str, number: _torch.Symbolic, desc: InputDescriptor) -> fx.Node:
         """A new graph input that is a symbolic number."""
         node = self.create("placeholder", name)
-        node.meta["desc"] = desc
+        describe(node, desc)
         node.meta["val"] = number
         self._describe(node)
         self.symints.give(number, node)

@@ -13,6 +13,7 @@ from typing import Any
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot.descriptors import describe_last, descriptor_of
 from subclass_aot.passes.nodes import copied_node, draws, is_backward, is_symint, must_run, viewed_by
 
 
@@ -67,7 +68,7 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_output
         if node in redone or node in kept:
             continue
         if node.op == "placeholder" or draws(node):
-            raise LookupError(str(node.meta.get("desc") or f"the result of {node.target}"))
+            raise LookupError(str(descriptor_of(node) or f"the result of {node.target}"))
         redone.add(node)
         todo.extend(node.all_input_nodes)
     return _backward(joint, backward, kept, [n for n in joint.graph.nodes if n in redone], gradients)
@@ -158,7 +159,5 @@ def _backward(
         if node in needed and node not in copied:
             copied[node] = copied_node(graph, node, copied)
     output = graph.output(tuple(copied[n] if isinstance(n, fx.Node) else n for n in gradients))
-    descs = joint.graph.output_node().meta.get("desc")  # none in a joint graph of AOTAutograd's, of some versions
-    if descs is not None:
-        output.meta["desc"] = tuple(descs[len(descs) - len(gradients) :])
+    describe_last(output, joint.graph.output_node(), len(gradients))
     return _torch.make_graph_module(joint, graph, "Backward")

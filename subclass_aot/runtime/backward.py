@@ -11,7 +11,7 @@ import torch
 
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
-from subclass_aot.descriptors import BackwardMutation, Number, OutputDescriptor
+from subclass_aot.descriptors import BackwardMutation, Number, OutputDescriptor, descriptor_of
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
 from subclass_aot.meta import Spec
 from subclass_aot.outputs import InputLeaf, Value
@@ -68,7 +68,7 @@ def write_backward(
     if saved:
         source.line(f"del {', '.join(saved)}")
     assert graphs.backward is not None
-    computed = {desc: source.fresh(str(desc)) for desc in graphs.backward.graph.output_node().meta["desc"]}
+    computed = {desc: source.fresh(str(desc)) for desc in descriptor_of(graphs.backward.graph.output_node())}
     emit_run(source, list(computed.values()), graph, "inputs", "backward")
     written = [name for desc, name in computed.items() if isinstance(desc, BackwardMutation)]
     for target, value in zip(live, written, strict=True):

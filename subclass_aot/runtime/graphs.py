@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,17 @@ from torch import fx
 from torch.fx.node import Argument
 
 from subclass_aot import _torch
-from subclass_aot.backends import example_inputs, fake_of, map_leaves, solver_of
-from subclass_aot.descriptors import InputDescriptor, LiveInput, MutatedInput, OutputDescriptor, SavedForBackward
+from subclass_aot.backends import example_inputs, put_fakes
+from subclass_aot.descriptors import (
+    InputDescriptor,
+    LiveInput,
+    MutatedInput,
+    OutputDescriptor,
+    SavedForBackward,
+    describe,
+    descriptor_of,
+    undescribed,
+)
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.operators import effects_of
@@ -127,12 +135,7 @@ def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
     """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec."""
 
     def partition(joint: fx.GraphModule, _: object, **options: object) -> tuple[fx.GraphModule, fx.GraphModule]:
-        mode = _torch.fake_mode(solver_of(joint))
-        fake = functools.cache(lambda spec: fake_of(spec, mode))
-        own = {n.name: n.meta["val"] for n in joint.graph.nodes if "val" in n.meta}
-        for node in joint.graph.nodes:
-            if node.name in own:
-                node.meta["val"] = map_leaves(fake, own[node.name])
+        own = put_fakes(joint)
         inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
         graphs = partition_fn(joint, inputs, **options)
         for graph in (joint, *graphs):
@@ -149,9 +152,9 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
     placeholders = _describe_inputs(trace, forward)
     output = forward.graph.output_node()
     values: Any = output.args[0]
-    descs = [desc for desc in trace.graph_module.graph.output_node().meta["desc"] if not desc.is_backward]
+    descs = [desc for desc in descriptor_of(trace.graph_module.graph.output_node()) if not desc.is_backward]
     saved = list(values[len(descs) :])
-    inputs = {node.meta["desc"]: node for node in placeholders}
+    inputs = {descriptor_of(node): node for node in placeholders}
     outputs = dict(zip(descs, values, strict=False))
     writes = {inputs[desc.input]: outputs.pop(desc) for desc in descs if isinstance(desc, MutatedInput)}
     _write_back(forward.graph, writes, saved, _untouched(trace.signature, placeholders))
@@ -161,7 +164,7 @@ def _with_writes(trace: JointTrace, forward: fx.GraphModule, backward: fx.GraphM
         first.setdefault(node, desc)
     known = {**first, **{node: desc for desc, node in inputs.items()}}
     saved_descs = [SavedForBackward(i, known.get(node)) for i, node in enumerate(saved)]
-    output.meta["desc"] = (*outputs, *saved_descs)
+    describe(output, (*outputs, *saved_descs))
     with_checks(forward, trace.signature, outputs)
     tensors = [node for node in saved if not is_symint(node)]
     if backward is not None:
@@ -188,7 +191,7 @@ def _describe_inputs(trace: JointTrace, forward: fx.GraphModule) -> list[fx.Node
         CompilerResultError: The partitioner has dropped some.
     """
     given = trace.graph_module.graph.find_nodes(op="placeholder")
-    descs = [node.meta["desc"] for node in given if not is_backward(node)]
+    descs = [descriptor_of(node) for node in given if not is_backward(node)]
     placeholders = forward.graph.find_nodes(op="placeholder")
     if len(placeholders) != len(descs):
         raise CompilerResultError(
@@ -196,16 +199,18 @@ def _describe_inputs(trace: JointTrace, forward: fx.GraphModule) -> list[fx.Node
             "leaves. A partitioner must keep every input of forward."
         )
     for node, desc in zip(placeholders, descs, strict=True):
-        node.meta = {**node.meta, "desc": desc}  # a partitioner may give nodes of both graphs one dict
+        node.meta = dict(node.meta)  # a partitioner may give nodes of both graphs one dict
+        describe(node, desc)
     return list(placeholders)
 
 
 def _describe_backward(trace: JointTrace, backward: fx.GraphModule, saved: Sequence[SavedForBackward]) -> None:
     """Gives what comes in from forward the descriptors that it has there: numbers first, then tensors."""
     for node, desc in zip(backward.graph.find_nodes(op="placeholder"), saved, strict=False):
-        node.meta = {**node.meta, "desc": desc}
-    descs = trace.graph_module.graph.output_node().meta["desc"]
-    backward.graph.output_node().meta["desc"] = tuple(desc for desc in descs if desc.is_backward)  # any partitioner's
+        node.meta = dict(node.meta)
+        describe(node, desc)
+    descs = descriptor_of(trace.graph_module.graph.output_node())
+    describe(backward.graph.output_node(), tuple(desc for desc in descs if desc.is_backward))  # any partitioner's
 
 
 def _untouched(signature: JointSignature, placeholders: Sequence[fx.Node]) -> set[fx.Node]:
@@ -224,7 +229,7 @@ def _write_back(
         for target, value in writes.items():
             if value is not target:
                 node = graph.call_function(torch.ops.aten.copy_.default, (target, value))
-                node.meta = {key: value for key, value in target.meta.items() if key != "desc"}
+                node.meta = undescribed(target.meta)
 
 
 def _report_static(graphs: Graphs, signature: JointSignature) -> None:
@@ -233,9 +238,9 @@ def _report_static(graphs: Graphs, signature: JointSignature) -> None:
     _mark_inputs(graphs.forward, static)
     if graphs.backward is not None:
         inputs = graphs.forward.graph.find_nodes(op="placeholder")
-        static_descs: set[InputDescriptor] = {LiveInput(inputs[i].meta["desc"]) for i in static}
+        static_descs: set[InputDescriptor] = {LiveInput(descriptor_of(inputs[i])) for i in static}
         static_descs |= {SavedForBackward(i) for i, saved in enumerate(graphs.saved) if saved.input in static}
-        descs = [node.meta["desc"] for node in graphs.backward.graph.find_nodes(op="placeholder")]
+        descs = [descriptor_of(node) for node in graphs.backward.graph.find_nodes(op="placeholder")]
         _mark_inputs(graphs.backward, frozenset(i for i, desc in enumerate(descs) if desc in static_descs))
 
 
@@ -256,5 +261,5 @@ def _is_view(node: Argument) -> bool:
 
 def _copy_of(graph: fx.Graph, node: fx.Node) -> fx.Node:
     copy = graph.call_function(torch.ops.aten.clone.default, (node,))
-    copy.meta = {key: value for key, value in node.meta.items() if key != "desc"}
+    copy.meta = undescribed(node.meta)
     return copy

@@ -26,7 +26,7 @@ import torch
 from torch import fx
 
 from subclass_aot.backends import BACKENDS, BoxedFunction, compiled, example_inputs
-from subclass_aot.descriptors import SavedForBackward
+from subclass_aot.descriptors import SavedForBackward, descriptor_of
 from subclass_aot.errors import TangentError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.meta import SparseGradient
@@ -101,7 +101,7 @@ class UnexpectedTangents:
         self._signature = trace.signature
         self._graphs = graphs
         inputs = graphs.backward.graph.find_nodes(op="placeholder") if graphs.backward is not None else []
-        self._saved = [node.name for node in inputs if isinstance(node.meta["desc"], SavedForBackward)]
+        self._saved = [node.name for node in inputs if isinstance(descriptor_of(node), SavedForBackward)]
         self._compile = compiler
         self._kinds: list[_Kind] = []
         self.needed = _not_replaced_by_zeros(self._signature)

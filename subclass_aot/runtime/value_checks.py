@@ -19,7 +19,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
 from subclass_aot.codegen import Source
-from subclass_aot.descriptors import Intermediate, LookedAt, Number, OutputDescriptor
+from subclass_aot.descriptors import Intermediate, LookedAt, Number, OutputDescriptor, describe, descriptor_of
 from subclass_aot.graph import generators, set_generators
 from subclass_aot.objects import same_constant
 from subclass_aot.operators import effects_of
@@ -232,15 +232,17 @@ def _part(graph: fx.GraphModule, group: Sequence[fx.Node], made: Sequence[fx.Nod
     static = []
     for i, node in enumerate(given):
         copy = copies[node] = part.placeholder(node.name)
-        copy.meta = {"desc": Intermediate(node.name), **node.meta}
+        copy.meta = dict(node.meta)
+        if descriptor_of(node) is None:
+            describe(copy, Intermediate(node.name))
         if node.op == "placeholder" and node.meta.get("is_static_input"):
             static.append(i)
     for node in group:
         copies[node] = part.node_copy(node, copies.__getitem__)
     outputs: Any = graph.graph.output_node().args[0]
-    descs = dict(zip(outputs, graph.graph.output_node().meta["desc"], strict=True))
+    descs = dict(zip(outputs, descriptor_of(graph.graph.output_node()), strict=True))
     output = part.output(tuple(copies[node] for node in made))
-    output.meta["desc"] = tuple(descs.get(node) or Intermediate(node.name) for node in made)
+    describe(output, tuple(descs.get(node) or Intermediate(node.name) for node in made))
     module = _torch.make_graph_module(graph, part, "Forward")
     module.meta["static_input_indices"] = tuple(static)
     return module

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,7 +128,7 @@ def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | GivenSizes | None)
     positions = range(len(arguments.values))
     plan = InputPlan(
         flatten,
-        tuple(_describe(arguments, i) for i in positions),
+        _told_apart([_describe(arguments, i) for i in positions]),
         tuple(map(arguments.path_of, positions)),
         tuple(value.is_leaf for value in arguments.values),
         static_values(arguments),
@@ -282,6 +284,17 @@ def _describe(arguments: Arguments, position: int) -> InputDescriptor:
     """What one of the tensors of a call is, by the first place where it stands."""
     place, of_view = arguments.place_of(position)
     return ViewBase(_describe_place(place)) if of_view else _describe_place(place)
+
+
+def _told_apart(descs: Sequence[InputDescriptor]) -> tuple[InputDescriptor, ...]:
+    """Names parameters and buffers by their paths where those of two modules have one name."""
+    counts = Counter(desc.target for desc in descs if isinstance(desc, ParamInput | BufferInput))
+    return tuple(
+        dataclasses.replace(desc, target=desc.path)
+        if isinstance(desc, ParamInput | BufferInput) and counts[desc.target] > 1
+        else desc
+        for desc in descs
+    )
 
 
 def _describe_place(place: Place) -> InputDescriptor:

@@ -13,7 +13,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.call import Arguments
-from subclass_aot.descriptors import Number, SyntheticBase
+from subclass_aot.descriptors import Number, SyntheticBase, describe, descriptor_of
 from subclass_aot.graph import Looks, Recorder, remove_mutations
 from subclass_aot.outcome import Existed, find_holders
 from subclass_aot.signature import Assumptions, JointSignature
@@ -34,8 +34,8 @@ class JointTrace:
 
     Attributes:
         graph_module: The graph. Placeholders are named `primals_1 ...` and `tangents_1 ...`; each node has `val`,
-            `spec`, `stack_trace` and `partitioner_tag` in its `meta`. Placeholders have a descriptor in `meta["desc"]`,
-            and the output node has one for each output there: see `subclass_aot.descriptors`.
+            `spec`, `stack_trace` and `partitioner_tag` in its `meta`. Placeholders have a descriptor,
+            and the output node has one for each output: see `subclass_aot.descriptors`.
         signature: What goes in and comes out.
         with_tangents: Goes backward once more, for other tangents: `with_tangents(tangents)` takes, by their positions,
             a tensor of the kind of each, or None for the kind it is traced for; results at other positions take none.
@@ -49,7 +49,7 @@ class JointTrace:
     @property
     def num_forward_outputs(self) -> int:
         """How many outputs of the graph forward computes; those of backward come after them."""
-        descs = self.graph_module.graph.output_node().meta["desc"]
+        descs = descriptor_of(self.graph_module.graph.output_node())
         return sum(not desc.is_backward for desc in descs)
 
 
@@ -179,7 +179,7 @@ def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.Gra
         functional = remove_mutations(recorder, {**forward.nodes, **backward.nodes}, written, bases, live)
     graph = functional.graph
     output = graph.output(tuple(functional.outputs.values()))
-    output.meta["desc"] = tuple(functional.outputs)
+    describe(output, tuple(functional.outputs))
     holder = torch.nn.Module()
     for name, tensor in functional.constants.items():
         holder.register_buffer(name, tensor, persistent=False)

@@ -11,46 +11,11 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.call import Arguments
-from subclass_aot.errors import TraceError
-from subclass_aot.graph import Looks, Retrace, TraceOptions, messages
-from subclass_aot.sizes import DynamicSizes, GivenSizes, marked_sizes
+from subclass_aot.graph import Looks, Retrace, TraceOptions
+from subclass_aot.sizes import DynamicSizes, GivenSizes
 from subclass_aot.symbols import SizesMustBeKnown
 from subclass_aot.trace.joint import JointTrace, trace_once
 from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
-
-
-def trace_joint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> JointTrace:
-    """Traces a function or module, forward and backward, to one graph of dense tensors.
-
-    The function runs on tensors without data; nothing of the user's is changed. It runs once, and again only where it
-    turns out that the trace needs other options, as in Note [Views of one tensor]. Sizes that `mark_dynamic`
-    names are symbols.
-
-    Args:
-        fn: A function or module.
-        *args: Its arguments: any structure of tensors, wrappers, modules and Python values.
-        **kwargs: Its keyword arguments.
-
-    Returns:
-        The joint graph and its signature.
-
-    Raises:
-        TraceError: The program cannot be traced; the message names the operator and the user's line.
-
-    >>> trace = trace_joint(lambda x: (x.sin() * 2).sum(), torch.ones(3, requires_grad=True))
-    >>> [n.name for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
-    ['primals_1', 'tangents_1']
-    """
-    if _torch.inside_transform():
-        raise TraceError(messages.TRANSFORMED)
-    options = TraceOptions()
-    while True:
-        arguments = Arguments.of(fn, args, kwargs, options.with_grad)
-        marked = marked_sizes(arguments)
-        try:
-            return trace_arguments(fn, arguments, dynamic=marked if marked else None)
-        except Retrace as found:  # with the gradients of inputs
-            options = found.options(options)
 
 
 def trace_arguments(
@@ -60,7 +25,10 @@ def trace_arguments(
     dynamic: DynamicSizes | GivenSizes | None = None,
     values: Looks | None = None,
 ) -> JointTrace:
-    """Traces `fn` on a call that was taken apart already. See `trace_joint`.
+    """Traces `fn` on a call that was taken apart already.
+
+    The function runs on tensors without data; nothing of the user's is changed. It runs once, and again only where it
+    turns out that the trace needs other options, as in Note [Views of one tensor].
 
     Args:
         fn: What is traced.

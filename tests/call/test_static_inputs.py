@@ -10,6 +10,7 @@ from torch import nn
 
 from subclass_aot import Int8Weight, TwoTensor, mark_static_address, trace_joint
 from subclass_aot.call.static_inputs import is_marked
+from subclass_aot.descriptors import descriptor_of
 
 
 def two() -> Any:
@@ -18,7 +19,7 @@ def two() -> Any:
 
 def static_names(trace: Any) -> list[str]:
     inputs = [n for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
-    return [str(inputs[i].meta["desc"]) for i in trace.signature.static_input_indices]
+    return [str(descriptor_of(inputs[i])) for i in trace.signature.static_input_indices]
 
 
 class Layer(nn.Module):

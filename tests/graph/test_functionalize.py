@@ -10,6 +10,7 @@ import torch
 
 from subclass_aot import TwoTensor, trace_joint
 from subclass_aot.call import Arguments
+from subclass_aot.descriptors import descriptor_of
 from subclass_aot.operators import effects_of
 from subclass_aot.testing import difference
 from subclass_aot.trace import JointTrace, trace_arguments
@@ -77,7 +78,7 @@ def test_leaves_of_wrappers_are_written_one_by_one() -> None:
     assert not writes(trace) and trace.signature.mutations.mutated_leaves == (1,)
     new_b, total = trace.graph_module(x.a, x.b)
     assert new_b.tolist() == [[3, 3], [1, 1]] and total.tolist() == [[4, 4], [2, 2]]
-    assert str(trace.graph_module.graph.output_node().meta["desc"][0]) == "new value of args[0].b"
+    assert str(descriptor_of(trace.graph_module.graph.output_node())[0]) == "new value of args[0].b"
 
 
 def test_gradients_through_writes() -> None:
@@ -100,11 +101,11 @@ def test_buffers_of_modules() -> None:
     norm, x = torch.nn.BatchNorm1d(3), torch.randn(5, 3)
     trace = trace_joint(norm, x)
     assert not writes(trace)
-    leaves = [v.detach().clone() for v in Arguments.of(norm, (x,), {}).values]
+    leaves = [v.detach().clone() for v in Arguments.of(norm, (x,), {}).parameters_first().values]
     outputs = trace.graph_module(*leaves, *[torch.ones(5, 3)] * trace.signature.needs_backward)
     assert norm.num_batches_tracked == 0
     norm(x)
-    meanings = [str(desc) for desc in trace.graph_module.graph.output_node().meta["desc"]]
+    meanings = [str(desc) for desc in descriptor_of(trace.graph_module.graph.output_node())]
     new = {m.removeprefix("new value of self."): o for m, o in zip(meanings, outputs, strict=True)}
     for name, buffer in norm.named_buffers():
         torch.testing.assert_close(new[name], buffer)

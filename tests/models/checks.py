@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
-from subclass_aot import Int8Weight, MetaTensor, aot_compile, to_meta
+from subclass_aot import Int8Weight, MetaTensor, aot_compile, compile_joint, to_meta, trace_joint
 
 Inputs = Callable[[int], dict[str, Any]]
 
@@ -195,3 +195,37 @@ def tensors_in(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
             yield from tensors_in(element, f"{path}[{i}]")
     elif hasattr(value, "__dict__") and not callable(value):
         yield from tensors_in(vars(value), f"{path}.{type(value).__name__}")
+
+
+def check_joint(model: nn.Module, inputs: Inputs) -> None:
+    """Two steps of AdamW through a joint graph that is bound to the model; and all names of the model are found."""
+    given = inputs(2)
+    model.train()(**given)  # which may change its configuration, once
+    eager, ours = model, copy.deepcopy(model)
+    joint = seeded(lambda **given: trace_joint(ours, **given), given)
+    names = [name for name, _ in ours.named_parameters()]
+    assert (
+        list(joint.parameters)[: len(names)] == names
+    )  # copies of torchao's layers hold those that they are copies of
+    assert set(joint.buffers) == {name for name, _ in ours.named_buffers()}
+    for name, parameter in ours.named_parameters(remove_duplicate=False):
+        assert len(joint[name]) == (len(parameter.__tensor_flatten__()[0]) if is_wrapper(parameter) else 1), name
+        assert all(leaf.kind == "parameter" for leaf in joint[name]), name
+    bound = compile_joint(joint).bind(ours)
+    optimizers = [torch.optim.AdamW(m.parameters(), lr=1e-3, eps=EPSILON) for m in (eager, ours)]
+    for _ in range(2):
+        expected, got = seeded(eager, given), seeded(bound, given)
+        same(got, expected)
+        for result in (expected, got):
+            loss_of(result).backward()
+        same_tensors(ours, eager, gradients=True)
+        learned = {name for name, parameter in ours.named_parameters() if parameter.grad is not None}
+        assert learned == {name for name in names if joint.gradients_of(name)}
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+    same_tensors(ours, eager)
+
+
+def is_wrapper(tensor: Tensor) -> bool:
+    return hasattr(tensor, "__tensor_flatten__")

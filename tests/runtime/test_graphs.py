@@ -9,6 +9,7 @@ import torch
 from torch import fx, nn
 
 from subclass_aot import QuantAwareWeight, TwoTensor, aot_compile, mark_static_address, trace_joint
+from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.passes import default_partition
 from subclass_aot.runtime import Graphs, backward_inputs, split
@@ -16,7 +17,7 @@ from subclass_aot.runtime import Graphs, backward_inputs, split
 
 def names(graph: fx.GraphModule, static: Any) -> list[str]:
     inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
-    return [str(inputs[i].meta["desc"]) for i in static]
+    return [str(descriptor_of(inputs[i])) for i in static]
 
 
 def told_to() -> tuple[Any, list[list[str]]]:

@@ -9,6 +9,7 @@ import torch
 
 from subclass_aot import Int8Weight, TwoTensor, mark_dynamic, trace_joint
 from subclass_aot.call import Arguments
+from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import DynamicSizeError
 from subclass_aot.meta import MetaTensor
 from subclass_aot.passes import is_symint
@@ -103,6 +104,6 @@ def test_symbolic_sizes_of_a_wrapper_are_inputs() -> None:
     mark_dynamic(x, 0)
     joint = trace_joint(lambda x: x * 2, x)
     inputs = [n for n in joint.graph_module.graph.nodes if n.op == "placeholder"]
-    assert [str(n.meta["desc"]) for n in inputs] == ["args[0].a", "args[0].b", "args[0].size(0)"]
+    assert [str(descriptor_of(n)) for n in inputs] == ["args[0].a", "args[0].b", "args[0].size(0)"]
     assert [is_symint(n) for n in inputs] == [False, False, True]
     assert [slot.name("inputs") for slot in joint.signature.index_map.slots][-1] == "inputs[0].size(0)"

@@ -8,6 +8,7 @@ import torch
 
 from subclass_aot import trace_joint
 from subclass_aot.call import Arguments
+from subclass_aot.descriptors import descriptor_of
 
 
 def program(a: Any, b: Any) -> Any:
@@ -21,7 +22,7 @@ def test_the_tensor_behind_the_views_is_the_input() -> None:
     assert [given.path for given in trace.signature.inputs] == ["args[0]._base"]
     assert trace.signature.views == ("args[0]", "args[1]")
     placeholders = [n for n in trace.graph_module.graph.nodes if n.op == "placeholder"]
-    assert str(placeholders[0].meta["desc"]) == "args[0]._base" and placeholders[0].meta["spec"].size == (4,)
+    assert str(descriptor_of(placeholders[0])) == "args[0]._base" and placeholders[0].meta["spec"].size == (4,)
     assert [position for position, _ in trace.signature.mutations.autograd_mutations] == [0]
 
 

@@ -9,9 +9,12 @@ import torch
 from torch import fx
 
 from subclass_aot import Int8Weight, MetaTensor, TwoTensor, aot_compile, trace_joint
+from subclass_aot.call import Arguments
+from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.outputs import SameAsInput, SameAsOutput, Value, ViewOfInput
 from subclass_aot.testing import difference
+from subclass_aot.trace import trace_arguments
 
 aten: Any = torch.ops.aten
 
@@ -35,18 +38,18 @@ def loss(x: Any, w: Any) -> Any:
 
 def test_names_and_meanings() -> None:
     trace = trace_joint(loss, two(2, 3).requires_grad_(), torch.rand(3, 4, requires_grad=True))
-    found = {n.name: str(n.meta["desc"]) for n in placeholders(trace)}
+    found = {n.name: str(descriptor_of(n)) for n in placeholders(trace)}
     assert list(found) == ["primals_1", "primals_2", "primals_3", *(f"tangents_{i}" for i in range(1, 5))]
     assert [found[f"primals_{i}"] for i in (1, 2, 3)] == ["args[0].a", "args[0].b", "args[1]"]
     assert found["tangents_1"] == "tangent of output[0].a"
     output = trace.graph_module.graph.output_node()
-    assert len(output.meta["desc"]) == len(output.args[0])
-    assert str(output.meta["desc"][-1]).startswith("gradient of args[1]")
+    assert len(descriptor_of(output)) == len(output.args[0])
+    assert str(descriptor_of(output)[-1]).startswith("gradient of args[1]")
 
 
 def test_module_meanings() -> None:
     trace = trace_joint(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)), torch.rand(4, 3))
-    meanings = [str(n.meta["desc"]) for n in placeholders(trace)]
+    meanings = [str(descriptor_of(n)) for n in placeholders(trace)]
     assert {"args[0]", "self.0.weight", "self.0.bias", "self.1.running_mean"} <= set(meanings)
 
 
@@ -268,7 +271,8 @@ def test_backward_once_more_for_other_tangents() -> None:
         y.mul_(2)
         return (x * y).sin().detach_() * x
 
-    trace = trace_joint(program, TwoTensor(torch.ones(3), torch.ones(3)).requires_grad_(), torch.ones(3))
+    call = Arguments.of(program, (TwoTensor(torch.ones(3), torch.ones(3)).requires_grad_(), torch.ones(3)), {})
+    trace = trace_arguments(program, call)
     assert trace.with_tangents is not None
     dense = trace.with_tangents({0: torch.ones(3)})
     again = trace.with_tangents({0: None})
@@ -284,4 +288,5 @@ def test_backward_once_more_for_other_tangents() -> None:
     assert inputs(trace) == inputs(again) == ["primals_1", "primals_2", "primals_3", "tangents_1", "tangents_2"]
     assert inputs(dense) == ["primals_1", "primals_2", "primals_3", "tangents_1"]
     assert [x.gradient for x in again.signature.inputs] == [x.gradient for x in trace.signature.inputs]
-    assert trace_joint(lambda x: x, torch.ones(3)).with_tangents is None
+    without = trace_arguments(torch.sin, Arguments.of(torch.sin, (torch.ones(3),), {}))
+    assert without.with_tangents is None

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, trace_joint
+from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import MutationError
 from subclass_aot.signature import MadeLeaf
 
@@ -50,7 +51,7 @@ def test_a_gradient_says_which_results_it_comes_from() -> None:
     joint = trace_joint(program, torch.rand(2, 3), torch.rand(3, requires_grad=True))
     (leaf,) = joint.signature.made_leaves
     assert [str(joint.signature.tangents[i].output) for i in leaf.reach] == ["output[1]"]
-    outputs = [str(desc) for desc in joint.graph_module.graph.output_node().meta["desc"]]
+    outputs = [str(desc) for desc in descriptor_of(joint.graph_module.graph.output_node())]
     assert "gradient of output[0]" in outputs and "gradient of args[1]" in outputs
 
 

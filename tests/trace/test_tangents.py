@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from subclass_aot import TwoTensor
-from subclass_aot.descriptors import OutputDescriptor, PlainOutput
+from subclass_aot.descriptors import OutputDescriptor, PlainOutput, descriptor_of
 from subclass_aot.graph import Recorder
 from subclass_aot.meta import Spec
 from subclass_aot.trace.tangents import Tangents
@@ -55,7 +55,7 @@ def test_each_tensor_has_a_placeholder() -> None:
     recorder = Recorder()
     with recorder:
         wrapper, dense = of({0: None, 1: None}).make(recorder)
-        names = [(n.name, str(n.meta["desc"])) for n in recorder.graph.find_nodes(op="placeholder")]
+        names = [(n.name, str(descriptor_of(n))) for n in recorder.graph.find_nodes(op="placeholder")]
         assert type(wrapper) is TwoTensor and [recorder.node_of(x).name for x in (wrapper.a, wrapper.b, dense)] == [
             "tangents_1",
             "tangents_2",

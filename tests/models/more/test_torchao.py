@@ -23,7 +23,7 @@ from torchao.quantization.quantize_.workflows.nf4.nf4_tensor import to_nf4
 
 from subclass_aot import aot_compile
 from tests.models.architectures import ARCHITECTURES, make
-from tests.models.checks import check_generation, check_inference, check_training
+from tests.models.checks import check_generation, check_inference, check_joint, check_training
 
 MODELS = [
     "LlamaForCausalLM",
@@ -112,3 +112,9 @@ def test_behind_dynamo(name: str) -> None:
         model = make(name)
         quantize_(model, WEIGHTS["int8"])
         check(model, ARCHITECTURES[name].inputs, lambda model: torch.compile(model, backend="subclass_aot"))
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "BertForSequenceClassification", "ViTForImageClassification"])
+@pytest.mark.parametrize("config", WEIGHTS)
+def test_joint_graphs(config: str, name: str) -> None:
+    check_joint(quantized(name, WEIGHTS[config]), ARCHITECTURES[name].inputs)

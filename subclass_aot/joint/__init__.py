@@ -1,0 +1,9 @@
+"""The joint graph as compiler authors take it: inputs and outputs by name, passes between, compiled apart."""
+
+from subclass_aot.joint.compiled import BoundJoint as BoundJoint
+from subclass_aot.joint.compiled import CompiledJoint as CompiledJoint
+from subclass_aot.joint.compiled import compile_joint as compile_joint
+from subclass_aot.joint.joint import Joint as Joint
+from subclass_aot.joint.joint import trace_joint as trace_joint
+from subclass_aot.joint.records import JointInput as JointInput
+from subclass_aot.joint.records import JointOutput as JointOutput

@@ -1,0 +1,175 @@
+"""What the call was like that a joint graph was traced from, without its tensors; and how another call differs."""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from subclass_aot.call import Arguments, HeldPlace, ModulePlace
+from subclass_aot.errors import JointGraphError
+from subclass_aot.guards import MODES, Modes, describe_tensor, difference, facts, global_state, symbolic_places, unmet
+from subclass_aot.joint import messages
+from subclass_aot.joint.records import tensor_of
+from subclass_aot.signature import JointSignature
+
+_ABOUT_MEMORY = ("leaves that share storage", "tensors with one history", "storage offset of leaf ")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedCall:
+    """What the call was like that a joint graph was traced from.
+
+    Attributes:
+        name: What errors call the function.
+        kind: Its class; of a function, a digest of its code.
+        order: The names of the tensors, in the order of the graph.
+        names: For every place where a tensor stands, the name of that tensor. One that is tied has several.
+        facts: Everything that the trace depends on, in words, by the path of what it is about.
+        classes: The class of each module and of each object.
+        modes: The modes of torch.
+        with_grad: Whether the `.grad` of each tensor belonged to the call.
+    """
+
+    name: str
+    kind: object
+    order: tuple[str, ...]
+    names: Mapping[str, str]
+    facts: Mapping[str, str]
+    classes: Mapping[str, type | str]
+    modes: Modes
+    with_grad: bool
+
+    @staticmethod
+    def of(fn: Callable[..., Any], arguments: Arguments, signature: JointSignature) -> TracedCall:
+        """Reads it off the call, before anybody changes something."""
+        order = tuple(tensor_of(given.desc) for given in signature.inputs)
+        modes = global_state()
+        names: dict[str, str] = {}
+        joined = arguments.with_views(signature.views)
+        for place, position in joined.placed:
+            if position < len(order):
+                names.setdefault(place.path, order[position])
+                if isinstance(place, ModulePlace | HeldPlace):
+                    names.setdefault(place.path.partition(".")[2], order[position])
+        return TracedCall(
+            name=getattr(fn, "__name__", type(fn).__name__),
+            kind=_kind(fn),
+            order=order,
+            names={**names, **{name: name for name in order}},
+            facts=_facts(arguments, signature, modes),
+            classes=_classes(arguments),
+            modes=modes,
+            with_grad=arguments.with_grad,
+        )
+
+    def refuse_other_function(self, fn: Callable[..., Any]) -> None:
+        """Refuses to bind what was not traced.
+
+        Raises:
+            JointGraphError: It is of another class, or another function.
+        """
+        if _kind(fn) != self.kind:
+            given = getattr(fn, "__name__", type(fn).__name__)
+            if given == self.name:
+                given += ", another of that name"
+            raise JointGraphError(messages.OTHER_FUNCTION.format(given=given, traced=self.name))
+
+    def refuse_other(self, arguments: Arguments, signature: JointSignature) -> None:
+        """Refuses a call of the function that is not as the one that was traced.
+
+        Raises:
+            JointGraphError: It differs; each difference is named.
+        """
+        now = _facts(arguments, signature, global_state())
+        classes = _classes(arguments)
+        found = [
+            f"class of {path}: {_text(cls)} before, {_text(classes[path])} now"
+            for path, cls in self.classes.items()
+            if path in classes and classes[path] != cls
+        ]
+        found += difference(dict(self.facts), now) or unmet(signature, arguments)
+        changed = [path for path in sorted(signature.outcome.assigned_paths) if self.facts.get(path) != now.get(path)]
+        _refuse(found, changed)
+
+    def refuse_other_values(self, values: tuple[torch.Tensor, ...], signature: JointSignature) -> Arguments:
+        """Takes values apart that stand for the tensors of the call, one by one, in their order.
+
+        Returns:
+            The call of a function of these values.
+
+        Raises:
+            JointGraphError: They are not as those that were traced; each difference is named.
+        """
+        if len(values) != len(self.order):
+            names = ", ".join(self.order)
+            raise JointGraphError(
+                messages.NUMBER_OF_VALUES.format(given=len(values), expected=len(self.order), names=names)
+            )
+        arguments = Arguments.of(_nothing, values, {})
+        paths = [given.path for given in signature.inputs]
+        places = symbolic_places(signature)
+        now = dict(zip(MODES, map(str, global_state()), strict=True))
+        first: dict[int, str] = {}
+        for path, value in zip(paths, values, strict=True):
+            same = first.setdefault(id(value), path)
+            now[path] = describe_tensor(value, path, places) if same == path else f"the same tensor as {same}"
+        if signature.mutations.write_data and len(first) == len(values):
+            here = facts(arguments, arguments.plan.unwrap(arguments.values), global_state())
+            now |= {name: _renamed(text, paths) for name, text in here.items() if name.startswith(_ABOUT_MEMORY)}
+        _refuse(difference({name: self.facts.get(name, "absent") for name in now}, now))
+        return arguments
+
+
+def _facts(arguments: Arguments, signature: JointSignature, modes: Modes) -> dict[str, str]:
+    """Everything that a trace depends on. Which tensors share memory counts only where some is written."""
+    leaves = arguments.plan.unwrap(arguments.values)
+    found = facts(arguments, leaves, modes, symbolic_places(signature))
+    if signature.mutations.write_data:
+        return found
+    return {name: text for name, text in found.items() if not name.startswith(_ABOUT_MEMORY)}
+
+
+def _classes(arguments: Arguments) -> dict[str, type | str]:
+    """The class of each module and object by its path; by its name where pickle does not know it."""
+    objects = {holder.path: type(holder.value) for holder in arguments.objects.holders}
+    classes = {**objects, **{path: type(module) for path, module in arguments.modules}}
+    return {path: _text(cls) if cls.__module__ == "builtins" else cls for path, cls in classes.items()}
+
+
+def _kind(fn: Callable[..., Any]) -> object:
+    """A digest of the code of a function, by which another of that name is told from it; of an object, its class."""
+    code = getattr(getattr(fn, "__func__", fn), "__code__", None)
+    return type(fn) if code is None else hashlib.sha256(marshal.dumps(code)).hexdigest()
+
+
+def _text(cls: type | str) -> str:
+    return cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _renamed(text: str, paths: Sequence[str]) -> str:
+    """A text about values by position, with the paths that they had in the call that was traced."""
+    return re.sub(r"\bargs\[(\d+)\]", lambda found: paths[int(found[1])], text)
+
+
+def _refuse(differences: list[str], changed: Sequence[str] = ()) -> None:
+    """Refuses a call that differs.
+
+    Args:
+        differences: How.
+        changed: What of that the function changes itself.
+    """
+    if differences:
+        lines = "\n".join(f"  {line}" for line in differences[:8])
+        more = f"\n  and {len(differences) - 8} more" if len(differences) > 8 else ""
+        why = messages.CHANGED_ITSELF.format(paths=", ".join(changed)) if changed else ""
+        raise JointGraphError(messages.DOES_NOT_FIT.format(differences=lines + more) + why)
+
+
+def _nothing(*tensors: torch.Tensor) -> None:
+    """Stands for what is called where values are taken apart."""

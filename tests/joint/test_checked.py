@@ -1,0 +1,207 @@
+"""What passes may change in a joint graph, and what they may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from subclass_aot import TwoTensor, compile_joint, trace_joint
+from subclass_aot.errors import JointGraphError
+from subclass_aot.joint import Joint
+
+aten: Any = torch.ops.aten
+
+
+def layer(wrapped: bool = False) -> nn.Linear:
+    torch.manual_seed(0)
+    made = nn.Linear(4, 2)
+    if wrapped:
+        made.weight = nn.Parameter(TwoTensor(torch.rand(2, 4), torch.rand(2, 4)))
+    return made
+
+
+def insert(joint: Joint, old: fx.Node, target: Any, *more: Any, users: Callable[[fx.Node], bool] = bool) -> fx.Node:
+    """Puts a node behind another, without any `meta`, and has its users read that."""
+    graph = joint.graph_module.graph
+    with graph.inserting_after(old):
+        new = graph.call_function(target, (old, *more))
+    old.replace_all_uses_with(new, delete_user_cb=lambda user: user is not new and users(user))
+    joint.graph_module.recompile()
+    return new
+
+
+def gradients(module: nn.Module, run: Callable[[Tensor], Any], x: Tensor) -> dict[str, Any]:
+    module.zero_grad()
+    run(x).sum().backward()
+    return {name: p.grad for name, p in module.named_parameters()}
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["dense", "wrapper"])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_pass_that_doubles_one_gradient(wrapped: bool, lazy: bool) -> None:
+    module, x = layer(wrapped), torch.rand(3, 4)
+    joint = trace_joint(module, x)
+    for gradient in joint.gradients_of("weight"):
+        insert(joint, gradient.node, aten.mul.Tensor, 2.0)
+    found = gradients(module, compile_joint(joint, lazy_backward=lazy).bind(module), x)
+    expected = gradients(module, module, x)
+    torch.testing.assert_close(found["bias"], expected["bias"])
+    if wrapped:
+        torch.testing.assert_close(found["weight"].a, 2 * expected["weight"].a)
+        torch.testing.assert_close(found["weight"].b, 2 * expected["weight"].b)
+    else:
+        torch.testing.assert_close(found["weight"], 2 * expected["weight"])
+
+
+def test_the_joint_graph_stays_as_it_is_and_is_compiled_again() -> None:
+    module, x = layer(), torch.rand(3, 4)
+    with torch.no_grad():
+        joint = trace_joint(module, x)
+        before = joint.graph_module.code
+        for _ in range(2):
+            torch.testing.assert_close(compile_joint(joint).bind(module)(x), module(x))
+        assert joint.graph_module.code == before
+
+
+def test_shapes_are_inferred_anew() -> None:
+    """A pass that makes something else of a saved tensor, and leaves the meta of what was there."""
+    module, x = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid()), torch.rand(3, 4)
+    joint = trace_joint(module, x)
+    (saved,) = joint.graph_module.graph.find_nodes(op="call_function", target=aten.sigmoid.default)
+    in_backward = lambda user: user.meta.get("partitioner_tag") == "is_backward"  # noqa: E731
+    half = insert(joint, saved, aten._to_copy.default, users=in_backward)
+    back = insert(joint, half, aten._to_copy.default)
+    half.kwargs, back.kwargs = {"dtype": torch.float16}, {"dtype": torch.float32}
+    half.meta, back.meta = dict(saved.meta), {**saved.meta, "partitioner_tag": "is_backward"}
+    dtypes: list[torch.dtype] = []
+
+    def note(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+        dtypes.extend(x.dtype for x in inputs)
+        return lambda args: graph(*args)
+
+    run = compile_joint(joint, bw_compiler=note, lazy_backward=False).bind(module)
+    assert torch.float16 in dtypes
+    found, expected = gradients(module, run, x), gradients(module, module, x)
+    torch.testing.assert_close(found["0.weight"], expected["0.weight"], atol=1e-3, rtol=1e-3)
+
+
+def test_fakes_that_a_pass_leaves_in_meta_do_no_harm() -> None:
+    module, x = layer(), torch.rand(3, 4)
+    joint = trace_joint(module, x)
+    with FakeTensorMode():
+        for node in joint.graph_module.graph.nodes:
+            if "val" in node.meta:
+                node.meta["val"] = torch.empty_strided(node.meta["val"].shape, node.meta["val"].stride())
+    found, expected = gradients(module, compile_joint(joint).bind(module), x), gradients(module, module, x)
+    torch.testing.assert_close(found, expected)
+
+
+def test_another_graph_module() -> None:
+    module, x = layer(), torch.rand(3, 4)
+    joint = trace_joint(module, x)
+    other = fx.symbolic_trace(joint.graph_module)  # which forgets everything that stood in `meta`
+    found = gradients(module, compile_joint(joint.with_graph_module(other)).bind(module), x)
+    torch.testing.assert_close(found, gradients(module, module, x))
+
+
+def test_what_belongs_to_a_wrapper_keeps_its_strides() -> None:
+    x = TwoTensor(torch.rand(2, 3), torch.rand(2, 3)).requires_grad_()
+    joint = trace_joint(lambda x: (x * 2).t(), x)
+    for out in joint.outputs:
+        if out.kind == "output":
+            insert(joint, out.node, aten.clone.default).kwargs = {"memory_format": torch.contiguous_format}
+    result = compile_joint(joint)(x)
+    assert result.stride() == result.a.stride() == (1, 3)
+    torch.testing.assert_close(result.a, (x.a * 2).t())
+
+
+def erase(joint: Joint) -> None:
+    (bias,) = joint["bias"]
+    (user,) = bias.node.users
+    user.replace_input_with(bias.node, joint["args[0]"][0].node)
+    joint.graph_module.graph.erase_node(bias.node)
+
+
+def add(joint: Joint) -> None:
+    with joint.graph_module.graph.inserting_before(joint.inputs[-1].node):
+        joint.graph_module.graph.placeholder("seed")
+
+
+def move(joint: Joint) -> None:
+    joint["weight"][0].node.prepend(joint["bias"][0].node)
+
+
+def shard(joint: Joint) -> None:
+    node = joint["weight"][0].node
+    node.meta["val"] = torch.empty(1, 4, device="meta")
+
+
+def drop(joint: Joint) -> None:
+    output = joint.graph_module.graph.output_node()
+    output.args = (output.args[0][:-1],)  # type: ignore[index]
+
+
+def cast(joint: Joint) -> None:
+    insert(joint, joint.gradients_of("weight")[0].node, aten.to.dtype, torch.bfloat16)
+
+
+def zero(joint: Joint) -> None:
+    output = joint.graph_module.graph.output_node()
+    output.args = ((*output.args[0][:-1], None),)  # type: ignore[index]
+
+
+def swap(joint: Joint) -> None:
+    tangent = joint.inputs[-1].node
+    insert(joint, joint.outputs[0].node, aten.mul.Tensor, tangent)
+
+
+def write(joint: Joint) -> None:
+    insert(joint, joint.outputs[0].node, aten.mul_.Tensor, 2.0)
+
+
+def unknown(joint: Joint) -> None:
+    insert(joint, joint.outputs[0].node, aten.mm.default, 2.0)
+
+
+WRONG = {
+    erase: r"taken the input bias out of the graph",
+    add: r"an input that no call brings: seed",
+    move: r"input 0 of the graph is bias now, and was weight",
+    shard: r"weight is float32\[1, 4\] on meta in the graph that passes left, and was traced as float32\[2, 4\] on cpu",
+    drop: r"has 2 outputs now, and had 3",
+    cast: r"gradient of weight is bfloat16\[2, 4\] on cpu .* and was float32\[2, 4\] on cpu",
+    zero: r"gradient of bias is absent .* and was float32\[2\] on cpu",
+    swap: r"output\[0\] is a result of forward, and reads what backward computes, by way of mul",
+    write: r"calls aten.mul_.Tensor, which writes into its arguments",
+    unknown: r"The shape of what mm gives|the shape of what mm.* gives, a call of aten.mm.default, is not known",
+}
+
+
+@pytest.mark.parametrize("change", WRONG, ids=lambda change: change.__name__)
+def test_what_a_pass_must_not_do_is_refused_by_name(change: Callable[[Joint], None]) -> None:
+    joint = trace_joint(layer(), torch.rand(3, 4))
+    change(joint)
+    with pytest.raises(JointGraphError, match=WRONG[change]):
+        compile_joint(joint)
+
+
+def test_what_a_compiler_wants_taken_apart() -> None:
+    with pytest.raises(JointGraphError, match=r"calls aten.t.default, .*\n.*decompositions=\"inductor\""):
+        compile_joint(trace_joint(layer(), torch.rand(3, 4)), fw_compiler="inductor")
+
+
+def test_symbolic_sizes_stay_what_they_are() -> None:
+    module, x = layer(), torch.rand(3, 4)
+    joint = trace_joint(module, x, dynamic=True)
+    insert(joint, joint.gradients_of("bias")[0].node, aten.mul.Tensor, 2.0)
+    run = compile_joint(joint).bind(module)
+    for batch in (3, 7):
+        x = torch.rand(batch, 4)
+        found, expected = gradients(module, run, x), gradients(module, module, x)
+        torch.testing.assert_close(found["weight"], expected["weight"])
+        torch.testing.assert_close(found["bias"], 2 * expected["bias"])

@@ -1,0 +1,267 @@
+"""A joint graph, compiled, does what the function does: called with the tensors, and bound to a module."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from subclass_aot import Int8Weight, TwoTensor, compile_joint, quantize_, trace_joint
+from subclass_aot.errors import CompilerResultError, JointGraphError, TangentError
+
+
+def two(*size: int) -> TwoTensor:
+    return TwoTensor(torch.rand(size), torch.rand(size))
+
+
+class Layer(nn.Module):
+    def __init__(self, wrapped: bool) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+        if wrapped:
+            quantize_(self, Int8Weight)
+        self.scale = 2.0
+
+    def forward(self, x: Tensor, *, shift: float = 0.0) -> dict[str, Tensor]:
+        y = self.linear(self.norm(x))
+        return {"y": y * self.scale + shift, "x": x}
+
+
+def leaves(value: Any) -> list[Tensor]:
+    return [value.a, value.b] if isinstance(value, TwoTensor) else [value]
+
+
+@pytest.mark.filterwarnings("ignore")  # inductor warns of parts of torch that torch itself has deprecated
+@pytest.mark.parametrize(("wrapped", "compiler"), [(False, "eager"), (True, "eager"), (True, "inductor")])
+def test_training_is_as_in_eager_mode(wrapped: bool, compiler: str) -> None:
+    module, x = Layer(wrapped), torch.rand(3, 4)
+    other = copy.deepcopy(module)
+    decompositions = "inductor" if compiler == "inductor" else None
+    compiled = compile_joint(trace_joint(module, x, decompositions=decompositions), fw_compiler=compiler)
+    bound = compiled.bind(module)
+    for each, run in ((module, bound), (other, other)):
+        optimizer = torch.optim.SGD([p for p in each.parameters() if p.requires_grad], lr=0.1)
+        for _ in range(3):
+            result = run(x)
+            assert result["x"] is x
+            result["y"].sin().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    for (name, found), expected in zip(module.state_dict().items(), other.state_dict().values(), strict=True):
+        if isinstance(found, Tensor) and not isinstance(found, Int8Weight):
+            torch.testing.assert_close(found, expected, msg=name)
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["dense", "two"])
+def test_called_with_the_tensors_in_order(wrapped: bool) -> None:
+    layer, x = nn.Linear(3, 2), torch.rand(5, 3)
+    if wrapped:
+        layer.weight = nn.Parameter(two(2, 3))
+    compiled = compile_joint(trace_joint(layer, x))
+    assert compiled.call_order == ("weight", "bias", "args[0]")
+    for _ in range(2):
+        result = compiled(layer.weight, layer.bias, x)
+        for found, expected in zip(leaves(result), leaves(layer(x)), strict=True):
+            torch.testing.assert_close(found, expected)
+    result.sum().backward()
+    assert type(layer.weight.grad) is (TwoTensor if wrapped else Tensor)
+
+
+def test_parameters_are_read_at_each_call() -> None:
+    layer, x = nn.Linear(3, 2), torch.rand(5, 3)
+    bound = compile_joint(trace_joint(layer, x)).bind(layer)
+    bound(x)
+    layer.weight = nn.Parameter(torch.rand(2, 3))
+    torch.testing.assert_close(bound(x), layer(x))
+    layer.load_state_dict(nn.Linear(3, 2).state_dict(), assign=True)
+    for p in layer.parameters():
+        p.requires_grad_()
+    torch.testing.assert_close(bound(x), layer(x))
+    other = nn.Linear(3, 2)
+    torch.testing.assert_close(compile_joint(trace_joint(layer, x)).bind(other)(x), other(x))
+
+
+def program(models: list[nn.Module], x: Tensor) -> Any:
+    return [model(x) for model in models]
+
+
+def test_a_function_of_modules() -> None:
+    models, x = [nn.Linear(2, 2), nn.Linear(2, 2)], torch.rand(3, 2)
+    bound = compile_joint(trace_joint(program, models, x)).bind(program)
+    others: list[nn.Module] = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    for some in (models, others):
+        for found, expected in zip(bound(some, x), program(list(some), x), strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+def test_inputs_that_are_written() -> None:
+    def writes(x: Tensor, count: Any) -> Any:
+        count.add_(1)
+        return x * count
+
+    x, count = torch.rand(3, requires_grad=True), two(3)
+    compiled = compile_joint(trace_joint(writes, x, count))
+    mine, theirs = two(3), None
+    theirs = copy.deepcopy(mine)
+    found, expected = compiled(x, mine), writes(x, theirs)
+    assert torch.equal(found.a, expected.a) and torch.equal(mine.b, theirs.b)
+    assert compiled.bind(writes)(x, mine).a.tolist() == writes(x, theirs).a.tolist()
+
+
+def test_what_objects_get() -> None:
+    """A function that puts a tensor into an object is bound, and not called with values."""
+
+    def fill(cache: dict[str, Tensor], holder: Any, x: Tensor) -> Tensor:
+        holder.seen = x * 2
+        return x.sin()
+
+    class Holder:
+        pass
+
+    x = torch.rand(2)
+    compiled = compile_joint(trace_joint(fill, {}, Holder(), x))
+    holder = Holder()
+    torch.testing.assert_close(compiled.bind(fill)({}, holder, x), x.sin())
+    assert torch.equal(holder.seen, x * 2)  # type: ignore[attr-defined]
+    with pytest.raises(JointGraphError, match=r"changes or gives out objects, args\[1\]"):
+        compiled(x)
+
+
+class Guesses(nn.Module):
+    """As models of `transformers` do, it notes in its first call what it is used for."""
+
+    use: str | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.use = self.use or "sine"
+        return x.sin()
+
+
+def test_what_the_function_changes_itself_is_told_apart() -> None:
+    module, x = Guesses(), torch.rand(2)
+    bound = compile_joint(trace_joint(module, x)).bind(module)
+    torch.testing.assert_close(bound(x), x.sin())
+    assert module.use == "sine"
+    with pytest.raises(
+        JointGraphError, match=r"self.use: .*'sine' now\n.*\n.*\n  The function itself changes self.use"
+    ):
+        bound(x)
+    bound = compile_joint(trace_joint(module, x)).bind(module)
+    for _ in range(2):
+        torch.testing.assert_close(bound(x), x.sin())
+
+
+def test_torchs_partitioner_and_its_hints() -> None:
+    """`meta["recompute"]` of a pass reaches the min-cut partitioner, and nothing of what it made new is saved."""
+    from functorch.compile import min_cut_rematerialization_partition as min_cut
+
+    module, x = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)), torch.rand(3, 4)
+    joint = trace_joint(module, x)
+    compiled = compile_joint(joint, partition_fn=min_cut)
+    torch.testing.assert_close(compiled.bind(module)(x), module(x))
+
+
+def test_a_partitioner_that_drops_an_input() -> None:
+    def partition(joint: Any, inputs: Any, *, num_fwd_outputs: int) -> Any:
+        from subclass_aot.passes import default_partition
+
+        forward, backward = default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+        forward.graph.erase_node(forward.graph.find_nodes(op="placeholder")[2])
+        return forward, backward
+
+    joint = trace_joint(lambda x, y, z: x * 2, *(torch.rand(2, requires_grad=True) for _ in range(3)))
+    with pytest.raises(CompilerResultError, match="has 2 inputs, but the call has 3"):
+        compile_joint(joint, partition_fn=partition)
+
+
+def test_a_gradient_of_another_kind_is_refused() -> None:
+    """A backward for it would have to be traced, and would lack what passes did."""
+    x = two(3).requires_grad_()
+    result = compile_joint(trace_joint(torch.sin, x))(x)
+    with pytest.raises(TangentError, match="compile_joint compiles the backward that stands in the joint graph"):
+        result.backward(torch.ones(3))
+
+
+MISFITS: dict[str, tuple[Callable[[nn.Module], Any], str]] = {
+    "missing": (lambda m: m.__setattr__("bias", None), r"self.bias: Parameter float32\[2\].* before, absent now"),
+    "class": (lambda m: m.__setattr__("weight", nn.Parameter(two(2, 3))), r"self.weight: .*, .*two_tensor.TwoTensor"),
+    "size": (lambda m: m.__setattr__("weight", nn.Parameter(torch.rand(4, 3))), r"self.weight: .*\[2, 3\].*\[4, 3\]"),
+    "dtype": (lambda m: m.to(torch.bfloat16), r"self.weight: Parameter float32.* Parameter bfloat16"),
+    "device": (lambda m: m.to("meta"), r"self.weight: .* on cpu .* on meta"),
+    "frozen": (lambda m: m.requires_grad_(False), r"self.weight: .* requires_grad before"),
+    "mode": (lambda m: m.eval(), r"self.training: True before, False now"),
+    "attribute": (lambda m: m.__setattr__("in_features", 7), r"self.in_features: 3 before, 7 now"),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+@pytest.mark.parametrize("first", [False, True], ids=["later", "first"])
+def test_a_module_that_does_not_fit_is_named(name: str, first: bool) -> None:
+    change, expected = MISFITS[name]
+    layer, x = nn.Linear(3, 2), torch.rand(5, 3)
+    bound = compile_joint(trace_joint(layer, x)).bind(layer)
+    if not first:
+        bound(x)
+    change(layer)
+    with pytest.raises(JointGraphError, match=expected):
+        bound(x)
+
+
+def test_a_context_that_does_not_fit_is_named() -> None:
+    model, x = quantize_(nn.Sequential(nn.Linear(32, 32)), Int8Weight), torch.rand(2, 32)
+    bound = compile_joint(trace_joint(model, x)).bind(model)
+    other = nn.Linear(32, 32).to(torch.bfloat16)
+    model[0].weight = quantize_(nn.Sequential(other), Int8Weight)[0].weight
+    with pytest.raises(JointGraphError, match=r"self.0.weight: .*float32.* before, .*bfloat16"):
+        bound(x)
+
+
+def test_other_values_are_named() -> None:
+    layer, x = nn.Linear(3, 2), torch.rand(5, 3)
+    compiled = compile_joint(trace_joint(layer, x))
+    with pytest.raises(JointGraphError, match=r"called with 1 values, and takes 3: weight, bias, args\[0\]"):
+        compiled(x)
+    with pytest.raises(JointGraphError, match=r"args\[0\]: Tensor float32\[5, 3\] on cpu before, .*\[6, 3\]"):
+        compiled(layer.weight, layer.bias, torch.rand(6, 3))
+    with torch.no_grad(), pytest.raises(JointGraphError, match="grad mode: True before, False now"):
+        compiled(layer.weight, layer.bias, x)
+
+
+def test_values_that_share_memory_where_one_is_written() -> None:
+    compiled = compile_joint(trace_joint(lambda x, y: x.mul_(2) + y, torch.rand(3), torch.rand(3)))
+    base = torch.rand(6)
+    compiled(base[:3].clone(), base[3:].clone())
+    with pytest.raises(JointGraphError, match=r"leaves that share storage: none before, \[\(0, 1\)\] now"):
+        compiled(base[:3], base[1:4])
+    with pytest.raises(JointGraphError, match=r"args\[1\]: .* before, the same tensor as args\[0\] now"):
+        compiled(base, base)
+
+
+def test_another_function_or_class_is_refused() -> None:
+    class Linear(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return super().forward(input) * 2
+
+    layer, x = nn.Linear(3, 2), torch.rand(5, 3)
+    compiled = compile_joint(trace_joint(layer, x))
+    with pytest.raises(JointGraphError, match=r"\.bind\(Linear, another of that name\): .* traced from Linear"):
+        compiled.bind(Linear(3, 2))
+    by_sine = compile_joint(trace_joint(lambda x: x.sin(), x))
+    with pytest.raises(JointGraphError, match="another of that name"):
+        by_sine.bind(lambda x: x.cos())
+    outer = nn.Sequential(nn.Linear(3, 2))
+    bound = compile_joint(trace_joint(outer, x)).bind(nn.Sequential(Linear(3, 2)))
+    with pytest.raises(JointGraphError, match=r"class of self.0: torch.nn.modules.linear.Linear before, .*Linear now"):
+        bound(x)
+
+
+def test_symbolic_sizes_that_are_not_met() -> None:
+    layer = nn.Linear(3, 2)
+    bound = compile_joint(trace_joint(layer, torch.rand(5, 3), dynamic=True)).bind(layer)
+    assert bound(torch.rand(9, 3)).shape == (9, 2)
+    with pytest.raises(JointGraphError, match="s0 >= 2 before, not so now, where s0 = 1"):
+        bound(torch.rand(1, 3))
