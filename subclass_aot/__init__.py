@@ -12,6 +12,7 @@ from subclass_aot.blocks import compile_blocks
 from subclass_aot.call import mark_static_address
 from subclass_aot.compile import aot_compile
 from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
+from subclass_aot.export import export_forward
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
 from subclass_aot.sizes import mark_dynamic
@@ -58,6 +59,7 @@ __all__ = [
     "aot_compile",
     "compile_blocks",
     "descriptors",
+    "export_forward",
     "files",
     "mark_dynamic",
     "mark_static_address",

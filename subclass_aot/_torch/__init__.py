@@ -88,6 +88,7 @@ from subclass_aot._torch.modules import flex_attention_anywhere as flex_attentio
 from subclass_aot._torch.modules import has_flat_parameters as has_flat_parameters
 from subclass_aot._torch.modules import is_bookkeeping as is_bookkeeping
 from subclass_aot._torch.modules import is_parallel_wrapper as is_parallel_wrapper
+from subclass_aot._torch.modules import map_tree as map_tree
 from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequence
 from subclass_aot._torch.modules import parameters_of as parameters_of
 from subclass_aot._torch.modules import submodules_of as submodules_of

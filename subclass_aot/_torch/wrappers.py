@@ -198,8 +198,9 @@ def tell_export_constructed(made: torch.Tensor, fields: Mapping[str, Any]) -> No
     offers a decorator of `__init__` for that, which is private yet. A field that no node gave is left alone: what is
     made of it stands for an input. When it goes: leave this out, and exports of programs that make wrappers fail.
     """
-    from torch._export import wrappers
+    from torch import _export
 
+    wrappers: Any = _export.wrappers
     mode = wrappers._maybe_find_pre_dispatch_tf_mode_for_export()
     tensors = [x for x in torch.utils._pytree.tree_leaves(dict(fields)) if isinstance(x, torch.Tensor)]
     if mode is None or any(mode.tracer.unwrap_proxy(x) is x for x in tensors):

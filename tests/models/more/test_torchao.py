@@ -24,6 +24,7 @@ from torchao.quantization.quantize_.workflows.nf4.nf4_tensor import to_nf4
 from subclass_aot import aot_compile
 from tests.models.architectures import ARCHITECTURES, make
 from tests.models.checks import check_generation, check_inference, check_training
+from tests.models.test_export import check_export
 
 MODELS = [
     "LlamaForCausalLM",
@@ -112,3 +113,11 @@ def test_behind_dynamo(name: str) -> None:
         model = make(name)
         quantize_(model, WEIGHTS["int8"])
         check(model, ARCHITECTURES[name].inputs, lambda model: torch.compile(model, backend="subclass_aot"))
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_export(weights: str) -> None:
+    torch.manual_seed(0)
+    model = make("LlamaForCausalLM").eval()
+    quantize_(model, WEIGHTS[weights])
+    check_export(model, "LlamaForCausalLM")
