@@ -12,6 +12,7 @@ from subclass_aot.blocks import compile_blocks
 from subclass_aot.call import mark_static_address
 from subclass_aot.compile import aot_compile
 from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
+from subclass_aot.export import export_forward
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.joint import compile_joint, trace_joint
 from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
@@ -59,6 +60,7 @@ __all__ = [
     "compile_blocks",
     "compile_joint",
     "descriptors",
+    "export_forward",
     "files",
     "mark_dynamic",
     "mark_static_address",

@@ -14,7 +14,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.compile import CompiledFunction, aot_compile
 from subclass_aot.errors import BlockError
-from subclass_aot.runtime import Structure, noticed
+from subclass_aot.runtime import Structure
 from subclass_aot.trace import is_tracing, one_at_a_time
 
 _CONTAINERS = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict)
@@ -200,7 +200,7 @@ class Lent:
         block, structure, turn = self._block, self._structure, self._turn
         own = structure.tensors()
         nested = turn.count % 2 == 1
-        watched = noticed(structure.modules, list(structure.scalars), self._note) if is_tracing() else nullcontext()
+        watched = structure.scalars_noticed(self._note) if is_tracing() else nullcontext()
         turn.owner = threading.get_ident()
         turn.count += not nested
         try:

@@ -61,7 +61,7 @@ _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something l
 
 
 def aot_compile(
-    fn: Callable[_P, _R],
+    fn: Callable[_P, _R] | torch.export.ExportedProgram,
     *,
     fw_compiler: str | Compiler = "eager",
     bw_compiler: str | Compiler | None = None,
@@ -84,8 +84,8 @@ def aot_compile(
     device), and `training` of every module.
 
     Args:
-        fn: A function or an `nn.Module`. Arguments may be any structure of tensors, wrappers, modules and Python
-            values; modules bring their parameters and buffers.
+        fn: A function or an `nn.Module`; an exported program stands for its `module()`. Arguments may be any structure
+            of tensors, wrappers, modules and Python values; modules bring their parameters and buffers.
         fw_compiler: `"eager"`, `"inductor"`, or a callable `(graph_module, example_inputs)` that returns a function of
             one list of tensors, which returns a sequence. Example inputs have no data.
         bw_compiler: The same for the backward graph; `fw_compiler` if left out.
@@ -125,7 +125,7 @@ def aot_compile(
         fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward, lazy_backward,
         values, values_limit, direct_grad,
     )  # fmt: skip
-    return CompiledFunction(fn, options)
+    return CompiledFunction(fn.module() if isinstance(fn, torch.export.ExportedProgram) else fn, options)
 
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
@@ -257,6 +257,17 @@ class CompiledFunction(Generic[_P, _R]):
         from subclass_aot.explain import explain
 
         return explain(self.fn, [*self._specializations], self._was_transformed)
+
+    def specialization_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Arguments]:
+        """What a call would run, which it compiles if need be, and the call, taken apart. Nothing runs.
+
+        Args:
+            args: The arguments.
+            kwargs: The keyword arguments.
+        """
+        leaves, treespec = flatten((args, kwargs))
+        specialization = self._compiled_for((args, kwargs, leaves, treespec, global_state()), {})
+        return specialization, self._arguments(args, kwargs)
 
     def _compiled_for(self, call: _Call, tried: _Tried) -> Specialization:
         """What is compiled for a call, perhaps by another thread while this one waited for its turn.

@@ -98,6 +98,10 @@ class ShardingError(SubclassAotError, NotImplementedError):
     """A wrapper class does not say what FSDP2 has to know of it."""
 
 
+class ExportError(SubclassAotError, ValueError):
+    """A compiled function does what no exported program of dense tensors can do."""
+
+
 class UnknownClassError(SubclassAotError, LookupError):
     """A name given on the command line is not that of a `WrapperTensor` class."""
 

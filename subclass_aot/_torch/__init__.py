@@ -99,6 +99,7 @@ from subclass_aot._torch.modules import flex_attention_anywhere as flex_attentio
 from subclass_aot._torch.modules import has_flat_parameters as has_flat_parameters
 from subclass_aot._torch.modules import is_bookkeeping as is_bookkeeping
 from subclass_aot._torch.modules import is_parallel_wrapper as is_parallel_wrapper
+from subclass_aot._torch.modules import map_tree as map_tree
 from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequence
 from subclass_aot._torch.modules import parallel_forwards as parallel_forwards
 from subclass_aot._torch.modules import parameters_of as parameters_of
@@ -174,6 +175,7 @@ from subclass_aot._torch.wrappers import parts_of_jagged as parts_of_jagged
 from subclass_aot._torch.wrappers import parts_of_sparse as parts_of_sparse
 from subclass_aot._torch.wrappers import ragged_dim_of as ragged_dim_of
 from subclass_aot._torch.wrappers import set_geometry as set_geometry
+from subclass_aot._torch.wrappers import tell_export_constructed as tell_export_constructed
 
 if TYPE_CHECKING:
     from subclass_aot._torch.wrappers import Wrapper as Wrapper

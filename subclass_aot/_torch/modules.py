@@ -17,6 +17,9 @@ importlib.import_module(
 PYTREE_NAMESPACE = "torch"
 """Where optree knows what `torch.utils._pytree.register_pytree_node` was given. Torch's module for it is private."""
 
+map_tree: Callable[..., Any] = torch.utils._pytree.tree_map
+"""What torch maps what it takes for a tree with. It has no public name; when it goes: optree, in `PYTREE_NAMESPACE`."""
+
 pad_packed_sequence: Any = torch._VF._pad_packed_sequence
 """What `torch.nn.utils.rnn.pad_packed_sequence` calls: a function in C++ that writes through pointers."""
 

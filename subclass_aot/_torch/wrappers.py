@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -182,3 +182,27 @@ def decorates_constructors(filename: str) -> bool:
 
 
 _ROOT = torch.__file__.removesuffix("torch/__init__.py")
+
+
+def _exported_constructor(self: Any, /, *args: object, **kwargs: object) -> None:
+    """What torch's decorator stands around: the tensor is there already."""
+
+
+_exported_constructor.__name__ = _exported_constructor.__qualname__ = "__init__"  # torch takes no other
+
+
+def tell_export_constructed(made: torch.Tensor, fields: Mapping[str, Any]) -> None:
+    """Tells an export, if one records calls now, that `made` is what its class makes of `fields`.
+
+    A graph before dispatch has operators on wrappers, so one that the program makes has to come from a node. Torch
+    offers a decorator of `__init__` for that, which is private yet. A field that no node gave is left alone: what is
+    made of it stands for an input. When it goes: leave this out, and exports of programs that make wrappers fail.
+    """
+    from torch import _export
+
+    wrappers: Any = _export.wrappers
+    mode = wrappers._maybe_find_pre_dispatch_tf_mode_for_export()
+    tensors = [x for x in torch.utils._pytree.tree_leaves(dict(fields)) if isinstance(x, torch.Tensor)]
+    if mode is None or any(mode.tracer.unwrap_proxy(x) is x for x in tensors):
+        return
+    wrappers.mark_subclass_constructor_exportable_experimental(_exported_constructor)(made, **fields)

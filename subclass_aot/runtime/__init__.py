@@ -1,5 +1,6 @@
 """What runs at a call."""
 
+from subclass_aot.runtime.dense_program import write_dense_program as write_dense_program
 from subclass_aot.runtime.double_backward import DoubleBackward as DoubleBackward
 from subclass_aot.runtime.entry import CompiledGraphs as CompiledGraphs
 from subclass_aot.runtime.entry import Entry as Entry
@@ -9,7 +10,6 @@ from subclass_aot.runtime.graphs import PartitionFn as PartitionFn
 from subclass_aot.runtime.graphs import backward_inputs as backward_inputs
 from subclass_aot.runtime.graphs import split as split
 from subclass_aot.runtime.lazy import LazyFunction as LazyFunction
-from subclass_aot.runtime.reads import noticed as noticed
 from subclass_aot.runtime.structure import Structure as Structure
 from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents as UnexpectedTangents
 from subclass_aot.runtime.value_checks import OtherValue as OtherValue

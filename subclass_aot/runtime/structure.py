@@ -12,13 +12,14 @@ from __future__ import annotations
 import enum
 import types
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from subclass_aot import _native, _torch
-from subclass_aot.runtime.reads import can_be_watched
+from subclass_aot.runtime.reads import can_be_watched, noticed
 
 _TABLES = (_torch.PARAMETERS, _torch.BUFFERS)
 _HOOKS = _torch.MODULE_HOOKS
@@ -67,6 +68,10 @@ class Structure:
     def tensors(self) -> dict[str, torch.Tensor | None]:
         """The parameters and buffers that the module has now, by name."""
         return {name: table.get(key) for name, table, key in self.places}
+
+    def scalars_noticed(self, note: Callable[[tuple[str, str]], None]) -> AbstractContextManager[None]:
+        """Within the block, `note` is told of each number and text that is read: its key in `scalars`."""
+        return noticed(self.modules, list(self.scalars), note)
 
 
 class _Reader:

@@ -55,7 +55,17 @@ def assemble(
     offset = None if stride is None else outer.storage_offset  # torch takes an offset only together with strides
     result = make(cls, size, stride, offset, None, outer.dtype, outer.layout, outer.device)
     result.__dict__.update(state)
-    return result
+    return tell_export(result) if torch.compiler.is_exporting() else result
+
+
+def tell_export(made: Any) -> Any:
+    """Tells an export of which fields a tensor was made, and returns the tensor.
+
+    A view that shares fields is made by a view operator, which the export sees.
+    """
+    fields = {name: getattr(made, name) for name in type(made).__wrapper_declaration__.fields}
+    _torch.tell_export_constructed(made, {name: x for name, x in fields.items() if x is not None})  # no graph has None
+    return made
 
 
 def inner_tensors(wrapper: WrapperTensor) -> dict[str, torch.Tensor]:
@@ -345,7 +355,10 @@ def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     with source.block("if outer_size is None or outer_stride is None:"):
         values = ", ".join(f"{name!r}: {value}" for name, value in {**inner, **context}.items())
         source.line(f"return {source.const(assemble, 'assemble')}(cls, {{{values}}}, outer_size, outer_stride)")
-    source.line(f"return {emit_wrap(source, cls, inner, context, 'outer_size', 'outer_stride')}")
+    made = emit_wrap(source, cls, inner, context, "outer_size", "outer_stride")
+    with source.block(f"if {source.const(torch.compiler.is_exporting, 'is_exporting')}():"):
+        source.line(f"{source.const(tell_export, 'tell_export')}({made})")
+    source.line(f"return {made}")
     return source.build()
 
 

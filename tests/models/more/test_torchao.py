@@ -24,6 +24,7 @@ from torchao.quantization.quantize_.workflows.nf4.nf4_tensor import to_nf4
 from subclass_aot import aot_compile
 from tests.models.architectures import ARCHITECTURES, make
 from tests.models.checks import check_generation, check_inference, check_joint, check_training
+from tests.models.test_export import check_export
 
 MODELS = [
     "LlamaForCausalLM",
@@ -118,3 +119,11 @@ def test_behind_dynamo(name: str) -> None:
 @pytest.mark.parametrize("config", WEIGHTS)
 def test_joint_graphs(config: str, name: str) -> None:
     check_joint(quantized(name, WEIGHTS[config]), ARCHITECTURES[name].inputs)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_export(weights: str) -> None:
+    torch.manual_seed(0)
+    model = make("LlamaForCausalLM").eval()
+    quantize_(model, WEIGHTS[weights])
+    check_export(model, "LlamaForCausalLM")
