@@ -107,7 +107,7 @@ class ViewChain:
         return view.detach() if self.detached else view
 
 
-def put(argument: Any, symints: tuple[int, ...]) -> Any:
+def put(argument: object, symints: tuple[int, ...]) -> Any:
     """An argument with numbers in it.
 
     >>> put([2, NumberAt(0)], (5,))
@@ -115,7 +115,7 @@ def put(argument: Any, symints: tuple[int, ...]) -> Any:
     """
     if type(argument) is NumberAt:
         return symints[argument.position]
-    if type(argument) in (tuple, list):
+    if isinstance(argument, tuple | list) and type(argument) in (tuple, list):
         return type(argument)(put(x, symints) for x in argument)
     return argument
 

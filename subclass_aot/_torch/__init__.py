@@ -91,6 +91,8 @@ from subclass_aot._torch.modules import is_parallel_wrapper as is_parallel_wrapp
 from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequence
 from subclass_aot._torch.modules import parameters_of as parameters_of
 from subclass_aot._torch.modules import submodules_of as submodules_of
+from subclass_aot._torch.named_operators import is_of_plain_values as is_of_plain_values
+from subclass_aot._torch.named_operators import operator_named as operator_named
 from subclass_aot._torch.operators import METADATA_QUERIES as METADATA_QUERIES
 from subclass_aot._torch.operators import AnyOperator as AnyOperator
 from subclass_aot._torch.operators import DataDependentOutput as DataDependentOutput

@@ -5,6 +5,7 @@ from subclass_aot.guards.guard import Call as Call
 from subclass_aot.guards.guard import Reads as Reads
 from subclass_aot.guards.guard import refusing_line as refusing_line
 from subclass_aot.guards.guard import write_guarded as write_guarded
+from subclass_aot.guards.modes import MODES as MODES
 from subclass_aot.guards.modes import Modes as Modes
 from subclass_aot.guards.modes import global_state as global_state
 from subclass_aot.guards.recompile_reasons import changing_numbers as changing_numbers

@@ -6,6 +6,7 @@ that was pickled makes nothing. So they run once more, on a tensor without data,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,16 +20,18 @@ class RecordedViews(_torch.DispatchMode):
     """Notes the operators that run in a `with` block."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._ran: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: _torch.AnyOperator, types: object, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         """Runs an operator."""
         result = func(*args, **(kwargs or {}))
         self._ran.append((func, tuple(args), dict(kwargs or {}), result))
         return result
 
-    def chain(self, base: torch.Tensor, view: torch.Tensor, keys: list[Any], detached: bool) -> ViewChain | None:
+    def chain(self, base: torch.Tensor, view: torch.Tensor, keys: list[object], detached: bool) -> ViewChain | None:
         """What leads from one tensor to another, if that are operators of one tensor each, one after the other.
 
         Args:
@@ -59,13 +62,13 @@ class RecordedViews(_torch.DispatchMode):
         return ViewChain(tuple(reversed(steps)), detached) if ahead is base and steps else None
 
 
-def _plain(argument: Any, keys: list[Any]) -> Any:
+def _plain(argument: object, keys: list[object]) -> Any:
     """An argument with the positions of symbolic numbers in their place.
 
     Raises:
         LookupError: One of them is not known.
     """
-    if type(argument) in (list, tuple):
+    if isinstance(argument, list | tuple) and type(argument) in (list, tuple):
         return type(argument)(_plain(x, keys) for x in argument)
     if not is_symbolic(argument):
         return argument
