@@ -11,10 +11,11 @@ from subclass_aot._native import show_config
 from subclass_aot.blocks import compile_blocks
 from subclass_aot.call import mark_static_address
 from subclass_aot.compile import aot_compile
-from subclass_aot.errors import SubclassAotError, UnsupportedTorchError
+from subclass_aot.errors import CompiledFileError, SubclassAotError, UnsupportedTorchError
 from subclass_aot.export import export_forward
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.joint import compile_joint, trace_joint
+from subclass_aot.load import load
 from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
 from subclass_aot.sizes import mark_dynamic
 from subclass_aot.tensors import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # else it is the room of that name, which can be called: see 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CompiledFileError",
     "FlattenPlan",
     "Float8Weight",
     "Int4Weight",
@@ -62,6 +64,7 @@ __all__ = [
     "descriptors",
     "export_forward",
     "files",
+    "load",
     "mark_dynamic",
     "mark_static_address",
     "meta",

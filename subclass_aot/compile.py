@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import optree
@@ -31,12 +32,14 @@ from subclass_aot.guards import (
 )
 from subclass_aot.logs import log_code
 from subclass_aot.options import Options, compile_graphs
+from subclass_aot.restore import NoFunction, Restored
 from subclass_aot.runtime import (
     OtherValue,
     PartitionFn,
     ValueHistory,
     make_entry,
 )
+from subclass_aot.saved import SavedFile, key_of, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations, asked_of_lists
 from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
@@ -161,6 +164,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._was_transformed = False
         self._has_failed = False
         self._changing: set[str] = set()  # paths of numbers that the function changes itself
+        self._restored: Restored | None = None  # what a file has, if it comes from one
         self._with_grad = False  # from when the function was seen to read or change the `.grad` of an input
         functools.update_wrapper(self, fn, updated=())
 
@@ -252,6 +256,17 @@ class CompiledFunction(Generic[_P, _R]):
             return "# Nothing was compiled yet: the first call compiles."
         return "\n\n".join(latest.entry.sources.values()) + "\n"
 
+    def save(self, path: str | PathLike[str]) -> None:
+        """Writes what was compiled by now into a file, from which `load` goes on in another process without a trace.
+
+        Args:
+            path: The file.
+
+        Raises:
+            CompiledFileError: There is something that a file cannot hold: symbolic sizes, second derivatives, ...
+        """
+        write_file(path, self.fn, self._options, [*self._specializations])
+
     def explain(self) -> str:
         """What was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
         from subclass_aot.explain import explain
@@ -284,6 +299,10 @@ class CompiledFunction(Generic[_P, _R]):
                     self._specializations.use(specialization)
                     return specialization
             self._values.learn(tried, len(fitting))
+            restored = None if self._restored is None else self._restored.fitting(call, self._kept)
+            if restored is not None:
+                self._specializations.use(restored)
+                return restored
             try:
                 specialization = self._specialize(self._arguments(args, kwargs), tried)
             except Retrace:  # with the gradients of inputs
@@ -341,7 +360,8 @@ class CompiledFunction(Generic[_P, _R]):
         log_code(entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
         reason = self._reason(arguments, describe, tried)
         places = symbolic_places(trace.signature)
-        return Specialization(entry, graphs.graphs, trace.signature, places, describe(places), reason)
+        key = key_of(arguments, leaves, state)
+        return Specialization(entry, graphs.graphs, trace.signature, places, describe(places), reason, key)
 
     def _reason(
         self, arguments: Arguments, describe: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried
@@ -366,6 +386,22 @@ class CompiledFunction(Generic[_P, _R]):
 def _call_uncompiled(compiled: CompiledFunction[_P, _R], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
     """What `torch.compile` and `torch.export` see of a call: the function, whose graph becomes a part of theirs."""
     return compiled.fn(*args, **kwargs)
+
+
+def restored(
+    file: SavedFile, fn: Callable[..., Any] | None, options: Options, trust: bool
+) -> CompiledFunction[..., Any]:
+    """A compiled function that asks a file before it traces.
+
+    Args:
+        file: The file.
+        fn: The function; None where nothing can be traced.
+        options: What to compile with.
+        trust: Whether functions are taken from the file.
+    """
+    made: CompiledFunction[..., Any] = CompiledFunction(NoFunction if fn is None else fn, options)
+    made._restored = Restored(file, fn, options, trust)
+    return made
 
 
 def _first_line(error: Exception) -> str:

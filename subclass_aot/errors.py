@@ -27,6 +27,22 @@ class StateDictError(SubclassAotError, ValueError):
     """A state dict or a file holds what cannot be written, or not be read."""
 
 
+class CompiledFileError(SubclassAotError, ValueError):
+    """Something compiled cannot be put into a file, or a file cannot be read or does not fit what it is read for.
+
+    Attributes:
+        path: The file.
+        where: The place in it, such as `specialization 1, forward graph, node mul`; "" for the whole file.
+        what: What is wrong there.
+    """
+
+    def __init__(self, path: str, where: str, what: str) -> None:
+        super().__init__(f"{path}{', ' if where else ''}{where}: {what}")
+        self.path = path
+        self.where = where
+        self.what = what
+
+
 class MissingPackageError(SubclassAotError, ImportError):
     """What was asked for needs a package that is not installed."""
 

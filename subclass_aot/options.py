@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
 from torch import fx
 
 from subclass_aot._stack import user_line
@@ -26,7 +27,11 @@ from subclass_aot.runtime import (
     compiled_with_checks,
     split,
 )
+from subclass_aot.signature import JointSignature
 from subclass_aot.trace import JointTrace
+
+WithTangents = Callable[[Mapping[int, "torch.Tensor | None"]], JointTrace]
+"""Tangents, by their positions, to a trace that goes backward with them."""
 
 _UNKNOWN_VALUES = """values={values!r} is neither "check" nor "refuse".
   "check" compiles a function that looks at values for those of the call, and checks them at each call."""
@@ -123,15 +128,36 @@ def compile_trace(
     """
     graphs = split(trace, options.partition_fn, options.backward.chooses_strides)
     log_graph("joint", trace.graph_module, name)
+    return compile_split(name, trace.signature, graphs, options, trace.with_tangents, doubly(graphs))
+
+
+def compile_split(
+    name: str,
+    signature: JointSignature,
+    graphs: Graphs,
+    options: Options,
+    with_tangents: WithTangents | None,
+    double_backward: DoubleBackward | None = None,
+) -> CompiledGraphs:
+    """Compiles the graphs of a signature.
+
+    Args:
+        name: What errors call what was traced.
+        signature: The signature.
+        graphs: The graphs.
+        options: What was asked for.
+        with_tangents: Goes backward once more, for other tangents.
+        double_backward: What makes gradients differentiable.
+    """
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
-    double_backward = doubly(graphs)
     forward = compiled_with_checks(options.forward, graphs.forward)
     if graphs.backward is None:
         return CompiledGraphs(graphs, forward)
+    assert with_tangents is not None
     compile_backward = functools.partial(_compile_backward, options.backward, graphs, name)
-    others = UnexpectedTangents(trace, graphs, compile_backward)
+    others = UnexpectedTangents(signature, with_tangents, graphs, compile_backward)
     backward: BoxedFunction
-    if options.lazy_backward and trace.signature.assumptions.symbols is None:
+    if options.lazy_backward and signature.assumptions.symbols is None:
         compile_later = functools.partial(compile_backward, graphs.backward)
         backward = LazyFunction(compile_later, name, user_line())
     else:  # a compiler that does not take symbols is given numbers, before forward runs

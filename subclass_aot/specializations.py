@@ -20,6 +20,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.call import Arguments, passed_twice
 from subclass_aot.runtime import Entry, Graphs
+from subclass_aot.saved import Key
 from subclass_aot.signature import JointSignature
 
 _FEW = 4
@@ -42,6 +43,7 @@ class Specialization:
         places: The sizes of the inputs that are symbols.
         facts: Everything the signature depends on, in words.
         reason: Why it was compiled.
+        key: The same as `facts`, by value: what a file tells its calls by.
     """
 
     entry: Entry
@@ -50,6 +52,7 @@ class Specialization:
     places: dict[str, str]
     facts: dict[str, str]
     reason: str
+    key: Key
 
 
 class Specializations:

@@ -8,11 +8,33 @@ storage. That place is another one in a gradient, and compilers read it in a sto
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
 Dims = Sequence[tuple[int, int]]
 """Sizes and strides of dims, the longest stride first."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegeneratedView:
+    """The arguments of `regenerated_view`, as a function of the base: `view(base)` makes it.
+
+    Attributes:
+        size: The sizes.
+        stride: The strides, in elements.
+        start: Where it begins, in elements after the start of the base.
+    """
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    start: int
+
+    def __call__(self, base: torch.Tensor) -> torch.Tensor:
+        """Makes the view of `base`, which has no gaps."""
+        view = regenerated_view(base, self.size, self.stride, self.start)
+        assert view is not None, "the trace has tried it on a tensor that looks the same"
+        return view
 
 
 def regenerated_view(

@@ -4,4 +4,12 @@ from subclass_aot.outcome.existed import Existed as Existed
 from subclass_aot.outcome.finish import emit_finish as emit_finish
 from subclass_aot.outcome.leaks import find_holders as find_holders
 from subclass_aot.outcome.reader import read_outcome as read_outcome
+from subclass_aot.outcome.recipes import Change as Change
+from subclass_aot.outcome.recipes import Given as Given
+from subclass_aot.outcome.recipes import Leaf as Leaf
+from subclass_aot.outcome.recipes import Literal as Literal
+from subclass_aot.outcome.recipes import New as New
+from subclass_aot.outcome.recipes import NewObject as NewObject
 from subclass_aot.outcome.recipes import Outcome as Outcome
+from subclass_aot.outcome.recipes import Tuple as Tuple
+from subclass_aot.outcome.recipes import Weak as Weak

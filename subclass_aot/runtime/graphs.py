@@ -79,6 +79,29 @@ class Graphs:
     saved: tuple[Saved, ...]
     num_saved_symints: int
 
+    @staticmethod
+    def without_trace(
+        signature: JointSignature,
+        forward: fx.GraphModule,
+        backward: fx.GraphModule | None,
+        computed: Mapping[OutputDescriptor, tuple[bool, bool]],
+        saved: Sequence[tuple[int | None, OutputDescriptor | None]],
+    ) -> Graphs:
+        """The graphs of a signature with known sizes, of what is known of them. Checks are put into forward.
+
+        Args:
+            signature: The signature.
+            forward: The forward graph, without checks.
+            backward: The backward graph.
+            computed: See `computed`.
+            saved: See `saved`.
+        """
+        output = forward.graph.output_node()
+        values: Any = output.args[0]
+        with_checks(forward, signature, dict(zip(output.meta["desc"], values, strict=True)))
+        made = {desc: Computed(*pair) for desc, pair in computed.items()}
+        return Graphs(forward, backward, made, tuple(Saved(*pair) for pair in saved), 0)
+
 
 def split(trace: JointTrace, partition_fn: PartitionFn | None, free_strides: bool = False) -> Graphs:
     """Partitions the joint graph and puts the writes into inputs at the end of forward.

@@ -17,7 +17,7 @@ has passed. So where a compiler insists, the operators of such a backward run on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +42,9 @@ Backward = Callable[..., tuple[Any, ...]]
 
 Write = Callable[[JointSignature, Graphs, BoxedFunction], Backward]
 """Generates the backward that runs a compiled graph."""
+
+WithTangents = Callable[[Mapping[int, "torch.Tensor | None"]], JointTrace]
+"""Tangents, by their positions, to a trace that goes backward with them."""
 
 _LIMIT = 4
 """Kinds of gradients that are kept for one signature; the one met longest ago goes first."""
@@ -90,15 +93,21 @@ class UnexpectedTangents:
     """The backwards of one signature for gradients of other kinds than it was traced for.
 
     Args:
-        trace: The trace.
+        signature: The signature.
+        with_tangents: Goes backward once more, for other tangents. See `JointTrace.with_tangents`.
         graphs: Its graphs. What forward saves is what these backwards read, too.
         compiler: Compiles a backward graph.
     """
 
-    def __init__(self, trace: JointTrace, graphs: Graphs, compiler: Callable[[fx.GraphModule], BoxedFunction]) -> None:
-        assert trace.with_tangents is not None
-        self._with_tangents = trace.with_tangents
-        self._signature = trace.signature
+    def __init__(
+        self,
+        signature: JointSignature,
+        with_tangents: WithTangents,
+        graphs: Graphs,
+        compiler: Callable[[fx.GraphModule], BoxedFunction],
+    ) -> None:
+        self._with_tangents = with_tangents
+        self._signature = signature
         self._graphs = graphs
         inputs = graphs.backward.graph.find_nodes(op="placeholder") if graphs.backward is not None else []
         self._saved = [node.name for node in inputs if isinstance(descriptor_of(node), SavedForBackward)]

@@ -14,7 +14,7 @@ from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Inner, InnerSize, InnerStride, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot
-from subclass_aot.graph import messages, regenerated_view
+from subclass_aot.graph import RegeneratedView, messages, regenerated_view
 from subclass_aot.jagged import structure_slots
 from subclass_aot.meta import MetaTensor, Spec, new_leaf, root
 from subclass_aot.outputs import (
@@ -25,6 +25,7 @@ from subclass_aot.outputs import (
     Output,
     SameAsInput,
     SameAsOutput,
+    StridedView,
     Value,
     ViewOfBase,
     ViewOfInput,
@@ -32,6 +33,7 @@ from subclass_aot.outputs import (
 from subclass_aot.symbols import SizesMustBeKnown, is_symbolic, lasting_key_of
 from subclass_aot.trace.autograd_graph import has_history, is_invalidated, leaf_behind
 from subclass_aot.trace.shared_views import RememberedView, remembered_views, replay_of
+from subclass_aot.trace.view_chains import RecordedViews
 
 _LOST_VIEW = """A result is a view, and the view cannot be made again from another tensor: {reason}
 Return a copy instead, as in result.clone()."""
@@ -239,12 +241,14 @@ class OutputReader:
             if remembered is not None and any(map(is_symbolic, (*base.shape, *result.shape))):
                 raise SizesMustBeKnown  # which tell whether it shares fields: one that does not is no such view
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
+        steps = RecordedViews()
         try:
             with _torch.disable_current_modes(), torch.no_grad():
                 symints: dict[Any, Any] = {}
                 note = functools.partial(_note_symint, symints)
                 blank = MetaTensor.like(base.detach())
-                clean = (remembered or _torch.view_function(result))(blank, note)
+                with steps:
+                    clean = (remembered or _torch.view_function(result))(blank, note)
         except Exception as error:
             if metadata_mutated:  # it was made before, and does not fit any more
                 raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE)) from error
@@ -253,6 +257,9 @@ class OutputReader:
             raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
         if _geometry(clean) != _geometry(result):  # as after `t_` under `no_grad`
             return _strided_view(result, base), ()
+        chain = steps.chain(blank, clean, list(symints), detached=remembered is not None)
+        if chain is not None:
+            return chain, tuple(symints.values())
         replay: Callable[..., torch.Tensor] = replay_of(clean) if remembered else _torch.view_function(clean)
         if not symints:
             return replay, ()
@@ -310,8 +317,7 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
     now, before = result.spec, base.spec  # type: ignore[attr-defined]
     if now.solver is not None or before.solver is not None:
         raise SizesMustBeKnown
-    size, stride, start = now.size, now.stride, now.offset - before.offset
-    return lambda real: real.as_strided(size, stride, real.storage_offset() + start)
+    return StridedView(now.size, now.stride, now.offset - before.offset)
 
 
 def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -328,7 +334,7 @@ def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.T
         where: Any = now.size, now.stride, now.offset - before.offset
         with _torch.disable_current_modes(), torch.no_grad():
             if regenerated_view(MetaTensor.like(leaf.detach()), *where) is not None:
-                return lambda real: regenerated_view(real, *where)  # type: ignore[return-value]  # as here
+                return RegeneratedView(*where)  # it makes one of a real tensor, as here
     raise MutationError(messages.VIEW_OF_LEAF)
 
 

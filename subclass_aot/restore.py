@@ -1,0 +1,138 @@
+"""Going on with what a file has: a call that fits runs what was compiled in another process, and nothing is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableSet
+from typing import Any, NoReturn
+
+import optree
+
+from subclass_aot.call import Arguments
+from subclass_aot.errors import CompiledFileError, SubclassAotError
+from subclass_aot.guards import MISS, Modes, StaticInputCache, symbolic_places
+from subclass_aot.options import Options, compile_split
+from subclass_aot.runtime import make_entry
+from subclass_aot.saved import (
+    NO_TRACE,
+    Key,
+    Refused,
+    SavedFile,
+    SavedSpecialization,
+    key_of_call,
+    named_objects,
+    refusals,
+)
+from subclass_aot.specializations import Specialization, asked_of_lists
+
+NO_FIT = """no signature in it fits this call, and there is no function to trace. What differs from {nearest}:
+{differences}
+  Instead: call it as it was called when the file was written, or sa.load(path, fn_or_module), which traces others"""
+
+_NOT_CALLED = """This was loaded from a file without its function, so that nothing can be traced, exported or
+  transformed: sa.load(path, fn_or_module)."""
+
+_DOES_NOT_FIT = "it does not fit together: {kind}: {error}"
+
+Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
+
+
+class NoFunction:
+    """Stands for the function of a file that was loaded without it."""
+
+    def __new__(cls, *args: object, **kwargs: object) -> NoReturn:
+        """Refuses to be called.
+
+        Raises:
+            SubclassAotError: Always.
+        """
+        raise SubclassAotError(_NOT_CALLED)
+
+
+class Restored:
+    """What a file has, asked by one compiled function.
+
+    Args:
+        file: The file.
+        fn: The function, or None.
+        options: What graphs are compiled with.
+        trust: Whether functions are taken from the file.
+    """
+
+    def __init__(self, file: SavedFile, fn: Callable[..., Any] | None, options: Options, trust: bool) -> None:
+        self._file = file
+        self._fn = fn
+        self._options = options
+        self._trust = trust
+        self._used: set[int] = set()
+
+    def fitting(self, call: Call, together: MutableSet[StaticInputCache]) -> Specialization | None:
+        """What the file has for a call; None if it has nothing, and there is a function to trace.
+
+        Args:
+            call: The call.
+            together: What the guards of one function keep from call to call.
+
+        Raises:
+            CompiledFileError: The file has nothing for it, and there is no function; or what it has is no such thing.
+        """
+        args, kwargs, _, _, modes = call
+        fn: Callable[..., Any] = NoFunction if self._fn is None else self._fn
+        arguments = Arguments.of(fn, args, kwargs)
+        try:
+            key = key_of_call(arguments, modes)
+        except Refused as refused:
+            self._refuse_without_function([f"{', '.join(refused.where)}: {refused.what}"], "what a file can have")
+            return None
+        missed: list[tuple[list[str], str]] = []
+        for number, saved in enumerate(self._file.specializations, 1):
+            differences = saved.differences(key, self._fn is not None)
+            if not differences and number not in self._used:
+                found = self._read(number, saved, arguments, modes, key, together)
+                self._used.add(number)
+                if found.entry.call(*call, check_only=True) is not MISS:
+                    return found
+                differences = ["the values of tensors, which were read while tracing"]
+            missed.append((differences, f"specialization {number}"))
+        nearest = min(missed, key=lambda pair: len(pair[0]), default=([], "the file, which has none"))
+        self._refuse_without_function(*nearest)
+        return None
+
+    def _refuse_without_function(self, differences: list[str], nearest: str) -> None:
+        if self._fn is None:
+            lines = "\n".join(f"  {line}" for line in differences[:12])
+            raise CompiledFileError(self._file.path, "", NO_FIT.format(nearest=nearest, differences=lines))
+
+    def _read(
+        self,
+        number: int,
+        saved: SavedSpecialization,
+        arguments: Arguments,
+        modes: Modes,
+        key: Key,
+        together: MutableSet[StaticInputCache],
+    ) -> Specialization:
+        """Reads a specialization, and generates its guard and its entry again."""
+        place = f"specialization {number}"
+        with refusals(self._file.path, place):
+            read = saved.read(named_objects(arguments))
+            signature = read.signature
+            if self._fn is not None:
+                name = getattr(self._fn, "__name__", type(self._fn).__name__)
+            else:
+                name = self._file.function
+            try:
+                told_apart = asked_of_lists(self._fn or NoFunction, arguments, signature)
+                compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
+                entry = make_entry(
+                    arguments.with_views(signature.views), signature, compiled, modes, together, told_apart
+                )
+            except SubclassAotError:
+                raise
+            except Exception as error:  # a signature of another call, or what no signature is
+                raise Refused(_DOES_NOT_FIT.format(kind=type(error).__name__, error=error)) from error
+        reason = f"loaded from {self._file.path}"
+        return Specialization(entry, read.graphs, signature, symbolic_places(signature), saved.facts, reason, key)
+
+
+def _no_trace(tangents: object) -> NoReturn:
+    raise NotImplementedError(NO_TRACE)

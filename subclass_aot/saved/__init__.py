@@ -1,0 +1,17 @@
+"""Files of compiled functions: signatures and graphs in a form that is read without running code.
+
+`write_file` and `read_file` are each other's inverse, but for what belongs to one process: guards and entries are
+generated again, for the first call that fits.
+"""
+
+from subclass_aot.saved.file import SavedFile as SavedFile
+from subclass_aot.saved.file import read_file as read_file
+from subclass_aot.saved.file import refusals as refusals
+from subclass_aot.saved.file import write_file as write_file
+from subclass_aot.saved.key import Key as Key
+from subclass_aot.saved.key import key_of as key_of
+from subclass_aot.saved.key import named_objects as named_objects
+from subclass_aot.saved.refused import Refused as Refused
+from subclass_aot.saved.specializations import NO_TRACE as NO_TRACE
+from subclass_aot.saved.specializations import SavedSpecialization as SavedSpecialization
+from subclass_aot.saved.specializations import key_of_call as key_of_call

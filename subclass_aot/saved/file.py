@@ -1,0 +1,259 @@
+"""Files of compiled functions: writing one, and reading one without running anything of it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from subclass_aot.errors import CompiledFileError
+from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta
+from subclass_aot.options import Options
+from subclass_aot.runtime import Graphs
+from subclass_aot.saved.codec import Encoder, Json
+from subclass_aot.saved.container import pack, unpack
+from subclass_aot.saved.key import Key
+from subclass_aot.saved.names import find, name_of
+from subclass_aot.saved.refused import Refused, at
+from subclass_aot.saved.sources import source_of
+from subclass_aot.saved.specializations import SavedSpecialization, encode_specialization, texts
+from subclass_aot.signature import JointSignature
+
+NOTHING = "nothing was compiled yet: call it first, once for each signature that the file shall have"
+NO_SECOND = "double_backward=True needs the trace at each call that asks for it. Compile without"
+NO_DECOMPOSITIONS = "decompositions are functions, which a file does not hold. Compile without, or load with the same"
+OTHER_VERSION = "it was written with {name} {before}, and here is {now}. Write it again"
+OTHER_FUNCTION = "{name} is another function than the one that was compiled, by its code. Write the file again"
+OTHER_CLASS = "the class {name} has other code than when the file was written. Write it again"
+NO_COMPILER = "it was compiled by {name}, and with trust=False no function is taken from a file: load(fw_compiler=...)"
+NO_PART = "it has other parts than such a file has"
+
+_PARTS = ("library", "torch", "python", "function", "source", "classes", "options", "specs", "specializations")
+_PLAIN_OPTIONS = ("dynamic", "cache_limit", "lazy_backward", "values", "values_limit", "direct_grad")
+_COMPILERS = ("fw_compiler", "bw_compiler", "partition_fn")
+_KINDS: dict[str, tuple[type, ...]] = {
+    "dynamic": (bool, type(None)), "cache_limit": (int,), "lazy_backward": (bool,), "values": (str,),
+    "values_limit": (int,), "direct_grad": (bool,),
+}  # fmt: skip
+
+
+class Specialization(Protocol):
+    """What is asked of a specialization. See `specializations.Specialization`."""
+
+    @property
+    def signature(self) -> JointSignature: ...
+    @property
+    def graphs(self) -> Graphs: ...
+    @property
+    def facts(self) -> dict[str, str]: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def key(self) -> Key: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedFile:
+    """What was read of a file: checked as a whole, and decoded when a call needs it.
+
+    Attributes:
+        path: The file.
+        versions: Of the library, torch and Python, by name.
+        function: What was compiled.
+        source: The hash of its code.
+        classes: The wrapper classes in it, and the hash of the code of each.
+        options: What it was compiled with.
+        specializations: What it has for each signature.
+    """
+
+    path: str
+    versions: dict[str, str]
+    function: str
+    source: str
+    classes: dict[str, str]
+    options: dict[str, Json]
+    specializations: tuple[SavedSpecialization, ...]
+
+    def refuse_others(self, fn: Callable[..., Any] | None, trust: bool) -> None:
+        """Compares versions, the function and the classes with those that the file was written with.
+
+        Raises:
+            CompiledFileError: One is another.
+        """
+        for name, now in versions().items():
+            if self.versions[name] != now:
+                raise CompiledFileError(
+                    self.path, "", OTHER_VERSION.format(name=name, before=self.versions[name], now=now)
+                )
+        if fn is not None and source_of(fn) != self.source:
+            raise CompiledFileError(self.path, "", OTHER_FUNCTION.format(name=_name(fn)))
+        for name, source in self.classes.items():
+            with refusals(self.path):
+                cls = find(name, trust)
+            if not isinstance(cls, type) or source_of(cls) != source:
+                raise CompiledFileError(self.path, "", OTHER_CLASS.format(name=name))
+
+    def options_with(self, given: Mapping[str, Any], trust: bool) -> Options:
+        """The options to go on with.
+
+        Args:
+            given: Those that are given now.
+            trust: Whether functions are taken from the file.
+
+        Raises:
+            CompiledFileError: The file names a compiler that is not there.
+        """
+        found: dict[str, Any] = {name: self.options[name] for name in _PLAIN_OPTIONS}
+        for name in _COMPILERS:
+            written = self.options[name]
+            if given.get(name) is not None or type(written) is not list:
+                found[name] = written
+            elif not trust:
+                raise CompiledFileError(self.path, name, NO_COMPILER.format(name=written[0]))
+            else:
+                with refusals(self.path, name):
+                    found[name] = find(written[0], trust)
+        return Options(**{**found, **{name: x for name, x in given.items() if x is not None}})
+
+
+def versions() -> dict[str, str]:
+    """The versions that a file depends on, by what they are of."""
+    from subclass_aot import __version__
+
+    return {"library": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def write_file(
+    path: str | PathLike[str], fn: Callable[..., Any], options: Options, specializations: Sequence[Specialization]
+) -> None:
+    """Writes what was compiled of a function.
+
+    Args:
+        path: The file.
+        fn: The function.
+        options: What it was compiled with.
+        specializations: What was compiled, in the order in which a reader tries it.
+
+    Raises:
+        CompiledFileError: There is something that a file cannot hold.
+    """
+    if not specializations:
+        raise CompiledFileError(fspath(path), "", NOTHING)
+    encoder, blobs = Encoder(), list[bytes]()
+    with refusals(path):
+        written_options = _encode_options(options)
+        written = []
+        for number, each in enumerate(specializations, 1):
+            with at(f"specialization {number}"):
+                written.append(
+                    encode_specialization(
+                        each.signature, each.graphs, each.key, each.facts, each.reason, encoder, blobs
+                    )
+                )
+        classes = {name_of(cls): source_of(cls) for each in specializations for cls in _classes_of(each.signature)}
+    document = {
+        **versions(),
+        "function": _name(fn),
+        "source": source_of(fn),
+        "classes": classes,
+        "options": written_options,
+        "specs": encoder.specs,
+        "specializations": written,
+    }
+    Path(path).write_bytes(pack(document, blobs))
+
+
+def read_file(path: str | PathLike[str], trust: bool) -> SavedFile:
+    """Reads a file; nothing of it is run.
+
+    Args:
+        path: The file.
+        trust: Whether modules may be imported, and functions taken from them, when a call needs it.
+
+    Raises:
+        CompiledFileError: It is damaged, of another format, or no such file.
+    """
+    with refusals(path):
+        document, blobs = unpack(Path(path).read_bytes())
+        if type(document) is not dict or tuple(document) != _PARTS:
+            raise Refused(NO_PART)
+        named = texts({name: document[name] for name in _PARTS[:5]}, "the head")
+        listed, options = document["specializations"], document["options"]
+        if type(listed) is not list or type(options) is not dict or tuple(options) != _COMPILERS + _PLAIN_OPTIONS:
+            raise Refused(NO_PART)
+        _check_options(options)
+        found = []
+        for number, written in enumerate(listed, 1):
+            with at(f"specialization {number}"):
+                found.append(SavedSpecialization(written, document["specs"], blobs, trust))
+        classes = texts(document["classes"], "classes")
+    versions = {name: named[name] for name in _PARTS[:3]}
+    return SavedFile(fspath(path), versions, named["function"], named["source"], classes, options, tuple(found))
+
+
+@contextmanager
+def refusals(path: str | PathLike[str], *places: str) -> Iterator[None]:
+    """Within the block, what is refused is an error that names the file."""
+    try:
+        yield
+    except Refused as refused:
+        where = ", ".join([*places, *refused.where]).replace(", .", ".").replace(", [", "[")
+        raise CompiledFileError(fspath(path), where, refused.what) from refused.__cause__
+
+
+def _encode_options(options: Options) -> dict[str, Json]:
+    if options.double_backward:
+        raise Refused(NO_SECOND)
+    if options.decompositions:
+        raise Refused(NO_DECOMPOSITIONS)
+    found: dict[str, Json] = {}
+    for name in _COMPILERS:
+        value = getattr(options, name)
+        with at(name):
+            found[name] = value if value is None or isinstance(value, str) else [name_of(_function(value))]
+    return found | {name: getattr(options, name) for name in _PLAIN_OPTIONS}
+
+
+def _function(value: Any) -> Any:
+    if not hasattr(value, "__qualname__"):
+        raise Refused(f"it is an object of {type(value).__qualname__}. Give a function of a module")
+    return value
+
+
+def _check_options(options: dict[str, Json]) -> None:
+    for name in _COMPILERS:
+        value = options[name]
+        if (
+            value is not None
+            and type(value) is not str
+            and not (type(value) is list and list(map(type, value)) == [str])
+        ):
+            raise Refused(NO_PART)
+    if not all(type(options[name]) in kinds for name, kinds in _KINDS.items()):
+        raise Refused(NO_PART)
+
+
+def _classes_of(signature: JointSignature) -> Iterator[type]:
+    """The wrapper classes in a signature."""
+    ahead: list[Any] = [given.meta for given in signature.inputs]
+    ahead += [given.gradient.meta for given in signature.gradient_targets if given.gradient is not None]
+    ahead += [tangent.meta for tangent in signature.tangents]
+    ahead += [output.meta for output in signature.outputs if hasattr(output, "meta")]
+    while ahead:
+        meta: InnerMeta = ahead.pop()
+        if isinstance(meta, SubclassCreationMeta):
+            yield meta.cls
+            ahead += meta.attrs.values()
+        elif isinstance(meta, ContainerMeta):
+            ahead += meta.items.values()
+
+
+def _name(fn: Callable[..., Any]) -> str:
+    thing: Any = fn if hasattr(fn, "__qualname__") else type(fn)
+    return f"{thing.__module__}:{thing.__qualname__}"

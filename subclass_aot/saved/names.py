@@ -1,0 +1,117 @@
+"""Classes, functions and operators by name: what a file may name, and what a reader finds there."""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from subclass_aot import _torch
+from subclass_aot.saved.refused import Refused
+
+_LOCAL = "{name} is defined inside a function, so that no other process finds it. Define it in a module"
+_MOVED = "{name} is not what its module has by that name"
+_NOT_IMPORTED = (
+    "{name} is not imported here, and nothing is with trust=False. Import {module} before, or trust the file"
+)
+_NOT_THERE = "there is no {name} here{why}"
+_NO_NAME = "{name!r} is no name of a class or function"
+_NO_OPERATOR = "{name!r} is no operator that is known here{why}"
+_FOREIGN = "{name} is an operator of a library, and with trust=False only those of aten and prims run"
+_NOT_DENSE = "{name} is no operator of tensors and numbers alone, and is not run with trust=False"
+
+PLAIN_OPERATORS = ("aten", "prims")
+"""The namespaces of torch's own operators."""
+
+_NAME = re.compile(r"[\w.]+:[\w.]+")
+_OPERATOR = re.compile(r"\w+(\.\w+){2}", re.ASCII)
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {"getitem": operator.getitem}
+"""Functions that a graph may call beside operators."""
+
+
+def name_of(thing: Any) -> str:
+    """What a file calls a class or function of a module.
+
+    Raises:
+        Refused: No other process would find it.
+    """
+    name = f"{thing.__module__}:{thing.__qualname__}"
+    if "<" in name:
+        raise Refused(_LOCAL.format(name=name))
+    if _found(name) is not thing:
+        raise Refused(_MOVED.format(name=name))
+    return name
+
+
+def find(name: object, trust: bool) -> Any:
+    """What a file names.
+
+    Args:
+        name: As `name_of` gives it.
+        trust: Whether its module may be imported.
+
+    Raises:
+        Refused: There is nothing of that name.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise Refused(_NO_NAME.format(name=name))
+    module = name.partition(":")[0]
+    if module not in sys.modules:
+        if not trust:
+            raise Refused(_NOT_IMPORTED.format(name=name, module=module))
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # whatever the module does
+            raise Refused(_NOT_THERE.format(name=name, why=f": {type(error).__name__}: {error}")) from error
+    found = _found(name)
+    if found is None:
+        raise Refused(_NOT_THERE.format(name=name, why=""))
+    return found
+
+
+def _found(name: str) -> Any:
+    """What stands in a module that is imported, without asking it: a module may have a `__getattr__`."""
+    module, _, qualname = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
+    return found
+
+
+def operator_named(name: object, trust: bool) -> Any:
+    """The operator that a file names, such as `aten.add.Tensor`.
+
+    Raises:
+        Refused: There is none, or it does more than compute with tensors and `trust` is not given.
+    """
+    if not isinstance(name, str) or not _OPERATOR.fullmatch(name):
+        raise Refused(_NO_OPERATOR.format(name=name, why=""))
+    namespace, _, rest = name.partition(".")
+    if not trust and namespace not in PLAIN_OPERATORS:
+        raise Refused(_FOREIGN.format(name=name))
+    found = _torch.operator_named(namespace, *rest.split("."))
+    if found is None:
+        raise Refused(_NO_OPERATOR.format(name=name, why=""))
+    if not trust and not _torch.is_of_plain_values(found):
+        raise Refused(_NOT_DENSE.format(name=name))
+    return found
+
+
+def name_of_operator(func: Any) -> str:
+    """The name of an operator.
+
+    Raises:
+        Refused: It is none, or one that was made in this process alone.
+    """
+    name = str(func)
+    if not _torch.is_overload(func) or not _OPERATOR.fullmatch(name):
+        raise Refused(f"{getattr(func, '__name__', func)!r} is a function of Python, and no operator")
+    if func.namespace == "subclass_aot":
+        raise Refused(
+            f"{name} is an operator that was defined while tracing, for one that writes or for recurrent nets"
+        )
+    return name

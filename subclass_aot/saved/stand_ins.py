@@ -1,0 +1,116 @@
+"""What stands in a file for parts of a signature that belong to one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from subclass_aot.descriptors import OutputDescriptor
+from subclass_aot.graph import Look
+from subclass_aot.objects import Entry
+from subclass_aot.outcome import (
+    Change,
+    Given,
+    Leaf,
+    Literal,
+    New,
+    Tuple,
+    Weak,
+)
+from subclass_aot.outputs import (
+    Constant,
+    SameAsInput,
+    SameAsOutput,
+    Value,
+    ViewOfBase,
+    ViewOfInput,
+)
+from subclass_aot.signature import Input, MadeLeaf, Mutations, TangentSpec
+from subclass_aot.tables import Table
+
+Recipe = Leaf | Given | Tuple | New | Weak | Literal
+Recipes = tuple[tuple[Recipe, Recipe], ...]
+
+
+class NodeAt(NamedTuple):
+    """A node of a graph, by its position."""
+
+    position: int
+
+
+class NamedObject(NamedTuple):
+    """An object that is the same at each call of one function: a module, or what the function holds, by its path."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedWay:
+    """How to get to an object of the call."""
+
+    start: str | NamedObject | Entry
+    steps: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedNew:
+    """How an object is made.
+
+    Attributes:
+        cls: Its class.
+        is_registered: Whether torch's pytree makes it, of `parts`.
+        metadata: What the pytree has noted of it.
+        parts: The parts.
+        tables: What an empty one is filled with.
+        like: What a container has beside its contents.
+    """
+
+    cls: type
+    is_registered: bool
+    metadata: Any
+    parts: tuple[Recipe, ...]
+    tables: tuple[tuple[Table, Recipes], ...]
+    like: Any
+
+
+@dataclass(frozen=True, slots=True)
+class SavedOutcome:
+    """The outcome of a call."""
+
+    result: Recipe
+    new: tuple[SavedNew, ...]
+    objects: tuple[SavedWay, ...]
+    changes: tuple[Change, ...]
+    assigned: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSignature:
+    """A signature. The index map follows from the inputs; there are no symbols."""
+
+    # More than ten attributes: those of `JointSignature`.
+
+    inputs: tuple[Input, ...]
+    views: tuple[str, ...]
+    mutations: Mutations
+    outputs: tuple[Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant, ...]
+    intermediate_bases: tuple[Value, ...]
+    made_leaves: tuple[MadeLeaf, ...]
+    outcome: SavedOutcome
+    tangents: tuple[TangentSpec, ...]
+    looks: tuple[Look, ...]
+    read: tuple[tuple[int, Any], ...]
+    grad_modes: tuple[bool, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedGraphs:
+    """What is known of the graphs of a signature, beside themselves.
+
+    Attributes:
+        computed: The outputs of forward, each with whether it is an input or another output, and whether it is a view.
+        saved: What is saved for backward: the position of the input that it is, and the output that it is.
+    """
+
+    computed: tuple[tuple[OutputDescriptor, bool, bool], ...]
+    saved: tuple[tuple[int | None, OutputDescriptor | None], ...]
