@@ -71,7 +71,7 @@ def current_solver() -> Any:
     return None if context is None or context.fake_mode is None else context.fake_mode.shape_env
 
 
-def checkpoint_keywords(kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def checkpoint_keywords(kwargs: dict[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Those keywords of an activation checkpoint in a graph of Dynamo's that are its own, and those of its function.
 
     When it goes: the names that `torch.utils.checkpoint.checkpoint` has.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-import torch._logging
 from torch._logging import _internal
 
 
@@ -16,7 +15,7 @@ def is_artifact_enabled(name: str) -> bool:
 
 def artifact_log(name: str) -> logging.Logger:
     """This library's logger for what has this name; only below `torch` is it shown. When it goes: any logger."""
-    found: logging.Logger = torch._logging.getArtifactLogger("torch.subclass_aot", name)
+    found: logging.Logger = _internal.getArtifactLogger("torch.subclass_aot", name)
     return found
 
 
@@ -25,12 +24,12 @@ def trace_structured(name: str, payload: Callable[[], str]) -> None:
 
     When it goes: nothing.
     """
-    torch._logging.trace_structured(name, payload_fn=payload, expect_trace_id=False)
+    _internal.trace_structured(name, payload_fn=payload, expect_trace_id=False)
 
 
 def trace_structured_artifact(name: str, text: str) -> None:
     """Writes a text of any name there."""
-    torch._logging.trace_structured(
+    _internal.trace_structured(
         "artifact",
         metadata_fn=lambda: {"name": name, "encoding": "string"},
         payload_fn=lambda: text,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from subclass_aot.graph import Retrace
 from subclass_aot.guards import MISS, global_state
 from subclass_aot.logs import log_code
 from subclass_aot.options import Options, compile_graphs
+from subclass_aot.outputs import ViewOfBase, ViewOfInput
 from subclass_aot.runtime import OtherValue, make_entry
 from subclass_aot.sizes import GivenSizes
 from subclass_aot.trace import JointTrace, trace_arguments
@@ -42,7 +44,7 @@ _UNKNOWN_OPTION = """torch.compile(backend="subclass_aot", options=...): there i
   Options: {names}
   They are the keywords of aot_compile, and inductor's mode."""
 
-_NO_MODE = """torch.compile(backend="subclass_aot"): mode={mode!r} is for inductor, and options say fw_compiler={compiler!r}.
+_NO_MODE = """torch.compile(backend="subclass_aot"): mode={mode!r} is for inductor, and not for {compiler!r}.
   Instead: leave the one or the other out; with a mode, inductor compiles the graphs."""
 
 _UNKNOWN_MODE = """torch.compile(backend="subclass_aot", mode={mode!r}): inductor has no such mode.
@@ -51,10 +53,10 @@ _UNKNOWN_MODE = """torch.compile(backend="subclass_aot", mode={mode!r}): inducto
 
 def backend(
     gm: fx.GraphModule,
-    example_inputs: Sequence[Any],
+    example_inputs: Sequence[object],
     *,
     mode: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Callable[..., Any]:
     """Compiles a graph that Dynamo captured; `torch.compile` calls it.
 
@@ -81,11 +83,14 @@ def backend(
     if any(isinstance(x, torch.Tensor) and _torch.is_jagged(type(x)) for x in example_inputs):
         return later  # their nested ints are Dynamo's, and mean nothing outside its fakes
     try:
-        call, tensors = _compile(gm, example_inputs, chosen)
+        compiled = _compile(gm, example_inputs, chosen)
     except (Retrace, DataDependentError):  # with the gradients of inputs, or for the values of each call
         return later
+    call, tensors, minds_inference = compiled.call, compiled.tensors, compiled.minds_inference
 
-    def run(*args: Any) -> Any:
+    def run(*args: object) -> Any:
+        if minds_inference and torch.is_inference_mode_enabled():
+            return later(*args)
         given = args if tensors is None else tensors(args)
         try:
             result = call(given, {}, given, None, None)
@@ -96,7 +101,7 @@ def backend(
     return run
 
 
-def _options(given: Mapping[str, Any], mode: str | None) -> Options:
+def _options(given: Mapping[str, object], mode: str | None) -> Options:
     """Reads the options.
 
     Raises:
@@ -106,8 +111,8 @@ def _options(given: Mapping[str, Any], mode: str | None) -> Options:
     for name in given:
         if name not in (*names, _MODE):
             raise SubclassAotError(_UNKNOWN_OPTION.format(name=name, names=", ".join((*names, _MODE))))
-    mode = given.get(_MODE, mode)
-    options = {name: value for name, value in given.items() if name != _MODE}
+    mode = given.get(_MODE, mode)  # type: ignore[assignment]
+    options: dict[str, Any] = {name: value for name, value in given.items() if name != _MODE}
     if mode not in (None, "default"):
         compiler = options.setdefault("fw_compiler", "inductor")
         if compiler != "inductor":
@@ -122,17 +127,24 @@ def _nothing(*tensors: torch.Tensor) -> None:
     """Stands for what is called where a call is taken apart: a captured graph holds nothing that may change."""
 
 
-_Tensors = Callable[[Sequence[Any]], tuple[torch.Tensor, ...]]
-"""What the inputs of a graph are as tensors."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compiled:
+    """What runs where Dynamo's guards let a call through.
+
+    Attributes:
+        call: The generated function.
+        tensors: What the inputs of a graph are as tensors; None if it has nothing else.
+        minds_inference: Whether it writes, or returns views. In inference mode autograd keeps no account of either; and
+            Dynamo switches that mode off while it compiles, so that nothing says whether the calls will be in it.
+    """
+
+    call: Callable[..., Any]
+    tensors: Callable[[Sequence[Any]], tuple[torch.Tensor, ...]] | None
+    minds_inference: bool
 
 
-def _compile(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], options: Options
-) -> tuple[Callable[..., Any], _Tensors | None]:
+def _compile(gm: fx.GraphModule, example_inputs: Sequence[object], options: Options) -> _Compiled:
     """Compiles a graph for what Dynamo guards.
-
-    Returns:
-        The generated function; and what makes its tensors of the inputs, or None if they are the same.
 
     Raises:
         Retrace: It needs more of the call than that.
@@ -142,10 +154,13 @@ def _compile(
     arguments = Arguments.of(_nothing, captured.tensors(example_inputs), {})
     trace = _trace(captured, arguments, options)
     graphs = compile_graphs(captured, arguments, trace, options, lambda fn: aot_compile(fn, **options.keywords))
-    entry = make_entry(arguments, trace.signature, graphs, global_state(), within_dynamo=True)
+    signature = trace.signature
+    entry = make_entry(arguments, signature, graphs, global_state(), within_dynamo=True)
     log_code(entry.sources, _NAME)
     as_given = len(captured.sources) == len(arguments.leaves) and not captured.numbers and not captured.held
-    return entry.call, None if as_given else captured.tensors
+    views = any(isinstance(output, ViewOfInput | ViewOfBase) for output in signature.outputs)
+    minds_inference = views or signature.mutations.write_data or bool(signature.mutations.metadata_mutations)
+    return _Compiled(entry.call, None if as_given else captured.tensors, minds_inference)
 
 
 def _trace(captured: Captured, arguments: Arguments, options: Options) -> JointTrace:

@@ -45,7 +45,7 @@ class Captured:
         return "what torch.compile captured"
 
     @staticmethod
-    def of(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Captured:
+    def of(gm: fx.GraphModule, example_inputs: Sequence[object]) -> Captured:
         """Reads it."""
         placeholders = gm.graph.find_nodes(op="placeholder")
         gm, held = _with_tensors_as_inputs(gm)

@@ -44,7 +44,7 @@ def as_called(gm: fx.GraphModule) -> fx.GraphModule:
     return found
 
 
-def _checkpoint(body: fx.GraphModule, *args: object, **kwargs: Any) -> Any:
+def _checkpoint(body: fx.GraphModule, *args: object, **kwargs: object) -> Any:
     """Calls `torch.utils.checkpoint.checkpoint` as the program did."""
     known, given = _torch.checkpoint_keywords(kwargs)
     context_fn = _torch.context_of_checkpoint(body)
@@ -78,13 +78,13 @@ class _Applied(torch.autograd.Function):
     """The `autograd.Function` of a program, of the graphs that Dynamo made of it."""
 
     @staticmethod
-    def forward(call: _Call, *args: Any) -> Any:
+    def forward(call: _Call, *args: object) -> Any:
         results, saved = call.forward(*args)
         call.saved = list(saved)
         return results
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: object) -> None:
         call: _Call = inputs[0]
         results = output if isinstance(output, tuple | list) else [output]
         if call.dirty:
@@ -99,7 +99,7 @@ class _Applied(torch.autograd.Function):
         ctx.of_program = call.backward
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
+    def backward(ctx: Any, *gradients: object) -> Any:
         saved = list(ctx.others)
         for i, x in zip(ctx.checked, ctx.saved_tensors, strict=True):
             saved[i] = x
@@ -109,7 +109,7 @@ class _Applied(torch.autograd.Function):
 
 def _function(forward: Callable[..., Any], backward: Callable[..., Any], *args: object, **options: Any) -> Any:
     """Applies an `autograd.Function` of two graphs."""
-    return _Applied.apply(_Call(forward, backward, options), *args)
+    return _Applied.apply(_Call(forward, backward, options), *args)  # type: ignore[no-untyped-call]
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {

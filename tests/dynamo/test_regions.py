@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, _dynamo, nn
+from torch import Tensor, nn
 
 from subclass_aot import Int8Weight, aot_compile, compile_blocks, quantize_
 
 BACKENDS = ["subclass_aot", "aot_eager"]
-
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo() -> Iterator[None]:
-    _dynamo.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    _dynamo.reset()
 
 
 def program(x: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=60, help="how long (default: %(default)g)")
     parser.add_argument("--seed", type=int, help="where to begin (default: another one each time)")
     parser.add_argument("--processes", type=int, default=1, help="how many at a time (default: %(default)s)")
-    parser.add_argument("--torch-compile", action="store_true", help='compile with torch.compile(backend="subclass_aot")')
+    parser.add_argument("--torch-compile", action="store_true", help="compile with torch.compile")
     parser.add_argument("--latest", type=Path, help=argparse.SUPPRESS)  # of a process of ours: where to note programs
     chosen = parser.parse_args(arguments)
     seed = random.SystemRandom().randrange(10**6) if chosen.seed is None else chosen.seed
