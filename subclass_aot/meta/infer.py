@@ -16,6 +16,7 @@ from subclass_aot._torch import Operator, OperatorPacket
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
 from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.unbacked import unbacked_rule
+from subclass_aot.meta.wrapped_numbers import beside_number
 from subclass_aot.operators import effects_of, without_out
 from subclass_aot.symbols import current_symbols, solver_in
 
@@ -85,7 +86,7 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             torch.no_grad(),
             _torch.python_dispatcher() if symbolic else nullcontext(),
         ):
-            out = call_on_meta(func, meta_args, meta_kwargs)
+            out = beside_number(func, meta_args, call_on_meta(func, meta_args, meta_kwargs))
     finally:
         _device.reset(outer)
     return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
