@@ -27,7 +27,7 @@ from subclass_aot.sizes import DynamicPolicy
 from subclass_aot.trace import JointTrace, trace_arguments
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Joint:
     """A traced function: the joint graph of dense tensors, with names for what goes in and comes out.
 
@@ -52,6 +52,10 @@ class Joint:
     ins: tuple[tuple[InputDescriptor, Any], ...]
     outs: tuple[tuple[OutputDescriptor, Any], ...]
     replaced: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.ins)} inputs, {len(self.outs)} outputs, {len(self.graph_module.graph.nodes)} nodes"
+        return f"<joint graph of {self.call.name}: {counts}>"
 
     @property
     def inputs(self) -> tuple[JointInput, ...]:

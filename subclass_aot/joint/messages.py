@@ -64,6 +64,13 @@ UNLIKE_ITSELF = """what is called does not fit what was compiled for it: somethi
 NUMBER_OF_VALUES = """the joint graph is called with {given} values, and takes {expected}: {names}
   To pass the arguments of the function alone, use `.bind(module)`."""
 
+WITHIN = """a compiled joint graph is called inside a trace, or a transform such as torch.func.vmap.
+  It is compiled for tensors with data, and has no rule for others.
+  Instead: call it outside, or trace the function itself there."""
+
+NOT_PICKLED = """what `compile_joint` gives holds compiled functions, which pickle cannot take along.
+  Instead: pickle the joint graph, and compile what was loaded."""
+
 OBJECTS = """this joint graph cannot be called with values alone: its function changes or gives out objects, {which}.
   Instead: use `.bind(fn_or_module)`, and call that as the function."""
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import marshal
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,7 +145,17 @@ def _classes(arguments: Arguments) -> dict[str, type | str]:
 def _kind(fn: Callable[..., Any]) -> object:
     """A digest of the code of a function, by which another of that name is told from it; of an object, its class."""
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
-    return type(fn) if code is None else hashlib.sha256(marshal.dumps(code)).hexdigest()
+    return type(fn) if code is None else hashlib.sha256(_instructions(code).encode()).hexdigest()
+
+
+def _instructions(code: types.CodeType) -> str:
+    """The instructions of a function and of those in it, as text that is the same in each process."""
+    constants = [_instructions(x) if isinstance(x, types.CodeType) else _constant(x) for x in code.co_consts]
+    return repr((code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars))
+
+
+def _constant(value: object) -> str:
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
 def _text(cls: type | str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from subclass_aot import Int8Weight, TwoTensor, compile_joint, quantize_, trace_joint
+from subclass_aot import Int8Weight, TwoTensor, aot_compile, compile_joint, quantize_, trace_joint
 from subclass_aot.errors import CompilerResultError, JointGraphError, TangentError
 
 
@@ -153,6 +154,41 @@ def test_what_the_function_changes_itself_is_told_apart() -> None:
     bound = compile_joint(trace_joint(module, x)).bind(module)
     for _ in range(2):
         torch.testing.assert_close(bound(x), x.sin())
+
+
+def test_long_texts_are_told_apart() -> None:
+    class Named(nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sin() if self.name.endswith("sine") else x.cos()
+
+    x = torch.rand(2)
+    compiled = compile_joint(trace_joint(Named("a" * 100 + "sine"), x))
+    torch.testing.assert_close(compiled.bind(Named("a" * 100 + "sine"))(x), x.sin())
+    with pytest.raises(JointGraphError, match="self.name"):
+        compiled.bind(Named("a" * 100 + "cosine!"))(x)
+
+
+@pytest.mark.filterwarnings("ignore")  # Dynamo warns of what it does itself
+def test_where_it_may_be_called() -> None:
+    layer, x = nn.Linear(3, 2), torch.rand(5, 3)
+    compiled = compile_joint(trace_joint(layer, x))
+    bound = compiled.bind(layer)
+    for call in (lambda x: bound(x) * 2, lambda x: compiled(layer.weight, layer.bias, x) * 2):
+        torch.testing.assert_close(torch.compile(call, backend="eager")(x), layer(x) * 2)
+        for inside, given in ((torch.vmap(call), x[None]), (aot_compile(call), x)):
+            with pytest.raises(JointGraphError, match="called inside a trace, or a transform"):
+                inside(given)
+
+
+def test_pickle_is_refused() -> None:
+    compiled = compile_joint(trace_joint(torch.sin, torch.rand(2)))
+    for each in (compiled, compiled.bind(torch.sin)):
+        with pytest.raises(TypeError, match="pickle the joint graph"):
+            pickle.dumps(each)
 
 
 def test_torchs_partitioner_and_its_hints() -> None:
