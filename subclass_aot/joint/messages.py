@@ -43,6 +43,10 @@ WRITES = """compile_joint: {node} calls {operator}, which writes into its argume
   The graph is functional, and partitioners and compilers move operators around in it.
   Instead: use the functional form, as `aten.add.Tensor` for `aten.add_.Tensor`."""
 
+HIDDEN_VIEW = """compile_joint: {node} calls {operator}, which gives a view of its argument here.
+  Its schema does not say so, and what is done with its memory would reach the argument.
+  Instead: use the operator that is a view, as `aten.permute.default`, or put `aten.clone.default` behind it."""
+
 NO_SHAPE = """compile_joint: the shape of what {node} gives, a call of {operator}, is not known.
   Reason:  {reason}
   Instead: register a rule with `subclass_aot.register_meta`, or set `meta["val"]` of the node to a fake tensor."""
