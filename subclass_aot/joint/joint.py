@@ -132,7 +132,7 @@ class Joint:
     @contextmanager
     def fakes(self) -> Iterator[None]:
         """Within the block, `meta["val"]` of each node is a torch `FakeTensor`, for passes that want one."""
-        before = put_fakes(self.graph_module)
+        before, _ = put_fakes(self.graph_module)
         try:
             yield
         finally:

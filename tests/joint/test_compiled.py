@@ -192,13 +192,32 @@ def test_pickle_is_refused() -> None:
 
 
 def test_torchs_partitioner_and_its_hints() -> None:
-    """`meta["recompute"]` of a pass reaches the min-cut partitioner, and nothing of what it made new is saved."""
+    """`meta["recompute"]` of a pass reaches the min-cut partitioner; what is drawn again is the same."""
     from functorch.compile import min_cut_rematerialization_partition as min_cut
+    from torch.utils.checkpoint import CheckpointPolicy
 
-    module, x = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)), torch.rand(3, 4)
+    module, x = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(), nn.Linear(8, 2)), torch.rand(3, 4)
     joint = trace_joint(module, x)
-    compiled = compile_joint(joint, partition_fn=min_cut)
-    torch.testing.assert_close(compiled.bind(module)(x), module(x))
+    for node in joint.graph_module.graph.nodes:
+        if node.op == "call_function" and node.meta["partitioner_tag"] == "is_forward":
+            node.meta["recompute"], node.meta["ac_graph_id"] = CheckpointPolicy.MUST_RECOMPUTE, 0
+    saved: list[tuple[int, ...]] = []
+
+    def note(graph: Any, inputs: list[Any]) -> Any:
+        saved.extend(tuple(x.shape) for x in inputs)
+        return lambda args: graph(*args)
+
+    bound = compile_joint(joint, partition_fn=min_cut, bw_compiler=note, lazy_backward=False).bind(module)
+    assert (3, 8) not in saved
+    found = []
+    for run in (bound, module):
+        torch.manual_seed(0)
+        module.zero_grad()
+        result = run(x)
+        torch.rand(3)  # between forward and backward others may draw
+        result.sum().backward()
+        found.append([result, *(p.grad for p in module.parameters())])
+    torch.testing.assert_close(*found)
 
 
 def test_a_partitioner_that_drops_an_input() -> None:
