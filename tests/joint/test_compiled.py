@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -312,6 +313,56 @@ def test_another_function_or_class_is_refused() -> None:
     bound = compile_joint(trace_joint(outer, x)).bind(nn.Sequential(Linear(3, 2)))
     with pytest.raises(JointGraphError, match=r"class of self.0: torch.nn.modules.linear.Linear before, .*Linear now"):
         bound(x)
+
+
+class Applies(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function, self.linear = function, nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.linear(x))
+
+
+def hooked(module: Applies) -> None:
+    module.linear.register_forward_hook(lambda module, args, result: result * 100)
+
+
+def patched(module: Applies) -> None:
+    module.linear.forward = lambda x: x[:, :2]  # type: ignore[method-assign]
+
+
+def replaced(module: Applies) -> None:
+    module.function = lambda x: x * 3
+
+
+@pytest.mark.parametrize("change", [hooked, patched, replaced])
+@pytest.mark.parametrize("first", [False, True], ids=["later", "first"])
+def test_other_code_is_refused(change: Callable[[Applies], None], first: bool) -> None:
+    """What a module runs may be another function in an attribute, a hook, or a `forward` of its own."""
+    module, x = Applies(lambda x: x * 2), torch.rand(5, 3)
+    bound = compile_joint(trace_joint(module, x)).bind(module)
+    if not first:
+        torch.testing.assert_close(bound(x), module(x))
+    change(module)
+    with pytest.raises(JointGraphError, match=r"class of self\.(linear|function).*: .* before, function .* now"):
+        bound(x)
+
+
+def test_a_copy_runs_the_same_code() -> None:
+    module, x = Applies(lambda x: x * 2), torch.rand(5, 3)
+    hooked(module)
+    bound = compile_joint(trace_joint(module, x)).bind(copy.deepcopy(module))
+    torch.testing.assert_close(bound(x), module(x))
+
+
+def test_partials_of_two_functions() -> None:
+    layer, x = nn.Linear(3, 2), torch.rand(5, 3)
+    once, twice = (functools.partial(f, layer) for f in (lambda f, x: f(x), lambda f, x: f(x) * 2))
+    compiled = compile_joint(trace_joint(once, x))
+    torch.testing.assert_close(compiled.bind(once)(x), layer(x))
+    with pytest.raises(JointGraphError, match=r"class of fn.func: function <lambda>"):
+        compiled.bind(twice)(x)
 
 
 def test_symbolic_sizes_that_are_not_met() -> None:
