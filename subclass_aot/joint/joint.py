@@ -209,6 +209,7 @@ def trace_joint(
     Raises:
         TraceError: The program cannot be traced; the message names the operator and the user's line.
 
+    >>> import torch
     >>> joint = trace_joint(lambda x: (x.sin() * 2).sum(), torch.ones(3, requires_grad=True))
     >>> [n.name for n in joint.graph_module.graph.nodes if n.op == "placeholder"]
     ['primals_1', 'tangents_1']
