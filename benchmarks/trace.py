@@ -1,7 +1,9 @@
-"""From a program to its joint graph: this library beside `functorch.compile.aot_function`."""
+"""From a program to its joint graph: this library beside `functorch.compile.aot_function`, and with names beside
+AOTAutograd's export of a joint graph with descriptors."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -23,12 +25,18 @@ TRACE_AND_PARTITION = Target.faster(6, "joint trace of a 12-layer ViT, partition
 JOINT, _PARTITIONED, FIRST = "joint trace", "joint trace + partition", "first compile"
 AOT = "aot_function, default_partition"
 
+NAMED, NAMED_AND_COMPILED = "trace_joint, names read", "trace_joint + compile_joint"
+EXPORT = "aot_export_joint_with_descriptors"
+EXPORT_AND_COMPILE = "aot_export_joint_with_descriptors + aot_compile_joint_with_descriptors"
+
 
 def run(budget: Budget, layers: int = 12, wrappers: int = 50) -> Iterator[Result]:
     """Measures the joint trace of a ViT and of a function of wrappers, alone and with the partition."""
     case, times = vit(budget, layers)
     targets = (TRACE, TRACE_AND_PARTITION) if layers == 12 else (None, None)
     yield from _results(case, times, targets)
+
+    yield from _with_names(budget, layers)
 
     pairs = tuple(tree(TwoTensor, 1).requires_grad_() for _ in range(wrappers))
     case = f"x.sin() * 2 on {wrappers} of torch's TwoTensor"
@@ -38,7 +46,7 @@ def run(budget: Budget, layers: int = 12, wrappers: int = 50) -> Iterator[Result
 @functools.cache
 def vit(budget: Budget, layers: int) -> tuple[str, Comparison]:
     """What is traced, and the times of it."""
-    model = ViT(image=32, patch=16, layers=layers, width=64, heads=4, hidden=128, classes=10)
+    model = _model(layers)
     parameters = dict(model.named_parameters())
 
     def program(parameters: dict[str, Tensor], images: Tensor) -> Any:
@@ -47,6 +55,55 @@ def vit(budget: Budget, layers: int) -> tuple[str, Comparison]:
     arguments = (parameters, torch.randn(2, 3, 32, 32))
     graph = sa.trace_joint(program, *arguments).graph_module.graph
     return f"ViT, {layers} layers", _measured(budget, program, arguments, {least.COPY: Side(least.copied, (graph,))})
+
+
+def _with_names(budget: Budget, layers: int) -> Iterator[Result]:
+    """The joint graph of a module, with names for its inputs and outputs, and that compiled to a function."""
+    model, images = _model(layers), torch.randn(2, 3, 32, 32)
+    sides = {
+        NAMED: Side(_named, (model, images)),
+        EXPORT: Side(_exported, (model, images)),
+        NAMED_AND_COMPILED: Side(_named_and_compiled, (model, images)),
+        EXPORT_AND_COMPILE: Side(_exported_and_compiled, (model, images)),
+    }
+    times = compare(sides, budget)
+    case = f"ViT, {layers} layers, as a module"
+    yield Result(NAMED, case, times, NAMED, {EXPORT: None})
+    yield Result(NAMED_AND_COMPILED, case, times, NAMED_AND_COMPILED, {EXPORT_AND_COMPILE: None})
+
+
+def _model(layers: int) -> ViT:
+    return ViT(image=32, patch=16, layers=layers, width=64, heads=4, hidden=128, classes=10)
+
+
+def _named(model: torch.nn.Module, images: Tensor) -> object:
+    joint = sa.trace_joint(model, images)
+    return joint.inputs, joint.outputs
+
+
+def _named_and_compiled(model: torch.nn.Module, images: Tensor) -> object:
+    """To the result of a first call; the backward is compiled, too."""
+    joint = sa.trace_joint(model, images)
+    return sa.compile_joint(joint, lazy_backward=False).bind(model)(images)
+
+
+def _exported(model: torch.nn.Module, images: Tensor) -> object:
+    from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
+
+    with contextlib.ExitStack() as stack:
+        return aot_export_joint_with_descriptors(stack, model, (images,)).graph_module
+
+
+def _exported_and_compiled(model: torch.nn.Module, images: Tensor) -> object:
+    from torch._functorch.aot_autograd import (
+        aot_compile_joint_with_descriptors,
+        aot_export_joint_with_descriptors,
+    )
+
+    with contextlib.ExitStack() as stack:
+        joint = aot_export_joint_with_descriptors(stack, model, (images,))
+        compiled = aot_compile_joint_with_descriptors(joint)
+    return compiled(*model.parameters(), *model.buffers(), images)
 
 
 def _sines(*xs: Tensor) -> list[Tensor]:

@@ -9,6 +9,7 @@ from subclass_aot._torch.aotautograd import BOXED as BOXED
 from subclass_aot._torch.aotautograd import descriptors as descriptors
 from subclass_aot._torch.aotautograd import held_input as held_input
 from subclass_aot._torch.aotautograd import live_input as live_input
+from subclass_aot._torch.aotautograd import within_tracing as within_tracing
 from subclass_aot._torch.autograd import BASE as BASE
 from subclass_aot._torch.autograd import IS_VIEW as IS_VIEW
 from subclass_aot._torch.autograd import apply_of as apply_of

@@ -6,12 +6,22 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 
 def descriptors() -> Any:
     """AOTAutograd's own descriptors of graph inputs and outputs, for tools that read them. It has no public name."""
     from torch._functorch._aot_autograd import descriptors as torchs
 
     return torchs
+
+
+def within_tracing(mode: Any) -> Any:
+    """A block in which torch's partitioners find the fake mode of a trace: to save states of random numbers, they ask.
+
+    It has no public name. Where it goes, so does the need: the partitioners look at the inputs that they are given.
+    """
+    return torch._guards.tracing(torch._guards.TracingContext(mode))
 
 
 def held_input(path: str, number: int) -> Any:

@@ -166,11 +166,11 @@ def map_leaves(make: Callable[[Spec], Any], val: object) -> Any:
     return make(val.spec) if isinstance(val, MetaTensor) else val
 
 
-def put_fakes(graph: fx.GraphModule) -> dict[str, Any]:
+def put_fakes(graph: fx.GraphModule) -> tuple[dict[str, Any], Any]:
     """Puts fake tensors where this library has tensors without data: in `meta["val"]`, one for each spec.
 
     Returns:
-        What stood there, by the names of the nodes.
+        What stood there, by the names of the nodes; and the mode of the fakes.
     """
     mode = _torch.fake_mode(solver_of(graph))
     fake = functools.cache(lambda spec: fake_of(spec, mode))
@@ -178,7 +178,7 @@ def put_fakes(graph: fx.GraphModule) -> dict[str, Any]:
     for node in graph.graph.nodes:
         if node.name in before:
             node.meta["val"] = map_leaves(fake, before[node.name])
-    return before
+    return before, mode
 
 
 def fake_of(spec: Spec, mode: AbstractContextManager[object]) -> torch.Tensor:

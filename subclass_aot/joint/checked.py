@@ -21,11 +21,12 @@ from subclass_aot.descriptors import (
     describe,
     descriptor_of,
     outermost,
+    undescribed,
 )
 from subclass_aot.errors import JointGraphError
 from subclass_aot.joint import messages
 from subclass_aot.joint.records import name_of
-from subclass_aot.meta import MetaTensor, Spec, meta, new_leaf
+from subclass_aot.meta import MetaTensor, Spec, meta, new_leaf, root
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import is_backward, new_node
 from subclass_aot.symbols import Symbols, is_symbolic, unbacked_sizes
@@ -145,7 +146,7 @@ def _copy(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, Any], value: 
     """Copies a node, with what it gives and the phase that it belongs to in `meta`."""
     args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
     copy = new_node(graph, node.op, node.target, args, kwargs, node.name)
-    copy.meta = {key: x for key, x in node.meta.items() if key not in _OF_SHAPES}
+    copy.meta = {key: x for key, x in undescribed(node.meta).items() if key not in _OF_SHAPES}
     copy.meta.setdefault("stack_trace", "")
     if isinstance(value, MetaTensor):
         copy.meta["spec"] = value.spec
@@ -179,13 +180,18 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
             return owner.get_submodule(target)(*args, **kwargs)
         if node.op == "call_method":
             return getattr(args[0], target)(*args[1:], **kwargs)
-        return target(*args, **kwargs)
+        value = target(*args, **kwargs)
     except Exception as error:
         val = node.meta.get("val")
         if val is None:
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise JointGraphError(messages.NO_SHAPE.format(node=node.name, operator=target, reason=reason)) from error
         return _without_data(val)
+    if _torch.is_overload(target) and isinstance(value, MetaTensor) and not any(effects_of(target).returns_view_of):
+        given = [values[x] for x in node.all_input_nodes]
+        if any(isinstance(x, MetaTensor) and root(x) is root(value) for x in given):
+            raise JointGraphError(messages.HIDDEN_VIEW.format(node=node.name, operator=target))
+    return value
 
 
 def _without_data(val: Any) -> Any:

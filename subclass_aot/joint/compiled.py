@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.backends import Compiler
 from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import JointGraphError
@@ -17,7 +18,7 @@ from subclass_aot.joint.joint import Joint
 from subclass_aot.options import Options, compile_trace
 from subclass_aot.runtime import CompiledGraphs, Entry, PartitionFn, make_entry
 from subclass_aot.specializations import asked_of_lists
-from subclass_aot.trace import JointTrace, one_at_a_time
+from subclass_aot.trace import JointTrace, is_tracing, one_at_a_time
 
 
 def compile_joint(
@@ -93,16 +94,21 @@ class CompiledJoint:
         self._graphs = graphs
         self._entry: Entry | None = None
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, *values: torch.Tensor) -> Any:
         modes = global_state()
         if self._entry is not None:
             result = self._entry.call(values, {}, values, None, modes)
             if result is not MISS:
                 return result
+        _refuse_within()
         self._refuse_objects()
         arguments = self.joint.call.refuse_other_values(values, self.joint.signature)
         self._entry = make_entry(arguments, self.joint.signature, self._graphs, modes)
         return _first_call(self._entry, (values, {}, values, None, modes))
+
+    def __reduce__(self) -> Any:
+        raise TypeError(messages.NOT_PICKLED)
 
     def bind(self, fn: Callable[..., Any]) -> BoundJoint:
         """Makes a function of the arguments alone. Parameters and buffers are read at each call, as they are then.
@@ -143,6 +149,10 @@ class BoundJoint:
         self._graphs = graphs
         self._entry: Entry | None = None
 
+    def __reduce__(self) -> Any:
+        raise TypeError(messages.NOT_PICKLED)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, modes = self._entry, global_state()
         leaves, treespec = None, None
@@ -152,6 +162,7 @@ class BoundJoint:
             result = entry.call(args, kwargs, leaves, treespec, modes)
             if result is not MISS:
                 return result
+        _refuse_within()
         joint, signature = self._joint, self._joint.signature
         with one_at_a_time:
             arguments = Arguments.of(self.fn, args, kwargs, joint.call.with_grad).parameters_first()
@@ -160,6 +171,16 @@ class BoundJoint:
             entry = self._entry = make_entry(arguments, signature, self._graphs, modes, told_apart=asked)
         leaves, treespec = flatten((args, kwargs))
         return _first_call(entry, (args, kwargs, leaves, treespec, modes))
+
+
+def _refuse_within() -> None:
+    """Refuses to be called where tensors stand for others.
+
+    Raises:
+        JointGraphError: It is.
+    """
+    if is_tracing() or _torch.inside_transform():
+        raise JointGraphError(messages.WITHIN)
 
 
 def _first_call(entry: Entry, call: tuple[Any, ...]) -> Any:

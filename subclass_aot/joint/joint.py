@@ -27,7 +27,7 @@ from subclass_aot.sizes import DynamicPolicy
 from subclass_aot.trace import JointTrace, trace_arguments
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Joint:
     """A traced function: the joint graph of dense tensors, with names for what goes in and comes out.
 
@@ -52,6 +52,10 @@ class Joint:
     ins: tuple[tuple[InputDescriptor, Any], ...]
     outs: tuple[tuple[OutputDescriptor, Any], ...]
     replaced: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.ins)} inputs, {len(self.outs)} outputs, {len(self.graph_module.graph.nodes)} nodes"
+        return f"<joint graph of {self.call.name}: {counts}>"
 
     @property
     def inputs(self) -> tuple[JointInput, ...]:
@@ -128,7 +132,7 @@ class Joint:
     @contextmanager
     def fakes(self) -> Iterator[None]:
         """Within the block, `meta["val"]` of each node is a torch `FakeTensor`, for passes that want one."""
-        before = put_fakes(self.graph_module)
+        before, _ = put_fakes(self.graph_module)
         try:
             yield
         finally:
@@ -205,6 +209,7 @@ def trace_joint(
     Raises:
         TraceError: The program cannot be traced; the message names the operator and the user's line.
 
+    >>> import torch
     >>> joint = trace_joint(lambda x: (x.sin() * 2).sum(), torch.ones(3, requires_grad=True))
     >>> [n.name for n in joint.graph_module.graph.nodes if n.op == "placeholder"]
     ['primals_1', 'tangents_1']

@@ -43,6 +43,10 @@ WRITES = """compile_joint: {node} calls {operator}, which writes into its argume
   The graph is functional, and partitioners and compilers move operators around in it.
   Instead: use the functional form, as `aten.add.Tensor` for `aten.add_.Tensor`."""
 
+HIDDEN_VIEW = """compile_joint: {node} calls {operator}, which gives a view of its argument here.
+  Its schema does not say so, and what is done with its memory would reach the argument.
+  Instead: use the operator that is a view, as `aten.permute.default`, or put `aten.clone.default` behind it."""
+
 NO_SHAPE = """compile_joint: the shape of what {node} gives, a call of {operator}, is not known.
   Reason:  {reason}
   Instead: register a rule with `subclass_aot.register_meta`, or set `meta["val"]` of the node to a fake tensor."""
@@ -63,6 +67,13 @@ UNLIKE_ITSELF = """what is called does not fit what was compiled for it: somethi
 
 NUMBER_OF_VALUES = """the joint graph is called with {given} values, and takes {expected}: {names}
   To pass the arguments of the function alone, use `.bind(module)`."""
+
+WITHIN = """a compiled joint graph is called inside a trace, or a transform such as torch.func.vmap.
+  It is compiled for tensors with data, and has no rule for others.
+  Instead: call it outside, or trace the function itself there."""
+
+NOT_PICKLED = """what `compile_joint` gives holds compiled functions, which pickle cannot take along.
+  Instead: pickle the joint graph, and compile what was loaded."""
 
 OBJECTS = """this joint graph cannot be called with values alone: its function changes or gives out objects, {which}.
   Instead: use `.bind(fn_or_module)`, and call that as the function."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import marshal
 import re
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +17,7 @@ from subclass_aot.guards import MODES, Modes, describe_tensor, difference, facts
 from subclass_aot.joint import messages
 from subclass_aot.joint.records import tensor_of
 from subclass_aot.signature import JointSignature
+from subclass_aot.tables import HOOKS
 
 _ABOUT_MEMORY = ("leaves that share storage", "tensors with one history", "storage offset of leaf ")
 
@@ -31,7 +32,7 @@ class TracedCall:
         order: The names of the tensors, in the order of the graph.
         names: For every place where a tensor stands, the name of that tensor. One that is tied has several.
         facts: Everything that the trace depends on, in words, by the path of what it is about.
-        classes: The class of each module and of each object.
+        classes: The class of each module and of each object; of a function or a hook, what tells its code.
         modes: The modes of torch.
         with_grad: Whether the `.grad` of each tensor belonged to the call.
     """
@@ -87,11 +88,11 @@ class TracedCall:
             JointGraphError: It differs; each difference is named.
         """
         now = _facts(arguments, signature, global_state())
-        classes = _classes(arguments)
+        before, classes = self.classes, _classes(arguments)
         found = [
-            f"class of {path}: {_text(cls)} before, {_text(classes[path])} now"
-            for path, cls in self.classes.items()
-            if path in classes and classes[path] != cls
+            f"class of {path}: {_text(before.get(path, 'absent'))} before, {_text(classes.get(path, 'absent'))} now"
+            for path in dict.fromkeys((*before, *classes))
+            if classes.get(path) != before.get(path)
         ]
         found += difference(dict(self.facts), now) or unmet(signature, arguments)
         changed = [path for path in sorted(signature.outcome.assigned_paths) if self.facts.get(path) != now.get(path)]
@@ -136,16 +137,43 @@ def _facts(arguments: Arguments, signature: JointSignature, modes: Modes) -> dic
 
 
 def _classes(arguments: Arguments) -> dict[str, type | str]:
-    """The class of each module and object by its path; by its name where pickle does not know it."""
-    objects = {holder.path: type(holder.value) for holder in arguments.objects.holders}
-    classes = {**objects, **{path: type(module) for path, module in arguments.modules}}
-    return {path: _text(cls) if cls.__module__ == "builtins" else cls for path, cls in classes.items()}
+    """The class of each module and object by its path; of functions and hooks, what tells their code from others'.
+
+    What pickle does not know is told by its name.
+    """
+    found = {holder.path: _class_of(holder.value) for holder in arguments.objects.holders}
+    for path, module in arguments.modules:
+        found[path] = type(module)
+        hooks = {name: getattr(module, name) for name in HOOKS}
+        found |= {f"{path}.{name}": ", ".join(map(_of_hook, table.values())) for name, table in hooks.items() if table}
+    return found
 
 
-def _kind(fn: Callable[..., Any]) -> object:
+def _class_of(value: object) -> type | str:
+    if isinstance(value, types.FunctionType | types.MethodType):
+        return f"function {value.__name__} #{str(_kind(value))[:8]}"
+    cls = type(value)
+    return _text(cls) if cls.__module__ == "builtins" else cls
+
+
+def _of_hook(hook: object) -> str:
+    return _text(_class_of(hook))
+
+
+def _kind(fn: object) -> object:
     """A digest of the code of a function, by which another of that name is told from it; of an object, its class."""
     code = getattr(getattr(fn, "__func__", fn), "__code__", None)
-    return type(fn) if code is None else hashlib.sha256(marshal.dumps(code)).hexdigest()
+    return type(fn) if code is None else hashlib.sha256(_instructions(code).encode()).hexdigest()
+
+
+def _instructions(code: types.CodeType) -> str:
+    """The instructions of a function and of those in it, as text that is the same in each process."""
+    constants = [_instructions(x) if isinstance(x, types.CodeType) else _constant(x) for x in code.co_consts]
+    return repr((code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars))
+
+
+def _constant(value: object) -> str:
+    return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
 def _text(cls: type | str) -> str:

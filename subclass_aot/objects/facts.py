@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 import torch
@@ -41,7 +42,9 @@ def text_of(value: object) -> str:
     text = repr(value)
     if vars_of_number(value):
         text += f" with {vars(value)}"
-    return text if len(text) < 80 else text[:77] + "..."
+    if len(text) < 80:
+        return text
+    return f"{text[:60]}... #{hashlib.sha256(text.encode()).hexdigest()[:8]}"  # by which two long ones are told apart
 
 
 def _contents(holder: Holder) -> Iterator[tuple[str, str]]:

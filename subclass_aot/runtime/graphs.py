@@ -158,9 +158,10 @@ def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
     """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec."""
 
     def partition(joint: fx.GraphModule, _: object, **options: object) -> tuple[fx.GraphModule, fx.GraphModule]:
-        own = put_fakes(joint)
+        own, mode = put_fakes(joint)
         inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
-        graphs = partition_fn(joint, inputs, **options)
+        with _torch.within_tracing(mode):
+            graphs = partition_fn(joint, inputs, **options)
         for graph in (joint, *graphs):
             for node in graph.graph.nodes:
                 if node.name in own:

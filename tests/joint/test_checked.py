@@ -120,6 +120,40 @@ def test_what_belongs_to_a_wrapper_keeps_its_strides() -> None:
     torch.testing.assert_close(result.a, (x.a * 2).t())
 
 
+@pytest.mark.filterwarnings("ignore")  # inductor warns of parts of torch that torch itself has deprecated
+def test_passes_that_parallelize_do() -> None:
+    """Aliases behind all inputs and outputs, with their `meta`, an einsum, and passes of inductor's on joint graphs."""
+    from torch._inductor.fx_passes.joint_graph import patterns
+    from torch._inductor.fx_passes.post_grad import remove_noop_ops
+
+    module, x = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 2)), torch.rand(2, 3, 4)
+    joint = trace_joint(module, x)
+    graph = joint.graph_module.graph
+    with joint.fakes():
+        (mm,) = graph.find_nodes(op="call_function", target=aten.mm.default)[:1]
+        view, weight = mm.all_input_nodes
+        (result,) = mm.users
+        with graph.inserting_before(mm):
+            product = graph.call_function(aten.einsum.default, ("abk,kn->abn", [view.all_input_nodes[0], weight]))
+        product.meta.update(result.meta)
+        result.replace_all_uses_with(product)
+        graph.eliminate_dead_code()
+        remove_noop_ops(graph)
+        patterns.apply(joint.graph_module)
+        for node in (*graph.find_nodes(op="placeholder"), *graph.output_node().all_input_nodes):
+            if node.users and node.next.op != "root":
+                with graph.inserting_before(next(iter(n for n in graph.nodes if n.op != "placeholder"))):
+                    alias = graph.call_function(aten.alias.default, (node,))
+                if node.op != "placeholder":
+                    node.append(alias)
+                alias.meta.update(node.meta)
+                node.replace_all_uses_with(alias, delete_user_cb=lambda user, alias=alias: user is not alias)
+        graph.lint()
+        joint.graph_module.recompile()
+    found, expected = gradients(module, compile_joint(joint).bind(module), x), gradients(module, module, x)
+    torch.testing.assert_close(found, expected)
+
+
 def erase(joint: Joint) -> None:
     (bias,) = joint["bias"]
     (user,) = bias.node.users
@@ -164,6 +198,13 @@ def write(joint: Joint) -> None:
     insert(joint, joint.outputs[0].node, aten.mul_.Tensor, 2.0)
 
 
+def hide(joint: Joint) -> None:
+    (x,) = joint["args[0]"]
+    insert(joint, x.node, aten.alias.default)
+    alias = x.node.next
+    alias.target, alias.args = aten.einsum.default, ("ij->ij", [x.node])
+
+
 def unknown(joint: Joint) -> None:
     insert(joint, joint.outputs[0].node, aten.mm.default, 2.0)
 
@@ -178,6 +219,7 @@ WRONG = {
     zero: r"gradient of bias is absent .* and was float32\[2\] on cpu",
     swap: r"output\[0\] is a result of forward, and reads what backward computes, by way of mul",
     write: r"calls aten.mul_.Tensor, which writes into its arguments",
+    hide: r"calls aten.einsum.default, which gives a view of its argument here",
     unknown: r"The shape of what mm gives|the shape of what mm.* gives, a call of aten.mm.default, is not known",
 }
 

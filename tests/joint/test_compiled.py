@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from subclass_aot import Int8Weight, TwoTensor, compile_joint, quantize_, trace_joint
+from subclass_aot import Int8Weight, TwoTensor, aot_compile, compile_joint, quantize_, trace_joint
 from subclass_aot.errors import CompilerResultError, JointGraphError, TangentError
 
 
@@ -155,14 +157,68 @@ def test_what_the_function_changes_itself_is_told_apart() -> None:
         torch.testing.assert_close(bound(x), x.sin())
 
 
-def test_torchs_partitioner_and_its_hints() -> None:
-    """`meta["recompute"]` of a pass reaches the min-cut partitioner, and nothing of what it made new is saved."""
-    from functorch.compile import min_cut_rematerialization_partition as min_cut
+def test_long_texts_are_told_apart() -> None:
+    class Named(nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
 
-    module, x = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)), torch.rand(3, 4)
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sin() if self.name.endswith("sine") else x.cos()
+
+    x = torch.rand(2)
+    compiled = compile_joint(trace_joint(Named("a" * 100 + "sine"), x))
+    torch.testing.assert_close(compiled.bind(Named("a" * 100 + "sine"))(x), x.sin())
+    with pytest.raises(JointGraphError, match="self.name"):
+        compiled.bind(Named("a" * 100 + "cosine!"))(x)
+
+
+@pytest.mark.filterwarnings("ignore")  # Dynamo warns of what it does itself
+def test_where_it_may_be_called() -> None:
+    layer, x = nn.Linear(3, 2), torch.rand(5, 3)
+    compiled = compile_joint(trace_joint(layer, x))
+    bound = compiled.bind(layer)
+    for call in (lambda x: bound(x) * 2, lambda x: compiled(layer.weight, layer.bias, x) * 2):
+        torch.testing.assert_close(torch.compile(call, backend="eager")(x), layer(x) * 2)
+        for inside, given in ((torch.vmap(call), x[None]), (aot_compile(call), x)):
+            with pytest.raises(JointGraphError, match="called inside a trace, or a transform"):
+                inside(given)
+
+
+def test_pickle_is_refused() -> None:
+    compiled = compile_joint(trace_joint(torch.sin, torch.rand(2)))
+    for each in (compiled, compiled.bind(torch.sin)):
+        with pytest.raises(TypeError, match="pickle the joint graph"):
+            pickle.dumps(each)
+
+
+def test_torchs_partitioner_and_its_hints() -> None:
+    """`meta["recompute"]` of a pass reaches the min-cut partitioner; what is drawn again is the same."""
+    from functorch.compile import min_cut_rematerialization_partition as min_cut
+    from torch.utils.checkpoint import CheckpointPolicy
+
+    module, x = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(), nn.Linear(8, 2)), torch.rand(3, 4)
     joint = trace_joint(module, x)
-    compiled = compile_joint(joint, partition_fn=min_cut)
-    torch.testing.assert_close(compiled.bind(module)(x), module(x))
+    for node in joint.graph_module.graph.nodes:
+        if node.op == "call_function" and node.meta["partitioner_tag"] == "is_forward":
+            node.meta["recompute"], node.meta["ac_graph_id"] = CheckpointPolicy.MUST_RECOMPUTE, 0
+    saved: list[tuple[int, ...]] = []
+
+    def note(graph: Any, inputs: list[Any]) -> Any:
+        saved.extend(tuple(x.shape) for x in inputs)
+        return lambda args: graph(*args)
+
+    bound = compile_joint(joint, partition_fn=min_cut, bw_compiler=note, lazy_backward=False).bind(module)
+    assert (3, 8) not in saved
+    found = []
+    for run in (bound, module):
+        torch.manual_seed(0)
+        module.zero_grad()
+        result = run(x)
+        torch.rand(3)  # between forward and backward others may draw
+        result.sum().backward()
+        found.append([result, *(p.grad for p in module.parameters())])
+    torch.testing.assert_close(*found)
 
 
 def test_a_partitioner_that_drops_an_input() -> None:
@@ -257,6 +313,56 @@ def test_another_function_or_class_is_refused() -> None:
     bound = compile_joint(trace_joint(outer, x)).bind(nn.Sequential(Linear(3, 2)))
     with pytest.raises(JointGraphError, match=r"class of self.0: torch.nn.modules.linear.Linear before, .*Linear now"):
         bound(x)
+
+
+class Applies(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function, self.linear = function, nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self.linear(x))
+
+
+def hooked(module: Applies) -> None:
+    module.linear.register_forward_hook(lambda module, args, result: result * 100)
+
+
+def patched(module: Applies) -> None:
+    module.linear.forward = lambda x: x[:, :2]  # type: ignore[method-assign]
+
+
+def replaced(module: Applies) -> None:
+    module.function = lambda x: x * 3
+
+
+@pytest.mark.parametrize("change", [hooked, patched, replaced])
+@pytest.mark.parametrize("first", [False, True], ids=["later", "first"])
+def test_other_code_is_refused(change: Callable[[Applies], None], first: bool) -> None:
+    """What a module runs may be another function in an attribute, a hook, or a `forward` of its own."""
+    module, x = Applies(lambda x: x * 2), torch.rand(5, 3)
+    bound = compile_joint(trace_joint(module, x)).bind(module)
+    if not first:
+        torch.testing.assert_close(bound(x), module(x))
+    change(module)
+    with pytest.raises(JointGraphError, match=r"class of self\.(linear|function).*: .* before, function .* now"):
+        bound(x)
+
+
+def test_a_copy_runs_the_same_code() -> None:
+    module, x = Applies(lambda x: x * 2), torch.rand(5, 3)
+    hooked(module)
+    bound = compile_joint(trace_joint(module, x)).bind(copy.deepcopy(module))
+    torch.testing.assert_close(bound(x), module(x))
+
+
+def test_partials_of_two_functions() -> None:
+    layer, x = nn.Linear(3, 2), torch.rand(5, 3)
+    once, twice = (functools.partial(f, layer) for f in (lambda f, x: f(x), lambda f, x: f(x) * 2))
+    compiled = compile_joint(trace_joint(once, x))
+    torch.testing.assert_close(compiled.bind(once)(x), layer(x))
+    with pytest.raises(JointGraphError, match=r"class of fn.func: function <lambda>"):
+        compiled.bind(twice)(x)
 
 
 def test_symbolic_sizes_that_are_not_met() -> None:

@@ -91,7 +91,7 @@ def number(unit: str) -> Number:
         (torch.nn.Linear(1, 1), "Linear"),
         (number("cm"), "3 with {'unit': 'cm'}"),
         ("x" * 77, repr("x" * 77)),
-        ("x" * 78, "'" + "x" * 76 + "..."),
+        ("x" * 78, "'" + "x" * 59 + "... #60a7c25e"),
     ],
 )
 def test_values_in_one_short_line(value: object, text: str) -> None:
@@ -101,3 +101,7 @@ def test_values_in_one_short_line(value: object, text: str) -> None:
 def test_an_iterator_is_told_by_identity() -> None:
     one, other = iter([1]), iter([1])
     assert text_of(one) == text_of(one) != text_of(other) and text_of(one).startswith("list_iterator at 0x")
+
+
+def test_long_values_are_told_apart() -> None:
+    assert text_of("x" * 100 + "a") != text_of("x" * 100 + "b")
