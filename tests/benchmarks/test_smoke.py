@@ -32,6 +32,7 @@ from benchmarks import (
     signature,
     torch_side,
     trace,
+    transforms,
     values,
 )
 from benchmarks.leaves import tree
