@@ -231,12 +231,11 @@ def without_levels(tensor: torch.Tensor) -> torch.Tensor | None:
                 return None
             plain = plain.select(dim, 0)
         found: torch.Tensor = plain.detach()
-    return found
+        return found
 
 
 def without_past_levels(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor without the levels of transforms that are over, which operators pass over, too. No public way."""
     functorch: Any = torch._C._functorch
-    while (inner := functorch.unwrap_if_dead(tensor)) is not tensor:
-        tensor = inner
-    return tensor
+    inner: torch.Tensor = functorch.unwrap_if_dead(tensor)
+    return tensor if inner is tensor else without_past_levels(inner)

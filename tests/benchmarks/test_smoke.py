@@ -57,6 +57,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "models": lambda: models.run(TINY, names=["LlamaForCausalLM"], with_dynamo=False),
     "dynamo": lambda: dynamo.run(TINY, layers=1, counts=(1,)),
     "int8": lambda: int8.run(TINY, names=["ViT"], with_inductor=False),
+    "transforms": lambda: transforms.run(TINY, layers=1),
     "limit": lambda: limit.run(TINY, 2, layers=1, modules=(1, 2), signatures=3, with_dynamo=False),
 }
 
