@@ -62,6 +62,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of attention under vmap
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_subject_gives_rows(subject: str, tmp_path: Path) -> None:
     results = list(SUBJECTS[subject]())
