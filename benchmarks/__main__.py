@@ -27,6 +27,7 @@ from benchmarks import (
     report,
     signature,
     trace,
+    transforms,
     values,
 )
 from benchmarks.row import Result
@@ -51,6 +52,7 @@ SUBJECTS: dict[str, Subject] = {
     "models": models.run,
     "int8": int8.run,
     "dynamo": dynamo.run,
+    "transforms": transforms.run,
     "limit": limit.run,
 }
 

@@ -43,12 +43,14 @@ from subclass_aot.saved import SavedFile, key_of, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations, asked_of_lists
 from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
+from subclass_aot.transforms import Transforms
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
-  Its graphs have no rule for a transform, so there the function itself runs, as in eager mode.
+  There the function itself runs, as in eager mode: it does more than compute new tensors of dense ones,
+  or the transform has a forward mode.
   For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
   To say that it is meant: transform the function itself, as in torch.func.grad(compiled.fn)."""
 
@@ -161,6 +163,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._values = ValueHistory(options.dynamic, options.values == "check", options.values_limit)
         self._specializations = Specializations(options.cache_limit)
         self._kept: weakref.WeakSet[StaticInputCache] = weakref.WeakSet()
+        self._transforms = Transforms(fn, functools.partial(CompiledFunction, options=options))
         self._was_transformed = False
         self._has_failed = False
         self._changing: set[str] = set()  # paths of numbers that the function changes itself
@@ -204,8 +207,10 @@ class CompiledFunction(Generic[_P, _R]):
                 if result is not MISS:
                     self._specializations.use(specialization, look)
                     return result
-        if not tried and self._is_part_of_another():
+        if not tried and (is_tracing() or torch.compiler.is_exporting()):  # what happens is another's business
             return self.fn(*args, **kwargs)
+        if not tried and _torch.inside_transform():
+            return self._in_transform(*args, **kwargs)
         if leaves is None:
             leaves, treespec = flatten((args, kwargs))
         call = args, kwargs, leaves, treespec, modes
@@ -232,17 +237,17 @@ class CompiledFunction(Generic[_P, _R]):
             warn(_FAILED.format(name=name, kind=type(error).__name__, error=error, line=user_line_of(error)))
         return result
 
-    def _is_part_of_another(self) -> bool:
-        """Whether what happens here is another's business: of a trace, an export, or a transform that runs `fn`."""
-        if is_tracing() or torch.compiler.is_exporting():
-            return True
-        if not _torch.inside_transform():
-            return False
+    def _in_transform(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Runs a call inside a transform: programs of its own where that goes, or else the function itself."""
+        run = self._transforms.prepared(args, kwargs, self.specialization_for)
+        if run is not None:
+            result: _R = run()
+            return result
         if not self._was_transformed:
             self._was_transformed = True
             name = getattr(self.fn, "__name__", type(self.fn).__name__)
             warn(_TRANSFORMED.format(name=name))
-        return True
+        return self.fn(*args, **kwargs)
 
     def __reduce__(self) -> Any:
         """A copy compiles anew: what was compiled is made for the modules it was traced with."""
@@ -273,16 +278,15 @@ class CompiledFunction(Generic[_P, _R]):
 
         return explain(self.fn, [*self._specializations], self._was_transformed)
 
-    def specialization_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Specialization, Arguments]:
-        """What a call would run, which it compiles if need be, and the call, taken apart. Nothing runs.
+    def specialization_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Specialization:
+        """What a call would run, which it compiles if need be. Nothing runs.
 
         Args:
             args: The arguments.
             kwargs: The keyword arguments.
         """
         leaves, treespec = flatten((args, kwargs))
-        specialization = self._compiled_for((args, kwargs, leaves, treespec, global_state()), {})
-        return specialization, self._arguments(args, kwargs)
+        return self._compiled_for((args, kwargs, leaves, treespec, global_state()), {})
 
     def _compiled_for(self, call: _Call, tried: _Tried) -> Specialization:
         """What is compiled for a call, perhaps by another thread while this one waited for its turn.
@@ -304,17 +308,22 @@ class CompiledFunction(Generic[_P, _R]):
                 self._specializations.use(restored)
                 return restored
             try:
-                specialization = self._specialize(self._arguments(args, kwargs), tried)
+                specialization = self._specialize(self.arguments_of(args, kwargs), tried)
             except Retrace:  # with the gradients of inputs
                 self._with_grad = True
-                specialization = self._specialize(self._arguments(args, kwargs), tried)
+                specialization = self._specialize(self.arguments_of(args, kwargs), tried)
             if specialization.entry.call(*call, check_only=True) is MISS:
                 raise TraceError(_UNLIKE_ITSELF.format(line=refusing_line(specialization.entry.call, *call)))
             self._specializations.use(specialization)
             return specialization
 
-    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """The call, taken apart. Numbers that the function changes itself are symbols from the second time on."""
+    def arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        """The call, taken apart. Numbers that the function changes itself are symbols from the second time on.
+
+        Args:
+            args: The arguments.
+            kwargs: The keyword arguments.
+        """
         arguments = Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
         found = {
             path

@@ -197,3 +197,45 @@ def without_transforms() -> Any:
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
     return temporarily_clear_interpreter_stack()
+
+
+def takes_functions_through_transforms() -> bool:
+    """Whether all transforms at work take an `autograd.Function`, without forward mode: `grad`, `vjp` and `vmap` do.
+
+    When it goes: say False, and functions run as they are.
+    """
+    from torch._functorch.pyfunctorch import retrieve_all_functorch_interpreters
+
+    kinds = (torch._C._functorch.TransformType.Grad, torch._C._functorch.TransformType.Vmap)
+    forward_mode = torch.autograd.forward_ad._current_level >= 0
+    return not forward_mode and all(each.key() in kinds for each in retrieve_all_functorch_interpreters())
+
+
+def without_levels(tensor: torch.Tensor) -> torch.Tensor | None:
+    """A tensor that looks like this one, without the levels of transforms and without history; itself if it has none.
+
+    None where none can be had: of a batch of nothing, or where a level is around a wrapper. No public question.
+    """
+    functorch: Any = torch._C._functorch
+    if not functorch.is_functorch_wrapped_tensor(tensor):
+        return tensor
+    dims: list[int] = []
+    plain: torch.Tensor = tensor
+    while functorch.is_functorch_wrapped_tensor(plain):
+        if functorch.is_batchedtensor(plain):
+            dims.append(functorch.maybe_get_bdim(plain))
+        plain = functorch.get_unwrapped(plain)
+    with torch._C._DisableFuncTorch():
+        for dim in reversed(dims):  # each counts the dimensions of what is inside of it
+            if not plain.size(dim):
+                return None
+            plain = plain.select(dim, 0)
+        found: torch.Tensor = plain.detach()
+        return found
+
+
+def without_past_levels(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor without the levels of transforms that are over, which operators pass over, too. No public way."""
+    functorch: Any = torch._C._functorch
+    inner: torch.Tensor = functorch.unwrap_if_dead(tensor)
+    return tensor if inner is tensor else without_past_levels(inner)

@@ -64,8 +64,13 @@ def is_backward(node: fx.Node) -> bool:
 
 
 def draws(node: fx.Node) -> bool:
-    """Tells whether a node draws random numbers."""
-    return node.op == "call_function" and _torch.is_overload(node.target) and effects_of(node.target).random
+    """Tells whether a node draws random numbers. Attention may, and does not where its dropout is zero."""
+    if node.op != "call_function" or not _torch.is_overload(node.target):
+        return False
+    effects = effects_of(node.target)
+    if not effects.random or "dropout_p" not in effects.parameters:
+        return effects.random
+    return bool(effects.bind(node.args, node.kwargs).get("dropout_p", 0.0))
 
 
 def has_no_result(node: fx.Node) -> bool:

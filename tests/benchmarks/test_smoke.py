@@ -32,6 +32,7 @@ from benchmarks import (
     signature,
     torch_side,
     trace,
+    transforms,
     values,
 )
 from benchmarks.leaves import tree
@@ -56,10 +57,12 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "models": lambda: models.run(TINY, names=["LlamaForCausalLM"], with_dynamo=False),
     "dynamo": lambda: dynamo.run(TINY, layers=1, counts=(1,)),
     "int8": lambda: int8.run(TINY, names=["ViT"], with_inductor=False),
+    "transforms": lambda: transforms.run(TINY, layers=1),
     "limit": lambda: limit.run(TINY, 2, layers=1, modules=(1, 2), signatures=3, with_dynamo=False),
 }
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of attention under vmap
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_subject_gives_rows(subject: str, tmp_path: Path) -> None:
     results = list(SUBJECTS[subject]())
