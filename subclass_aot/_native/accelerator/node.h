@@ -234,7 +234,8 @@ struct Function {
       PyObject* result = PyTuple_GET_ITEM(results.get(), i);
       TORCH_CHECK_TYPE(THPVariable_Check(result), "forward gives tensors, not ", Py_TYPE(result)->tp_name);
       at::Tensor tensor = tensor_of(result);
-      TORCH_CHECK(!tensor.requires_grad(), "forward gives new tensors, which have no history");
+      // A `DTensor` is made with the `requires_grad` that its context has; with a history it is no leaf any more.
+      TORCH_CHECK(!tensor.grad_fn(), "forward gives new tensors, which have no history");
       if (torch::autograd::isDifferentiableType(tensor.scalar_type())) {
         torch::autograd::set_history(tensor, node);
       } else {
