@@ -4,6 +4,8 @@
 
 #include "object.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -235,7 +237,9 @@ struct Function {
       TORCH_CHECK_TYPE(THPVariable_Check(result), "forward gives tensors, not ", Py_TYPE(result)->tp_name);
       at::Tensor tensor = tensor_of(result);
       // A `DTensor` is made with the `requires_grad` that its context has; with a history it is no leaf any more.
-      TORCH_CHECK(!tensor.grad_fn(), "forward gives new tensors, which have no history");
+      bool is_new = !tensor.requires_grad() ||
+                    (!tensor.grad_fn() && std::find(given + before, given + count, result) == given + count);
+      TORCH_CHECK(is_new, "forward gives new tensors, which have no history");
       if (torch::autograd::isDifferentiableType(tensor.scalar_type())) {
         torch::autograd::set_history(tensor, node);
       } else {
