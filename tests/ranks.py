@@ -20,7 +20,7 @@ import torch
 from torch import distributed
 
 
-def run(script: Path, folder: Path, ranks: int = 2, seconds: float = 300) -> list[dict[str, Any]]:
+def run(script: Path, folder: Path, ranks: int = 2, seconds: float = 300, *words: str) -> list[dict[str, Any]]:
     """Runs a script on each rank and reads what its programs came to.
 
     Args:
@@ -28,6 +28,7 @@ def run(script: Path, folder: Path, ranks: int = 2, seconds: float = 300) -> lis
         folder: Where the ranks meet, and write.
         ranks: How many there are.
         seconds: After which they are killed.
+        words: What else the script is given.
 
     Returns:
         The result of each program by its name, for each rank.
@@ -38,7 +39,7 @@ def run(script: Path, folder: Path, ranks: int = 2, seconds: float = 300) -> lis
     processes = []
     for rank, output in enumerate(outputs):  # into files, since a pipe that nobody reads holds its writer up
         with output.open("w") as file:
-            command = [sys.executable, str(script), str(rank), str(ranks), str(folder)]
+            command = [sys.executable, str(script), str(rank), str(ranks), str(folder), *words]
             processes.append(subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT))
     try:
         codes = [process.wait(timeout=seconds) for process in processes]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from subclass_aot.errors import StateDictError
-from subclass_aot.files.leaves import State, is_wrapper, memory_of, state_of
+from subclass_aot.files.leaves import State, is_distributed, is_wrapper, memory_of, state_of
 
 
 def dense_state_dict(state: State) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def dense_state_dict(state: State) -> dict[str, Any]:
     result: dict[str, Any] = {}
     with torch.no_grad():
         for name, value in state_of(state).items():
-            if is_wrapper(value, name):
+            if is_wrapper(value):
                 key = _same(value)
                 if key not in made:
                     made[key] = _plain(value, name)
@@ -42,13 +42,18 @@ def dense_state_dict(state: State) -> dict[str, Any]:
 
 
 def _plain(value: Any, place: str) -> torch.Tensor:
-    while is_wrapper(value, place):
-        if not hasattr(value, "to_plain"):
+    while is_wrapper(value):
+        local = value.to_local() if is_distributed(value) else value
+        if not hasattr(local, "to_plain"):
             raise StateDictError(
-                f"{place} is a {type(value).__name__}, which has no to_plain to say which dense tensor it stands for. "
+                f"{place} is a {type(local).__name__}, which has no to_plain to say which dense tensor it stands for. "
                 "Put that into the state dict first, or write it:\n\n    def to_plain(self):\n        ...\n"
             )
-        value = value.to_plain()
+        plain = local.to_plain()
+        if local is not value:
+            where = value.device_mesh, value.placements
+            plain = type(value).from_local(plain, *where, run_check=False, shape=value.shape, stride=value.stride())
+        value = plain
     return value  # type: ignore[no-any-return]
 
 
@@ -56,6 +61,8 @@ def _same(wrapper: Any) -> Hashable:
     """Equal for wrappers that are the same memory and are read in the same way."""
     if not is_wrapper(wrapper):
         return memory_of(wrapper)
+    if is_distributed(wrapper):
+        return _same(wrapper.to_local()), wrapper.placements, wrapper.shape
     names, context = wrapper.__tensor_flatten__()
     inner = tuple((name, _same(getattr(wrapper, name))) for name in names)
     try:

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from subclass_aot import _torch
-from subclass_aot.errors import StateDictError
+from subclass_aot.errors import ShardingError, StateDictError
+from subclass_aot.wrapper import of_distributed
 
 PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
 """The classes of tensors that files hold."""
@@ -36,28 +37,38 @@ def state_of(state: State) -> Mapping[str, Any]:
     return entries
 
 
-def is_wrapper(value: object, place: str = "") -> bool:
+def is_wrapper(value: object) -> bool:
     """Whether a value is taken apart: a traceable wrapper that torch itself does not save as what it is.
 
-    Args:
-        value: An entry of a state dict, or an inner tensor.
-        place: Its name, for errors.
-
-    Raises:
-        StateDictError: It is a distributed tensor of wrappers.
+    A distributed tensor is, if it is one of wrappers.
     """
     if not _torch.is_traceable_wrapper_subclass(value) or _torch.is_jagged(type(value)):
         return False
+    return is_wrapper(value.to_local()) if is_distributed(value) else True  # type: ignore[attr-defined]
+
+
+def is_distributed(value: object) -> bool:
+    """Whether a value is a `DTensor`."""
     module: Any = sys.modules.get("torch.distributed.tensor")
-    if module is None or not isinstance(value, module.DTensor):
-        return True
-    local = value.to_local()
-    if is_wrapper(local):
-        raise StateDictError(
-            f"{place} is a DTensor of {type(local).__name__}, whose parts cannot be written one by one. Save "
-            f"{place}.to_local(), each rank its own, or {place}.full_tensor()"
-        )
-    return False
+    return module is not None and isinstance(value, module.DTensor)
+
+
+def parts_of(value: torch.Tensor, place: str = "") -> Any:
+    """A wrapper as it is; for a distributed tensor of wrappers, the wrapper of distributed tensors that it is.
+
+    Args:
+        value: What `is_wrapper` holds for.
+        place: Its name, for errors.
+
+    Raises:
+        StateDictError: It cannot be taken apart.
+    """
+    if not is_distributed(value):
+        return value
+    try:
+        return of_distributed(value, place)  # type: ignore[arg-type]
+    except ShardingError as error:
+        raise StateDictError(str(error)) from None
 
 
 def memory_of(tensor: object) -> Hashable:

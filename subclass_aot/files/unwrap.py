@@ -14,7 +14,7 @@ from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.classes import name_of
 from subclass_aot.files.context import Json, to_json
-from subclass_aot.files.leaves import State, is_wrapper, memory_of, state_of
+from subclass_aot.files.leaves import State, is_wrapper, memory_of, parts_of, state_of
 from subclass_aot.wrapper import ViewOf
 
 KEY = "subclass_aot"
@@ -50,7 +50,7 @@ def unwrap_state_dict(state: State) -> tuple[dict[str, Any], dict[str, str]]:
     entries = state_of(state)
     with torch.no_grad():
         for name, value in entries.items():
-            if is_wrapper(value, name):
+            if is_wrapper(value):
                 unwrapping.wrappers[name] = unwrapping.describe(value, name)
             else:
                 unwrapping.add(value, name)
@@ -74,6 +74,7 @@ class _Unwrapping:
         self.wrappers: dict[str, Json] = {}
         self.tied: dict[str, Json] = {}
         self._first: dict[Hashable, str] = {}
+        self._parts: dict[int, Any] = {}
         self._kept_alive: list[object] = []  # whose ids are in `_first`
 
     def add(self, value: Any, name: str) -> None:
@@ -95,6 +96,7 @@ class _Unwrapping:
 
     def describe(self, wrapper: Any, place: str) -> dict[str, Json]:
         """Adds the leaves of a wrapper, and gives what else is to be known of it."""
+        wrapper = self._parts_of(wrapper, place)
         cls = type(wrapper)
         if cls is ViewOf:
             raise StateDictError(
@@ -114,7 +116,7 @@ class _Unwrapping:
             value, there = getattr(wrapper, name), f"{place}.{name}"
             if not isinstance(value, torch.Tensor):
                 raise StateDictError(f"{there} is a {type(value).__name__}, which belongs to this process and no file")
-            if is_wrapper(value, there):
+            if is_wrapper(value):
                 inner[name] = self.describe(value, there)
             else:
                 self.add(value, there)
@@ -123,6 +125,13 @@ class _Unwrapping:
             entry["device"] = str(wrapper.device)
         entry["inner"] = inner
         return entry
+
+    def _parts_of(self, wrapper: torch.Tensor, place: str) -> Any:
+        """The same for the same tensor: what is tied has the same leaves."""
+        if id(wrapper) not in self._parts:
+            self._parts[id(wrapper)] = parts_of(wrapper, place)
+            self._kept_alive.append(wrapper)
+        return self._parts[id(wrapper)]
 
 
 def _look(tensor: torch.Tensor, place: str) -> dict[str, Json]:

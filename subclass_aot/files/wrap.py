@@ -12,11 +12,11 @@ from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.classes import Classes, KnownClasses, name_of
 from subclass_aot.files.context import from_json
-from subclass_aot.files.leaves import State, is_wrapper, memory_of, state_of
+from subclass_aot.files.leaves import State, is_distributed, is_wrapper, memory_of, parts_of, state_of
 from subclass_aot.files.like import wrap_like
 from subclass_aot.files.strides import with_stride
 from subclass_aot.files.unwrap import KEY, VERSION
-from subclass_aot.wrapper import rebuild_by_name
+from subclass_aot.wrapper import rebuild_by_name, within_distributed
 
 
 def wrap_state_dict(
@@ -46,7 +46,7 @@ def wrap_state_dict(
     """
     flat, said = dict(tensors), _said(metadata)
     others = {} if like is None else state_of(like)
-    expected = {name: value for name, value in others.items() if is_wrapper(value)}
+    expected = {name: parts_of(value, name) for name, value in others.items() if is_wrapper(value)}
     known = KnownClasses(classes)
     for cls in _classes_of(expected.values()):
         known.given.setdefault(name_of(cls), cls)
@@ -77,7 +77,24 @@ def wrap_state_dict(
         for name in sorted(expected, key=len, reverse=True):  # `a.b` before `a`, to which all else below `a` belongs
             if name not in made and (found := wrap_like(expected[name], name, flat)) is not None:
                 made[name] = found
+        for name in expected.keys() & made.keys():
+            made[name] = _placed(made[name], others[name])
     return {**flat, **made}
+
+
+def _placed(wrapper: torch.Tensor, like: Any) -> Any:
+    """A wrapper of distributed tensors as what `like` is: a distributed tensor of wrappers, perhaps."""
+    if not is_distributed(like) or is_distributed(wrapper):
+        return wrapper
+    return within_distributed(wrapper, like) if _is_in_parts(wrapper) else wrapper
+
+
+def _is_in_parts(wrapper: torch.Tensor) -> bool:
+    """Whether an inner tensor is a distributed one."""
+    if is_distributed(wrapper) or not is_wrapper(wrapper):
+        return is_distributed(wrapper)
+    flat: Any = wrapper
+    return any(_is_in_parts(getattr(wrapper, name)) for name in flat.__tensor_flatten__()[0])
 
 
 def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:

@@ -20,15 +20,7 @@ from torch.nn import functional
 
 from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator
-from subclass_aot.wrapper import (
-    Service,
-    WrapperTensor,
-    place_of,
-    plain_tangent,
-    post_all_gather,
-    pre_all_gather,
-    service_of,
-)  # fmt: skip
+from subclass_aot.wrapper import Service, WrapperTensor, place_of, plain_tangent, service_of
 
 Program = Callable[[torch.Tensor], object]
 """What is done with a parameter."""
@@ -124,8 +116,10 @@ def _sharded(w: torch.Tensor) -> None:
         return  # what an author's hooks do with a mesh is not known
     mesh, policy, module = SimpleNamespace(size=lambda: 2), SimpleNamespace(param_dtype=None), nn.Module()
     module.weight = nn.Parameter(padded[0], requires_grad=w.requires_grad)
-    sent = [pre_all_gather(shard, mesh, whole.shape, module, policy) for shard in padded]
-    post_all_gather([torch.cat(each) for each in zip(*[inputs for inputs, _ in sent], strict=True)], sent[0][1])
+    send: Any = WrapperTensor.fsdp_pre_all_gather
+    sent = [send(shard, mesh, whole.shape, whole.stride(), module, policy) for shard in padded]
+    outputs = tuple(torch.cat(each) for each in zip(*[inputs for inputs, _ in sent], strict=True))
+    WrapperTensor.fsdp_post_all_gather(whole, outputs, sent[0][1], whole.dtype)
 
 
 _MATRICES = {"forward", "backward"}

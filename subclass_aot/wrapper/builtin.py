@@ -104,6 +104,11 @@ def _converted(dtype: torch.dtype, outer: torch.dtype, wanted: torch.dtype) -> t
     return wanted.to_real() if outer.is_complex and wanted.is_complex and dtype == outer.to_real() else None
 
 
+_FOR_SHARDS = """.
+  for shards:  `fully_shard` asks for this. `subclass_aot.train_fields(module, name, ...)`, with the names of those
+               that are trained or none, makes each field a parameter of its own, and these it can cut"""
+
+
 def _new(
     cls: type[WrapperTensor],
     func: Operator,
@@ -128,13 +133,12 @@ def _new(
             tensors[name] = tensor.to(device=kwargs.get("device"), copy=True)
             continue
         if cls.__wrapper_declaration__.is_structure(name):
-            why = f"{name} is structure, and what it would be in a tensor of {size} is anyone's guess"
+            why = f"{name} is structure, and what it would be in a tensor of {size} is anyone's guess{_FOR_SHARDS}"
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
         own_size = _size_in(tensor, self, size, how_viewed(cls, name))
         if own_size is None:
-            why = (
-                f"of {name}{list(tensor.shape)} in a tensor of {list(self.shape)}, it cannot tell what it is in {size}"
-            )
+            of = f"of {name}{list(tensor.shape)} in a tensor of {list(self.shape)}"
+            why = f"{of}, it cannot tell what it is in {size}{_FOR_SHARDS}"
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
         dtype = _converted(tensor.dtype, self.dtype, wanted) or tensor.dtype
         tensors[name] = new.default(tensor, own_size, **{**kwargs, "dtype": dtype})

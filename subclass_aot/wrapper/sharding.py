@@ -39,7 +39,10 @@ if TYPE_CHECKING:  # which is made with this
 _REFUSED = """FSDP2 cannot carry a {cls}.
   why: {why}.
   Instead: {instead}."""
-_OR_HOOKS = ", or give {cls} both hooks, fsdp_pre_all_gather and fsdp_post_all_gather, of its own"
+_OR_HOOKS = (
+    ", or make each field a parameter of its own, by subclass_aot.train_fields, or give {cls} both hooks, "
+    "fsdp_pre_all_gather and fsdp_post_all_gather, of its own"
+)
 
 
 class Mesh(Protocol):

@@ -13,6 +13,7 @@ from torch.distributed import _functional_collectives as functional
 from torch.distributed._composable.replicate import replicate
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -52,7 +53,9 @@ def net(kind: str = "dense") -> Net:
     for block in made.blocks():
         weight = block.up.weight.detach()
         if kind == "int8":
-            block.up.weight = torch.nn.Parameter(Int8Weight.from_float(weight), requires_grad=False)
+            for layer in (block.up, block.down):
+                codes = Int8Weight.from_float(layer.weight.detach())
+                layer.weight = torch.nn.Parameter(codes, requires_grad=False)
         elif kind == "lora":
             made_of = LoraWeight.beside(Int8Weight.from_float(weight), rank=2)
             block.up.weight = torch.nn.Parameter(made_of, requires_grad=False)
@@ -85,6 +88,37 @@ def split(made: Net) -> Net:
     for block in made.blocks():
         parallelize_module(block, MESH, {"up": ColwiseParallel(), "down": RowwiseParallel()})
     return made
+
+
+def staged(kind: str) -> Callable[[Compile], Any]:
+    """Two stages of a pipeline, each on a rank, which take two parts of a batch in turn."""
+
+    def run(compile: Compile) -> Any:
+        made = net(kind)
+        stage = [torch.nn.Sequential(made.a), torch.nn.Sequential(made.b, made.head)][RANK]
+        stage.forward = compile(stage.forward)  # type: ignore[method-assign]
+        ranks_stage = PipelineStage(stage, RANK, 2, torch.device("cpu"))
+        schedule = ScheduleGPipe(ranks_stage, 2, loss_fn=lambda out, wanted: (out - wanted).square().mean())
+        batch, losses = torch.cat([SAME, SAME + 1]), []
+        for _ in range(2):
+            if RANK == 0:
+                schedule.step(batch)
+            else:
+                schedule.step(target=batch[:, :4] * 2, losses=losses)
+        return plain([losses, [p.grad for p in stage.parameters()]])
+
+    return run
+
+
+def uneven(compile: Compile) -> Any:
+    """Seven rows on two ranks, cut without padding; the gradient of what they are multiplied with."""
+    weight = Int8Weight.from_float(torch.randn(7, 8, generator=torch.Generator().manual_seed(1)))
+    rows = distribute_tensor(weight, MESH, [Shard(0)], src_data_rank=None)
+    x = distribute_tensor(SAME, MESH, [Replicate()]).requires_grad_()
+    result = compile(torch.nn.functional.linear)(x, rows).full_tensor()
+    torch.testing.assert_close(result, torch.nn.functional.linear(SAME, weight))
+    result.sum().backward()
+    return plain([result, x.grad.full_tensor()])  # type: ignore[union-attr]
 
 
 def plain(value: Any) -> Any:
@@ -273,8 +307,15 @@ PROGRAMS: dict[str, Callable[[Compile], Any]] = {
         )
         for kind in ("dense", "int8", "lora")
     },
+    **{f"pipeline, {kind}": staged(kind) for kind in ("dense", "int8", "lora")},
     "tensor parallel, compiled": lambda compile: (lambda made: train(made, compile(made), SAME))(split(net())),
-    "tensor parallel, compiled blocks": trained(lambda compile: with_compiled_blocks(split(net()), compile), "same"),
+    **{
+        f"tensor parallel, compiled blocks, {kind}": trained(
+            lambda compile, kind=kind: with_compiled_blocks(split(net(kind)), compile), "same"
+        )
+        for kind in ("dense", "int8")
+    },
+    "rows that ranks do not divide": uneven,
     "DTensors": on_dtensors,
     "functional all_reduce": called(lambda x: functional.all_reduce(x * 2, "sum", dist.group.WORLD) + 1, x),
     "functional all_gather, returned": called(lambda x: functional.all_gather_tensor(x, 0, dist.group.WORLD), x),

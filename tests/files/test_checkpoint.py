@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,27 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 from subclass_aot import Int8Weight
 from subclass_aot.files import unwrap_state_dict
 from tests import ranks
+from tests.files import four_ranks
 
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_ranks(count: int, tmp_path: Path) -> None:
     for found in ranks.run(Path(__file__).with_name("two_ranks.py"), tmp_path, count):
         assert found == {"in_place": True, "with_text": True, "other_ranks": True, "refused": True}
+
+
+def test_other_numbers_of_ranks_read_it(tmp_path: Path) -> None:
+    """Two write what four read, the other way round, and what either wrote one process reads without a group."""
+    for found in ranks.run(Path(__file__).with_name("four_ranks.py"), tmp_path, 4):
+        assert found.keys() == {"two to four", "four to two"}
+        ranks.nothing_wrong(found)
+    for name in found:
+        mine, theirs = four_ranks.model(2), four_ranks.model(1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, of checkpoints in one process
+            dcp.load({"model": unwrap_state_dict(mine)[0]}, checkpoint_id=tmp_path / name, no_dist=True)
+        for place, tensor in unwrap_state_dict(theirs)[0].items():
+            assert unwrap_state_dict(mine)[0][place].equal(tensor)
 
 
 def model(weight: torch.Tensor) -> nn.Linear:

@@ -14,6 +14,7 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 from subclass_aot import Int8Weight, TwoTensor
 from subclass_aot.errors import StateDictError
 from subclass_aot.files import unwrap_state_dict, wrap_state_dict
+from subclass_aot.tensors import Sparse24Weight
 from tests import ranks
 
 
@@ -87,12 +88,12 @@ def other_ranks(folder: Path, mesh: Any) -> bool:
 
 
 def refused(folder: Path, mesh: Any) -> bool:
-    """A distributed tensor of wrappers."""
-    local = DTensor.from_local(TwoTensor(torch.ones(2), torch.ones(2)), mesh, [Shard(0)])
+    """A distributed tensor of wrappers that do not say how they are cut."""
+    local = DTensor.from_local(Sparse24Weight.from_float(torch.ones(4, 4)), mesh, [Shard(0)])
     try:
         unwrap_state_dict({"weight": local})
     except StateDictError as error:
-        return "weight is a DTensor of TwoTensor" in str(error) and "weight.to_local()" in str(error)
+        return "weight is a DTensor of Sparse24Weight" in str(error) and "weight.to_local()" in str(error)
     return False
 
 

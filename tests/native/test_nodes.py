@@ -8,12 +8,16 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from torch import distributed
 from torch._dynamo import compiled_autograd
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
 from subclass_aot import TwoTensor, _native, aot_compile
@@ -48,6 +52,24 @@ def same(built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callab
 
 def product(x: Any, y: Any) -> Any:
     return x * y, (x + 1).sin() * y
+
+
+def test_a_result_may_come_with_requires_grad(same: Any, tmp_path: Path) -> None:
+    """A `DTensor` is made with it, since it stands in its context."""
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        whole = distribute_tensor(torch.ones(3), init_device_mesh("cpu", (1,)), [Replicate()])
+
+        def program() -> Any:
+            x = whole.detach().requires_grad_()
+            y = aot_compile(lambda x: x * 2)(x)
+            y.sum().backward()
+            return y.is_leaf, y.requires_grad, x.grad.to_local().tolist()
+
+        found = same(program)[1]
+        assert found == [False, True, 2.0, 2.0, 2.0]
+    finally:
+        distributed.destroy_process_group()
 
 
 def test_its_name_and_what_it_leads_to(built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

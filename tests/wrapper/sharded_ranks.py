@@ -15,8 +15,8 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully
 from torch.distributed.tensor import DTensor, Shard
 from torch.nn.utils import clip_grad_norm_
 
-from subclass_aot import Int8Weight, QuantAwareWeight, aot_compile
-from subclass_aot.tensors import TwoTensor
+from subclass_aot import Int8Weight, QuantAwareWeight, WrapperTensor, aot_compile, train_fields
+from subclass_aot.tensors import Int4Weight, LoraWeight, NF4Weight, Sparse24Weight, TwoTensor
 from tests import ranks
 from tests.wrapper.sharded_classes import Coded, Offsets, OfParts, Packed, Plain, Rounding, Rows
 
@@ -174,6 +174,36 @@ def saved(kind: str, rows: int) -> None:
     same(parts, source)
 
 
+def field_by_field(make: Callable[[torch.Tensor], Any], *fields: str) -> None:
+    """Whatever lines up with rows, or does not: each field is a parameter of its own, frozen or trained."""
+
+    def model() -> nn.Sequential:
+        made = net("dense", 8)
+        made[2].weight = nn.Parameter(make(made[2].weight.detach()), requires_grad=False)
+        train_fields(made[2], "weight", *fields)
+        return made
+
+    whole, parts = model(), model()
+    fully_shard(parts[2])
+    fully_shard(parts)
+    seen: list[type] = []
+    parts[2].register_forward_pre_hook(lambda module, _: seen.append(type(module.weight)))
+    theirs = steps(whole, optimizer_of("AdamW", whole), range(RANKS))
+    mine = steps(parts, optimizer_of("AdamW", parts), range(RANK, RANK + 1))
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+    assert seen == [type(whole[2].weight)] * 3 and issubclass(seen[0], WrapperTensor), seen
+    same(parts, whole)
+
+
+FIELDS: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[str, ...]]] = {
+    "Sparse24Weight": (Sparse24Weight.from_float, ("kept",)),
+    "Sparse24Weight, frozen": (Sparse24Weight.from_float, ()),
+    "Int4Weight": (lambda x: Int4Weight.from_float(x, 8), ()),
+    "NF4Weight": (lambda x: NF4Weight.from_float(x, 8), ()),
+    "LoraWeight": (lambda x: LoraWeight.beside(Int8Weight.from_float(x), 2), ("left", "right")),
+}
+
+
 def shared_by_rows(make: Callable[[torch.Tensor], Any]) -> None:
     """A frozen weight with a field for all rows, which stays at home."""
     whole = net("dense", 8)
@@ -314,6 +344,10 @@ PROGRAMS: dict[str, Callable[[], None]] = {
         if kind != "Coded" or rows == 8  # it has a field for all rows
     },
     "Int8Weight, frozen": functools.partial(trains, "Int8Weight", 7, "AdamW", True, False),
+    **{
+        f"field by field, {name}": functools.partial(field_by_field, make, *fields)
+        for name, (make, fields) in FIELDS.items()
+    },
     "a scale for columns": functools.partial(shared_by_rows, with_a_column_scale),
     "one scale": functools.partial(shared_by_rows, with_one_scale),
     **{

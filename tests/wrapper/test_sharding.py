@@ -14,6 +14,7 @@ from torch import nn
 
 from subclass_aot import Int8Weight, Outer, QuantAwareWeight, TwoTensor, WrapperTensor
 from subclass_aot.errors import OperatorRuleError, ShardingError
+from subclass_aot.tensors import LoraWeight, Sparse24Weight
 from subclass_aot.wrapper.sharding import post_all_gather, pre_all_gather
 from tests import ranks
 from tests.wrapper.classes import Many, Scaled, everything
@@ -36,7 +37,7 @@ def test_two_ranks(tmp_path: Path) -> None:
         for name, text in REFUSALS.items():
             assert text in found.pop(name)
         ranks.nothing_wrong(found)
-        assert len(found) == 105
+        assert len(found) == 110
 
 
 def shards_of(whole: Any, ranks: int) -> list[Any]:
@@ -219,6 +220,12 @@ def test_a_size_in_the_context_is_not_that_of_the_whole() -> None:
         post_all_gather([torch.cat([inputs[0], inputs[0]])], gathering)
     with pytest.raises(OperatorRuleError, match=r"it would have size \[2, 3\]"):
         Sized(torch.ones(2, 3), 2).new_zeros(4, 3)
+
+
+@pytest.mark.parametrize("whole", [LoraWeight.beside(torch.ones(4, 4), 2), Sparse24Weight.from_float(torch.ones(4, 4))])
+def test_where_rows_are_not_those_of_fields_the_error_says_how_they_travel(whole: torch.Tensor) -> None:
+    with pytest.raises(OperatorRuleError, match=r"for shards:.*train_fields\(module, name, \.\.\.\)"):
+        shards_of(whole, 2)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@
 
 #include "object.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -234,7 +236,10 @@ struct Function {
       PyObject* result = PyTuple_GET_ITEM(results.get(), i);
       TORCH_CHECK_TYPE(THPVariable_Check(result), "forward gives tensors, not ", Py_TYPE(result)->tp_name);
       at::Tensor tensor = tensor_of(result);
-      TORCH_CHECK(!tensor.requires_grad(), "forward gives new tensors, which have no history");
+      // A `DTensor` is made with the `requires_grad` that its context has; with a history it is no leaf any more.
+      bool is_new = !tensor.requires_grad() ||
+                    (!tensor.grad_fn() && std::find(given + before, given + count, result) == given + count);
+      TORCH_CHECK(is_new, "forward gives new tensors, which have no history");
       if (torch::autograd::isDifferentiableType(tensor.scalar_type())) {
         torch::autograd::set_history(tensor, node);
       } else {

@@ -1,0 +1,13 @@
+"""Weights of `torchao` on two ranks. The programs are in `two_ranks.py` of the folder above."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests import ranks
+
+
+def test_a_model_with_weights_of_torchao(tmp_path: Path) -> None:
+    for found in ranks.run(Path(__file__).parents[1] / "two_ranks.py", tmp_path, 2, 300, "torchao"):
+        assert len(found) == 3
+        ranks.nothing_wrong(found)
