@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, MutableSet
 from typing import Any, NoReturn
 
@@ -11,7 +12,7 @@ from subclass_aot.call import Arguments, passed_twice
 from subclass_aot.errors import CompiledFileError, SubclassAotError
 from subclass_aot.guards import MISS, Modes, StaticInputCache, symbolic_places
 from subclass_aot.options import Options, compile_split
-from subclass_aot.runtime import make_entry
+from subclass_aot.runtime import OtherValue, make_entry
 from subclass_aot.saved import (
     NO_TRACE,
     Key,
@@ -32,6 +33,7 @@ NO_FIT = """no signature in it fits this call, and there is no function to trace
 _NOT_CALLED = """This was loaded from a file without its function, so that nothing can be traced, exported or
   transformed: sa.load(path, fn_or_module)."""
 
+_DOES_NOT_RUN = "it does not run: {kind}: {error}"
 _DOES_NOT_FIT = "it does not fit together: {kind}: {error}"
 
 Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
@@ -119,6 +121,20 @@ class Restored:
             lines = "\n".join(f"  {line}" for line in differences[:12])
             raise CompiledFileError(self._file.path, "", NO_FIT.format(nearest=nearest, differences=lines))
 
+    def _refusing(self, run: Callable[..., Any], place: str) -> Callable[..., Any]:
+        """The entry of a file that is not trusted: what fails there is an error of the file."""
+
+        def call(*given: object, **options: object) -> Any:
+            with refusals(self._file.path, place):
+                try:
+                    return run(*given, **options)
+                except (SubclassAotError, OtherValue):
+                    raise
+                except Exception as error:  # of a program that nobody has traced
+                    raise Refused(_DOES_NOT_RUN.format(kind=type(error).__name__, error=error)) from error
+
+        return call
+
     def _read(
         self,
         number: int,
@@ -143,6 +159,8 @@ class Restored:
                 entry = make_entry(
                     arguments.with_views(signature.views), signature, compiled, modes, together, told_apart
                 )
+                if not self._trust:
+                    entry = dataclasses.replace(entry, call=self._refusing(entry.call, place))
             except SubclassAotError:
                 raise
             except Exception as error:  # a signature of another call, or what no signature is

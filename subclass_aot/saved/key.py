@@ -140,6 +140,7 @@ class _Writer:
             "the storage offsets of these",
             str([self.leaves[i].storage_offset() for group in groups for i in group]),
         )
+        yield True, "the lists and dicts that are passed twice", str(sorted(arguments.passed_twice.values()))
         yield True, "the tensors with one history", self._histories()
 
     def _root(self, holder: Holder) -> Holder:
