@@ -353,6 +353,9 @@ class CompiledFunction(Generic[_P, _R]):
         self, arguments: Arguments, describe: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried
     ) -> str:
         """Why no entry fitted: what differs from the one that is nearest."""
+        if self._restored is not None and self._restored.missed:
+            self.recompiles.append(f"nothing in the file fits: {'; '.join(self._restored.missed)}")
+            return self.recompiles[-1]
         if not len(self._specializations):
             return "first call"
         if tried:

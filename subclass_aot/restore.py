@@ -83,6 +83,7 @@ class Restored:
         self._options = options
         self._trust = trust
         self._used: set[int] = set()
+        self.missed: list[str] = []  # what differs from the nearest call in the file, of the last one that did not fit
 
     def fitting(self, call: Call, together: MutableSet[StaticInputCache]) -> Specialization | None:
         """What the file has for a call; None if it has nothing, and there is a function to trace.
@@ -117,6 +118,7 @@ class Restored:
         return None
 
     def _refuse_without_function(self, differences: list[str], nearest: str) -> None:
+        self.missed = differences
         if self._fn is None:
             lines = "\n".join(f"  {line}" for line in differences[:12])
             raise CompiledFileError(self._file.path, "", NO_FIT.format(nearest=nearest, differences=lines))

@@ -27,7 +27,8 @@ def describe_file(path: str | PathLike[str]) -> str:
 
 
 def _lines(file: SavedFile, size: int) -> Iterator[str]:
-    yield f"{file.function}, compiled: {len(file.specializations)} signatures, {size:,} bytes"
+    count = len(file.specializations)
+    yield f"{file.function}, compiled: {count} signature{'s' if count > 1 else ''}, {size:,} bytes"
     yield "written with " + ", ".join(f"{name} {version}" for name, version in file.versions.items())
     yield "options"
     for name, value in file.options.items():

@@ -35,6 +35,8 @@ _GRADIENTS = "the function reads or changes the gradients of its inputs"
 _WEAK = "it is a weak reference to something that the call does not reach"
 _OPAQUE = "it is of {kind}, and neither a file nor pickle can say what it holds: {error}"
 
+_HASH = "the hash of the object"
+
 _OF_CALL = ("args", "kwargs", "a key of args", "a key of kwargs")
 
 
@@ -168,11 +170,17 @@ class _Writer:
             if holder.only_grows:
                 continue
             yield f"{holder.path}: {table.kind} of {label}", str(len(entries))
+            if table.kind == "members" and all(isinstance(node, kinds.ValueAt) for _, node in entries):
+                with at("{...}"):  # in an order that is another one in each process
+                    told = sorted(self._node(node) for _, node in entries)
+                yield f"{holder.path}: elements of {label}", ", ".join(told)
+                continue
             for i, (key, node) in enumerate(entries):
                 name = "" if table.kind in HOOKS else self._key(key)  # of a hook, the number of one of the process
                 step = f"[{i}]" if isinstance(key, kinds.TensorAt) else table.step(key)
                 with at(step):
-                    yield f"{holder.path}{step} in {table.kind} {i} of {label}", f"{name} {self._node(node)}"
+                    told = _HASH if _is_hash_of(node, holder.value) else self._node(node)
+                    yield f"{holder.path}{step} in {table.kind} {i} of {label}", f"{name} {told}"
 
     def _key(self, key: object) -> str:
         return self._node(key) if isinstance(key, kinds.TensorAt) else self._value(key)
@@ -262,3 +270,13 @@ class _Writer:
         for i, value in enumerate(self.arguments.values):
             by_base.setdefault(id(autograd_base(value)), []).append(self.arguments.path_of(i))
         return str([views for views in by_base.values() if len(views) > 1])
+
+
+def _is_hash_of(node: kinds.Node, holder: object) -> bool:
+    """Whether a number is the hash of the object that holds it. Of texts, Python draws other hashes in each process."""
+    if not isinstance(node, kinds.ValueAt) or type(node.value) is not int or abs(node.value) < 1 << 32:
+        return False
+    try:
+        return hash(holder) == node.value
+    except Exception:  # of any class
+        return False

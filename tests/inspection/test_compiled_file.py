@@ -28,7 +28,7 @@ def test_a_file_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["inspect", str(written(tmp_path / "x.sa", "int8 weight"))]) == 0
     shown = capsys.readouterr().out
     for expected in (
-        "tests.saved.programs:product, compiled: 1 signatures", f"torch {torch.__version__}", "fw_compiler = 'eager'",
+        "tests.saved.programs:product, compiled: 1 signature,", f"torch {torch.__version__}", "fw_compiler = 'eager'",
         "subclass_aot.tensors.int8_weight:Int8Weight, source ", "args[1]: Tensor float32[2, 4] on cpu requires_grad",
         "forward graph: ", "int8[4, 4]  # Inner(PlainInput(args[0], 0), codes)", "aten.mm.default(", "return ",
     ):  # fmt: skip

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +38,7 @@ def _linear(**changed: Any) -> nn.Linear:
     return layer
 
 
+ROOT = Path(__file__).resolve().parents[2]
 X = torch.ones(3)
 LONG = "a" * 200
 CALLS: list[tuple[Callable[[], tuple[Any, ...]], Callable[[], tuple[Any, ...]]]] = [
@@ -101,3 +106,32 @@ def test_a_copy_has_the_same_key() -> None:
 def test_what_cannot_be_told_is_named() -> None:
     problem = key(same, X, threading.Lock()).problem
     assert problem is not None and "lock" in problem.what and problem.where == ["argument 1"]
+
+
+class Hashed:
+    """As a configuration that notes its own hash, to tell whether it was changed."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.own = hash(self)
+
+    def __hash__(self) -> int:
+        return hash(self.kind)
+
+
+PROCESS = """
+import torch
+from tests.saved.test_key import Hashed, key, same
+found = key(same, torch.ones(2), {"a", "b", "c", "d", "e"}, Hashed("some kind of text"))
+print(sorted(found.call.items()), found.problem)
+"""
+
+
+def test_hashes_and_the_order_of_sets_are_of_one_process() -> None:
+    printed = set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        command = [sys.executable, "-W", "ignore", "-c", PROCESS]
+        printed.add(subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True).stdout)
+    (text,) = printed
+    assert "the hash of the object" in text and text.endswith("None\n")
