@@ -172,8 +172,8 @@ class _Writer:
             yield f"{holder.path}: {table.kind} of {label}", str(len(entries))
             if table.kind == "members" and all(isinstance(node, kinds.ValueAt) for _, node in entries):
                 with at("{...}"):  # in an order that is another one in each process
-                    told = sorted(self._node(node) for _, node in entries)
-                yield f"{holder.path}: elements of {label}", ", ".join(told)
+                    elements = sorted(self._node(node) for _, node in entries)
+                yield f"{holder.path}: elements of {label}", ", ".join(elements)
                 continue
             for i, (key, node) in enumerate(entries):
                 name = "" if table.kind in HOOKS else self._key(key)  # of a hook, the number of one of the process
