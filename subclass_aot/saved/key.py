@@ -80,7 +80,7 @@ def key_of(arguments: Arguments, leaves: Sequence[Any], state: Modes, refuse: bo
     except Refused as refused:
         if refuse:
             raise
-        problem = refused
+        problem = refused.bare()
     named = [*arguments.held, *arguments.modules]
     pinned = {id(part): path for path, part in reversed(named)}
     return Key(call, function, pinned, problem)

@@ -49,7 +49,7 @@ def encode_specialization(
         Refused: Something of it cannot be written.
     """
     if key.problem is not None:
-        raise key.problem
+        raise key.problem.bare()
     with at("signature"):
         saved = saved_signature(signature, key.pinned)
         written = encoder.encode(saved)
