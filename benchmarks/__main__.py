@@ -15,6 +15,7 @@ from benchmarks import (
     call,
     dispatch,
     dynamo,
+    files,
     flatness,
     growth,
     int8,
@@ -51,6 +52,7 @@ SUBJECTS: dict[str, Subject] = {
     "models": models.run,
     "int8": int8.run,
     "dynamo": dynamo.run,
+    "files": files.run,
     "limit": limit.run,
 }
 

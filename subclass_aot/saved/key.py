@@ -98,6 +98,7 @@ class _Writer:
         self.state = state
         self.objects = arguments.objects
         self.labels: dict[int, str] = {}
+        self._classes: dict[type, str] = {}  # for one key alone: a class may get other methods later
         counts = {"call": 0, "function": 0}
         for position, holder in enumerate(self.objects.holders):
             of = "call" if is_of_call(self._root(holder).path) else "function"
@@ -229,8 +230,12 @@ class _Writer:
         return self._class(type(thing))
 
     def _class(self, cls: type) -> str:
-        name = f"{cls.__module__}:{cls.__qualname__}"
-        return name if cls.__module__.partition(".")[0] in ("torch", "builtins") else f"{name} {source_of(cls)}"
+        told = self._classes.get(cls)
+        if told is None:
+            is_torchs = cls.__module__.partition(".")[0] in ("torch", "builtins")  # of the version in the file
+            told = f"{cls.__module__}:{cls.__qualname__}" + ("" if is_torchs else f" {source_of(cls)}")
+            self._classes[cls] = told
+        return told
 
     def _module(self, module: torch.nn.Module) -> str:
         tables = []
