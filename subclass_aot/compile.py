@@ -286,7 +286,9 @@ class CompiledFunction(Generic[_P, _R]):
                     self._specializations.use(specialization)
                     return specialization
             self._values.learn(tried, len(fitting))
-            restored = None if self._restored is None else self._restored.fitting(call, self._kept)
+            restored = (
+                None if self._restored is None else self._restored.fitting(call, self._kept, [*self._specializations])
+            )
             if restored is not None:
                 self._specializations.use(restored)
                 return restored

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, MutableSet
+from collections.abc import Callable, Collection, MutableSet
 from typing import Any, NoReturn
 
 import optree
@@ -35,6 +35,8 @@ _NOT_CALLED = """This was loaded from a file without its function, so that nothi
 
 _DOES_NOT_RUN = "it does not run: {kind}: {error}"
 _DOES_NOT_FIT = "it does not fit together: {kind}: {error}"
+
+_VALUES = "values of tensors that the program looks at, or that were read while tracing"
 
 Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
 
@@ -82,15 +84,18 @@ class Restored:
         self._fn = fn
         self._options = options
         self._trust = trust
-        self._used: set[int] = set()
+        self._made: dict[int, Specialization] = {}
         self.missed: list[str] = []  # what differs from the nearest call in the file, of the last one that did not fit
 
-    def fitting(self, call: Call, together: MutableSet[StaticInputCache]) -> Specialization | None:
+    def fitting(
+        self, call: Call, together: MutableSet[StaticInputCache], known: Collection[Specialization]
+    ) -> Specialization | None:
         """What the file has for a call; None if it has nothing, and there is a function to trace.
 
         Args:
             call: The call.
             together: What the guards of one function keep from call to call.
+            known: What is there by now, and does not fit.
 
         Raises:
             CompiledFileError: The file has nothing for it, and there is no function; or what it has is no such thing.
@@ -106,13 +111,11 @@ class Restored:
         missed: list[tuple[list[str], str]] = []
         for number, saved in enumerate(self._file.specializations, 1):
             differences = saved.differences(key, self._fn is not None)
-            if not differences and number not in self._used:
-                found = self._read(number, saved, arguments, modes, key, together)
-                self._used.add(number)
+            if not differences and self._made.get(number) not in known:
+                found = self._made[number] = self._read(number, saved, arguments, modes, key, together)
                 if found.entry.call(*call, check_only=True) is not MISS:
                     return found
-                differences = ["the values of tensors, which were read while tracing"]
-            missed.append((differences, f"specialization {number}"))
+            missed.append((differences or [_VALUES], f"specialization {number}"))
         nearest = min(missed, key=lambda pair: len(pair[0]), default=([], "the file, which has none"))
         self._refuse_without_function(*nearest)
         return None

@@ -49,3 +49,21 @@ def test_explain_says_where_it_comes_from(tmp_path: Path) -> None:
     loaded = sa.load(tmp_path / "x.sa", chosen)
     loaded(torch.ones(2))
     assert f"loaded from {tmp_path / 'x.sa'}" in loaded.explain() and "def call(" in loaded.source
+
+
+def test_what_was_dropped_is_read_again(tmp_path: Path) -> None:
+    compiled = sa.aot_compile(chosen, cache_limit=1, dynamic=False)
+    calls = torch.ones(2), torch.ones(3)
+    compiled(calls[0])
+    compiled.save(tmp_path / "x.sa")
+    loaded = sa.load(tmp_path / "x.sa", chosen)
+    assert all(loaded(x).equal(x * 2) for x in calls * 2)
+    assert loaded.recompiles[0].startswith("nothing in the file fits: args[0]: tensor: ")
+
+
+def test_other_values_are_named(tmp_path: Path) -> None:
+    compiled = sa.aot_compile(chosen)
+    compiled(torch.ones(2))
+    compiled.save(tmp_path / "x.sa")
+    with pytest.raises(sa.CompiledFileError, match="values of tensors that the program looks at"):
+        sa.load(tmp_path / "x.sa")(-torch.ones(2))

@@ -17,6 +17,7 @@ from benchmarks import (
     call,
     dispatch,
     dynamo,
+    files,
     flatness,
     growth,
     int8,
@@ -55,6 +56,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "values": lambda: values.run(TINY, sizes=(2,), with_dynamo=False),
     "models": lambda: models.run(TINY, names=["LlamaForCausalLM"], with_dynamo=False),
     "dynamo": lambda: dynamo.run(TINY, layers=1, counts=(1,)),
+    "files": lambda: files.run(TINY, layers=1),
     "int8": lambda: int8.run(TINY, names=["ViT"], with_inductor=False),
     "limit": lambda: limit.run(TINY, 2, layers=1, modules=(1, 2), signatures=3, with_dynamo=False),
 }
