@@ -15,6 +15,7 @@ from benchmarks import (
     call,
     dispatch,
     dynamo,
+    files,
     flatness,
     growth,
     int8,
@@ -53,6 +54,7 @@ SUBJECTS: dict[str, Subject] = {
     "int8": int8.run,
     "dynamo": dynamo.run,
     "transforms": transforms.run,
+    "files": files.run,
     "limit": limit.run,
 }
 

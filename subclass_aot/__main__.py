@@ -38,12 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
 
     inspect = commands.add_parser(
-        "inspect", help="show the fields, rules and source of a class, and what works with it"
+        "inspect", help="show the fields, rules and source of a class, and what works with it; or what is in a file"
     )
     inspect.add_argument(
         "target",
         metavar="MODULE:CLASS",
-        help="for example subclass_aot.tensors:TwoTensor; or MODULE:FUNCTION, which gives a tensor to try it on",
+        help="for example subclass_aot.tensors:TwoTensor; or MODULE:FUNCTION, which gives a tensor to try it on;"
+        " or a file of compiled functions, of which nothing is run",
     )
 
     check = commands.add_parser("check", help="try on a tensor subclass what it owes, and say what it does not keep")
@@ -82,10 +83,10 @@ def _demo(out: Path, epochs: int, processes: int) -> int:
 
 
 def _inspect(target: str) -> int:
-    from subclass_aot.inspection import describe, find_class
+    from subclass_aot.inspection import describe, describe_file, find_class
 
     try:
-        print(describe(*find_class(target)))
+        print(describe_file(target) if Path(target).is_file() else describe(*find_class(target)))
     except SubclassAotError as error:
         return _fail(str(error))
     return 0

@@ -303,7 +303,9 @@ class CompiledFunction(Generic[_P, _R]):
                     self._specializations.use(specialization)
                     return specialization
             self._values.learn(tried, len(fitting))
-            restored = None if self._restored is None else self._restored.fitting(call, self._kept)
+            restored = (
+                None if self._restored is None else self._restored.fitting(call, self._kept, [*self._specializations])
+            )
             if restored is not None:
                 self._specializations.use(restored)
                 return restored
@@ -376,6 +378,9 @@ class CompiledFunction(Generic[_P, _R]):
         self, arguments: Arguments, describe: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried
     ) -> str:
         """Why no entry fitted: what differs from the one that is nearest."""
+        if self._restored is not None and self._restored.missed:
+            self.recompiles.append(f"nothing in the file fits: {'; '.join(self._restored.missed)}")
+            return self.recompiles[-1]
         if not len(self._specializations):
             return "first call"
         if tried:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSet
+import dataclasses
+from collections.abc import Callable, Collection, MutableSet
 from typing import Any, NoReturn
 
 import optree
@@ -11,7 +12,7 @@ from subclass_aot.call import Arguments
 from subclass_aot.errors import CompiledFileError, SubclassAotError
 from subclass_aot.guards import MISS, Modes, StaticInputCache, symbolic_places
 from subclass_aot.options import Options, compile_split
-from subclass_aot.runtime import make_entry
+from subclass_aot.runtime import OtherValue, make_entry
 from subclass_aot.saved import (
     NO_TRACE,
     Key,
@@ -31,7 +32,10 @@ NO_FIT = """no signature in it fits this call, and there is no function to trace
 _NOT_CALLED = """This was loaded from a file without its function, so that nothing can be traced, exported or
   transformed: sa.load(path, fn_or_module)."""
 
+_DOES_NOT_RUN = "it does not run: {kind}: {error}"
 _DOES_NOT_FIT = "it does not fit together: {kind}: {error}"
+
+_VALUES = "values of tensors that the program looks at, or that were read while tracing"
 
 Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
 
@@ -63,14 +67,18 @@ class Restored:
         self._fn = fn
         self._options = options
         self._trust = trust
-        self._used: set[int] = set()
+        self._made: dict[int, Specialization] = {}
+        self.missed: list[str] = []  # what differs from the nearest call in the file, of the last one that did not fit
 
-    def fitting(self, call: Call, together: MutableSet[StaticInputCache]) -> Specialization | None:
+    def fitting(
+        self, call: Call, together: MutableSet[StaticInputCache], known: Collection[Specialization]
+    ) -> Specialization | None:
         """What the file has for a call; None if it has nothing, and there is a function to trace.
 
         Args:
             call: The call.
             together: What the guards of one function keep from call to call.
+            known: What is there by now, and does not fit.
 
         Raises:
             CompiledFileError: The file has nothing for it, and there is no function; or what it has is no such thing.
@@ -86,21 +94,34 @@ class Restored:
         missed: list[tuple[list[str], str]] = []
         for number, saved in enumerate(self._file.specializations, 1):
             differences = saved.differences(key, self._fn is not None)
-            if not differences and number not in self._used:
-                found = self._read(number, saved, arguments, modes, key, together)
-                self._used.add(number)
+            if not differences and self._made.get(number) not in known:
+                found = self._made[number] = self._read(number, saved, arguments, modes, key, together)
                 if found.entry.call(*call, check_only=True) is not MISS:
                     return found
-                differences = ["the values of tensors, which were read while tracing"]
-            missed.append((differences, f"specialization {number}"))
+            missed.append((differences or [_VALUES], f"specialization {number}"))
         nearest = min(missed, key=lambda pair: len(pair[0]), default=([], "the file, which has none"))
         self._refuse_without_function(*nearest)
         return None
 
     def _refuse_without_function(self, differences: list[str], nearest: str) -> None:
+        self.missed = differences
         if self._fn is None:
             lines = "\n".join(f"  {line}" for line in differences[:12])
             raise CompiledFileError(self._file.path, "", NO_FIT.format(nearest=nearest, differences=lines))
+
+    def _refusing(self, run: Callable[..., Any], place: str) -> Callable[..., Any]:
+        """The entry of a file that is not trusted: what fails there is an error of the file."""
+
+        def call(*given: object, **options: object) -> Any:
+            with refusals(self._file.path, place):
+                try:
+                    return run(*given, **options)
+                except (SubclassAotError, OtherValue):
+                    raise
+                except Exception as error:  # of a program that nobody has traced
+                    raise Refused(_DOES_NOT_RUN.format(kind=type(error).__name__, error=error)) from error
+
+        return call
 
     def _read(
         self,
@@ -126,6 +147,8 @@ class Restored:
                 entry = make_entry(
                     arguments.with_views(signature.views), signature, compiled, modes, together, told_apart
                 )
+                if not self._trust:
+                    entry = dataclasses.replace(entry, call=self._refusing(entry.call, place))
             except SubclassAotError:
                 raise
             except Exception as error:  # a signature of another call, or what no signature is

@@ -35,6 +35,8 @@ _GRADIENTS = "the function reads or changes the gradients of its inputs"
 _WEAK = "it is a weak reference to something that the call does not reach"
 _OPAQUE = "it is of {kind}, and neither a file nor pickle can say what it holds: {error}"
 
+_HASH = "the hash of the object"
+
 _OF_CALL = ("args", "kwargs", "a key of args", "a key of kwargs")
 
 
@@ -78,7 +80,7 @@ def key_of(arguments: Arguments, leaves: Sequence[Any], state: Modes, refuse: bo
     except Refused as refused:
         if refuse:
             raise
-        problem = refused
+        problem = refused.bare()
     named = [*arguments.held, *arguments.modules]
     pinned = {id(part): path for path, part in reversed(named)}
     return Key(call, function, pinned, problem)
@@ -96,6 +98,7 @@ class _Writer:
         self.state = state
         self.objects = arguments.objects
         self.labels: dict[int, str] = {}
+        self._classes: dict[type, str] = {}  # for one key alone: a class may get other methods later
         counts = {"call": 0, "function": 0}
         for position, holder in enumerate(self.objects.holders):
             of = "call" if is_of_call(self._root(holder).path) else "function"
@@ -140,6 +143,7 @@ class _Writer:
             "the storage offsets of these",
             str([self.leaves[i].storage_offset() for group in groups for i in group]),
         )
+        yield True, "the lists and dicts that are passed twice", str(sorted(arguments.passed_twice.values()))
         yield True, "the tensors with one history", self._histories()
 
     def _root(self, holder: Holder) -> Holder:
@@ -167,11 +171,17 @@ class _Writer:
             if holder.only_grows:
                 continue
             yield f"{holder.path}: {table.kind} of {label}", str(len(entries))
+            if table.kind == "members" and all(isinstance(node, kinds.ValueAt) for _, node in entries):
+                with at("{...}"):  # in an order that is another one in each process
+                    elements = sorted(self._node(node) for _, node in entries)
+                yield f"{holder.path}: elements of {label}", ", ".join(elements)
+                continue
             for i, (key, node) in enumerate(entries):
                 name = "" if table.kind in HOOKS else self._key(key)  # of a hook, the number of one of the process
                 step = f"[{i}]" if isinstance(key, kinds.TensorAt) else table.step(key)
                 with at(step):
-                    yield f"{holder.path}{step} in {table.kind} {i} of {label}", f"{name} {self._node(node)}"
+                    told = _HASH if _is_hash_of(node, holder.value) else self._node(node)
+                    yield f"{holder.path}{step} in {table.kind} {i} of {label}", f"{name} {told}"
 
     def _key(self, key: object) -> str:
         return self._node(key) if isinstance(key, kinds.TensorAt) else self._value(key)
@@ -220,8 +230,12 @@ class _Writer:
         return self._class(type(thing))
 
     def _class(self, cls: type) -> str:
-        name = f"{cls.__module__}:{cls.__qualname__}"
-        return name if cls.__module__.partition(".")[0] in ("torch", "builtins") else f"{name} {source_of(cls)}"
+        told = self._classes.get(cls)
+        if told is None:
+            is_torchs = cls.__module__.partition(".")[0] in ("torch", "builtins")  # of the version in the file
+            told = f"{cls.__module__}:{cls.__qualname__}" + ("" if is_torchs else f" {source_of(cls)}")
+            self._classes[cls] = told
+        return told
 
     def _module(self, module: torch.nn.Module) -> str:
         tables = []
@@ -261,3 +275,13 @@ class _Writer:
         for i, value in enumerate(self.arguments.values):
             by_base.setdefault(id(autograd_base(value)), []).append(self.arguments.path_of(i))
         return str([views for views in by_base.values() if len(views) > 1])
+
+
+def _is_hash_of(node: kinds.Node, holder: object) -> bool:
+    """Whether a number is the hash of the object that holds it. Of texts, Python draws other hashes in each process."""
+    if not isinstance(node, kinds.ValueAt) or type(node.value) is not int or abs(node.value) < 1 << 32:
+        return False
+    try:
+        return hash(holder) == node.value
+    except Exception:  # of any class
+        return False

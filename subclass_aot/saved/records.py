@@ -68,6 +68,11 @@ _REPLAYS = (outputs.ViewChain, outputs.StridedView, RegeneratedView)
 _STEPS = re.compile(r"(\.\w+|\[\d+\]|\['\w*'\])*")
 _STARTS = ("args", "kwargs", "leaves", "values")
 _METHOD = ("__self__", "__func__")
+_COMPARED = frozenset(
+    {SubclassCreationMeta, SavedWay, Entry, Change, SavedNew, VersionBump, MetadataMutation, Tuple}
+    | {outputs.ViewStep, outputs.ViewOfInput, outputs.ViewOfBase}
+)
+"""Records of which more is asked than the types of their fields."""
 
 
 class Limits:
@@ -83,6 +88,8 @@ class Limits:
 
     def problem(self, record: object) -> str:
         """What is wrong with a record beyond its types; "" if nothing is."""
+        if type(record) not in _COMPARED:
+            return ""
         words = [word for word in _words(record) if not _is_plain(word)]
         if words:
             return f"{words[0]!r:.80} is no name of an attribute"

@@ -19,6 +19,12 @@ class Refused(Exception):
         self.what = what
         self.where: list[str] = []
 
+    def bare(self) -> Refused:
+        """The same, without the frames in which it was raised: these hold the tensors of a call."""
+        bare = Refused(self.what)
+        bare.where = list(self.where)
+        return bare
+
 
 @contextmanager
 def at(place: str) -> Iterator[None]:

@@ -25,6 +25,9 @@ _UNKNOWN_CLASS = "an object of {name} is made, and with trust=False only contain
 _NO_OBJECT = "the function that was given has no {path}"
 _NEEDS_FUNCTION = "it reads or changes {path}, which the function or module has: load(path, fn_or_module)"
 
+_CHANGES_FUNCTION = "it puts something into the {kinds} of a function, which no file does with trust=False"
+
+_OF_FUNCTIONS = frozenset({"globals", "cells", "partial"})
 _CONTAINERS = (list, dict, set, OrderedDict, deque, defaultdict)
 _FACTORIES = (None, list, dict, set, int, float, str, tuple)
 
@@ -88,6 +91,9 @@ def signature_of(saved: SavedSignature, named: Mapping[str, Any], trust: bool) -
     with at("outcome"):
         ways = tuple(_way(way, named) for way in out.objects)
         new = tuple(_new(each, trust) for each in out.new)
+    kinds = {change.table.kind for change in out.changes} & _OF_FUNCTIONS
+    if kinds and not trust:
+        raise Refused(_CHANGES_FUNCTION.format(kinds=", ".join(sorted(kinds))))
     outcome = Outcome(out.result, new, ways, out.changes, out.assigned)
     index_map = IndexMap.of(given.meta for given in saved.inputs)
     if len(index_map.slots) != sum(len(given.specs) for given in saved.inputs):

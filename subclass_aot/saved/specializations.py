@@ -49,7 +49,7 @@ def encode_specialization(
         Refused: Something of it cannot be written.
     """
     if key.problem is not None:
-        raise key.problem
+        raise key.problem.bare()
     with at("signature"):
         saved = saved_signature(signature, key.pinned)
         written = encoder.encode(saved)
@@ -107,7 +107,7 @@ class SavedSpecialization:
         self.needs: str = written["needs"]
         self.reason: str = written["reason"]
         self.written = written
-        self._specs, self._blobs, self._trust = specs, blobs, trust
+        self.specs, self._blobs, self._trust = specs, blobs, trust
 
     def differences(self, key: Key, has_function: bool) -> list[str]:
         """What differs between the call that was compiled and another one, each as one line.
@@ -136,7 +136,7 @@ class SavedSpecialization:
         Raises:
             Refused: It is not what such a file has.
         """
-        decoder = Decoder(self._specs, self._trust)
+        decoder = Decoder(self.specs, self._trust)
         with at("signature"):
             signature = signature_of(decoder.of(self.written["signature"], SavedSignature), named, self._trust)
         with at("graphs"):

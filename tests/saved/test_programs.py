@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from torch import nn
 
 import subclass_aot as sa
 from tests.saved.programs import PROGRAMS
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
@@ -120,3 +124,17 @@ def test_a_call_that_fits_nothing_is_traced(tmp_path: Path) -> None:
     compiled.save(tmp_path / "file.sa")
     loaded = sa.load(tmp_path / "file.sa", fn)
     assert _bits(loaded(*(x := (torch.rand(4), torch.rand(4))))) == _bits(fn(*x))
+
+
+def test_another_process_does_the_same(tmp_path: Path) -> None:
+    names = ["views of wrappers", "writes", "objects", "draws", "nested wrappers", "own class", "constants", "looks"]
+    for name in names:
+        fn, make, kwargs = PROGRAMS[name]
+        compiled = sa.aot_compile(fn)
+        torch.manual_seed(0)
+        found = run(compiled, make(), kwargs)
+        compiled.save(tmp_path / f"{name}.sa")
+        torch.save(found, tmp_path / f"{name}.pt")
+    command = [sys.executable, "-W", "ignore", "-m", "tests.saved.loading", str(tmp_path), *names]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert ran.stdout == "all the same\n", ran.stderr

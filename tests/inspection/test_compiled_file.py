@@ -1,0 +1,53 @@
+"""A file of compiled functions as text."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+import subclass_aot as sa
+from subclass_aot.__main__ import main
+from subclass_aot.inspection import describe_file
+from subclass_aot.saved.container import pack, unpack
+from tests.saved.programs import PROGRAMS
+from tests.saved.tamper import tampered
+
+
+def written(path: Path, name: str) -> Path:
+    fn, make, kwargs = PROGRAMS[name]
+    compiled = sa.aot_compile(fn)
+    compiled(*make(), **kwargs)
+    compiled.save(path)
+    return path
+
+
+def test_a_file_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(written(tmp_path / "x.sa", "int8 weight"))]) == 0
+    shown = capsys.readouterr().out
+    for expected in (
+        "tests.saved.programs:product, compiled: 1 signature,", f"torch {torch.__version__}", "fw_compiler = 'eager'",
+        "subclass_aot.tensors.int8_weight:Int8Weight, source ", "args[1]: Tensor float32[2, 4] on cpu requires_grad",
+        "forward graph: ", "int8[4, 4]  # Inner(PlainInput(args[0], 0), codes)", "aten.mm.default(", "return ",
+    ):  # fmt: skip
+        assert expected in shown
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "x.sa", "dense")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert main(["inspect", str(path)]) == 1
+    assert "the file is damaged" in capsys.readouterr().err
+
+
+def test_a_file_that_was_rewritten_is_text_still(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.sa", "constants")
+    document, blobs = unpack(path.read_bytes())
+    for seed in random.Random(0).sample(range(10_000), 100):
+        path.write_bytes(pack(tampered(document, seed), blobs))
+        try:
+            assert describe_file(path)
+        except sa.CompiledFileError as error:
+            assert error.what

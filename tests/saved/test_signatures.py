@@ -1,0 +1,55 @@
+"""Signatures without what belongs to one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import subclass_aot as sa
+from subclass_aot.saved.refused import Refused
+from subclass_aot.saved.signatures import needs_function, saved_signature, signature_of
+from subclass_aot.signature import JointSignature
+from tests.saved.programs import PROGRAMS
+
+
+def signature(fn: Any, *args: Any, **kwargs: Any) -> JointSignature:
+    compiled = sa.aot_compile(fn)
+    compiled(*args, **kwargs)
+    assert compiled._specializations.latest is not None
+    return compiled._specializations.latest.signature
+
+
+@pytest.mark.parametrize("name", ["dense, training", "views", "nested wrappers", "containers", "writes"])
+def test_a_signature_comes_back(name: str) -> None:
+    fn, make, kwargs = PROGRAMS[name]
+    before = signature(fn, *make(), **kwargs)
+    after = signature_of(saved_signature(before, {}), {}, True)
+    assert after.inputs == before.inputs and after.index_map == before.index_map and after.tangents == before.tangents
+    assert after.mutations == before.mutations and len(after.outcome.new) == len(before.outcome.new)
+
+
+def test_what_the_function_has_is_needed() -> None:
+    weight = torch.rand(3)
+    held = saved_signature(signature(lambda x: x * weight, torch.rand(3)), {})
+    assert needs_function(held, lambda path: path.startswith("args")) == "weight"
+    given = saved_signature(signature(torch.sin, torch.rand(3)), {})
+    assert needs_function(given, lambda path: path.startswith("args")) == ""
+
+
+def test_closures_are_changed_with_trust_alone() -> None:
+    count = 0
+
+    def counted(x: torch.Tensor) -> torch.Tensor:
+        nonlocal count
+        count += 1
+        return x
+
+    found = signature(counted, torch.rand(3))
+    saved = saved_signature(found, {id(counted): "fn"})
+    assert signature_of(saved, {"fn": counted}, True).outcome.changes
+    with pytest.raises(Refused, match="puts something into the cells of a function"):
+        signature_of(saved, {"fn": counted}, False)
+    with pytest.raises(Refused, match="the function that was given has no fn"):
+        signature_of(saved, {}, True)
