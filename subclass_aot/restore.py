@@ -152,13 +152,13 @@ class Restored:
         """Reads a specialization, and generates its guard and its entry again."""
         place = f"specialization {number}"
         with refusals(self._file.path, place):
-            read = saved.read(named_objects(arguments))
-            signature = read.signature
             if self._fn is not None:
                 name = getattr(self._fn, "__name__", type(self._fn).__name__)
             else:
                 name = self._file.function
             try:
+                read = saved.read(named_objects(arguments))
+                signature = read.signature
                 told_apart = what_is_told_apart(self._fn or NoFunction, arguments, signature)
                 compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
                 entry = make_entry(
@@ -166,7 +166,7 @@ class Restored:
                 )
                 if not self._trust:
                     entry = dataclasses.replace(entry, call=self._refusing(entry.call, place))
-            except SubclassAotError:
+            except (SubclassAotError, Refused):
                 raise
             except Exception as error:  # a signature of another call, or what no signature is
                 raise Refused(_DOES_NOT_FIT.format(kind=type(error).__name__, error=error)) from error
