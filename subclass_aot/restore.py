@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, MutableSet
+from collections.abc import Callable, Collection, Iterator, MutableSet
+from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
 import optree
@@ -135,26 +136,35 @@ class Restored:
         """Reads a specialization, and generates its guard and its entry again."""
         place = f"specialization {number}"
         with refusals(self._file.path, place):
-            read = saved.read(named_objects(arguments))
-            signature = read.signature
             if self._fn is not None:
                 name = getattr(self._fn, "__name__", type(self._fn).__name__)
             else:
                 name = self._file.function
-            try:
+            with _named():
+                read = saved.read(named_objects(arguments))
+                signature = read.signature
                 told_apart = asked_of_lists(self._fn or NoFunction, arguments, signature)
+            with nullcontext() if self._trust else _named():  # errors of a compiler are its own
                 compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
+            with _named():
                 entry = make_entry(
                     arguments.with_views(signature.views), signature, compiled, modes, together, told_apart
                 )
-                if not self._trust:
-                    entry = dataclasses.replace(entry, call=self._refusing(entry.call, place))
-            except SubclassAotError:
-                raise
-            except Exception as error:  # a signature of another call, or what no signature is
-                raise Refused(_DOES_NOT_FIT.format(kind=type(error).__name__, error=error)) from error
+            if not self._trust:
+                entry = dataclasses.replace(entry, call=self._refusing(entry.call, place))
         reason = f"loaded from {self._file.path}"
         return Specialization(entry, read.graphs, signature, symbolic_places(signature), saved.facts, reason, key)
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Within the block, any error is one of the file: it has a signature of another call, or what no signature is."""
+    try:
+        yield
+    except (SubclassAotError, Refused):
+        raise
+    except Exception as error:
+        raise Refused(_DOES_NOT_FIT.format(kind=type(error).__name__, error=error)) from error
 
 
 def _no_trace(tangents: object) -> NoReturn:

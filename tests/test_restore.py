@@ -67,3 +67,16 @@ def test_other_values_are_named(tmp_path: Path) -> None:
     compiled.save(tmp_path / "x.sa")
     with pytest.raises(sa.CompiledFileError, match="values of tensors that the program looks at"):
         sa.load(tmp_path / "x.sa")(-torch.ones(2))
+
+
+def failing(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> None:
+    """A compiler that takes nothing."""
+    raise ZeroDivisionError("of the compiler")
+
+
+def test_errors_of_a_compiler_are_its_own(tmp_path: Path) -> None:
+    compiled = sa.aot_compile(torch.sin)
+    compiled(torch.ones(2))
+    compiled.save(tmp_path / "x.sa")
+    with pytest.raises(ZeroDivisionError, match="of the compiler"):
+        sa.load(tmp_path / "x.sa", fw_compiler=failing)(torch.ones(2))

@@ -71,11 +71,11 @@ def _graph(saved: SavedSpecialization, which: str) -> Iterator[str]:
                 yield f"    {name}: {made} = {target}({', '.join(given)})"
 
 
-def _at(written: Any, position: int, otherwise: Any) -> Any:
+def _at(written: object, position: int, otherwise: object) -> Any:
     return written[position] if isinstance(written, list) and position < len(written) else otherwise
 
 
-def _text(written: Any, names: list[str]) -> str:
+def _text(written: object, names: list[str]) -> str:
     """An argument, as Python would have it."""
     if not isinstance(written, list):
         return repr(written)
@@ -91,7 +91,7 @@ def _text(written: Any, names: list[str]) -> str:
     return f"torch.{_at(rest, 0, '?')}" if word in ("dtype", "layout", "memory_format") else f"{word}({inside})"
 
 
-def _val(written: Any, specs: Any) -> str:
+def _val(written: object, specs: object) -> str:
     if not isinstance(written, list):
         return repr(written)
     if _at(written, 0, "") != "spec":
@@ -101,7 +101,7 @@ def _val(written: Any, specs: Any) -> str:
     return f"{_at(_at(spec, 3, None), 1, '?')}{_at(spec, 0, '?')}"
 
 
-def _descriptor(written: Any) -> str:
+def _descriptor(written: object) -> str:
     """What an input is: `Inner(PlainInput(args[0]), codes)`."""
     if not isinstance(written, list):
         return str(written)
