@@ -98,7 +98,7 @@ class Graphs:
         """
         output = forward.graph.output_node()
         values: Any = output.args[0]
-        with_checks(forward, signature, dict(zip(output.meta["desc"], values, strict=True)))
+        with_checks(forward, signature, dict(zip(descriptor_of(output), values, strict=True)))
         made = {desc: Computed(*pair) for desc, pair in computed.items()}
         return Graphs(forward, backward, made, tuple(Saved(*pair) for pair in saved), 0)
 

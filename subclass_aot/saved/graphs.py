@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.descriptors import InputDescriptor, OutputDescriptor
+from subclass_aot.descriptors import InputDescriptor, OutputDescriptor, describe, descriptor_of
 from subclass_aot.meta import MetaTensor, Spec, meta, new_leaf
 from subclass_aot.passes import new_node
 from subclass_aot.saved.codec import Decoder, Encoder, Json
@@ -65,11 +65,11 @@ def _encode_node(
     target: Json
     match node.op:
         case "placeholder":
-            target = [encoder.encode(node.meta["desc"]), bool(node.meta.get("is_static_input"))]
+            target = [encoder.encode(descriptor_of(node)), bool(node.meta.get("is_static_input"))]
         case "get_attr":
             target = _encode_constant(module, str(node.target), encoder, blobs)
         case "output":
-            target = [encoder.encode(desc) for desc in node.meta["desc"]]
+            target = [encoder.encode(desc) for desc in descriptor_of(node)]
         case "call_function":
             names = [name for name, function in FUNCTIONS.items() if function is node.target]
             target = names[0] if names else _name_of(node.target)
@@ -145,7 +145,7 @@ class GraphReader:
                 nodes.append(self._node(graph, nodes, constants, parts))
         if not nodes or nodes[-1].op != "output":
             raise Refused("there is no output")
-        counts = len(graph.find_nodes(op="placeholder")), len(nodes[-1].meta["desc"])
+        counts = len(graph.find_nodes(op="placeholder")), len(descriptor_of(nodes[-1]))
         for positions, count in zip((static, free), counts, strict=True):
             if not all(type(i) is int and 0 <= i < count for i in _listed(positions)):
                 raise Refused(f"{positions!r:.80} are no positions")
@@ -167,18 +167,19 @@ class GraphReader:
         if not all(type(key) is str and key.isidentifier() for key in named):
             raise Refused(_NO_GRAPH.format(written=written))
         notes: dict[str, Any] = {}
+        what: InputDescriptor | tuple[OutputDescriptor, ...] | None = None
         called: Any = name
         match op:
             case "placeholder":
                 desc, is_static = _sized(target, 2)
-                notes["desc"] = self.decoder.of(desc, InputDescriptor)
+                what = self.decoder.of(desc, InputDescriptor)
                 notes["is_static_input"] = self.decoder.of(is_static, bool)
                 given = ()
             case "get_attr":
                 constants[name] = self._constant(target)
             case "output":
-                notes["desc"] = tuple(self.decoder.of(desc, OutputDescriptor) for desc in _listed(target))
-                if len(given) != 1 or not isinstance(given[0], tuple | list) or len(given[0]) != len(notes["desc"]):
+                what = tuple(self.decoder.of(desc, OutputDescriptor) for desc in _listed(target))
+                if len(given) != 1 or not isinstance(given[0], tuple | list) or len(given[0]) != len(what):
                     raise Refused("the output has other values than descriptors")
                 given = (tuple(given[0]),)
             case "call_function":
@@ -193,6 +194,8 @@ class GraphReader:
             if self.check and op == "call_function":
                 _compare(node, notes.get("val"))
         node.meta = notes
+        if what is not None:
+            describe(node, what)
         return node
 
     def _constant(self, written: Json) -> torch.Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import fx
 
 from subclass_aot.call import Arguments
+from subclass_aot.descriptors import descriptor_of
 from subclass_aot.guards import Modes
 from subclass_aot.runtime import Graphs
 from subclass_aot.saved.codec import Decoder, Encoder, Json
@@ -166,7 +167,7 @@ def _compare(
     inputs = len(forward.graph.find_nodes(op="placeholder"))
     if inputs != len(signature.graph_slots) + len(signature.mutations.bases):
         raise Refused(f"the forward graph has {inputs} inputs, and the signature has others")
-    outputs = len(forward.graph.output_node().meta["desc"])
+    outputs = len(descriptor_of(forward.graph.output_node()))
     if outputs != len(beside.computed) + len(beside.saved):
         raise Refused(f"the forward graph has {outputs} outputs, and the signature has others")
     if any(i is not None and not 0 <= i < inputs for i, _ in beside.saved):
