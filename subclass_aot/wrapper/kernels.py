@@ -20,6 +20,7 @@ from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.construct import assemble, held_here
 from subclass_aot.wrapper.kernel_operators import OPERATORS
+from subclass_aot.wrapper.looks import is_told_by_looks, reads_looks_alone
 from subclass_aot.wrapper.outer import outer_rule
 from subclass_aot.wrapper.planner import ALIASES
 from subclass_aot.wrapper.shared_fields import ORIGIN
@@ -55,8 +56,9 @@ def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False)
     keeps_look = func in ALIASES and (has_rule or "blocks" in (declaration.views or {}).values())
     names, optional = tuple(field.name for field in held), tuple(field.kind == "optional" for field in held)
     fields = (names, optional, declaration.attributes, ORIGIN, functools.partial(_wrap, names))
-    heeds_lazy_bits = hasattr(cls, "to_plain")
-    _accelerator.serve(func.name(), cls, *fields, has_rule and not keeps_look, is_view, keeps_look, heeds_lazy_bits)
+    asks_outer, heeds_lazy_bits = has_rule and not keeps_look, hasattr(cls, "to_plain")
+    may_remember = is_told_by_looks if asks_outer and reads_looks_alone(cls) else None
+    _accelerator.serve(func.name(), cls, *fields, may_remember, asks_outer, is_view, keeps_look, heeds_lazy_bits)
 
 
 def forget(cls: type[WrapperTensor]) -> None:
