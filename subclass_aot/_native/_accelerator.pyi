@@ -8,6 +8,19 @@ class Modes:
     def __new__(cls, otherwise: Callable[[], tuple[object, ...]]) -> Modes: ...
     def __call__(self) -> tuple[object, ...]: ...
 
+class Accepted:
+    """Checks what a rule returned: gives what `otherwise` gave, and does not ask again where that was "".
+
+    That is, for a result and arguments of the same sizes, strides and dtypes, and the same numbers. It asks each time
+    where the result is one of the arguments, and where there are keyword arguments or what numbers do not describe.
+
+    Args:
+        otherwise: Takes the result, the arguments and the keyword arguments, and says what is wrong; "" for nothing.
+        cls: A class whose wrappers look to Python as they do to C++; others, but for dense tensors, are asked about.
+    """
+    def __new__(cls, otherwise: Callable[..., str], wrapper: type[torch.Tensor] | None) -> Accepted: ...
+    def __call__(self, out: object, args: tuple[object, ...], kwargs: dict[str, object], /) -> str: ...
+
 class Recipe:
     """Makes wrappers that differ in nothing but their inner tensors.
 

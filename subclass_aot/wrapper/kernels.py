@@ -50,7 +50,7 @@ def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False)
     held = [field for field in declaration.fields.values() if field.kind in ("tensor", "optional")]
     if not {field.kind for field in declaration.fields.values()} <= {"tensor", "optional", "context"}:
         return
-    if not _is_read_plainly(cls) or not (is_view or _runs_on_structure(cls, func)):
+    if not is_read_plainly(cls) or not (is_view or _runs_on_structure(cls, func)):
         return
     has_rule = outer_rule(cls) is not None
     keeps_look = func in ALIASES and (has_rule or "blocks" in (declaration.views or {}).values())
@@ -83,8 +83,14 @@ def hits() -> Counter[str]:
     return Counter(_accelerator.kernel_hits() if INSTALLED else {})
 
 
-def _is_read_plainly(cls: type[WrapperTensor]) -> bool:
-    """Whether operators reach the library first, and fields are what stands in `__dict__` under their names."""
+def is_read_plainly(cls: type[WrapperTensor]) -> bool:
+    """Whether operators reach the library first, and fields are what stands in `__dict__` under their names.
+
+    What Python sees of the look of such a wrapper (its sizes, its dtype) is what C++ sees.
+
+    Args:
+        cls: The class.
+    """
     if "__tensor_flatten__" not in cls.__wrapper_declaration__.generated:
         return False
     for name, plain in _PLAIN.items():
