@@ -169,7 +169,10 @@ def test_more_looks_than_are_remembered() -> None:
 
 @needs_kernels
 def test_the_rule_is_not_asked_again_and_again() -> None:
-    weight, asked = Int8Weight.from_float(torch.randn(4, 8)), []
+    class Fresh(Int8Weight):
+        pass
+
+    weight, asked = Fresh.from_float(torch.randn(4, 8)), []
     weight.t(), weight.t()  # found in Python, and then remembered
     like = Outer.like
     try:
