@@ -115,13 +115,16 @@ class _Look:
 
 
 @_torch.below_dynamo
-def is_told_by_looks(made: WrapperTensor) -> bool:
+def is_told_by_looks(made: WrapperTensor, is_new: bool = True) -> bool:
     """Whether the outer rule of a wrapper says that it looks as it does of objects without values.
 
     Args:
-        made: A wrapper of a class whose rule reads looks alone, of dense inner tensors.
+        made: A wrapper of dense inner tensors.
+        is_new: Whether it is not known yet that the rule, as it is now, reads looks alone.
     """
     cls = type(made)
+    if is_new and not reads_looks_alone(cls):
+        return False
     fields = cls.__wrapper_declaration__.stand_in()
     for name, value in made.__dict__.items():
         fields.__dict__[name] = _Look(value) if isinstance(value, torch.Tensor) else value

@@ -167,20 +167,41 @@ def test_more_looks_than_are_remembered() -> None:
     assert served(program)
 
 
+def times_asked(program: Callable[[], Any]) -> int:
+    """How often a program asks rules that use `Outer.like`."""
+    asked, like = [], Outer.like
+    try:
+        Outer.like = lambda *args, **kwargs: asked.append(args) or like(*args, **kwargs)  # type: ignore
+        program()
+    finally:
+        Outer.like = like  # type: ignore[method-assign]
+    return len(asked)
+
+
 @needs_kernels
 def test_the_rule_is_not_asked_again_and_again() -> None:
     class Fresh(Int8Weight):
         pass
 
-    weight, asked = Fresh.from_float(torch.randn(4, 8)), []
+    weight = Fresh.from_float(torch.randn(4, 8))
     weight.t(), weight.t()  # found in Python, and then remembered
-    like = Outer.like
-    try:
-        Outer.like = lambda *args, **kwargs: asked.append(args) or like(*args, **kwargs)  # type: ignore
-        assert weight.t().shape == (8, 4)
-        assert not asked
-    finally:
-        Outer.like = like  # type: ignore[method-assign]
+    assert weight.t().shape == (8, 4)
+    assert not times_asked(weight.t)
+    Fresh.note = "new"  # type: ignore[attr-defined]
+    assert times_asked(weight.t) == 2  # by the library, and of what has no values
+    assert not times_asked(weight.t)
+
+
+@needs_kernels
+def test_a_rule_that_comes_to_read_more() -> None:
+    global times
+    cls = with_rule(ALONE["another dtype"])
+    x = cls(torch.ones(3), torch.ones(3))
+    x.neg(), x.neg()
+    cls.outer = rule_or_product(MORE["a global"])
+    for times in (1, 2, 3, 1):
+        assert x.neg().shape == (3 * times,)
+    times = 1
 
 
 @needs_kernels

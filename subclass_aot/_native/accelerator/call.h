@@ -308,17 +308,19 @@ class Call {
   at::Tensor wrap_by_rule(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed) const {
     LookKey key;
     std::vector<Ref> held;
-    if (!entry_->looks.on(entry_->cls) || !look_key(proto, inner, key, held)) {
+    if (!entry_->may_remember || !entry_->looks.on(entry_->cls) || !look_key(proto, inner, key, held)) {
       return wrap_in_python(proto, inner, viewed);
     }
     if (const OuterLook* found = entry_->looks.find(key)) {
       OuterLook look = *found; // whoever runs meanwhile may change the table
       return wrap_like(proto, inner, viewed, look);
     }
+    auto version = entry_->looks.version(); // of which that is said, whoever changes the class meanwhile
     at::Tensor made = wrap_in_python(proto, inner, viewed);
     Ref object = Ref::of(object_of(made.unsafeGetTensorImpl()));
-    Ref may = kept(PyObject_CallOneArg(entry_->may_remember.get(), object.get()));
-    if (may.get() == Py_True && entry_->looks.on(entry_->cls) && is_open(made)) {
+    PyObject* is_new = entry_->looks.is_new() ? Py_True : Py_False;
+    Ref may = kept(PyObject_CallFunctionObjArgs(entry_->may_remember.get(), object.get(), is_new, nullptr));
+    if (may.get() == Py_True && entry_->cls->tp_version_tag == version && is_open(made)) {
       entry_->looks.add(key, *made.unsafeGetTensorImpl());
     }
     return made;

@@ -47,14 +47,23 @@ struct OuterLook {
 
 class Looks {
  public:
-  // `version` is that of the class when it was found that its rule may be remembered; 0 is none.
-  void begin(unsigned int version) {
-    version_ = version;
+  // Whether anything may be remembered: the class has a version, and does not look another way each time. What was said
+  // of another version is forgotten.
+  bool on(PyTypeObject* cls) {
+    if (cls->tp_version_tag != version_) {
+      version_ = cls->tp_version_tag;
+      auto last = std::exchange(known_, {}); // what its going sets off finds a whole table
+    }
+    return version_ != 0 && asked_ < ENOUGH + 4 * found_;
   }
 
-  // Whether anything may be remembered: the class is as it was, and does not look another way each time.
-  bool on(PyTypeObject* cls) const {
-    return version_ != 0 && cls->tp_version_tag == version_ && asked_ < ENOUGH + 4 * found_;
+  // Whether nothing is known of this version of the class: not even that its rule may be remembered.
+  bool is_new() const {
+    return known_.empty();
+  }
+
+  unsigned int version() const {
+    return version_;
   }
 
   const OuterLook* find(const LookKey& key) {

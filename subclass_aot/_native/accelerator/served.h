@@ -25,7 +25,7 @@ struct Entry {
   std::vector<Ref> attributes; // context, in order
   Ref origin; // the attribute of views that share fields, which Python serves
   Ref otherwise; // (proto, *inner) -> wrapper, for inner results that do not say what the wrapper looks like
-  Ref may_remember; // (wrapper) -> whether its look may be remembered; none, where it never may
+  Ref may_remember; // (wrapper, whether its class is new) -> whether its look may be remembered; none, where it never may
   mutable Looks looks; // what the rule has said
   bool asks_outer = false; // the class has a rule for what results look like, which `otherwise` asks
   bool lines_up = false; // a view, which is the same on each field that has, along each dim, the outer size or 1
@@ -131,7 +131,6 @@ inline PyObject* serve(PyObject*, PyObject* args) {
   entry->otherwise = Ref::of(otherwise);
   if (may_remember != Py_None) {
     entry->may_remember = Ref::of(may_remember);
-    entry->looks.begin(entry->cls->tp_version_tag); // given by the lookup above, if there was none
   }
   entry->asks_outer = asks_outer;
   entry->lines_up = lines_up;
