@@ -8,6 +8,19 @@ class Modes:
     def __new__(cls, otherwise: Callable[[], tuple[object, ...]]) -> Modes: ...
     def __call__(self) -> tuple[object, ...]: ...
 
+class Accepted:
+    """Checks what a rule returned: gives what `otherwise` gave, and does not ask again where that was "".
+
+    That is, for a result and arguments of the same sizes, strides and dtypes, and the same numbers. It asks each time
+    where the result is one of the arguments, and where there are keyword arguments or what numbers do not describe.
+
+    Args:
+        otherwise: Takes the result, the arguments and the keyword arguments, and says what is wrong; "" for nothing.
+        cls: A class whose wrappers look to Python as they do to C++; others, but for dense tensors, are asked about.
+    """
+    def __new__(cls, otherwise: Callable[..., str], wrapper: type[torch.Tensor] | None) -> Accepted: ...
+    def __call__(self, out: object, args: tuple[object, ...], kwargs: dict[str, object], /) -> str: ...
+
 class Recipe:
     """Makes wrappers that differ in nothing but their inner tensors.
 
@@ -108,6 +121,7 @@ def serve(
     attributes: tuple[str, ...],
     origin: str,
     otherwise: Callable[..., torch.Tensor],
+    may_remember: Callable[[Any, bool], bool] | None,
     asks_outer: bool,
     lines_up: bool,
     keeps_look: bool,
@@ -124,6 +138,9 @@ def serve(
         origin: An attribute with which a wrapper goes to Python.
         otherwise: Makes a wrapper like its first argument of the others, of which None is absent, where they do not
             say what it looks like: they are no plain tensors, or the class has a rule for that.
+        may_remember: Says of such a wrapper whether the rule will say the same of each that looks the same inside, and
+            has the same context, as long as the class is as it is; None where it may not. It is told whether nothing of
+            the class as it is now is remembered yet.
         asks_outer: Whether it has such a rule.
         lines_up: Whether the operator is a view that is the same on each field, if all fields have, along each dim, the
             size of the wrapper, or 1.

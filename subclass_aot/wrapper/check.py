@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from subclass_aot import _torch
-from subclass_aot._torch import AnyOperator
+from subclass_aot import _native, _torch
+from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.codegen import Source
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.operators import Effects, effects_of
+from subclass_aot.wrapper import kernels
 from subclass_aot.wrapper.errors import declined, wrong_result
 from subclass_aot.wrapper.promise import Promise
 from subclass_aot.wrapper.shared_fields import remember_shared_fields
@@ -75,14 +76,35 @@ def checked(
         refuse("type(out) not in (tuple, list)", "a list of tensors")
     elif not effects.returns:
         refuse("out is not None", "None")
+    is_new = effects.pure and not effects.composite and "tensor" in effects.returns
     if not effects.returned and {"tensor", "list"} & set(effects.returns):
-        source.line(f"expected = {source.const(Promise(func).broken_by, 'broken_by')}(out, args, kwargs)")
+        not_promised = source.const(_not_promised(cls, func, is_new), "not_promised")
+        source.line(f"expected = {not_promised}(out, args, kwargs)")
         with source.block("if expected:"):
             source.line(f"raise {wrong}({', '.join(details)}, expected, out)")
-    if effects.pure and not effects.composite and "tensor" in effects.returns:
-        refuse("any([out is argument for argument in args])", "a new tensor, as a clone of what it was given")
     source.line("return out")
     return source.build()
+
+
+def _not_promised(cls: type[WrapperTensor], func: Operator, is_new: bool) -> Callable[..., str]:
+    """What says, of a rule's result and its arguments, what was promised instead of that; "" where it is that."""
+    broken_by: Callable[..., str] = Promise(func).broken_by
+    if is_new:
+        broken_by = functools.partial(_broken_or_old, broken_by)
+    accelerator: Any = _native.accelerator("kernels")
+    if accelerator is None:
+        return broken_by
+    remembering: Callable[..., str] = accelerator.Accepted(broken_by, cls if kernels.is_read_plainly(cls) else None)
+    return remembering
+
+
+def _broken_or_old(
+    broken_by: Callable[..., str], out: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> str:
+    expected = broken_by(out, args, kwargs)
+    if not expected and any(out is argument for argument in args):
+        return "a new tensor, as a clone of what it was given"
+    return expected
 
 
 def _or_else(

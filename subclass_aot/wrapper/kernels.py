@@ -20,6 +20,7 @@ from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.construct import assemble, held_here
 from subclass_aot.wrapper.kernel_operators import OPERATORS
+from subclass_aot.wrapper.looks import is_told_by_looks, reads_looks_alone
 from subclass_aot.wrapper.outer import outer_rule
 from subclass_aot.wrapper.planner import ALIASES
 from subclass_aot.wrapper.shared_fields import ORIGIN
@@ -49,14 +50,15 @@ def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False)
     held = [field for field in declaration.fields.values() if field.kind in ("tensor", "optional")]
     if not {field.kind for field in declaration.fields.values()} <= {"tensor", "optional", "context"}:
         return
-    if not _is_read_plainly(cls) or not (is_view or _runs_on_structure(cls, func)):
+    if not is_read_plainly(cls) or not (is_view or _runs_on_structure(cls, func)):
         return
     has_rule = outer_rule(cls) is not None
     keeps_look = func in ALIASES and (has_rule or "blocks" in (declaration.views or {}).values())
     names, optional = tuple(field.name for field in held), tuple(field.kind == "optional" for field in held)
     fields = (names, optional, declaration.attributes, ORIGIN, functools.partial(_wrap, names))
-    heeds_lazy_bits = hasattr(cls, "to_plain")
-    _accelerator.serve(func.name(), cls, *fields, has_rule and not keeps_look, is_view, keeps_look, heeds_lazy_bits)
+    asks_outer, heeds_lazy_bits = has_rule and not keeps_look, hasattr(cls, "to_plain")
+    may_remember = is_told_by_looks if asks_outer and reads_looks_alone(cls) else None
+    _accelerator.serve(func.name(), cls, *fields, may_remember, asks_outer, is_view, keeps_look, heeds_lazy_bits)
 
 
 def forget(cls: type[WrapperTensor]) -> None:
@@ -81,8 +83,14 @@ def hits() -> Counter[str]:
     return Counter(_accelerator.kernel_hits() if INSTALLED else {})
 
 
-def _is_read_plainly(cls: type[WrapperTensor]) -> bool:
-    """Whether operators reach the library first, and fields are what stands in `__dict__` under their names."""
+def is_read_plainly(cls: type[WrapperTensor]) -> bool:
+    """Whether operators reach the library first, and fields are what stands in `__dict__` under their names.
+
+    What Python sees of the look of such a wrapper (its sizes, its dtype) is what C++ sees.
+
+    Args:
+        cls: The class.
+    """
     if "__tensor_flatten__" not in cls.__wrapper_declaration__.generated:
         return False
     for name, plain in _PLAIN.items():

@@ -1,4 +1,5 @@
 // The module: see `_accelerator.pyi` for what it offers, and `../accelerated.py` for who finds it.
+#include "accepted.h"
 #include "gradients.h"
 #include "kernels.h"
 #include "modes.h"
@@ -25,7 +26,7 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", "What runs on e
 PyMODINIT_FUNC PyInit__accelerator() {
   PyObject* module = PyModule_Create(&definition);
   if (module == nullptr || PyModule_AddFunctions(module, KERNEL_FUNCTIONS) < 0 ||
-      !Function::add_nodes() || !Callable<Function>::add_to(module, "subclass_aot._native.Function") ||
+      !Callable<Accepted>::add_to(module, "subclass_aot._native.Accepted") || !Function::add_nodes() || !Callable<Function>::add_to(module, "subclass_aot._native.Function") ||
       !Callable<Modes>::add_to(module, "subclass_aot._native.Modes") ||
       !Callable<Recipe>::add_to(module, "subclass_aot._native.Recipe") ||
       !Callable<Table>::add_to(module, "subclass_aot._native.Table")) {

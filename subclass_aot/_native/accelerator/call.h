@@ -294,18 +294,69 @@ class Call {
   at::Tensor wrap(at::Tensor* inner, bool is_view) const {
     const auto* viewed = is_view ? impl_at(promise_.viewed) : nullptr;
     Ref proto = Ref::of(object_of(impl_at(wrappers_[0])));
-    if (!entry_->keeps_look && (entry_->asks_outer || !is_open(inner[0]))) {
+    if (!entry_->keeps_look && entry_->asks_outer) {
+      return wrap_by_rule(proto.get(), inner, viewed);
+    }
+    if (!entry_->keeps_look && !is_open(inner[0])) {
       return wrap_in_python(proto.get(), inner, viewed);
     }
     const auto* like = entry_->keeps_look ? impl_at(wrappers_[0]) : inner[0].unsafeGetTensorImpl();
-    auto size = like->sizes(), stride = like->strides();
-    auto offset = like->storage_offset();
-    auto dtype = like->dtype();
+    return wrap_like(proto.get(), inner, viewed, OuterLook(*like));
+  }
+
+  // The class has a rule for what its wrappers look like: it is asked, or it has been, of what looks the same.
+  at::Tensor wrap_by_rule(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed) const {
+    LookKey key;
+    std::vector<Ref> held;
+    if (!entry_->may_remember || !entry_->looks.on(entry_->cls) || !look_key(proto, inner, key, held)) {
+      return wrap_in_python(proto, inner, viewed);
+    }
+    if (const OuterLook* found = entry_->looks.find(key)) {
+      OuterLook look = *found; // whoever runs meanwhile may change the table
+      return wrap_like(proto, inner, viewed, look);
+    }
+    auto version = entry_->looks.version(); // of which that is said, whoever changes the class meanwhile
+    at::Tensor made = wrap_in_python(proto, inner, viewed);
+    Ref object = Ref::of(object_of(made.unsafeGetTensorImpl()));
+    PyObject* is_new = entry_->looks.is_new() ? Py_True : Py_False;
+    Ref may = kept(PyObject_CallFunctionObjArgs(entry_->may_remember.get(), object.get(), is_new, nullptr));
+    if (may.get() == Py_True && entry_->cls->tp_version_tag == version && is_open(made)) {
+      entry_->looks.add(key, *made.unsafeGetTensorImpl());
+    }
+    return made;
+  }
+
+  // What results look like inside, and the context that they get; false where that is not all that a rule may see.
+  bool look_key(PyObject* proto, const at::Tensor* inner, LookKey& key, std::vector<Ref>& held) const {
+    for (size_t i = 0; i < fields_.size(); i++) {
+      auto* impl = inner[i].unsafeGetTensorImpl();
+      if (!inner[i].defined() || impl->is_python_dispatch() || !is_open(inner[i])) {
+        return false;
+      }
+      key.numbers.push_back(static_cast<int64_t>(fields_[i]));
+      key.add(*impl);
+    }
+    if (entry_->attributes.empty()) {
+      return true;
+    }
+    Ref table = kept(PyObject_GenericGetDict(proto, nullptr));
+    for (auto& name : entry_->attributes) {
+      held.push_back(Ref::of(PyDict_GetItemWithError(table.get(), name.get())));
+      if (!held.back() || !key.add(held.back().get())) {
+        PyErr_Clear();
+        return false;
+      }
+    }
+    return true;
+  }
+
+  at::Tensor wrap_like(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed, const OuterLook& like) const {
     c10::Storage storage = viewed != nullptr
         ? viewed->unsafe_storage()
-        : outer_storage(at::detail::computeStorageNbytes(size, stride, dtype.itemsize(), offset), like->device());
-    at::Tensor made =
-        outer_tensor(std::move(storage), outer_keys(dtype, like->device()), dtype, size, stride, offset);
+        : outer_storage(
+              at::detail::computeStorageNbytes(like.size, like.stride, like.dtype.itemsize(), like.offset), like.device);
+    at::Tensor made = outer_tensor(
+        std::move(storage), outer_keys(like.dtype, like.device), like.dtype, like.size, like.stride, like.offset);
     Ref object = kept(THPVariable_Wrap(made, entry_->cls));
     Ref table = kept(PyObject_GenericGetDict(object.get(), nullptr));
     for (size_t i = 0; i < fields_.size(); i++) {
@@ -313,11 +364,11 @@ class Call {
       set(table.get(), entry_->names[fields_[i]].get(), value.get());
     }
     if (!entry_->attributes.empty()) {
-      Ref from = kept(PyObject_GenericGetDict(proto.get(), nullptr));
+      Ref from = kept(PyObject_GenericGetDict(proto, nullptr));
       for (auto& name : entry_->attributes) {
         Ref value = Ref::of(PyDict_GetItemWithError(from.get(), name.get()));
         if (!value) { // somebody took it away meanwhile
-          value = kept(PyObject_GetAttr(proto.get(), name.get()));
+          value = kept(PyObject_GetAttr(proto, name.get()));
         }
         set(table.get(), name.get(), value.get());
       }

@@ -2,7 +2,7 @@
 // of it is read and changed with the GIL held.
 #pragma once
 
-#include "outer.h"
+#include "looks.h"
 
 #include <atomic>
 #include <string>
@@ -25,6 +25,8 @@ struct Entry {
   std::vector<Ref> attributes; // context, in order
   Ref origin; // the attribute of views that share fields, which Python serves
   Ref otherwise; // (proto, *inner) -> wrapper, for inner results that do not say what the wrapper looks like
+  Ref may_remember; // (wrapper, whether its class is new) -> whether its look may be remembered; none, where it never may
+  mutable Looks looks; // what the rule has said
   bool asks_outer = false; // the class has a rule for what results look like, which `otherwise` asks
   bool lines_up = false; // a view, which is the same on each field that has, along each dim, the outer size or 1
   bool keeps_look = false; // the result looks as the first wrapper does, whatever its first inner tensor
@@ -97,16 +99,17 @@ inline Ref watch_class(PyTypeObject* cls) {
   return checked(PyWeakref_NewRef(reinterpret_cast<PyObject*>(cls), callback.get()));
 }
 
-// serve(operator, cls, names, optional, attributes, origin, otherwise, asks_outer, lines_up, keeps_look,
+// serve(operator, cls, names, optional, attributes, origin, otherwise, may_remember, asks_outer, lines_up, keeps_look,
 // heeds_lazy_bits): see `_accelerator.pyi`.
 inline PyObject* serve(PyObject*, PyObject* args) {
   HANDLE_TH_ERRORS
   const char* name = nullptr;
-  PyObject *cls, *names, *optional, *attributes, *origin, *otherwise;
+  PyObject *cls, *names, *optional, *attributes, *origin, *otherwise, *may_remember;
   int asks_outer = 0, lines_up = 0, keeps_look = 0, heeds_lazy_bits = 0;
   if (!PyArg_ParseTuple(
-          args, "sO!O!O!O!OOpppp:serve", &name, &PyType_Type, &cls, &PyTuple_Type, &names, &PyTuple_Type, &optional,
-          &PyTuple_Type, &attributes, &origin, &otherwise, &asks_outer, &lines_up, &keeps_look, &heeds_lazy_bits)) {
+          args, "sO!O!O!O!OOOpppp:serve", &name, &PyType_Type, &cls, &PyTuple_Type, &names, &PyTuple_Type, &optional,
+          &PyTuple_Type, &attributes, &origin, &otherwise, &may_remember, &asks_outer, &lines_up, &keeps_look,
+          &heeds_lazy_bits)) {
     return nullptr;
   }
   auto served = Served::all().find(name);
@@ -126,6 +129,9 @@ inline PyObject* serve(PyObject*, PyObject* args) {
   entry->attributes = interned_all(attributes);
   entry->origin = interned(origin);
   entry->otherwise = Ref::of(otherwise);
+  if (may_remember != Py_None) {
+    entry->may_remember = Ref::of(may_remember);
+  }
   entry->asks_outer = asks_outer;
   entry->lines_up = lines_up;
   entry->keeps_look = keeps_look;
