@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
+from torch import fx
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -82,7 +83,7 @@ def checkpoint_keywords(kwargs: dict[str, object]) -> tuple[dict[str, Any], dict
     return own, others
 
 
-def context_of_checkpoint(body: Any) -> Any:
+def context_of_checkpoint(body: fx.GraphModule) -> Any:
     """What a program gave a checkpoint as `context_fn`, which Dynamo keeps beside the graph. When it goes: None."""
     return body.meta.get("_checkpoint_context_fn")
 

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from subclass_aot._torch.operators import Operator
+
 _PLAIN_TYPES = frozenset(
     {"Tensor", "int", "float", "bool", "number", "Scalar", "complex", "SymInt", "str", "Device", "Layout",
      "MemoryFormat", "ScalarType", "Generator"}
@@ -24,7 +26,7 @@ def operator_named(namespace: str, name: str, overload: str) -> Any:
     return found if isinstance(found, torch._ops.OpOverload) else None
 
 
-def is_of_plain_values(func: Any) -> bool:
+def is_of_plain_values(func: Operator) -> bool:
     """Whether an operator takes and gives tensors, numbers and words for kinds of tensors: it opens no files, say.
 
     The schema tells, of which there is no public form.
@@ -37,7 +39,7 @@ def is_of_plain_values(func: Any) -> bool:
     return touches and all(_element(kind) in _PLAIN_TYPES for kind in kinds)
 
 
-def _element(kind: Any) -> str:
+def _element(kind: object) -> str:
     while isinstance(kind, torch.OptionalType | torch.ListType):
         kind = kind.getElementType()
     return str(kind)

@@ -184,7 +184,7 @@ def decorates_constructors(filename: str) -> bool:
 _ROOT = torch.__file__.removesuffix("torch/__init__.py")
 
 
-def _exported_constructor(self: Any, /, *args: object, **kwargs: object) -> None:
+def _exported_constructor(self: torch.Tensor, /, *args: object, **kwargs: object) -> None:
     """What torch's decorator stands around: the tensor is there already."""
 
 

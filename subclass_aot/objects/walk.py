@@ -83,6 +83,8 @@ class Objects:
         watched: What cannot be looked into, and tells what it holds.
     """
 
+    # More than ten attributes: four tables of what was found, two of where the walk is, and what it was asked for.
+
     def __init__(
         self,
         whole_modules: bool = False,
