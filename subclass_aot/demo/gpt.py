@@ -46,6 +46,7 @@ class GPT(nn.Module):
         width: Features of a token.
         heads: Attention heads of a block.
 
+    >>> import torch
     >>> GPT(vocabulary=7, context=5, layers=1, width=8, heads=2)(torch.zeros(3, 5, dtype=torch.long)).shape
     torch.Size([3, 5, 7])
     """
