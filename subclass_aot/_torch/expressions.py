@@ -162,12 +162,35 @@ def limit(env: ShapeEnv, symbol: sympy.Symbol, least: int | None, most: int | No
     env.var_to_range[symbol] = env.var_to_range[symbol] & limits
 
 
+def known(env: ShapeEnv, expression: sympy.Basic) -> Any:
+    """An expression, with what is known of its symbols by now in their place."""
+    return env.replace(expression)
+
+
+def beside(expression: sympy.Basic) -> Any:
+    """The same expression, as another key."""
+    import sympy
+
+    return sympy.UnevaluatedExpr(expression)
+
+
+def how_often_beside(expression: sympy.Basic) -> tuple[Any, int]:
+    """An expression as it was before `beside`, and how often that was applied."""
+    import sympy
+
+    count = 0
+    while isinstance(expression, sympy.UnevaluatedExpr):
+        expression, count = expression.args[0], count + 1
+    return expression, count
+
+
 def number_of(env: ShapeEnv, expression: sympy.Basic) -> Any:
     """A symbolic number, or the number itself if it is known.
 
     Raises:
         ValueError: In the example it is no whole number.
     """
+    expression = known(env, expression)
     value: Any = expression.xreplace(env.backed_var_to_val)
     if not value.is_Integer or abs(int(value)) >= _NUMBER:
         raise ValueError(_NO_EXPRESSION.format(written=expression))

@@ -78,8 +78,10 @@ class Encoder:
             return ["float", value.hex() if math.isfinite(value) else repr(value)]
         if isinstance(value, Spec):
             return ["spec", self._spec(value)] if value.solver is None else self._symbolic_spec(value)
-        if kind is Number:
-            return ["Number", self._words(value.number), value.index]  # type: ignore[attr-defined]
+        if isinstance(value, Number):
+            number: Any = value.number
+            expression, beside = _torch.how_often_beside(number)
+            return ["Number", self._words(expression), beside, value.index]
         if kind in WORDS:
             problem = LIMITS.problem(value)
             if problem:
@@ -180,6 +182,7 @@ class Decoder:
     def __init__(self, specs: Json, trust: bool) -> None:
         self.trust = trust
         self.symbols: Symbols | None = None
+        self._numbers: dict[str, Number] = {}
         self._specs: list[Spec] = []
         self._words: dict[str, Callable[[list[Json]], Any]] = {
             **{word: functools.partial(self._sequence, cls) for word, cls in _SEQUENCES.items()},
@@ -285,8 +288,16 @@ class Decoder:
         return self.symbols
 
     def _number(self, written: list[Json]) -> Number:
-        number, index = _sized(written, 2)
-        return Number(expression_of(number, self._symbols()), self.of(index, int))
+        """A number that forward gives. Two that turned out to be the same are two outputs still."""
+        number, beside, index = _sized(written, 3)
+        text = repr((number, self.of(beside, int)))
+        if text not in self._numbers:
+            symbols = self._symbols()
+            expression = _torch.known(symbols.env, expression_of(number, symbols))
+            while Number(expression) in self._numbers.values():
+                expression = _torch.beside(expression)
+            self._numbers[text] = Number(expression, self.of(index, int))
+        return self._numbers[text]
 
     def _symbolic_spec(self, written: list[Json]) -> Spec:
         size, stride, offset, *others = _sized(written, 6)

@@ -13,6 +13,7 @@ import subclass_aot as sa
 from tests.saved.programs import Gray, R, applied, leaf, product, twice, two, writes
 
 LINEAR = nn.Linear(4, 4).requires_grad_(False)  # one, as a model is
+ENCODER = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0).requires_grad_(False)
 
 
 def halves(x: torch.Tensor, y: torch.Tensor) -> Any:
@@ -31,6 +32,17 @@ def views(x: torch.Tensor) -> Any:
     return x.view(-1)[1:], x[1:].t(), (x * 2)[: x.shape[0] // 2], x
 
 
+def alike(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """Two numbers for views turn out to be one."""
+    views = x.view(x.shape[0] * 2, -1), y.view(y.shape[0] * 2, -1)
+    return *views, x + y, (x * y).view(-1)[y.shape[0] :]
+
+
+def encoded(layer: nn.Module, x: torch.Tensor) -> Any:
+    """A size turns out to be known, after sizes were made of it."""
+    return layer(x)
+
+
 def joined(*, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return torch.cat([first, second]).cos()
 
@@ -43,6 +55,9 @@ SIZED: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[tuple[Any, ...]
     "views": (views, lambda n: ((R(n, 3),), {})),
     "views, training": (views, lambda n: ((leaf(n, 3).clone(),), {})),
     "writes": (writes, lambda n: ((R(n), R(n)), {})),
+    "alike": (alike, lambda n: ((R(n, 4), R(n, 4)), {})),
+    "alike, training": (alike, lambda n: ((leaf(n, 4).clone(), leaf(n, 4).clone()), {})),
+    "encoder": (encoded, lambda n: ((ENCODER, leaf(2, n, 8)), {})),
     "keywords": (joined, lambda n: ((), {"first": leaf(n, 3), "second": R(n + 2, 3)})),
     "module": (applied, lambda n: ((LINEAR, leaf(n, 4)), {})),
     "int8 weight": (product, lambda n: ((sa.Int8Weight.from_float(R(n, 4)), leaf(n + 3, 4)), {})),

@@ -27,7 +27,7 @@ NASTY: list[Any] = [
     ["tuple"], ["dict"], ["spec", 0], ["spec", -1], ["object", "subprocess:Popen"], ["enum", "os:system", "x"],
     ["float", "nan"], ["int", "0x" + "f" * 40], [], {}, ["InputLeaf", 0], ["InputLeaf", -5], ["dtype", "__name__"],
     ["symint", "s0"], ["symint", ["Pow", "s0", 16]], ["symint", ["FloorDiv", "s0", 0]], "s0", "s9", ["Add", "s0", 1],
-    ["Equality", "s0", 3], ["Not", ["Equality", "s0", 3]], ["Max", "s0", "s0"], ["Number", "s0", 0],
+    ["Equality", "s0", 3], ["Not", ["Equality", "s0", 3]], ["Max", "s0", "s0"], ["Number", "s0", 0, 0],
     ["symbolic spec", ["s0"], [1], [0], ["dtype", "float32"], ["device", "cpu"], ["layout", "strided"]],
     "s0) or open('pwned', 'w') or (s0", ["ViewOfInput", 0, ["ViewChain", ["tuple"], False], ["tuple", "s0"], False],
     ["device", "cuda:99"], ["device", "meta"], ["dtype", "complex64"], ["bytes", "zz"],

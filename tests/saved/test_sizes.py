@@ -104,14 +104,16 @@ def test_marks_are_kept(tmp_path: Path) -> None:
         loaded(torch.ones(8, 4))
 
 
-def test_what_was_loaded_is_saved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = saved("training", tmp_path / "one.sa")
-    loaded = sa.load(tmp_path / "one.sa", halves)
-    loaded(*SIZED["training"][1](6)[0])
+@pytest.mark.parametrize("name", ["training", "alike, training", "int8 weight"])
+def test_what_was_loaded_is_saved_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = saved(name, tmp_path / "one.sa")
+    fn, make = SIZED[name]
+    loaded = sa.load(tmp_path / "one.sa", fn)
+    loaded(*make(6)[0])
     loaded.save(tmp_path / "two.sa")
     monkeypatch.setattr("subclass_aot.compile.trace_arguments", _not_traced)
     again = sa.load(tmp_path / "two.sa")
-    again(*SIZED["training"][1](8)[0])
+    again(*make(8)[0])
     assert assumed(again) == assumed(compiled)
 
 
