@@ -78,9 +78,9 @@ def from_words(written: Words, symbols: Mapping[str, Any], is_number: bool) -> A
     """
     left = [_PARTS]
 
-    def read(part: Words, is_number: bool, depth: int) -> Any:
+    def read(part: Words, is_number: bool, depth: int, power: int) -> Any:
         left[0] -= 1
-        if not left[0] or depth > _DEPTH:
+        if not left[0] or depth > _DEPTH or power > _EXPONENT:  # a power is printed as a product
             raise ValueError(_TOO_LARGE)
         if is_number and type(part) is int and abs(part) < _NUMBER:
             return _integer(part)
@@ -91,13 +91,15 @@ def from_words(written: Words, symbols: Mapping[str, Any], is_number: bool) -> A
         cls, of_numbers, gives_number = _words()[part[0]]
         if gives_number is not is_number or not _fits(part):
             raise ValueError(_NO_EXPRESSION.format(written=part))
-        given = [read(x, of_numbers, depth + 1) for x in part[1:]]
+        if cls is _words()["Pow"][0]:
+            power *= part[2]
+        given = [read(x, of_numbers, depth + 1, power) for x in part[1:]]
         try:
             return cls(*given)
         except Exception as error:  # of sympy: by the count of arguments, or a division by zero
             raise ValueError(_NO_EXPRESSION.format(written=part)) from error
 
-    found = read(written, is_number, 0)
+    found = read(written, is_number, 0, 1)
     if found.free_symbols - set(symbols.values()) or found.has(*_no_numbers()):
         raise ValueError(_NO_EXPRESSION.format(written=written))
     return found

@@ -115,7 +115,10 @@ class SavedSpecialization:
         self.written = written
         self.specs, self._blobs, self._trust = specs, blobs, trust
         with at("symbols"):
-            self.symbols = Decoder([], trust).of(written["symbols"], SavedSymbols | None)
+            try:
+                self.symbols = Decoder([], trust).of(written["symbols"], SavedSymbols | None)
+            except RecursionError as error:
+                raise Refused("it is too deep") from error
 
     @property
     def places(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import subclass_aot as sa
+from subclass_aot.saved.container import pack, unpack
 from subclass_aot.saved.refused import Refused
 from subclass_aot.saved.sizes import expression_of, number_of, saved_symbols, symbols_of, words_of
 from subclass_aot.saved.stand_ins import SavedSize, SavedSymbols
@@ -168,6 +169,37 @@ def test_what_is_too_deep_is_refused() -> None:
         written = ["Max", ["Add", written, "s1"], 3]
     with pytest.raises(Refused, match="too large"):
         expression_of(written, symbols_of(SavedSymbols(SIZES, (), {})))
+
+
+@pytest.mark.parametrize("exponents", [(4, 4), (16,), (2, 17), (16, 2)])
+def test_powers_of_powers_are_limited(exponents: tuple[int, ...]) -> None:
+    """They are printed as products."""
+    written: Any = "s0"
+    for exponent in exponents:
+        written = ["Pow", ["Add", written, 1], exponent]
+    symbols = symbols_of(SavedSymbols(SIZES, (), {}))
+    if exponents in ((4, 4), (16,)):
+        assert len(symbols.text(expression_of(written, symbols))) < 1000
+    else:
+        with pytest.raises(Refused):
+            expression_of(["Unequality", written, 3], symbols, False)
+
+
+def test_what_is_true_of_any_sizes_is_no_assumption() -> None:
+    symbols = symbols_of(SavedSymbols(SIZES, (["Equality", 1, 1], ["StrictLessThan", 0, "s1"]), {}))
+    assert symbols.assumptions() == [("s0 >= 2", ""), ("s1 >= 2", "")]
+
+
+def test_a_text_that_is_too_deep_is_refused(tmp_path: Path) -> None:
+    saved("dense", tmp_path / "x.sa")
+    document, blobs = unpack((tmp_path / "x.sa").read_bytes())
+    written: Any = "s0"
+    for _ in range(400):
+        written = ["list", written]
+    document["specializations"][0]["symbols"][2] = ["tuple", written]
+    (tmp_path / "x.sa").write_bytes(pack(document, blobs))
+    with pytest.raises(sa.CompiledFileError, match="specialization 1, symbols"):
+        sa.load(tmp_path / "x.sa", trust=False)(*SIZED["dense"][1](4)[0])
 
 
 @pytest.mark.parametrize(
