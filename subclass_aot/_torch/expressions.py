@@ -165,8 +165,12 @@ def limit(env: ShapeEnv, symbol: sympy.Symbol, least: int | None, most: int | No
 
 
 def known(env: ShapeEnv, expression: sympy.Basic) -> Any:
-    """An expression, with what is known of its symbols by now in their place."""
-    return env.replace(expression)
+    """An expression, with what is known of its symbols by now in their place.
+
+    One that turned out to be a number stays: it is an input or output of a graph still.
+    """
+    found = env.replace(expression)
+    return expression if found.is_Integer else found
 
 
 def beside(expression: sympy.Basic) -> Any:
@@ -187,7 +191,7 @@ def how_often_beside(expression: sympy.Basic) -> tuple[Any, int]:
 
 
 def number_of(env: ShapeEnv, expression: sympy.Basic) -> Any:
-    """A symbolic number, or the number itself if it is known.
+    """The number that an expression is; a symbolic one, but for an expression that is a number itself.
 
     Raises:
         ValueError: In the example it is no whole number.
