@@ -167,9 +167,7 @@ class Restored:
             with nullcontext() if self._trust else _named():  # errors of a compiler are its own
                 compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
             with _named():
-                entry = make_entry(
-                    arguments.with_views(signature.views), signature, compiled, modes, together, told_apart
-                )
+                entry = make_entry(arguments, signature, compiled, modes, together, told_apart)
             if not self._trust:
                 entry = dataclasses.replace(entry, call=self._refusing(entry.call, place))
         reason = f"loaded from {self._file.path}"

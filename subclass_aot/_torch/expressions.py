@@ -18,7 +18,8 @@ _PARTS = 400
 _EXPONENT = 16
 _NUMBER = 1 << 63
 
-_OTHER = "{name} has no place in a size"
+_OTHER = "{name} of sizes cannot be written. Compile with dynamic=False"
+_BY_DATA = "{name} depends on data. Compile with dynamic=False"
 _NO_EXPRESSION = "{written!r:.80} is no expression over symbols"
 _TOO_LARGE = "an expression over symbols is too large"
 
@@ -55,7 +56,7 @@ def as_words(expression: sympy.Basic, names: Mapping[Any, str]) -> Words:
         return int(expression)
     if expression.is_Symbol:
         if expression not in names:
-            raise ValueError(f"{expression} depends on data")
+            raise ValueError(_BY_DATA.format(name=expression))
         return names[expression]
     name = "Rational" if expression.is_Rational else type(expression).__name__
     if name not in _words() or name != "Rational" and type(expression) is not _words()[name][0]:

@@ -104,4 +104,4 @@ def _named() -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise Refused(f"{error}. Compile with dynamic=False" if "data" in str(error) else str(error)) from error
+        raise Refused(str(error)) from error

@@ -123,9 +123,14 @@ def test_what_was_loaded_is_saved_again(name: str, tmp_path: Path, monkeypatch: 
     [
         (lambda x: torch.nonzero(x) + 1, "it demands something of numbers that depend on data"),
         (lambda x: x.sum().item() * 2, "depends on data"),
+        (lambda x: x * x.shape[0] ** 0.5, "sym_float, which is a function of Python"),
+        (
+            lambda x: x * 2 if x.shape[0] / 2 < 7 else x,
+            "symbols: Float of sizes cannot be written. Compile",
+        ),
     ],
 )
-def test_sizes_that_depend_on_data_are_refused(fn: Any, what: str, tmp_path: Path) -> None:
+def test_what_is_no_whole_number_of_sizes_is_refused(fn: Any, what: str, tmp_path: Path) -> None:
     compiled = sa.aot_compile(fn, dynamic=True)
     for n in (3, 4, 5):
         compiled(torch.ones(n, dtype=torch.long))
