@@ -268,7 +268,7 @@ class CompiledFunction(Generic[_P, _R]):
             path: The file.
 
         Raises:
-            CompiledFileError: There is something that a file cannot hold: symbolic sizes, second derivatives, ...
+            CompiledFileError: It has something that a file cannot hold: sizes by data, second derivatives, ...
         """
         write_file(path, self.fn, self._options, [*self._specializations])
 
@@ -371,7 +371,7 @@ class CompiledFunction(Generic[_P, _R]):
         log_code(entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
         reason = self._reason(arguments, describe, tried)
         places = symbolic_places(trace.signature)
-        key = key_of(arguments, leaves, state)
+        key = key_of(arguments, leaves, state, places)
         return Specialization(entry, graphs.graphs, trace.signature, places, describe(places), reason, key)
 
     def _reason(

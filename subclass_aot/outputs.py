@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from subclass_aot.descriptors import OutputDescriptor
 from subclass_aot.flatten import ValueMeta
 from subclass_aot.meta import Spec
 from subclass_aot.symbols import Number
@@ -145,7 +146,7 @@ class ViewOfInput:
 
     value: int
     replay: Callable[..., torch.Tensor]
-    symints: tuple[Any, ...]
+    symints: tuple[Number, ...]
     requires_grad: bool
 
 
@@ -161,7 +162,7 @@ class ViewOfBase:
     output: int | None
     intermediate_base: int
     replay: Callable[..., torch.Tensor]
-    symints: tuple[Any, ...]
+    symints: tuple[Number, ...]
     requires_grad: bool
 
 
@@ -174,10 +175,15 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class ComputedSymints:
-    """A symbolic number, or a size with such numbers in it: graph outputs and known numbers, put into `make`."""
+    """A symbolic number, or a size with such numbers in it.
 
-    make: Callable[..., Any]
-    parts: tuple[Any, ...]
+    Attributes:
+        is_size: Whether it is a `torch.Size`, and not the one number itself.
+        parts: Descriptors of graph outputs, and known numbers.
+    """
+
+    is_size: bool
+    parts: tuple[OutputDescriptor | int, ...]
 
 
 Output = Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant | ComputedSymints

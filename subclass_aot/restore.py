@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, MutableSet
+import re
+from collections.abc import Callable, Collection, Hashable, Iterator, MutableSet
 from contextlib import contextmanager, nullcontext
 from typing import Any, NoReturn
 
@@ -11,19 +12,21 @@ import optree
 
 from subclass_aot.call import Arguments
 from subclass_aot.errors import CompiledFileError, SubclassAotError
-from subclass_aot.guards import MISS, Modes, StaticInputCache, symbolic_places
+from subclass_aot.guards import MISS, Modes, StaticInputCache, symbolic_places, unmet
 from subclass_aot.options import Options, compile_split
 from subclass_aot.runtime import OtherValue, make_entry
 from subclass_aot.saved import (
     NO_TRACE,
     Key,
     Refused,
+    Revived,
     SavedFile,
     SavedSpecialization,
     key_of_call,
     named_objects,
     refusals,
 )
+from subclass_aot.signature import JointSignature
 from subclass_aot.specializations import Specialization, asked_of_lists
 
 NO_FIT = """no signature in it fits this call, and there is no function to trace. What differs from {nearest}:
@@ -37,6 +40,8 @@ _DOES_NOT_RUN = "it does not run: {kind}: {error}"
 _DOES_NOT_FIT = "it does not fit together: {kind}: {error}"
 
 _VALUES = "values of tensors that the program looks at, or that were read while tracing"
+
+_SYMBOL = re.compile(r"\bs\d+\b")
 
 Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
 
@@ -88,17 +93,28 @@ class Restored:
         fn: Callable[..., Any] = NoFunction if self._fn is None else self._fn
         arguments = Arguments.of(fn, args, kwargs)
         try:
-            key = key_of_call(arguments, modes)
+            keys: dict[Hashable, Key] = {(): key_of_call(arguments, modes, {})}
+            for saved in self._file.specializations:
+                places = tuple(saved.places.items())
+                if places not in keys:
+                    keys[places] = key_of_call(arguments, modes, saved.places)
         except Refused as refused:
             self._refuse_without_function([f"{', '.join(refused.where)}: {refused.what}"], "what a file can have")
             return None
         missed: list[tuple[list[str], str]] = []
         for number, saved in enumerate(self._file.specializations, 1):
+            key = keys[tuple(saved.places.items())]
             differences = saved.differences(key, self._fn is not None)
-            if not differences and self._made.get(number) not in known:
-                found = self._made[number] = self._read(number, saved, arguments, modes, key, together)
-                if found.entry.call(*call, check_only=True) is not MISS:
-                    return found
+            made = self._made.get(number)
+            if not differences and made is not None and made in known:
+                differences = _unmet(made.signature, arguments)
+            elif not differences:
+                read = self._revived(number, saved, arguments)
+                differences = _unmet(read.signature, arguments)
+                if not differences:
+                    found = self._made[number] = self._compiled(number, saved, read, arguments, modes, key, together)
+                    if found.entry.call(*call, check_only=True) is not MISS:
+                        return found
             missed.append((differences or [_VALUES], f"specialization {number}"))
         nearest = min(missed, key=lambda pair: len(pair[0]), default=([], "the file, which has none"))
         self._refuse_without_function(*nearest)
@@ -124,36 +140,46 @@ class Restored:
 
         return call
 
-    def _read(
+    def _revived(self, number: int, saved: SavedSpecialization, arguments: Arguments) -> Revived:
+        """Reads the signature and the graphs of a specialization."""
+        with refusals(self._file.path, f"specialization {number}"), _named():
+            return saved.read(named_objects(arguments))
+
+    def _compiled(
         self,
         number: int,
         saved: SavedSpecialization,
+        read: Revived,
         arguments: Arguments,
         modes: Modes,
         key: Key,
         together: MutableSet[StaticInputCache],
     ) -> Specialization:
-        """Reads a specialization, and generates its guard and its entry again."""
+        """Compiles the graphs of a specialization, and generates its guard and its entry again."""
         place = f"specialization {number}"
+        signature = read.signature
         with refusals(self._file.path, place):
+            name = self._file.function
             if self._fn is not None:
                 name = getattr(self._fn, "__name__", type(self._fn).__name__)
-            else:
-                name = self._file.function
             with _named():
-                read = saved.read(named_objects(arguments))
-                signature = read.signature
                 told_apart = asked_of_lists(self._fn or NoFunction, arguments, signature)
             with nullcontext() if self._trust else _named():  # errors of a compiler are its own
                 compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
             with _named():
-                entry = make_entry(
-                    arguments.with_views(signature.views), signature, compiled, modes, together, told_apart
-                )
+                entry = make_entry(arguments, signature, compiled, modes, together, told_apart)
             if not self._trust:
                 entry = dataclasses.replace(entry, call=self._refusing(entry.call, place))
         reason = f"loaded from {self._file.path}"
         return Specialization(entry, read.graphs, signature, symbolic_places(signature), saved.facts, reason, key)
+
+
+def _unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
+    """Lists what was assumed of sizes and does not hold of a call, with the places of sizes in words of the call."""
+    if signature.assumptions.symbols is None:
+        return []
+    places = {text: place for place, text in reversed(symbolic_places(signature).items())}
+    return [_SYMBOL.sub(lambda name: places.get(name[0], name[0]), line) for line in unmet(signature, arguments)]
 
 
 @contextmanager

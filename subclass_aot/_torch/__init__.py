@@ -72,6 +72,16 @@ from subclass_aot._torch.dynamo import mark_static_address as mark_static_addres
 from subclass_aot._torch.dynamo import not_by_dynamo as not_by_dynamo
 from subclass_aot._torch.dynamo import tensor_check as tensor_check
 from subclass_aot._torch.dynamo import without_dynamo as without_dynamo
+from subclass_aot._torch.expressions import as_words as as_words
+from subclass_aot._torch.expressions import assume as assume
+from subclass_aot._torch.expressions import beside as beside
+from subclass_aot._torch.expressions import from_words as from_words
+from subclass_aot._torch.expressions import guards_of as guards_of
+from subclass_aot._torch.expressions import how_often_beside as how_often_beside
+from subclass_aot._torch.expressions import known as known
+from subclass_aot._torch.expressions import limit as limit
+from subclass_aot._torch.expressions import number_of as number_of
+from subclass_aot._torch.expressions import sizes_of as sizes_of
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
 from subclass_aot._torch.inductor import draw_as_inductor as draw_as_inductor
 from subclass_aot._torch.inductor import fake_mode as fake_mode

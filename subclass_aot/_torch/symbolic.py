@@ -177,15 +177,20 @@ def no_more_guards(env: Any, refuse: Callable[[Any], None]) -> Iterator[None]:
         del env._check_frozen
 
 
-def assumptions(env: Any) -> list[tuple[Any, str]]:
-    """What the solver assumed of its symbols on the way: expressions, simplified, each with a place in the source."""
+def assumptions(env: Any, without_place: int = 0) -> list[tuple[Any, str]]:
+    """What the solver assumed of its symbols on the way: expressions, simplified, each with a place in the source.
+
+    Args:
+        env: The solver.
+        without_place: How many of the first were told to it, and have no place.
+    """
     found: list[tuple[Any, str]] = []
-    for guard in env.guards:
+    for number, guard in enumerate(env.guards):
         expression = env.simplify(env.replace(guard.expr))
         if expression not in (True, False):
             frame = guard.sloc.framework_loc
             place = guard.sloc.maybe_user_loc or (f"{frame.filename}:{frame.lineno}" if frame is not None else "")
-            found.append((expression, place))
+            found.append((expression, "" if number < without_place else place))
     return found
 
 

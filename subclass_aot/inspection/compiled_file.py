@@ -43,9 +43,27 @@ def _lines(file: SavedFile, size: int) -> Iterator[str]:
             yield f"  needs the function or module, for {saved.needs}"
         yield "  calls"
         yield from (f"    {name}: {fact}" for name, fact in saved.facts.items())
+        yield from _symbols(saved)
         for which in ("forward", "backward"):
             if saved.written[which] is not None:
                 yield from _graph(saved, which)
+
+
+def _symbols(saved: SavedSpecialization) -> Iterator[str]:
+    if saved.symbols is None:
+        return
+    yield "  symbols"
+    for number, size in enumerate(saved.symbols.sizes):
+        most = "" if size.most is None else f", at most {size.most}"
+        yield f"    s{number} is {size.where}, {size.hint} when it was compiled, at least {size.least}{most}"
+    yield from (f"    assumed: {_words(words)}" for words in saved.symbols.assumed)
+
+
+def _words(written: object) -> str:
+    """An expression over symbols: `Equality(Mod(s0, 2), 0)`."""
+    if not isinstance(written, list):
+        return str(written)
+    return f"{_at(written, 0, '?')}({', '.join(map(_words, written[1:]))})"
 
 
 def _graph(saved: SavedSpecialization, which: str) -> Iterator[str]:
@@ -94,7 +112,14 @@ def _text(written: object, names: list[str]) -> str:
 def _val(written: object, specs: object) -> str:
     if not isinstance(written, list):
         return repr(written)
-    if _at(written, 0, "") != "spec":
+    word = _at(written, 0, "")
+    if word == "symint":
+        return _words(_at(written, 1, "?"))
+    if word == "symbolic spec":
+        size = _at(written, 1, [])
+        sizes = ", ".join(map(_words, size)) if isinstance(size, list) else "?"
+        return f"{_at(_at(written, 4, None), 1, '?')}[{sizes}]"
+    if word != "spec":
         return f"({', '.join(_val(part, specs) for part in written[1:])})"
     position = _at(written, 1, -1)
     spec = _at(specs, position, None) if isinstance(position, int) and position >= 0 else None

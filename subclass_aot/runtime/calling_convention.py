@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
+
+import torch
 
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
@@ -156,11 +159,11 @@ class SymintNames:
         """The numbers among what forward computes."""
         return SymintNames({desc.number: name for desc, name in locals_of.items() if isinstance(desc, Number)})
 
-    def one(self, number: object) -> str:
+    def one(self, number: int | torch.SymInt) -> str:
         """One of them."""
-        return self.names[lasting_key_of(number)] if is_symbolic(number) else str(number)
+        return self.names[lasting_key_of(number)] if is_symbolic(number) else str(operator.index(number))
 
-    def all(self, symints: Sequence[Any]) -> str:
+    def all(self, symints: Sequence[int | torch.SymInt]) -> str:
         """A tuple of them."""
         return f"({''.join(self.one(n) + ', ' for n in symints)})"
 

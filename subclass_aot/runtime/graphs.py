@@ -86,8 +86,9 @@ class Graphs:
         backward: fx.GraphModule | None,
         computed: Mapping[OutputDescriptor, tuple[bool, bool]],
         saved: Sequence[tuple[int | None, OutputDescriptor | None]],
+        num_saved_symints: int = 0,
     ) -> Graphs:
-        """The graphs of a signature with known sizes, of what is known of them. Checks are put into forward.
+        """The graphs of a signature, of what is known of them. Checks are put into forward.
 
         Args:
             signature: The signature.
@@ -95,12 +96,13 @@ class Graphs:
             backward: The backward graph.
             computed: See `computed`.
             saved: See `saved`.
+            num_saved_symints: See `num_saved_symints`.
         """
         output = forward.graph.output_node()
         values: Any = output.args[0]
         with_checks(forward, signature, dict(zip(descriptor_of(output), values, strict=True)))
         made = {desc: Computed(*pair) for desc, pair in computed.items()}
-        return Graphs(forward, backward, made, tuple(Saved(*pair) for pair in saved), 0)
+        return Graphs(forward, backward, made, tuple(Saved(*pair) for pair in saved), num_saved_symints)
 
 
 def split(trace: JointTrace, partition_fn: PartitionFn | None, free_strides: bool = False) -> Graphs:

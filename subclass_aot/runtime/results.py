@@ -88,7 +88,7 @@ class Results:
                 return self._view(i, output, base, output.requires_grad)
             case ComputedSymints():
                 parts = [self._locals_of[p] if isinstance(p, OutputDescriptor) else str(p) for p in output.parts]
-                return f"{source.const(output.make, 'number')}({', '.join(parts)})"
+                return f"{source.const(torch.Size, 'Size')}(({', '.join(parts)},))" if output.is_size else parts[0]
             case Constant():
                 return source.const(output.value, "constant")
         assert_never(output)

@@ -19,15 +19,17 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.descriptors import Number
 from subclass_aot.meta import Spec
 from subclass_aot.saved.names import find, name_of, name_of_operator, operator_named
 from subclass_aot.saved.records import LIMITS, RECORDS, WORDS
 from subclass_aot.saved.refused import Refused, at
-from subclass_aot.symbols import is_symbolic
+from subclass_aot.saved.sizes import expression_of, number_of, words_of
+from subclass_aot.symbols import Symbols, is_symbolic, lasting_key_of
 
 Json = Any
 
-_SYMBOLIC = "it has symbolic sizes. Compile with dynamic=False"
+_SYMBOLIC = "it is a number that depends on data, or no whole number. Compile with dynamic=False"
 _TENSOR = "it is a tensor, which only graphs may hold"
 _CANNOT = """{value!r:.80}, of {kind}, cannot be written.
   A file holds numbers, strings, bytes, tuples, lists, dicts, sets, slices, enums, dataclasses, named tuples, dtypes,
@@ -48,12 +50,16 @@ _FUNCTIONS = types.FunctionType | types.BuiltinFunctionType
 class Encoder:
     """Writes values. Specs and descriptors are written once, and stand for themselves by their position.
 
+    Those with symbols are written where they stand: each signature has symbols of its own.
+
     Attributes:
         specs: What was written of specs.
+        symbols: The symbols of the signature that is written.
     """
 
     def __init__(self) -> None:
         self.specs: list[Json] = []
+        self.symbols: Symbols | None = None
         self._position: dict[int, int] = {}
         self._kept: list[Spec] = []  # so that ids stay theirs
 
@@ -71,14 +77,20 @@ class Encoder:
         if isinstance(value, float) and kind is float:
             return ["float", value.hex() if math.isfinite(value) else repr(value)]
         if isinstance(value, Spec):
-            return ["spec", self._spec(value)]
+            return ["spec", self._spec(value)] if value.solver is None else self._symbolic_spec(value)
+        if isinstance(value, Number):
+            number: Any = value.number
+            expression, beside = _torch.how_often_beside(number)
+            return ["Number", self._words(expression), beside, value.index]
         if kind in WORDS:
             problem = LIMITS.problem(value)
             if problem:
                 raise Refused(problem)
             return [WORDS[kind], *(self._field(value, name) for name in names_in(kind))]
         if is_symbolic(value):
-            raise Refused(_SYMBOLIC)
+            if not isinstance(value, torch.SymInt):
+                raise Refused(_SYMBOLIC)
+            return ["symint", self._words(lasting_key_of(value))]
         if isinstance(value, torch.Tensor):
             raise Refused(_TENSOR)
         return self._other(value, kind)
@@ -87,11 +99,19 @@ class Encoder:
         with at(f".{name}"):
             return self.encode(getattr(value, name))
 
+    def _words(self, expression: object) -> Json:
+        if self.symbols is None:
+            raise Refused(_SYMBOLIC)
+        return words_of(expression, self.symbols)
+
+    def _symbolic_spec(self, spec: Spec) -> Json:
+        numbers = [[n if type(n) is int else self._words(lasting_key_of(n)) for n in each]  # type: ignore[arg-type]
+                   for each in (spec.size, spec.stride, (spec.offset,))]  # fmt: skip
+        return ["symbolic spec", *numbers, *map(self.encode, (spec.dtype, spec.device, spec.layout))]
+
     def _spec(self, spec: Spec) -> int:
         position = self._position.get(id(spec))
         if position is None:
-            if spec.solver is not None:
-                raise Refused(_SYMBOLIC)
             written = [spec.size, spec.stride, spec.offset, *map(self.encode, (spec.dtype, spec.device, spec.layout))]
             position = self._position[id(spec)] = len(self.specs)
             self.specs.append(written)
@@ -154,10 +174,15 @@ class Decoder:
     Args:
         specs: What an `Encoder` has written of specs.
         trust: Whether modules are imported, and functions taken from them.
+
+    Attributes:
+        symbols: The symbols of the signature that is read.
     """
 
     def __init__(self, specs: Json, trust: bool) -> None:
         self.trust = trust
+        self.symbols: Symbols | None = None
+        self._numbers: dict[str, Number] = {}
         self._specs: list[Spec] = []
         self._words: dict[str, Callable[[list[Json]], Any]] = {
             **{word: functools.partial(self._sequence, cls) for word, cls in _SEQUENCES.items()},
@@ -172,6 +197,9 @@ class Decoder:
             "...": lambda x: ... if _sized(x, 0) == [] else None,
             "device": lambda x: torch.device(self.text(x, 1, 0)),
             "spec": lambda x: self.spec(_sized(x, 1)[0]),
+            "symbolic spec": self._symbolic_spec,
+            "symint": lambda x: number_of(_sized(x, 1)[0], self._symbols()),
+            "Number": self._number,
             "enum": self._enum,
             "operator": lambda x: operator_named(self.text(x, 1, 0), trust),
             "class": lambda x: self.cls(_sized(x, 1)[0]),
@@ -194,7 +222,7 @@ class Decoder:
         if type(written) is not list or not written or type(written[0]) is not str:
             raise Refused(_UNKNOWN.format(written=written))
         word, *rest = written
-        if word in RECORDS:
+        if word in RECORDS and word not in self._words:
             return self._record(RECORDS[word], rest)
         if word not in self._words:
             raise Refused(_UNKNOWN.format(written=written))
@@ -253,6 +281,35 @@ class Decoder:
         if max(spec.nbytes, spec.extent * spec.dtype.itemsize) >= LIMITS.size:
             raise Refused(_TOO_LARGE.format(number=list(size)))
         return spec
+
+    def _symbols(self) -> Symbols:
+        if self.symbols is None:
+            raise Refused("it has symbols, and the signature has none")
+        return self.symbols
+
+    def _number(self, written: list[Json]) -> Number:
+        """A number that forward gives. Two that turned out to be the same are two outputs still."""
+        number, beside, index = _sized(written, 3)
+        text = repr((number, self.of(beside, int)))
+        if text not in self._numbers:
+            symbols = self._symbols()
+            expression = _torch.known(symbols.env, expression_of(number, symbols))
+            while Number(expression) in self._numbers.values():
+                expression = _torch.beside(expression)
+            self._numbers[text] = Number(expression, self.of(index, int))
+        return self._numbers[text]
+
+    def _symbolic_spec(self, written: list[Json]) -> Spec:
+        size, stride, offset, *others = _sized(written, 6)
+        symbols = self._symbols()
+        parts: list[Any] = [[number_of(n, symbols) for n in self.listed(each, "sizes")]
+                            for each in (size, stride, offset)]  # fmt: skip
+        hints = [[_torch.example_of(n) for n in each] for each in parts]
+        if len(size) != len(stride) or len(offset) != 1:
+            raise Refused(_UNKNOWN.format(written=written))
+        self._new_spec([*hints[:2], hints[2][0], *others])  # which refuses what no tensor can have
+        kinds = (self.of(x, kind) for x, kind in zip(others, (torch.dtype, torch.device, torch.layout), strict=True))
+        return Spec.make(tuple(parts[0]), tuple(parts[1]), parts[2][0], *kinds)
 
     def _record(self, cls: type, written: list[Json]) -> Any:
         hints = hints_of(cls)

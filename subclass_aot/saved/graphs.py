@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,11 +18,15 @@ from subclass_aot.saved.codec import Decoder, Encoder, Json
 from subclass_aot.saved.names import FUNCTIONS, name_of_operator, operator_named
 from subclass_aot.saved.refused import Refused, at
 from subclass_aot.saved.stand_ins import NodeAt
+from subclass_aot.symbols import Number, key_of
 
-_NUMBER = "{node} is a number that only the call knows. Compile with dynamic=False"
+_NUMBER = "{node} is a number that depends on data, or no whole number. Compile with dynamic=False"
+_EXPONENT = 16
+_NO_NUMBERS = "{name} is of sizes, and is given something else"
 _FUNCTION = "it runs {target}, which is a function of Python, and no operator"
 _CONSTANT = "the constant {name} is no dense tensor with data"
 _NO_GRAPH = "{written!r:.80} is no node of a graph"
+_OF_SIZES = [function for name, function in FUNCTIONS.items() if name != "getitem"]
 _OTHER_SPEC = "{name} is written down as {written}, and the operator gives {found}"
 _FAILS = "{name} does not run: {error}"
 
@@ -93,7 +98,7 @@ def _specs(val: object, node: fx.Node) -> Any:
         return tuple(_specs(x, node) for x in val)
     if isinstance(val, torch.Tensor):
         return Spec.of(val)
-    if val is not None and not isinstance(val, bool | int | float):
+    if val is not None and not isinstance(val, bool | int | float | torch.SymInt):
         raise Refused(_NUMBER.format(node=node.name))
     return val
 
@@ -191,6 +196,8 @@ class GraphReader:
         node.args, node.kwargs = given, named  # which tells the nodes that they have a reader
         if op != "output":
             notes |= _vals(read(val))
+            if called in _OF_SIZES:
+                _refuse_others(node, notes["val"])
             if self.check and op == "call_function":
                 _compare(node, notes.get("val"))
         node.meta = notes
@@ -243,6 +250,19 @@ def _filled(value: object, nodes: Sequence[fx.Node]) -> Any:
     return value
 
 
+def _refuse_others(node: fx.Node, val: object) -> None:
+    """Refuses to compute with anything but sizes: a text times a number may be as long as memory.
+
+    Raises:
+        Refused: It would.
+    """
+    given = [x.meta.get("val") if isinstance(x, fx.Node) else x for x in node.args]
+    are_sizes = all(type(x) in (int, torch.SymInt) for x in (*given, val))
+    is_small = node.target is not operator.pow or type(given[-1]) is int and 0 < given[-1] <= _EXPONENT
+    if len(given) != 2 or node.kwargs or not are_sizes or not is_small:
+        raise Refused(_NO_NUMBERS.format(name=node.name))
+
+
 def _compare(node: fx.Node, expected: object) -> None:
     """Runs an operator on tensors without data, and compares what it gives with what was written of it.
 
@@ -264,10 +284,21 @@ def _alike(found: object, written: object) -> bool:
     if isinstance(found, tuple):
         return isinstance(written, tuple) and len(found) == len(written) and all(map(_alike, found, written))
     if isinstance(found, Spec):
-        return isinstance(written, Spec) and (found.size, found.dtype, found.device) == (
-            written.size, written.dtype, written.device,
+        return (
+            isinstance(written, Spec)
+            and (found.dtype, found.device, len(found.size)) == (written.dtype, written.device, len(written.size))
+            and all(map(_same_number, found.size, written.size))
+        )
+    if isinstance(found, torch.SymInt) or isinstance(written, torch.SymInt):
+        return isinstance(found, int | torch.SymInt) and isinstance(written, int | torch.SymInt) and _same_number(
+            found, written
         )  # fmt: skip
     return type(found) is type(written)
+
+
+def _same_number(one: Number, other: Number) -> bool:
+    """Whether two sizes are the same, as far as is known of symbols; nothing more is assumed of them."""
+    return key_of(one) == key_of(other) or _torch.statically_known_true(one == other)
 
 
 def _of(val: object) -> Any:

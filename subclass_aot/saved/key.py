@@ -12,8 +12,9 @@ import json
 import pickle
 import types
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -62,20 +63,27 @@ def is_of_call(path: str) -> bool:
     return path.startswith(_OF_CALL)
 
 
-def key_of(arguments: Arguments, leaves: Sequence[Any], state: Modes, refuse: bool = False) -> Key:
+def key_of(
+    arguments: Arguments,
+    leaves: Sequence[Any],
+    state: Modes,
+    places: Mapping[str, str] = MappingProxyType({}),
+    refuse: bool = False,
+) -> Key:
     """The key of a call.
 
     Args:
         arguments: The call.
         leaves: Its leaves.
         state: The modes of torch.
+        places: The sizes and strides that are symbols, such as `args[0].size(1)`, and what is written instead.
         refuse: Whether to raise what is wrong, and not to note it.
     """
     call: dict[str, str] = {}
     function: dict[str, str] = {}
     problem = None
     try:
-        for of_call, name, text in _Writer(arguments, leaves, state).write():
+        for of_call, name, text in _Writer(arguments, leaves, state, places).write():
             (call if of_call else function)[name] = text
     except Refused as refused:
         if refuse:
@@ -92,7 +100,8 @@ def named_objects(arguments: Arguments) -> dict[str, Any]:
 
 
 class _Writer:
-    def __init__(self, arguments: Arguments, leaves: Sequence[Any], state: Modes) -> None:
+    def __init__(self, arguments: Arguments, leaves: Sequence[Any], state: Modes, places: Mapping[str, str]) -> None:
+        self.places = places
         self.arguments = arguments
         self.leaves = leaves
         self.state = state
@@ -133,7 +142,9 @@ class _Writer:
             first = arguments.path_of(position)
             with at(place.path):
                 told = (
-                    f"the same tensor as {first}" if first != place.path else self._tensor(arguments.values[position])
+                    f"the same tensor as {first}"
+                    if first != place.path
+                    else self._tensor(arguments.values[position], first)
                 )
                 yield is_of_call(place.path), f"{place.path}: tensor", told
         groups = storage_groups(list(self.leaves))
@@ -245,9 +256,13 @@ class _Writer:
             tables.append([(key, x is None, numbers.get(id(x))) for key, x in entries])
         return f"{self._class(type(module))} {tables}"
 
-    def _tensor(self, tensor: torch.Tensor) -> str:
+    def _numbers(self, numbers: Sequence[int], place: str) -> list[Any]:
+        return [self.places.get(f"{place}({dim})", n) for dim, n in enumerate(numbers)]
+
+    def _tensor(self, tensor: torch.Tensor, path: str) -> str:
+        stride = self._numbers(tensor.stride(), f"{path}.stride") if tensor.layout is torch.strided else []
         look = [
-            list(tensor.shape), list(tensor.stride()) if tensor.layout is torch.strided else [], str(tensor.dtype),
+            self._numbers(tensor.shape, f"{path}.size"), stride, str(tensor.dtype),
             str(tensor.device), str(tensor.layout), tensor.requires_grad, tensor.is_leaf, tensor.is_inference(),
         ]  # fmt: skip
         text = f"{self._class(type(tensor))} {look}"
@@ -257,17 +272,18 @@ class _Writer:
         inner = []
         for name in names:
             with at(f".{name}"):
-                inner.append(f"{name}: {self._inner(getattr(tensor, name))}")
+                inner.append(f"{name}: {self._inner(getattr(tensor, name), f'{path}.{name}')}")
         with at("context"):
             return f"{text} {{{', '.join(inner)}}} {tensor.storage_offset()} {self._value(context)}"
 
-    def _inner(self, value: object) -> str:
+    def _inner(self, value: object, path: str) -> str:
         if isinstance(value, torch.Tensor):
-            return self._tensor(value)
+            return self._tensor(value, path)
         if isinstance(value, list | tuple) and type(value) in (list, tuple):
-            return f"[{', '.join(map(self._inner, value))}]"
+            return f"[{', '.join(self._inner(x, f'{path}[{i}]') for i, x in enumerate(value))}]"
         if isinstance(value, dict) and type(value) is dict:
-            return f"{{{', '.join(f'{key!r}: {self._inner(x)}' for key, x in value.items())}}}"
+            parts = (f"{key!r}: {self._inner(x, f'{path}[{key!r}]')}" for key, x in value.items())
+            return f"{{{', '.join(parts)}}}"
         return self._value(value)
 
     def _histories(self) -> str:

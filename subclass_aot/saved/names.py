@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from subclass_aot import _torch
 from subclass_aot.saved.refused import Refused
 
@@ -29,8 +31,12 @@ PLAIN_OPERATORS = ("aten", "prims")
 _NAME = re.compile(r"[\w.]+:[\w.]+")
 _OPERATOR = re.compile(r"\w+(\.\w+){2}", re.ASCII)
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {"getitem": operator.getitem}
-"""Functions that a graph may call beside operators."""
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "getitem": operator.getitem, "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "floordiv": operator.floordiv, "mod": operator.mod, "pow": operator.pow,
+    "sym_max": torch.sym_max, "sym_min": torch.sym_min,
+}  # fmt: skip
+"""Functions that a graph may call beside operators: of the results of one, and of sizes."""
 
 
 def name_of(thing: Any) -> str:

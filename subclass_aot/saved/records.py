@@ -23,6 +23,8 @@ from subclass_aot.saved.stand_ins import (
     SavedNew,
     SavedOutcome,
     SavedSignature,
+    SavedSize,
+    SavedSymbols,
     SavedWay,
 )
 from subclass_aot.signature import (
@@ -41,7 +43,6 @@ _DESCRIPTORS = [
     for cls in vars(descriptors).values()
     if isinstance(cls, type) and issubclass(cls, descriptors.Descriptor) and not cls.__name__.startswith("_")
     and hasattr(cls, "__dataclass_fields__") and cls is not descriptors.AutogradMutation
-    and cls is not descriptors.Number
 ]  # fmt: skip
 
 RECORDS: dict[str, Any] = {
@@ -51,9 +52,10 @@ RECORDS: dict[str, Any] = {
         *(AbsentMeta, ContainerMeta, OpaqueMeta, PlainTensorMeta, SubclassCreationMeta),
         *(outputs.InputLeaf, outputs.AliasOfLeaf, outputs.Value, outputs.SameAsInput, outputs.SameAsOutput),
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ViewChain, outputs.ViewStep),
+        *(outputs.ComputedSymints, outputs.NumberAt),
         *(outputs.StridedView, RegeneratedView),
         *(Base, Input, MadeLeaf, MetadataMutation, AutogradMutation, VersionBump, Mutations, TangentSpec),
-        *(SavedSignature, SavedGraphs, NodeAt, Look),
+        *(SavedSignature, SavedGraphs, SavedSymbols, SavedSize, NodeAt, Look),
         *(Change, Leaf, Given, Tuple, New, Weak, Literal, Entry, Table),
         *(SavedOutcome, SavedNew, SavedWay, NamedObject),
     )

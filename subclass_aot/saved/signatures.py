@@ -17,9 +17,9 @@ from subclass_aot.outcome import NewObject, Outcome
 from subclass_aot.saved.refused import Refused, at
 from subclass_aot.saved.stand_ins import NamedObject, SavedNew, SavedOutcome, SavedSignature, SavedWay
 from subclass_aot.signature import Assumptions, JointSignature
+from subclass_aot.symbols import Symbols
 
-_SYMBOLIC = "it has symbolic sizes. Compile with dynamic=False"
-_SYMBOLIC_RESULT = "a result is a number that only the call knows. Compile with dynamic=False"
+_SYMBOLIC = "it demands something of numbers that depend on data. Compile with dynamic=False"
 _UNREGISTERED = "torch's pytree makes no {name} here: register it before, as where the file was written"
 _UNKNOWN_CLASS = "an object of {name} is made, and with trust=False only containers of Python are"
 _NO_OBJECT = "the function that was given has no {path}"
@@ -40,10 +40,10 @@ def saved_signature(signature: JointSignature, pinned: Mapping[int, str]) -> Sav
         pinned: The paths of objects that are the same at each call, by the ids of the objects.
 
     Raises:
-        Refused: It has symbolic sizes, or objects that cannot be named.
+        Refused: It has numbers that depend on data, or objects that cannot be named.
     """
     assumptions = signature.assumptions
-    if assumptions.symbols is not None or assumptions.runtime_asserts:
+    if assumptions.runtime_asserts:
         raise Refused(_SYMBOLIC)
     with at("outcome"):
         outcome = _saved_outcome(signature.outcome, pinned)
@@ -76,13 +76,16 @@ def _saved_new(new: NewObject) -> SavedNew:
     return SavedNew(new.cls, new.unflatten is not None, metadata, new.parts, new.tables, new.like)
 
 
-def signature_of(saved: SavedSignature, named: Mapping[str, Any], trust: bool) -> JointSignature:
+def signature_of(
+    saved: SavedSignature, named: Mapping[str, Any], trust: bool, symbols: Symbols | None = None
+) -> JointSignature:
     """The inverse of `saved_signature`.
 
     Args:
         saved: The record.
         named: The objects that are the same at each call, by their paths.
         trust: Whether objects of any class are made.
+        symbols: The symbols in it.
 
     Raises:
         Refused: It does not fit together, or an object is not there.
@@ -100,7 +103,8 @@ def signature_of(saved: SavedSignature, named: Mapping[str, Any], trust: bool) -
         raise Refused("the inputs have other leaves than specs")
     return JointSignature(
         saved.inputs, index_map, saved.views, saved.mutations, saved.outputs, saved.intermediate_bases,
-        saved.made_leaves, outcome, saved.tangents, Assumptions(looks=saved.looks, read=saved.read), saved.grad_modes,
+        saved.made_leaves, outcome, saved.tangents, Assumptions(symbols, looks=saved.looks, read=saved.read),
+        saved.grad_modes,
     )  # fmt: skip
 
 

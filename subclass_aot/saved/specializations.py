@@ -10,20 +10,21 @@ from torch import fx
 
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import descriptor_of
-from subclass_aot.guards import Modes
+from subclass_aot.guards import Modes, symbolic_places
 from subclass_aot.runtime import Graphs
 from subclass_aot.saved.codec import Decoder, Encoder, Json
 from subclass_aot.saved.graphs import GraphReader, encode_graph
 from subclass_aot.saved.key import Key, is_of_call, key_of
 from subclass_aot.saved.refused import Refused, at
 from subclass_aot.saved.signatures import needs_function, saved_signature, signature_of
-from subclass_aot.saved.stand_ins import SavedGraphs, SavedSignature
+from subclass_aot.saved.sizes import saved_symbols, symbols_of
+from subclass_aot.saved.stand_ins import SavedGraphs, SavedSignature, SavedSymbols
 from subclass_aot.signature import JointSignature
 
 NEEDS_FUNCTION = "it reads or changes {path}, which only the function or module has: sa.load(path, fn_or_module)"
 NO_TRACE = "it was loaded from a file, and a gradient of another kind needs a trace"
 
-_KEYS = ("call", "function", "needs", "facts", "reason", "signature", "graphs", "forward", "backward")
+_KEYS = ("call", "function", "needs", "facts", "reason", "symbols", "signature", "graphs", "forward", "backward")
 
 
 def encode_specialization(
@@ -51,14 +52,17 @@ def encode_specialization(
     """
     if key.problem is not None:
         raise key.problem.bare()
+    encoder.symbols = symbols = signature.assumptions.symbols
+    with at("symbols"):
+        of_symbols = None if symbols is None else saved_symbols(symbols, symbolic_places(signature))
+        written_symbols = encoder.encode(of_symbols)
     with at("signature"):
         saved = saved_signature(signature, key.pinned)
         written = encoder.encode(saved)
-    if graphs.num_saved_symints:
-        raise Refused("it has symbolic sizes. Compile with dynamic=False")
     beside = SavedGraphs(
         tuple((desc, *computed) for desc, computed in graphs.computed.items()),
         tuple(map(tuple, graphs.saved)),  # type: ignore[arg-type]
+        graphs.num_saved_symints,
     )
     document = {
         "call": key.call,
@@ -66,6 +70,7 @@ def encode_specialization(
         "needs": needs_function(saved, is_of_call),
         "facts": facts,
         "reason": reason,
+        "symbols": written_symbols,
         "signature": written,
         "graphs": encoder.encode(beside),
     }
@@ -109,6 +114,16 @@ class SavedSpecialization:
         self.reason: str = written["reason"]
         self.written = written
         self.specs, self._blobs, self._trust = specs, blobs, trust
+        with at("symbols"):
+            try:
+                self.symbols = Decoder([], trust).of(written["symbols"], SavedSymbols | None)
+            except RecursionError as error:
+                raise Refused("it is too deep") from error
+
+    @property
+    def places(self) -> dict[str, str]:
+        """The sizes and strides that are no part of the key, and their texts."""
+        return {} if self.symbols is None else self.symbols.places
 
     def differences(self, key: Key, has_function: bool) -> list[str]:
         """What differs between the call that was compiled and another one, each as one line.
@@ -137,12 +152,23 @@ class SavedSpecialization:
         Raises:
             Refused: It is not what such a file has.
         """
+        if self.symbols is not None and not self._trust:
+            # Run alone, operators ask more of sizes than in a trace: what that solver was asked is forgotten.
+            self._read(named, check=True)
+        return self._read(named, check=self.symbols is None and not self._trust)
+
+    def _read(self, named: Mapping[str, Any], check: bool) -> Revived:
         decoder = Decoder(self.specs, self._trust)
+        with at("symbols"):
+            symbols = decoder.symbols = None if self.symbols is None else symbols_of(self.symbols)
         with at("signature"):
-            signature = signature_of(decoder.of(self.written["signature"], SavedSignature), named, self._trust)
+            saved = decoder.of(self.written["signature"], SavedSignature)
+            signature = signature_of(saved, named, self._trust, symbols)
+            if symbolic_places(signature) != self.places:
+                raise Refused("its symbolic sizes stand elsewhere than it says")
         with at("graphs"):
             beside = decoder.of(self.written["graphs"], SavedGraphs)
-        reader = GraphReader(decoder, self._blobs, check=not self._trust)
+        reader = GraphReader(decoder, self._blobs, check)
         graphs: dict[str, fx.GraphModule | None] = {}
         for name in ("forward", "backward"):
             with at(f"{name} graph"):
@@ -153,7 +179,8 @@ class SavedSpecialization:
             raise Refused("it has other graphs than its signature needs")
         _compare(signature, forward, backward, beside)
         computed = {desc: (alias, view) for desc, alias, view in beside.computed}
-        return Revived(signature, Graphs.without_trace(signature, forward, backward, computed, beside.saved))
+        counted = beside.saved, beside.num_saved_symints
+        return Revived(signature, Graphs.without_trace(signature, forward, backward, computed, *counted))
 
 
 def _compare(
@@ -168,14 +195,16 @@ def _compare(
     if inputs != len(signature.graph_slots) + len(signature.mutations.bases):
         raise Refused(f"the forward graph has {inputs} inputs, and the signature has others")
     outputs = len(descriptor_of(forward.graph.output_node()))
-    if outputs != len(beside.computed) + len(beside.saved):
+    symints = beside.num_saved_symints
+    if symints < 0 or outputs != len(beside.computed) + len(beside.saved) + symints:
         raise Refused(f"the forward graph has {outputs} outputs, and the signature has others")
     if any(i is not None and not 0 <= i < inputs for i, _ in beside.saved):
         raise Refused("what is saved for backward is no input")
     if backward is not None:
         given = len(backward.graph.find_nodes(op="placeholder"))
         leaves = sum(len(tangent.specs) for tangent in signature.tangents)
-        if given < len(beside.saved) or given > len(beside.saved) + leaves + len(signature.mutations.backward_writes):
+        saved = len(beside.saved) + symints
+        if given < saved or given > saved + leaves + len(signature.mutations.backward_writes):
             raise Refused(f"the backward graph has {given} inputs, and the signature has others")
 
 
@@ -198,10 +227,15 @@ def texts(written: Json, what: str) -> dict[str, str]:
     return written
 
 
-def key_of_call(arguments: Arguments, state: Modes) -> Key:
+def key_of_call(arguments: Arguments, state: Modes, places: Mapping[str, str]) -> Key:
     """The key of a call that may fit.
+
+    Args:
+        arguments: The call.
+        state: The modes of torch.
+        places: The sizes and strides that are no part of it.
 
     Raises:
         Refused: It has something that no file has.
     """
-    return key_of(arguments, arguments.plan.unwrap(arguments.values), state, refuse=True)
+    return key_of(arguments, arguments.plan.unwrap(arguments.values), state, places, refuse=True)

@@ -18,6 +18,7 @@ from subclass_aot.outcome import (
     Weak,
 )
 from subclass_aot.outputs import (
+    ComputedSymints,
     Constant,
     SameAsInput,
     SameAsOutput,
@@ -30,6 +31,37 @@ from subclass_aot.tables import Table
 
 Recipe = Leaf | Given | Tuple | New | Weak | Literal
 Recipes = tuple[tuple[Recipe, Recipe], ...]
+
+
+class SavedSize(NamedTuple):
+    """A symbol.
+
+    Attributes:
+        where: Where the call has it, such as `args[0].size(1)`.
+        hint: The size of the example.
+        least: The least value that fits; None where there is none.
+        most: The greatest value that fits.
+    """
+
+    where: str
+    hint: int
+    least: int | None
+    most: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSymbols:
+    """The symbols of a signature.
+
+    Attributes:
+        sizes: The symbols.
+        assumed: What was assumed of them, in order, as lists of words.
+        places: The sizes and strides of the inputs that are made of symbols, each with its text.
+    """
+
+    sizes: tuple[SavedSize, ...]
+    assumed: tuple[Any, ...]
+    places: dict[str, str]
 
 
 class NodeAt(NamedTuple):
@@ -86,14 +118,14 @@ class SavedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class SavedSignature:
-    """A signature. The index map follows from the inputs; there are no symbols."""
+    """A signature. The index map follows from the inputs; symbols are told beside it."""
 
     # More than ten attributes: those of `JointSignature`.
 
     inputs: tuple[Input, ...]
     views: tuple[str, ...]
     mutations: Mutations
-    outputs: tuple[Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant, ...]
+    outputs: tuple[Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant | ComputedSymints, ...]
     intermediate_bases: tuple[Value, ...]
     made_leaves: tuple[MadeLeaf, ...]
     outcome: SavedOutcome
@@ -110,7 +142,9 @@ class SavedGraphs:
     Attributes:
         computed: The outputs of forward, each with whether it is an input or another output, and whether it is a view.
         saved: What is saved for backward: the position of the input that it is, and the output that it is.
+        num_saved_symints: How many symbolic numbers are saved beside.
     """
 
     computed: tuple[tuple[OutputDescriptor, bool, bool], ...]
     saved: tuple[tuple[int | None, OutputDescriptor | None], ...]
+    num_saved_symints: int

@@ -16,13 +16,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_user_file, user_line_in
 from subclass_aot.symbols.numbers import Bounds, Number
+
+if TYPE_CHECKING:  # comes with the first symbol
+    import sympy
 
 
 class Symbols:
@@ -46,6 +49,7 @@ class Symbols:
         self._names: dict[Any, str] = {}
         self._unbacked: list[Any] = []
         self._again: list[Any] = []
+        self._told = 0  # how many assumptions were told, and not made by a program
 
     def size(self, hint: int, where: str, bounds: Bounds | None = None) -> Number:
         """A size that is `hint` in the example.
@@ -61,6 +65,17 @@ class Symbols:
             self._names[symbol] = f"s{len(self._names)}"
             self.symints[symbol] = number
         return number
+
+    @property
+    def names(self) -> dict[Any, str]:
+        """The names of the sizes of inputs, by symbol, in the order in which they were made."""
+        return dict(self._names)
+
+    def tell(self, expression: sympy.Basic) -> bool:
+        """Assumes something that another trace has assumed; False if it is not so in the example."""
+        holds = _torch.assume(self.env, expression)
+        self._told = len(self.env.guards)
+        return holds
 
     def unbacked(self, kind: str = "size") -> Any:
         """A number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`."""
@@ -117,7 +132,7 @@ class Symbols:
                 found[f"{name} >= {least}"] = ""
             if most is not None:
                 found[f"{name} <= {most}"] = ""
-        for expression, place in _torch.assumptions(self.env):
+        for expression, place in _torch.assumptions(self.env, self._told):
             if expression.free_symbols <= names.keys():
                 found.setdefault(self.text(expression), place)
         return list(found.items())

@@ -120,10 +120,10 @@ class OutputReader:
         if any(map(_torch.is_nested_int, result if isinstance(result, tuple) else (result,))):
             raise TraceError(_RAGGED_SIZE)
         if is_symbolic(result):
-            return ComputedSymints(_itself, (self._computed(result, desc),))
+            return ComputedSymints(False, (self._computed(result, desc),))
         if isinstance(result, torch.Size) and any(map(is_symbolic, result)):
             parts = (self._computed(n, Inner(desc, f"[{dim}]")) for dim, n in enumerate(result))
-            return ComputedSymints(_size_of, tuple(parts))
+            return ComputedSymints(True, tuple(parts))
         return Constant(result)
 
     def _base_of(self, result: torch.Tensor) -> torch.Tensor | None:
@@ -295,14 +295,6 @@ def _with_symints(
     """Makes a view again with the numbers of this call."""
     known = dict(zip(keys, symints, strict=True))
     return replay(base, lambda number: known[lasting_key_of(number)] if is_symbolic(number) else number)
-
-
-def _itself(number: Any) -> Any:
-    return number
-
-
-def _size_of(*numbers: int) -> torch.Size:
-    return torch.Size(numbers)
 
 
 def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:

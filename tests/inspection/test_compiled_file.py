@@ -35,6 +35,19 @@ def test_a_file_is_described(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         assert expected in shown
 
 
+def test_symbols_are_described(tmp_path: Path) -> None:
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        return x.view(2, x.shape[0] // 2) * x.shape[0] if x.shape[0] % 2 == 0 else x
+
+    compiled = sa.aot_compile(halves, dynamic=True)
+    compiled(torch.rand(4))
+    compiled.save(tmp_path / "x.sa")
+    text = describe_file(tmp_path / "x.sa")
+    assert "s0 is args[0].size(0), 4 when it was compiled, at least " in text
+    assert "assumed: Equality(Mod(s0, 2), 0)" in text
+    assert ": s0 = aten.sym_size.int(" in text and "float32[2, FloorDiv(s0, 2)] = aten.mul.Tensor(" in text
+
+
 def test_a_damaged_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "x.sa", "dense")
     path.write_bytes(path.read_bytes()[:-1])

@@ -73,6 +73,12 @@ def writes(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.sum()
 
 
+def writes_beside(x: torch.Tensor, view: torch.Tensor) -> Any:
+    y = x + view
+    x.t().add_(1)
+    return y, y
+
+
 def turns(x: torch.Tensor) -> torch.Tensor:
     x.t_()
     return x * 2
@@ -145,6 +151,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], dic
     "writes into wrappers": (writes, lambda: (two(3), two(3)), {}),
     "writes into shared memory": (writes, shared, {}),
     "writes into overlapping memory": (lambda x, y: (x.mul_(2), y + 1), overlapping, {}),
+    "writes beside a view": (writes_beside, lambda: ((x := leaf(2, 3) * 2), x.view(-1)[:1]), {}),
     "turns": (turns, lambda: (R(2, 3),), {}),
     "constants": (constants, lambda: (leaf(3),), {}),
     "draws": (draws, lambda: (leaf(3),), {}),

@@ -1,6 +1,6 @@
 """Rewrites the text in a file, with a right checksum: each try is refused by name, or runs a program of operators.
 
-python -m tests.saved.tamper FILE PROGRAM FIRST LAST
+python -m tests.saved.tamper FILE PROGRAM FIRST LAST [PART]
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ NASTY: list[Any] = [
     ["function", "os:system"], ["operator", "aten.mul.Tensor"], ["NodeAt", 0], ["NodeAt", 10**9], ["NodeAt", -1],
     ["tuple"], ["dict"], ["spec", 0], ["spec", -1], ["object", "subprocess:Popen"], ["enum", "os:system", "x"],
     ["float", "nan"], ["int", "0x" + "f" * 40], [], {}, ["InputLeaf", 0], ["InputLeaf", -5], ["dtype", "__name__"],
+    ["symint", "s0"], ["symint", ["Pow", "s0", 16]], ["symint", ["FloorDiv", "s0", 0]], "s0", "s9", ["Add", "s0", 1],
+    ["Equality", "s0", 3], ["Not", ["Equality", "s0", 3]], ["Max", "s0", "s0"], ["Number", "s0", 0, 0],
+    ["symbolic spec", ["s0"], [1], [0], ["dtype", "float32"], ["device", "cpu"], ["layout", "strided"]],
+    "s0) or open('pwned', 'w') or (s0", ["ViewOfInput", 0, ["ViewChain", ["tuple"], False], ["tuple", "s0"], False],
     ["device", "cuda:99"], ["device", "meta"], ["dtype", "complex64"], ["bytes", "zz"],
 ]  # fmt: skip
 
@@ -40,17 +44,19 @@ def places(value: Any, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     return found
 
 
-def tampered(document: Any, seed: int) -> Any:
-    """Another text."""
+def tampered(document: Any, seed: int, part: str | None = None) -> Any:
+    """Another text, in one part of each specialization or in all."""
     draw = random.Random(seed)
     found = copy.deepcopy(document)
-    for part in ("call", "function"):  # which would only not fit the call
+    for name in ("call", "function"):  # which would only not fit the call
         for each in found["specializations"]:
-            each[part] = {}
+            each[name] = {}
     everything = places(found["specializations"], places(found["specs"], []))
+    if part is not None:
+        everything = [place for each in found["specializations"] for place in places(each[part], [])]
     kept = copy.deepcopy(document["specializations"][0])
     for each in found["specializations"]:
-        each |= {part: kept[part] for part in ("call", "function")}
+        each |= {name: kept[name] for name in ("call", "function")}
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         holder, key = draw.choice(everything)
         if type(key) is str and key not in holder or type(key) is int and key >= len(holder):
@@ -69,14 +75,14 @@ def tampered(document: Any, seed: int) -> Any:
     return found
 
 
-def main(path: str, name: str, first: int, last: int) -> None:
+def main(path: str, name: str, first: int, last: int, part: str | None = None) -> None:
     """Tries seeds."""
     document, blobs = unpack(Path(path).read_bytes())
     trial = Path(f"{path}.{first}")
     fn, make, kwargs = PROGRAMS[name]
     kinds: collections.Counter[str] = collections.Counter()
     for seed in range(first, last):
-        trial.write_bytes(pack(tampered(document, seed), blobs))
+        trial.write_bytes(pack(tampered(document, seed, part), blobs))
         torch.manual_seed(0)
         args = make()
         try:
@@ -97,4 +103,4 @@ def main(path: str, name: str, first: int, last: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), *sys.argv[5:6])

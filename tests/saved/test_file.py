@@ -87,6 +87,22 @@ def test_graphs_are_compared_with_what_their_operators_give(tmp_path: Path) -> N
         sa.load(tmp_path / "x.sa", trust=False)(*args)
 
 
+@pytest.mark.parametrize("trust", [True, False])
+def test_numbers_of_views_are_numbers(trust: bool, tmp_path: Path) -> None:
+    """They stand in generated code."""
+
+    def change(value: Any) -> None:
+        if isinstance(value, list) and value[:1] == ["ViewOfInput"]:
+            value[3] = ["tuple", "open('pwned', 'w')"]
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            change(part)
+
+    args = written(tmp_path / "x.sa", "views")
+    changed(tmp_path / "x.sa", change)
+    with pytest.raises(sa.CompiledFileError, match="signature.*ViewOfInput.symints: .*pwned.* stands where there is"):
+        sa.load(tmp_path / "x.sa", trust=trust)(*args)
+
+
 @pytest.mark.parametrize("part", ["specs", "options", "specializations", "classes", "torch"])
 def test_a_file_with_a_part_missing_is_refused(part: str, tmp_path: Path) -> None:
     written(tmp_path / "x.sa")
@@ -104,7 +120,6 @@ def test_nothing_is_written_of_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"dynamic": True}, "specialization 1, signature: it has symbolic sizes"),
         ({"double_backward": True}, "double_backward=True needs the trace"),
         ({"fw_compiler": lambda graph, inputs: graph.forward}, "fw_compiler: .*defined inside a function"),
         ({"decompositions": {torch.ops.aten.t.default: torch.t}}, "decompositions are functions"),
@@ -152,8 +167,14 @@ def _safe(tmp_path: Path, damaged: int, rewritten: int) -> None:
     for i, name in enumerate(("views, training", "objects")):
         written(tmp_path / f"{i}.sa", name)
         lines.append(f"tamper.main({str(tmp_path / f'{i}.sa')!r}, {name!r}, 0, {rewritten})")
-    first, *rest = _child(*lines)
-    assert first == f"{damaged} refused of {damaged}"
+    written(tmp_path / "sized.sa", "dense, training", dynamic=True)
+    lines.append(f"tamper.main({str(tmp_path / 'sized.sa')!r}, 'dense, training', 0, {3 * rewritten})")
+    lines.append(f"tamper.main({str(tmp_path / 'sized.sa')!r}, 'dense, training', 0, {rewritten}, 'symbols')")
+    written(tmp_path / "numbers.sa", "int8 weight", dynamic=True)
+    lines.append(f"tamper.main({str(tmp_path / 'numbers.sa')!r}, 'int8 weight', 0, {rewritten})")
+    lines.insert(1, f"damage.main({str(tmp_path / 'numbers.sa')!r}, 0, {damaged})")
+    first, second, *rest = _child(*lines)
+    assert first == second == f"{damaged} refused of {damaged}"
     for line in rest:
         found: dict[str, int] = ast.literal_eval(line)
         assert found.keys() <= {"refused", "ran"} and found["refused"] > rewritten // 2

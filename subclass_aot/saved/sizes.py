@@ -1,0 +1,107 @@
+"""The symbols of a signature as a record, and back: a fresh solver is told all that the one of the trace assumed.
+
+Nothing of a file gets into generated code as text. Expressions are lists of a closed set of words, from which sympy
+makes them again, and the guard prints those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from subclass_aot import _torch
+from subclass_aot.saved.refused import Refused, at
+from subclass_aot.saved.stand_ins import SavedSize, SavedSymbols
+from subclass_aot.symbols import Symbols
+
+OTHERWISE = "its symbolic sizes cannot be told to another solver: {what}. Compile with dynamic=False"
+NOT_SO = "{written!r:.80} is assumed, and is not so in the example"
+NO_SIZE = "{size} is no symbolic size of an example"
+
+_MANY = 1000
+
+
+def saved_symbols(symbols: Symbols, places: Mapping[str, str]) -> SavedSymbols:
+    """The symbols of a signature as a record.
+
+    Args:
+        symbols: The symbols.
+        places: The sizes and strides of the inputs that are made of them.
+
+    Raises:
+        Refused: Another solver does not come to the same, or there is what a record cannot have.
+    """
+    names, ranges = symbols.names, _torch.value_ranges(symbols.env)
+    known = _torch.sizes_of(symbols.env, names)
+    sizes = tuple(SavedSize(known[name][1], known[name][0], *ranges[symbol]) for symbol, name in names.items())
+    assumed = tuple(words_of(guard, symbols) for guard in _torch.guards_of(symbols.env))
+    saved = SavedSymbols(sizes, assumed, dict(places))
+    with at("again"):
+        again = symbols_of(saved)
+    mine, other = ({text for text, _ in each.assumptions()} for each in (symbols, again))
+    if mine != other:
+        raise Refused(OTHERWISE.format(what="; ".join(sorted(mine ^ other)[:3])))
+    return saved
+
+
+def symbols_of(saved: SavedSymbols) -> Symbols:
+    """The inverse of `saved_symbols`, with a solver of its own.
+
+    Raises:
+        Refused: It does not fit together.
+    """
+    if len(saved.sizes) > _MANY or len(saved.assumed) > _MANY * 10:
+        raise Refused(OTHERWISE.format(what="there are too many"))
+    symbols = Symbols()
+    for size in saved.sizes:
+        if not 2 <= size.hint < 1 << 48 or not size.where.isprintable():
+            raise Refused(NO_SIZE.format(size=size))
+        symbols.size(size.hint, size.where.replace("{", "(").replace("}", ")"))
+    for written in saved.assumed:
+        if not symbols.tell(expression_of(written, symbols, False)):
+            raise Refused(NOT_SO.format(written=written))
+    for size, symbol in zip(saved.sizes, symbols.names, strict=True):
+        with _named():
+            _torch.limit(symbols.env, symbol, size.least, size.most)
+    return symbols
+
+
+def words_of(expression: Any, symbols: Symbols) -> Any:
+    """An expression over symbols as a file has it.
+
+    Raises:
+        Refused: It has a number that depends on data, or a function that files do not have.
+    """
+    with _named():
+        return _torch.as_words(expression, symbols.names)
+
+
+def expression_of(written: Any, symbols: Symbols, is_number: bool = True) -> Any:
+    """The inverse of `words_of`.
+
+    Raises:
+        Refused: It is none.
+    """
+    with _named():
+        named = {name: symbol for symbol, name in symbols.names.items()}
+        return _torch.from_words(written, named, is_number)
+
+
+def number_of(written: Any, symbols: Symbols) -> Any:
+    """The symbolic number that is written.
+
+    Raises:
+        Refused: It is none.
+    """
+    expression = expression_of(written, symbols)
+    with _named():
+        return _torch.number_of(symbols.env, expression)
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise Refused(str(error)) from error
