@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from subclass_aot import aot_compile
 from subclass_aot.testing.fuzz import custom_operators as custom
 
 CALLS: dict[str, tuple[Any, tuple[Any, ...]]] = {
@@ -36,3 +37,15 @@ def test_gradient() -> None:
     x = torch.ones(2, requires_grad=True)
     custom.scaled(x, 2.5).sum().backward()
     assert x.grad is not None and x.grad.tolist() == [2.5, 2.5]
+
+
+def test_other_sizes_are_refused_where_nobody_reads_what_was_written() -> None:
+    """The kernel does not run then."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        custom.swap_(x * 2, x.sum())
+        return x
+
+    for function in (program, aot_compile(program)):
+        with pytest.raises(RuntimeError, match="sizes differ|doesn't match the broadcast shape"):
+            function(torch.ones(2, 3))
