@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist
 # What needs the accelerator from the start of the process; `make test-native` has all of it.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
-.PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit bench-doors docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,12 @@ bench-limit: $(VENV)/.test  ## Measure the hot path without the accelerator and 
 		echo "### With the accelerator"; echo; cat build/limit/accelerator/table.md; } > docs/benchmarks/limit.md
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only int8 --out build/limit/int8
 	cp build/limit/int8/table.md docs/benchmarks/int8.md
+
+bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, transforms and files; writes docs/benchmarks/doors.md (10 minutes)
+	$(BIN)/python -m subclass_aot build-native
+	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks \
+		--only dynamo --only trace --only transforms --only files --out build/doors
+	cp build/doors/table.md docs/benchmarks/doors.md
 
 docs: $(VENV)/.docs  ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
