@@ -47,7 +47,15 @@ REFUSED = (
     (re.compile(r"\.(a|b|value|extra|codes|scale|parts\[0\])$"), ("writes into it what requires grad",)),
     (re.compile(r"= TwoTensor\("), ("this inner tensor of a TwoTensor requires grad",)),  # since a write into it
     (re.compile(r"dropout"), ("not implemented for 'Complex", "can't be cast")),  # which eager refuses of dense ones
-    (re.compile(r"out="), ("has another size, stride or offset after the call", "is too small for the result")),
+    # torch warns of results of another size than `out=`, and will refuse them.
+    (
+        re.compile(r"out="),
+        (
+            "has another size, stride or offset after the call",
+            "is too small for the result",
+            "the view cannot be made again",
+        ),
+    ),
 )
 
 

@@ -46,6 +46,13 @@ def test_an_inner_tensor_that_begins_to_require_grad_is_refused() -> None:
     check_program(Program(given, (("v2 = TwoTensor(x0, x0)", True), ("x0.add_(x1)", False)), ("v2",)))
 
 
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_a_view_that_out_gives_another_size_is_refused_by_name() -> None:
+    """Torch warns of that, and will refuse it, too."""
+    statements = (("v1 = x0 * 2", True), ("v3 = x0.t()", True), ("torch.sin(v1, out=v3)", True))
+    check_program(Program((Argument(Tree("dense"), (2, 3), grad="leaf"),), statements, ("v3",)))
+
+
 def test_a_gradient_of_another_class_is_a_difference() -> None:
     """A mode alone does not bring it about, so it is not excused."""
 
