@@ -6,6 +6,8 @@ import os
 
 os.environ.setdefault("SUBCLASS_AOT_REPLAY", "check")  # each replay is compared with what the class makes
 
+import warnings
+from collections.abc import Iterator
 from types import ModuleType
 
 import hypothesis
@@ -41,6 +43,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    """Nothing that Dynamo compiled in one test is there in another."""
+    torch.compiler.reset()
+    with warnings.catch_warnings():
+        # The shape inference of Dynamo reads `.grad` of what is no leaf: an error, where warnings are errors.
+        warnings.simplefilter("ignore")
+        yield
+    torch.compiler.reset()
 
 
 @pytest.fixture(scope="session")

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)
-def fresh_dynamo() -> Iterator[None]:
-    torch.compiler.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    torch.compiler.reset()
+def _fresh(fresh_dynamo: None) -> None:
+    """Each test here compiles with Dynamo."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,15 +19,7 @@ MORE = [
     "MixtralForCausalLM",
 ]
 
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo() -> Iterator[None]:
-    torch.compiler.reset()
-    with warnings.catch_warnings():
-        # The shape inference of Dynamo reads `.grad` of what is no leaf: an error, where warnings are errors.
-        warnings.simplefilter("ignore")
-        yield
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 def behind_dynamo(model: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -15,14 +13,7 @@ from subclass_aot.testing.fuzz import Program, check_captured, programs
 from subclass_aot.testing.fuzz.programs import Argument
 from subclass_aot.testing.fuzz.trees import Tree
 
-
-@pytest.fixture(autouse=True)
-def fresh_dynamo() -> Iterator[None]:
-    torch.compiler.reset()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    torch.compiler.reset()
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 
 @pytest.mark.parametrize(
