@@ -107,6 +107,7 @@ class _Writer:
         self.state = state
         self.objects = arguments.objects
         self.labels: dict[int, str] = {}
+        self._modules = {id(module): i for i, (_, module) in enumerate(arguments.modules)}
         self._classes: dict[type, str] = {}  # for one key alone: a class may get other methods later
         counts = {"call": 0, "function": 0}
         for position, holder in enumerate(self.objects.holders):
@@ -250,10 +251,9 @@ class _Writer:
 
     def _module(self, module: torch.nn.Module) -> str:
         tables = []
-        numbers = {id(other): i for i, (_, other) in enumerate(self.arguments.modules)}
         for name in MODULE_TABLES:
             entries = vars(module)[name].items()
-            tables.append([(key, x is None, numbers.get(id(x))) for key, x in entries])
+            tables.append([(key, x is None, self._modules.get(id(x))) for key, x in entries])
         return f"{self._class(type(module))} {tables}"
 
     def _numbers(self, numbers: Sequence[int], place: str) -> list[Any]:
