@@ -59,7 +59,7 @@ bench-limit: $(VENV)/.test  ## Measure the hot path without the accelerator and 
 bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, transforms and files; writes docs/benchmarks/doors.md (10 minutes)
 	$(BIN)/python -m subclass_aot build-native
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks \
-		--only dynamo --only trace --only transforms --only files --out build/doors
+		--only dynamo --only trace --only transforms --only files --only "new process" --out build/doors
 	cp build/doors/table.md docs/benchmarks/doors.md
 
 docs: $(VENV)/.docs  ## Build the documentation into docs/_build/html

@@ -25,6 +25,7 @@ from benchmarks import (
     machine,
     meta,
     models,
+    new_process,
     report,
     signature,
     trace,
@@ -55,6 +56,7 @@ SUBJECTS: dict[str, Subject] = {
     "dynamo": dynamo.run,
     "transforms": transforms.run,
     "files": files.run,
+    "new process": new_process.run,
     "limit": limit.run,
 }
 

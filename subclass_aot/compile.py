@@ -264,13 +264,16 @@ class CompiledFunction(Generic[_P, _R]):
     def save(self, path: str | PathLike[str]) -> None:
         """Writes what was compiled by now into a file, from which `load` goes on in another process without a trace.
 
+        What inductor has made of graphs is in it; graphs that it was not given yet are compiled now.
+
         Args:
             path: The file.
 
         Raises:
             CompiledFileError: It has something that a file cannot hold: sizes by data, second derivatives, ...
         """
-        write_file(path, self.fn, self._options, [*self._specializations])
+        with one_at_a_time:  # compilers may be run
+            write_file(path, self.fn, self._options, [*self._specializations])
 
     def explain(self) -> str:
         """What was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""

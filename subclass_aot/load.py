@@ -22,7 +22,8 @@ def load(
     """Reads what `save` of a compiled function has written, in another process say.
 
     A call that fits one of the signatures in the file is not traced: its graphs are read, and the guard and the code
-    around them are generated again. Graphs are compiled again by the compiler that they were compiled by.
+    around them are generated again. Graphs are compiled again by the compiler that they were compiled by. If the file
+    is trusted, inductor finds what it has made of them in it.
 
     Args:
         path: The file.
@@ -54,4 +55,8 @@ def load(
     file = read_file(path, trust)
     file.refuse_others(fn_or_module, trust)
     options = file.options_with({"fw_compiler": fw_compiler, "bw_compiler": bw_compiler}, trust)
+    for backend in (options.forward, options.backward):
+        backend.decompositions()  # operators that only they bring into graphs are defined with them
+    if trust:
+        file.load_artifacts(options)
     return restored(file, fn_or_module, options, trust)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from subclass_aot._stack import user_line
-from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, Compiler, compiled, resolve
+from subclass_aot.backends import BACKENDS, Artifacts, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.call import Arguments, RecordedCall
 from subclass_aot.errors import SubclassAotError
 from subclass_aot.logs import log_graph
@@ -79,6 +79,12 @@ class Options:
         """What compiles backward graphs."""
         return resolve(self.fw_compiler if self.bw_compiler is None else self.bw_compiler)
 
+    @property
+    def artifacts(self) -> dict[str, Artifacts]:
+        """What is known of compilers, by name, that spare another process to compile the same."""
+        named = {name: BACKENDS[name] for name in (self.fw_compiler, self.bw_compiler) if isinstance(name, str)}
+        return {name: backend.artifacts for name, backend in named.items() if backend.artifacts is not None}
+
     @functools.cached_property
     def replaced(self) -> Mapping[Any, Callable[..., Any]]:
         """The operators that are replaced while tracing: those that the compiler wants taken apart, and the user's."""
@@ -126,7 +132,7 @@ def compile_trace(
         options: What was asked for.
         doubly: Says what makes gradients differentiable, if anything does.
     """
-    graphs = split(trace, options.partition_fn, options.backward.chooses_strides)
+    graphs = split(trace, options.partition_fn)
     log_graph("joint", trace.graph_module, name)
     return compile_split(name, trace.signature, graphs, options, trace.with_tangents, doubly(graphs))
 
@@ -149,6 +155,7 @@ def compile_split(
         with_tangents: Goes backward once more, for other tangents.
         double_backward: What makes gradients differentiable.
     """
+    graphs.tell_compilers(signature, options.backward.chooses_strides)
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
     forward = compiled_with_checks(options.forward, graphs.forward)
     if graphs.backward is None:
@@ -163,6 +170,25 @@ def compile_split(
     else:  # a compiler that does not take symbols is given numbers, before forward runs
         backward = compile_backward(graphs.backward)
     return CompiledGraphs(graphs, forward, backward, others, double_backward, options.direct_grad)
+
+
+def artifacts_of(options: Options, all_graphs: Sequence[Graphs]) -> dict[str, dict[str, bytes]]:
+    """What compilers have made of graphs, by the names of the compilers. What was not compiled yet is compiled now.
+
+    Args:
+        options: What they are compiled with.
+        all_graphs: The graphs of each signature.
+    """
+
+    def compile(backend: Backend) -> None:
+        for graphs in all_graphs:
+            if options.forward is backend:
+                compiled_with_checks(backend, graphs.forward)
+            if options.backward is backend and graphs.backward is not None:
+                compiled(backend, graphs.backward, backward_inputs(graphs, graphs.backward), True)
+
+    made = options.artifacts.items()
+    return {name: artifacts.record(functools.partial(compile, BACKENDS[name])) for name, artifacts in made}
 
 
 def _compile_backward(backend: Backend, graphs: Graphs, name: str, graph: fx.GraphModule) -> BoxedFunction:

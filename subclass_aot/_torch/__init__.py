@@ -90,8 +90,10 @@ from subclass_aot._torch.inductor import force_strides as force_strides
 from subclass_aot._torch.inductor import inductor_decompositions as inductor_decompositions
 from subclass_aot._torch.inductor import inductor_modes as inductor_modes
 from subclass_aot._torch.inductor import inductor_switches as inductor_switches
+from subclass_aot._torch.inductor import load_artifacts as load_artifacts
 from subclass_aot._torch.inductor import looks_channels_last as looks_channels_last
 from subclass_aot._torch.inductor import make_graph_module as make_graph_module
+from subclass_aot._torch.inductor import recorded_artifacts as recorded_artifacts
 from subclass_aot._torch.logs import artifact_log as artifact_log
 from subclass_aot._torch.logs import is_artifact_enabled as is_artifact_enabled
 from subclass_aot._torch.logs import trace_structured as trace_structured

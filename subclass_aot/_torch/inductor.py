@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -148,3 +150,55 @@ def draw_as_inductor(graph: GraphModule, mode: FakeTensorMode) -> None:
     with V.set_fake_mode(mode), mode:
         replace_random_passes(graph)
     graph.recompile()
+
+
+def recorded_artifacts(compile: Callable[[], object]) -> dict[str, bytes]:
+    """What inductor has in its caches for what is compiled, which another process may be given.
+
+    Kernels for GPUs are in what `torch.compiler.save_cache_artifacts` gives; libraries of C++ kernels are not, so they
+    are found by the table that inductor enters them into, and read from the files where it has them.
+
+    Args:
+        compile: Compiles. What was compiled before is found in inductor's cache.
+    """
+    from torch._inductor.codecache import CppPythonBindingsCodeCache
+    from torch.compiler._cache import CacheArtifactManager
+
+    libraries = CppPythonBindingsCodeCache.cache
+    before = dict(libraries)
+    libraries.clear()
+    try:
+        with CacheArtifactManager.with_fresh_cache():
+            compile()
+            saved = torch.compiler.save_cache_artifacts()
+        paths = [Path(str(load().__file__)) for load in libraries.values()]
+    finally:
+        libraries.update(before)
+    found = {} if saved is None else {_ARTIFACTS: saved[0]}
+    return found | {path.name: path.read_bytes() for path in paths}
+
+
+def load_artifacts(artifacts: Mapping[str, bytes]) -> None:
+    """Puts into inductor's caches what `recorded_artifacts` has given in another process.
+
+    Libraries come into the table of those that are loaded, so that inductor does not look for a compiler.
+
+    Raises:
+        RuntimeError: Inductor cannot read them.
+    """
+    from torch._inductor.codecache import CppPythonBindingsCodeCache, get_path, write_atomic
+
+    for name, data in artifacts.items():
+        if name == _ARTIFACTS:
+            if torch.compiler.load_cache_artifacts(data) is None:
+                raise RuntimeError("inductor cannot read its artifacts")
+            continue
+        key = name.partition(".")[0]
+        path = Path(get_path(key, "so")[1], Path(name).name)
+        if not path.exists():
+            write_atomic(str(path), data, make_dirs=True)
+        load = functools.partial(CppPythonBindingsCodeCache._load_library, str(path), key)
+        CppPythonBindingsCodeCache.cache.setdefault(key, functools.cache(load))
+
+
+_ARTIFACTS = "artifacts"

@@ -1,6 +1,7 @@
 """What compiles a dense graph."""
 
 from subclass_aot.backends.registry import BACKENDS as BACKENDS
+from subclass_aot.backends.registry import Artifacts as Artifacts
 from subclass_aot.backends.registry import Backend as Backend
 from subclass_aot.backends.registry import BoxedFunction as BoxedFunction
 from subclass_aot.backends.registry import Compiler as Compiler

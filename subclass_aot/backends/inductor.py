@@ -15,7 +15,6 @@ returns the new values instead, and they are written once it has run.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -69,18 +68,16 @@ def sizes_to_pass(inputs: Sequence[object]) -> Sizes:
     return Sizes(list(found.values()), numbers, needed <= given | found.keys())
 
 
-def with_sizes(graph: fx.GraphModule, sizes: Sizes) -> fx.GraphModule:
-    """A copy of a graph with more inputs, which nothing reads."""
+def take_sizes(graph: fx.GraphModule, sizes: Sizes) -> None:
+    """Gives a graph more inputs, which nothing reads."""
     if not sizes.numbers:
-        return graph
-    graph = copy.deepcopy(graph)
+        return
     last = graph.graph.find_nodes(op="placeholder")[-1]
     with graph.graph.inserting_after(last):
         for number in reversed(sizes.numbers):
             node = graph.graph.placeholder(f"size_of_input_{number}")
             node.meta["val"] = number
     graph.recompile()
-    return graph
 
 
 def given_sizes(run: Callable[[list[Any]], Any], sizes: Sizes) -> Callable[[list[Any]], Any]:
@@ -98,31 +95,28 @@ _COPIES: dict[Any, int] = {aten.clone.default: 0, aten._to_copy.default: 0, aten
 """Operators whose result has the values of an argument, and the position of that."""
 
 
-def without_entangled_writes(graph: fx.GraphModule) -> tuple[fx.GraphModule, list[int]]:
-    """A graph whose writes a compiler may order as it likes. See Note [Entangled writes].
+def take_entangled_writes(graph: fx.GraphModule) -> list[int]:
+    """Changes a graph so that a compiler may order its writes as it likes. See Note [Entangled writes].
 
     Args:
         graph: A forward graph, with its writes at the end.
 
     Returns:
-        The graph itself and nothing; or one that returns new values after its other outputs, and the positions of the
-        inputs to write them into.
+        The positions of inputs into which new values are to be written, which the graph returns now after its other
+        outputs.
     """
     writes = [n for n in graph.graph.nodes if n.target is aten.copy_.default and n.args[0].op == "placeholder"]
     written = {n.args[0] for n in writes}
     if not any(_origin(n.args[1]) in written - {n.args[0]} for n in writes):
-        return graph, []
-    graph = copy.deepcopy(graph)
-    nodes = list(graph.graph.nodes)
-    writes = [n for n in nodes if n.target is aten.copy_.default and n.args[0].op == "placeholder"]
-    inputs = [n for n in nodes if n.op == "placeholder"]
+        return []
+    inputs = graph.graph.find_nodes(op="placeholder")
     output = graph.graph.output_node()
     output.args = ((*output.args[0], *(n.args[1] for n in writes)),)  # type: ignore[misc]
     positions = [inputs.index(n.args[0]) for n in writes]
     for node in writes:
         graph.graph.erase_node(node)
     graph.recompile()
-    return graph, positions
+    return positions
 
 
 def then_write(run: Callable[[list[Any]], Any], positions: list[int]) -> Callable[[list[Any]], Any]:

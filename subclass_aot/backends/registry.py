@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +14,11 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.backends.inductor import given_sizes, sizes_to_pass, then_write, with_sizes, without_entangled_writes
+from subclass_aot.backends.inductor import given_sizes, sizes_to_pass, take_entangled_writes, take_sizes, then_write
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.meta import MetaTensor, Spec
-from subclass_aot.passes import draws
+from subclass_aot.passes import copied_graph, draws
 from subclass_aot.symbols import is_symbolic, solver_in
 
 BoxedFunction = Callable[[list[Any]], Sequence[Any]]
@@ -27,6 +26,8 @@ BoxedFunction = Callable[[list[Any]], Sequence[Any]]
 
 Compiler = Callable[[fx.GraphModule, list[Any]], Any]
 """`(graph_module, example_inputs)` to a boxed function, as AOTAutograd has it. Example inputs have no data."""
+
+_STRIDES = "output_strides"
 
 _UNKNOWN = """There is no compiler named {name!r}.
   Names:   {names}
@@ -38,6 +39,19 @@ _NOT_CALLABLE = """The {which} compiler returned {got}, which cannot be called.
 
 
 @dataclass(frozen=True, slots=True)
+class Artifacts:
+    """How what a compiler has made of graphs goes to another process.
+
+    Attributes:
+        record: Runs a function that compiles, and gives what was made, by names.
+        load: Takes that, before the same is compiled.
+    """
+
+    record: Callable[[Callable[[], object]], dict[str, bytes]]
+    load: Callable[[Mapping[str, bytes]], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Backend:
     """A named compiler.
 
@@ -46,11 +60,13 @@ class Backend:
         decompositions: Operators it wants taken apart while tracing.
         chooses_strides: Whether its forward graphs may give what they save any strides, reported in
             `meta["output_strides"]`, and its backward graphs take what is saved as its example inputs say.
+        artifacts: How another process is spared to compile the same; None if that cannot be.
     """
 
     compile: Callable[[fx.GraphModule, list[Any], bool], BoxedFunction]
     decompositions: Callable[[], Mapping[Any, Callable[..., Any]]] = dict
     chooses_strides: bool = False
+    artifacts: Artifacts | None = None
 
 
 def resolve(compiler: str | Compiler | Backend) -> Backend:
@@ -113,10 +129,14 @@ def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_back
     """A compiled graph. Autocast is off, then and when it runs: what it would cast was cast when it was recorded.
 
     A forward graph runs in the modes it was compiled in, which guards see to; backward may run in others.
+    Compilers change the graph that they are given. What a trace has recorded is read later, by files say, so they get a
+    copy.
     """
     sees_autocast = is_backward or _torch.is_any_autocast_enabled()
+    given = graph if backend is BACKENDS["eager"] else copied_graph(graph)
     with _torch.disable_autocast():
-        run = backend.compile(graph, inputs, is_backward)
+        run = backend.compile(given, inputs, is_backward)
+    graph.meta[_STRIDES] = given.meta.get(_STRIDES, ())
 
     def run_as_recorded(inputs: list[Any]) -> Sequence[Any]:
         if not _torch.is_any_autocast_enabled():
@@ -191,31 +211,31 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     """Torch's own compiler. It wants fake tensors, where this library has tensors that cost nothing to make."""
     static = [i for i in graph.meta.get("static_input_indices", ()) if _is_aligned(inputs[i].spec)]
     solver = solver_of(graph)
-    pure, written = without_entangled_writes(graph)
+    different = any(x is not expected for x, expected in zip(inputs, example_inputs(graph), strict=True))
+    written = take_entangled_writes(graph)
     mode = _torch.fake_mode(_torch.shape_env() if solver is None else solver)
     fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else _as_symbol(x, solver) for x in inputs]
-    draw = any(draws(node) for node in graph.graph.nodes)
-    if draw:
-        pure = copy.deepcopy(pure)
-    if any(x is not expected for x, expected in zip(inputs, example_inputs(graph), strict=True)):
-        pure = _for_other_strides(pure)
-        _Fakes(pure, mode, solver).run(*fakes)
-        _keep_strides_of_outputs(pure, mode)
-    else:
-        _Fakes(pure, mode, solver).run(*fakes)
-    if draw:
-        _torch.draw_as_inductor(pure, mode)
+    if different:
+        _reshape(graph)
+    _Fakes(graph, mode, solver).run(*fakes)
+    if different:
+        _keep_strides_of_outputs(graph, mode)
+    if any(draws(node) for node in graph.graph.nodes):
+        _torch.draw_as_inductor(graph, mode)
     sizes = sizes_to_pass(fakes)
+    take_sizes(graph, sizes)
+    free = graph.meta.get("free_outputs", frozenset())
+    graph.meta = {}  # it would be a part of the key under which inductor keeps what it compiles
     compiled, strides = _torch.compile_with_inductor(
-        with_sizes(pure, sizes),
+        graph,
         [*fakes, *sizes.numbers],
         mode,
         is_backward,
         static,
-        free=graph.meta.get("free_outputs", frozenset()),
+        free=free,
         is_cached=sizes.is_complete,
     )
-    graph.meta["output_strides"] = strides
+    graph.meta[_STRIDES] = strides
     return then_write(given_sizes(compiled, sizes), written)
 
 
@@ -225,16 +245,14 @@ def _as_symbol(number: object, solver: Any) -> Any:
     return _torch.new_unbacked(solver, "float") if compound else number
 
 
-def _for_other_strides(graph: fx.GraphModule) -> fx.GraphModule:
-    """A copy of a graph that takes inputs of other strides than it was recorded with.
+def _reshape(graph: fx.GraphModule) -> None:
+    """Makes a graph take inputs of other strides than it was recorded with.
 
     `view` was recorded where strides allowed it; `reshape` copies where they do not.
     """
-    graph = copy.deepcopy(graph)
     for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
         node.target = torch.ops.aten.reshape.default
     graph.recompile()
-    return graph
 
 
 def _keep_strides_of_outputs(graph: fx.GraphModule, mode: AbstractContextManager[object]) -> None:
@@ -258,6 +276,11 @@ def _is_aligned(spec: Spec) -> bool:
 
 BACKENDS: dict[str, Backend] = {
     "eager": Backend(_eager),
-    "inductor": Backend(_inductor, _torch.inductor_decompositions, chooses_strides=True),
+    "inductor": Backend(
+        _inductor,
+        _torch.inductor_decompositions,
+        chooses_strides=True,
+        artifacts=Artifacts(_torch.recorded_artifacts, _torch.load_artifacts),
+    ),
 }
 """Compilers by name."""

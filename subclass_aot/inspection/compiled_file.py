@@ -36,6 +36,9 @@ def _lines(file: SavedFile, size: int) -> Iterator[str]:
     if file.classes:
         yield "classes"
         yield from (f"  {name}, source {source}" for name, source in file.classes.items())
+    for name, made in file.artifacts.items():
+        yield f"compiled by {name}, read with trust=True only"
+        yield from (f"  {part}: {len(data):,} bytes" for part, data in made.items())
     for number, saved in enumerate(file.specializations, 1):
         yield ""
         yield f"signature {number}: {saved.reason}"

@@ -2,6 +2,7 @@
 
 from subclass_aot.passes.cleanup import cleaned as cleaned
 from subclass_aot.passes.nodes import communicates as communicates
+from subclass_aot.passes.nodes import copied_graph as copied_graph
 from subclass_aot.passes.nodes import copied_node as copied_node
 from subclass_aot.passes.nodes import draws as draws
 from subclass_aot.passes.nodes import has_no_result as has_no_result

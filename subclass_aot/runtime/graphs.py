@@ -104,8 +104,19 @@ class Graphs:
         made = {desc: Computed(*pair) for desc, pair in computed.items()}
         return Graphs(forward, backward, made, tuple(Saved(*pair) for pair in saved), num_saved_symints)
 
+    def tell_compilers(self, signature: JointSignature, free_strides: bool) -> None:
+        """Writes into `meta` what compilers may make use of: which inputs stay in place, and which outputs are free.
 
-def split(trace: JointTrace, partition_fn: PartitionFn | None, free_strides: bool = False) -> Graphs:
+        Args:
+            signature: The signature.
+            free_strides: Whether the strides of what is only saved are left to the compiler of forward.
+        """
+        _report_static(self, signature)
+        if free_strides and not is_in_parts(self.forward):  # each has strides of its own
+            self.forward.meta["free_outputs"] = frozenset(_only_saved(self))
+
+
+def split(trace: JointTrace, partition_fn: PartitionFn | None) -> Graphs:
     """Partitions the joint graph and puts the writes into inputs at the end of forward.
 
     Args:
@@ -124,11 +135,7 @@ def split(trace: JointTrace, partition_fn: PartitionFn | None, free_strides: boo
         forward, backward = partition(joint, [], num_fwd_outputs=trace.num_forward_outputs)
     else:
         forward, backward = joint, None
-    graphs = _with_writes(trace, forward, backward)
-    _report_static(graphs, signature)
-    if free_strides and not is_in_parts(graphs.forward):  # each has strides of its own
-        graphs.forward.meta["free_outputs"] = frozenset(_only_saved(graphs))
-    return graphs
+    return _with_writes(trace, forward, backward)
 
 
 def _only_saved(graphs: Graphs) -> Iterator[int]:

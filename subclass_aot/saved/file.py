@@ -14,7 +14,7 @@ import torch
 
 from subclass_aot.errors import CompiledFileError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta
-from subclass_aot.options import Options
+from subclass_aot.options import Options, artifacts_of
 from subclass_aot.runtime import Graphs
 from subclass_aot.saved.codec import Encoder, Json
 from subclass_aot.saved.container import pack, unpack
@@ -33,8 +33,11 @@ OTHER_FUNCTION = "{name} is another function than the one that was compiled, by 
 OTHER_CLASS = "the class {name} has other code than when the file was written. Write it again"
 NO_COMPILER = "it was compiled by {name}, and with trust=False no function is taken from a file: load(fw_compiler=...)"
 NO_PART = "it has other parts than such a file has"
+NO_ARTIFACTS = "{name} cannot read what it has compiled: {error}"
 
-_PARTS = ("library", "torch", "python", "function", "source", "classes", "options", "specs", "specializations")
+_PARTS = (
+    "library", "torch", "python", "function", "source", "classes", "options", "specs", "specializations", "artifacts",
+)  # fmt: skip
 _PLAIN_OPTIONS = ("dynamic", "cache_limit", "lazy_backward", "values", "values_limit", "direct_grad")
 _COMPILERS = ("fw_compiler", "bw_compiler", "partition_fn")
 _KINDS: dict[str, tuple[type, ...]] = {
@@ -70,6 +73,7 @@ class SavedFile:
         classes: The wrapper classes in it, and the hash of the code of each.
         options: What it was compiled with.
         specializations: What it has for each signature.
+        artifacts: What compilers have made of the graphs, by their names and names of theirs.
     """
 
     path: str
@@ -79,6 +83,7 @@ class SavedFile:
     classes: dict[str, str]
     options: dict[str, Json]
     specializations: tuple[SavedSpecialization, ...]
+    artifacts: dict[str, dict[str, bytes]]
 
     def refuse_others(self, fn: Callable[..., Any] | None, trust: bool) -> None:
         """Compares versions, the function and the classes with those that the file was written with.
@@ -121,6 +126,22 @@ class SavedFile:
                     found[name] = find(written[0], trust)
         return Options(**{**found, **{name: x for name, x in given.items() if x is not None}})
 
+    def load_artifacts(self, options: Options) -> None:
+        """Gives compilers what they have made of the graphs in another process. It is theirs, and may be code.
+
+        Args:
+            options: The options to go on with.
+
+        Raises:
+            CompiledFileError: A compiler cannot read it.
+        """
+        for name, artifacts in options.artifacts.items():
+            with refusals(self.path, "artifacts"):
+                try:
+                    artifacts.load(self.artifacts.get(name, {}))
+                except Exception as error:  # of any class
+                    raise Refused(NO_ARTIFACTS.format(name=name, error=error)) from error
+
 
 def versions() -> dict[str, str]:
     """The versions that a file depends on, by what they are of."""
@@ -157,6 +178,7 @@ def write_file(
                     )
                 )
         classes = {name_of(cls): source_of(cls) for each in specializations for cls in _classes_of(each.signature)}
+    artifacts = artifacts_of(options, [each.graphs for each in specializations])
     document = {
         **versions(),
         "function": _name(fn),
@@ -165,6 +187,9 @@ def write_file(
         "options": written_options,
         "specs": encoder.specs,
         "specializations": written,
+        "artifacts": {
+            name: {part: _added(blobs, data) for part, data in made.items()} for name, made in artifacts.items()
+        },
     }
     Path(path).write_bytes(pack(document, blobs))
 
@@ -193,8 +218,12 @@ def read_file(path: str | PathLike[str], trust: bool) -> SavedFile:
             with at(f"specialization {number}"):
                 found.append(SavedSpecialization(written, document["specs"], blobs, trust))
         classes = texts(document["classes"], "classes")
+        with at("artifacts"):
+            artifacts = _artifacts(document["artifacts"], blobs)
     versions = {name: named[name] for name in _PARTS[:3]}
-    return SavedFile(fspath(path), versions, named["function"], named["source"], classes, options, tuple(found))
+    return SavedFile(
+        fspath(path), versions, named["function"], named["source"], classes, options, tuple(found), artifacts
+    )
 
 
 @contextmanager
@@ -218,6 +247,20 @@ def _encode_options(options: Options) -> dict[str, Json]:
         with at(name):
             found[name] = value if value is None or isinstance(value, str) else [name_of(_function(value))]
     return found | {name: getattr(options, name) for name in _PLAIN_OPTIONS}
+
+
+def _added(blobs: list[bytes], data: bytes) -> int:
+    blobs.append(data)
+    return len(blobs) - 1
+
+
+def _artifacts(written: Json, blobs: Sequence[bytes]) -> dict[str, dict[str, bytes]]:
+    if type(written) is not dict or not all(type(made) is dict for made in written.values()):
+        raise Refused(NO_PART)
+    for made in written.values():
+        if not all(type(i) is int and 0 <= i < len(blobs) for i in made.values()):
+            raise Refused(NO_PART)
+    return {name: {part: blobs[i] for part, i in made.items()} for name, made in written.items()}
 
 
 def _function(value: Any) -> Any:

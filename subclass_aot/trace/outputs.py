@@ -367,5 +367,5 @@ def spec_of_tangent(spec: Spec) -> Spec:
     """What the gradient of a leaf is expected to look like: the leaf's strides if they are dense, else packed."""
     with nullcontext() if spec.solver is None else _torch.python_dispatcher(), _torch.disable_current_modes():
         dense = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
-        fake = torch.empty_like(dense)
+        fake = torch.empty_like(torch.empty_like(dense))  # once gives strides of dims of size one that twice does not
     return Spec.make(spec.size, fake.stride(), 0, spec.dtype, spec.device, spec.layout)

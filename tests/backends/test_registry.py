@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+from pathlib import Path
 from typing import Any
 
 import functorch.compile
@@ -10,7 +12,7 @@ import pytest
 import torch
 from torch import fx
 
-from subclass_aot import MetaTensor, TwoTensor, aot_compile
+from subclass_aot import MetaTensor, TwoTensor, aot_compile, export_forward, load
 from subclass_aot.backends import BACKENDS, resolve
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.testing import difference
@@ -18,6 +20,23 @@ from subclass_aot.testing import difference
 
 def program(x: Any, y: Any) -> Any:
     return (x.sin() * y).sum(), x @ y
+
+
+def squares(x: Any) -> Any:
+    return (x.sin() * x).cos()
+
+
+def ruin(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    """Compiles, and leaves nothing of the graph."""
+    own = fx.GraphModule(graph, copy.deepcopy(graph.graph))
+    output = graph.graph.output_node()
+    output.args = ((None,) * len(output.args[0]),)  # type: ignore[arg-type]
+    graph.graph.eliminate_dead_code()
+    for node in graph.graph.nodes:
+        node.meta.clear()
+    graph.meta.clear()
+    graph.recompile()
+    return own
 
 
 def arguments() -> tuple[Any, Any]:
@@ -102,6 +121,22 @@ def test_compilers_are_given_graphs_of_dense_tensors_and_inputs_without_data() -
     assert len(seen) == 1, "backward is compiled when it is needed"
     (first.sum() + second.sum()).backward()
     assert len(seen) == 2 and seen[0] == 3
+
+
+def test_a_compiler_may_change_its_graph(tmp_path: Path) -> None:
+    """What was recorded stays as it was for whoever reads it later: files, exports, transforms."""
+    x = torch.randn(3, requires_grad=True)
+    expected = squares(x)
+    compiled = aot_compile(squares, fw_compiler=ruin)
+    compiled(x).sum().backward()
+    assert compiled(x).equal(expected)
+    assert export_forward(compiled, (x,)).module()(x).equal(expected)
+    assert torch.func.vmap(compiled)(x).equal(expected)
+    compiled.save(tmp_path / "ruined.sa")
+    loaded = load(tmp_path / "ruined.sa", squares, fw_compiler="eager")
+    y = x.detach().requires_grad_()
+    loaded(y).sum().backward()
+    assert loaded(y).equal(expected) and y.grad is not None and y.grad.equal(x.grad)
 
 
 def test_no_backward_without_gradients() -> None:

@@ -27,6 +27,7 @@ from benchmarks import (
     machine,
     meta,
     models,
+    new_process,
     null,
     quantized,
     report,
@@ -58,6 +59,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "models": lambda: models.run(TINY, names=["LlamaForCausalLM"], with_dynamo=False),
     "dynamo": lambda: dynamo.run(TINY, layers=1, counts=(1,)),
     "files": lambda: files.run(TINY, layers=1),
+    "new process": lambda: new_process.run(TINY, layers=1),
     "int8": lambda: int8.run(TINY, names=["ViT"], with_inductor=False),
     "transforms": lambda: transforms.run(TINY, layers=1),
     "limit": lambda: limit.run(TINY, 2, layers=1, modules=(1, 2), signatures=3, with_dynamo=False),
@@ -65,7 +67,9 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of attention under vmap
-@pytest.mark.parametrize("subject", SUBJECTS)
+@pytest.mark.parametrize(
+    "subject", [pytest.param(name, marks=pytest.mark.long if name == "new process" else ()) for name in SUBJECTS]
+)
 def test_subject_gives_rows(subject: str, tmp_path: Path) -> None:
     results = list(SUBJECTS[subject]())
     rows = [row for result in results for row in result.rows()]

@@ -88,12 +88,14 @@ def test_what_belongs_to_a_trace() -> None:
         (torch.rand(3, 2).t(), (1, 2)),
         (torch.rand(1, 3).expand(2, 3), (3, 1)),
         (torch.rand(4, 6)[::2, ::2], (3, 1)),
+        (torch.rand(2, 2).t()[:1], (2, 1)),
     ],
-    ids=["dense", "transposed", "expanded", "with gaps"],
+    ids=["dense", "transposed", "expanded", "with gaps", "a row of columns"],
 )
 def test_gradients_are_expected_with_dense_strides(tensor: torch.Tensor, stride: tuple[int, ...]) -> None:
     spec = spec_of_tangent(Spec.of(tensor))
     assert (spec.size, spec.stride, spec.offset, spec.dtype) == (tuple(tensor.shape), stride, 0, tensor.dtype)
+    assert spec_of_tangent(spec).stride == stride
     with begun(lambda *_: None, tensor, TwoTensor(tensor, tensor)) as (_, _, inputs):
         dense, wrapper = map(packed_tangent, inputs.traced)
         assert dense.stride() == wrapper.stride() == wrapper.a.stride() == wrapper.b.stride() == stride
