@@ -27,6 +27,7 @@ from subclass_aot._torch.autograd import last_sequence_number as last_sequence_n
 from subclass_aot._torch.autograd import made_without_grad as made_without_grad
 from subclass_aot._torch.autograd import mark_as_parameter as mark_as_parameter
 from subclass_aot._torch.autograd import may_be_made_again as may_be_made_again
+from subclass_aot._torch.autograd import refuse_compiled_autograd as refuse_compiled_autograd
 from subclass_aot._torch.autograd import sequence_number_of as sequence_number_of
 from subclass_aot._torch.autograd import sequence_number_of_current_gradient as sequence_number_of_current_gradient
 from subclass_aot._torch.autograd import set_versions as set_versions
@@ -71,6 +72,7 @@ from subclass_aot._torch.dynamo import has_static_address as has_static_address
 from subclass_aot._torch.dynamo import mark_static_address as mark_static_address
 from subclass_aot._torch.dynamo import not_by_dynamo as not_by_dynamo
 from subclass_aot._torch.dynamo import tensor_check as tensor_check
+from subclass_aot._torch.dynamo import without_compiled_autograd as without_compiled_autograd
 from subclass_aot._torch.dynamo import without_dynamo as without_dynamo
 from subclass_aot._torch.expressions import as_words as as_words
 from subclass_aot._torch.expressions import assume as assume

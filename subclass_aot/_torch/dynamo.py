@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -64,6 +65,18 @@ def without_dynamo() -> Iterator[None]:
             yield
     finally:
         set_eval_frame(before)
+
+
+@contextmanager
+def without_compiled_autograd() -> Iterator[None]:
+    """Within the block, autograd goes back operator by operator, also where the program has asked for compiled autograd.
+
+    That one would take the backward of what is traced for one to compile. AOTAutograd, too, switches it off where it
+    traces. Nobody has asked for it before its module was imported, which is slow. When it goes: nothing.
+    """
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
+    with nullcontext() if module is None else module._disable():
+        yield
 
 
 def current_solver() -> Any:
