@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
+from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.call import Arguments, RecordedCall
@@ -150,6 +151,7 @@ def compile_split(
         double_backward: What makes gradients differentiable.
     """
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
+    graphs.forward.meta["cuda_graphs"] = _torch.CudaGraphs(is_inference=graphs.backward is None)
     forward = compiled_with_checks(options.forward, graphs.forward)
     if graphs.backward is None:
         return CompiledGraphs(graphs, forward)
@@ -167,4 +169,5 @@ def compile_split(
 
 def _compile_backward(backend: Backend, graphs: Graphs, name: str, graph: fx.GraphModule) -> BoxedFunction:
     log_graph("backward", graph, name)
+    graph.meta["cuda_graphs"] = graphs.forward.meta["cuda_graphs"]
     return compiled(backend, graph, backward_inputs(graphs, graph), True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -83,6 +83,16 @@ def current_solver() -> Any:
     """The `ShapeEnv` of the compilation by `torch.compile` that runs, or None. When it goes: that of some symbol."""
     context = torch._guards.TracingContext.try_get()
     return None if context is None or context.fake_mode is None else context.fake_mode.shape_env
+
+
+def current_compilation() -> Any:
+    """The compilation by `torch.compile` that runs, by whose number its logs are sorted, or None. When it goes: None."""
+    return torch._guards.CompileContext.try_get()
+
+
+def as_part_of(compilation: Any) -> AbstractContextManager[Any]:
+    """Within the block, what is logged belongs to what `current_compilation` gave. When it goes: nothing."""
+    return torch._guards.compile_context(compilation)
 
 
 def checkpoint_keywords(kwargs: dict[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -214,6 +214,7 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
         static,
         free=graph.meta.get("free_outputs", frozenset()),
         is_cached=sizes.is_complete,
+        cuda_graphs=graph.meta.get("cuda_graphs") or _torch.CudaGraphs(is_inference=not is_backward),
     )
     graph.meta["output_strides"] = strides
     return then_write(given_sizes(compiled, sizes), written)
