@@ -186,4 +186,4 @@ def refuse_compiled_autograd(function: type[torch.autograd.Function]) -> None:
     def refuse(ctx: object) -> Any:
         raise NotImplementedError(_COMPILED_ALREADY)
 
-    function._compiled_autograd_key = staticmethod(refuse)  # type: ignore[attr-defined]
+    function._compiled_autograd_key = staticmethod(refuse)  # type: ignore[method-assign]

@@ -69,7 +69,7 @@ def without_dynamo() -> Iterator[None]:
 
 @contextmanager
 def without_compiled_autograd() -> Iterator[None]:
-    """Within the block, autograd goes back operator by operator, also where the program has asked for compiled autograd.
+    """Within the block, autograd goes back operator by operator, also where a program has asked for compiled autograd.
 
     That one would take the backward of what is traced for one to compile. AOTAutograd, too, switches it off where it
     traces. Nobody has asked for it before its module was imported, which is slow. When it goes: nothing.
@@ -86,7 +86,7 @@ def current_solver() -> Any:
 
 
 def current_compilation() -> Any:
-    """The compilation by `torch.compile` that runs, by whose number its logs are sorted, or None. When it goes: None."""
+    """The compilation by `torch.compile` that runs, by whose number logs are sorted, or None. When it goes: None."""
     return torch._guards.CompileContext.try_get()
 
 

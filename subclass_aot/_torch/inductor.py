@@ -108,7 +108,8 @@ class CudaGraphs:
         if is_backward and (not notes or notes[_DEVICE].value is None):
             return {"cudagraphs": BoxedBool(False)}
         if not notes:
-            notes |= {"cudagraphs": BoxedBool(torch._inductor.config.triton.cudagraphs), _DEVICE: BoxedDeviceIndex(None)}
+            notes["cudagraphs"] = BoxedBool(torch._inductor.config.triton.cudagraphs)
+            notes[_DEVICE] = BoxedDeviceIndex(None)
         return {**notes} if is_backward else {**notes, "is_inference": self._is_inference}
 
 

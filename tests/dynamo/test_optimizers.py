@@ -1,4 +1,4 @@
-"""Steps of optimizers, compiled, against eager mode. Dynamo keeps their tensors in the graph, and does not pass them."""
+"""Compiled steps of optimizers, against eager mode. Dynamo keeps their tensors in the graph, and passes none."""
 
 from __future__ import annotations
 
