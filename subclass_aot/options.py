@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
+from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.backends import BACKENDS, Artifacts, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.call import Arguments, RecordedCall
@@ -157,6 +158,7 @@ def compile_split(
     """
     graphs.tell_compilers(signature, options.backward.chooses_strides)
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
+    graphs.forward.meta["cuda_graphs"] = _torch.CudaGraphs(is_inference=graphs.backward is None)
     forward = compiled_with_checks(options.forward, graphs.forward)
     if graphs.backward is None:
         return CompiledGraphs(graphs, forward)
@@ -193,4 +195,5 @@ def artifacts_of(options: Options, all_graphs: Sequence[Graphs]) -> dict[str, di
 
 def _compile_backward(backend: Backend, graphs: Graphs, name: str, graph: fx.GraphModule) -> BoxedFunction:
     log_graph("backward", graph, name)
+    graph.meta["cuda_graphs"] = graphs.forward.meta["cuda_graphs"]
     return compiled(backend, graph, backward_inputs(graphs, graph), True)

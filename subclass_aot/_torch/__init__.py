@@ -27,6 +27,7 @@ from subclass_aot._torch.autograd import last_sequence_number as last_sequence_n
 from subclass_aot._torch.autograd import made_without_grad as made_without_grad
 from subclass_aot._torch.autograd import mark_as_parameter as mark_as_parameter
 from subclass_aot._torch.autograd import may_be_made_again as may_be_made_again
+from subclass_aot._torch.autograd import refuse_compiled_autograd as refuse_compiled_autograd
 from subclass_aot._torch.autograd import sequence_number_of as sequence_number_of
 from subclass_aot._torch.autograd import sequence_number_of_current_gradient as sequence_number_of_current_gradient
 from subclass_aot._torch.autograd import set_versions as set_versions
@@ -62,15 +63,18 @@ from subclass_aot._torch.dispatch import without_function_modes as without_funct
 from subclass_aot._torch.dispatch import without_levels as without_levels
 from subclass_aot._torch.dispatch import without_past_levels as without_past_levels
 from subclass_aot._torch.dispatch import without_transforms as without_transforms
+from subclass_aot._torch.dynamo import as_part_of as as_part_of
 from subclass_aot._torch.dynamo import below_dynamo as below_dynamo
 from subclass_aot._torch.dynamo import checkpoint_keywords as checkpoint_keywords
 from subclass_aot._torch.dynamo import context_of_checkpoint as context_of_checkpoint
+from subclass_aot._torch.dynamo import current_compilation as current_compilation
 from subclass_aot._torch.dynamo import current_solver as current_solver
 from subclass_aot._torch.dynamo import dynamo_inlines as dynamo_inlines
 from subclass_aot._torch.dynamo import has_static_address as has_static_address
 from subclass_aot._torch.dynamo import mark_static_address as mark_static_address
 from subclass_aot._torch.dynamo import not_by_dynamo as not_by_dynamo
 from subclass_aot._torch.dynamo import tensor_check as tensor_check
+from subclass_aot._torch.dynamo import without_compiled_autograd as without_compiled_autograd
 from subclass_aot._torch.dynamo import without_dynamo as without_dynamo
 from subclass_aot._torch.expressions import as_words as as_words
 from subclass_aot._torch.expressions import assume as assume
@@ -82,6 +86,7 @@ from subclass_aot._torch.expressions import known as known
 from subclass_aot._torch.expressions import limit as limit
 from subclass_aot._torch.expressions import number_of as number_of
 from subclass_aot._torch.expressions import sizes_of as sizes_of
+from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
 from subclass_aot._torch.inductor import draw_as_inductor as draw_as_inductor
 from subclass_aot._torch.inductor import fake_mode as fake_mode

@@ -170,3 +170,20 @@ def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     argument. Operators see to such arguments themselves.
     """
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
+
+
+_COMPILED_ALREADY = """Compiled autograd wants to look into a backward that is compiled already.
+  Instead: call backward() outside of compiled autograd, or compile none of this function ahead of time."""
+
+
+def refuse_compiled_autograd(function: type[torch.autograd.Function]) -> None:
+    """Has compiled autograd refuse a function by name, as it does the accelerator's node, which says the same.
+
+    It asks for a key first. Then it would read the generated Python of backward, which is in no file. When it goes:
+    nothing; the error is less clear.
+    """
+
+    def refuse(ctx: object) -> Any:
+        raise NotImplementedError(_COMPILED_ALREADY)
+
+    function._compiled_autograd_key = staticmethod(refuse)  # type: ignore[method-assign]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -66,10 +67,32 @@ def without_dynamo() -> Iterator[None]:
         set_eval_frame(before)
 
 
+@contextmanager
+def without_compiled_autograd() -> Iterator[None]:
+    """Within the block, autograd goes back operator by operator, also where a program has asked for compiled autograd.
+
+    That one would take the backward of what is traced for one to compile. AOTAutograd, too, switches it off where it
+    traces. Nobody has asked for it before its module was imported, which is slow. When it goes: nothing.
+    """
+    module = sys.modules.get("torch._dynamo.compiled_autograd")
+    with nullcontext() if module is None else module._disable():
+        yield
+
+
 def current_solver() -> Any:
     """The `ShapeEnv` of the compilation by `torch.compile` that runs, or None. When it goes: that of some symbol."""
     context = torch._guards.TracingContext.try_get()
     return None if context is None or context.fake_mode is None else context.fake_mode.shape_env
+
+
+def current_compilation() -> Any:
+    """The compilation by `torch.compile` that runs, by whose number logs are sorted, or None. When it goes: None."""
+    return torch._guards.CompileContext.try_get()
+
+
+def as_part_of(compilation: Any) -> AbstractContextManager[Any]:
+    """Within the block, what is logged belongs to what `current_compilation` gave. When it goes: nothing."""
+    return torch._guards.compile_context(compilation)
 
 
 def checkpoint_keywords(kwargs: dict[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -78,6 +78,46 @@ def inductor_switches(switches: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
+class CudaGraphs:
+    """What inductor notes of a forward graph where it makes CUDA graphs, for the backward graphs that belong to it.
+
+    Forward notes its device, and whether it gave up making any; backward asserts that there is a device, and tells the
+    owner of the memory that backward runs. A graph without a backward is told apart, since none is waited for then.
+
+    Args:
+        is_inference: Whether forward has no backward.
+    """
+
+    def __init__(self, is_inference: bool) -> None:
+        self._is_inference = is_inference
+        self._notes: dict[str, Any] = {}
+
+    def __deepcopy__(self, memo: object) -> CudaGraphs:
+        return self  # which copies of a graph share
+
+    def options(self, is_backward: bool) -> dict[str, Any]:
+        """What inductor is told for one graph.
+
+        Args:
+            is_backward: Whether it is a backward graph. Without a device of forward it gets no CUDA graphs: inductor
+                has not compiled forward, or has made none for it.
+        """
+        import torch._inductor.config
+        from torch._inductor.cudagraph_utils import BoxedDeviceIndex
+        from torch._inductor.utils import BoxedBool
+
+        notes = self._notes
+        if is_backward and (not notes or notes[_DEVICE].value is None):
+            return {"cudagraphs": BoxedBool(False)}
+        if not notes:
+            notes["cudagraphs"] = BoxedBool(torch._inductor.config.triton.cudagraphs)
+            notes[_DEVICE] = BoxedDeviceIndex(None)
+        return {**notes} if is_backward else {**notes, "is_inference": self._is_inference}
+
+
+_DEVICE = "boxed_forward_device_index"
+
+
 def compile_with_inductor(
     graph: GraphModule,
     fakes: list[Any],
@@ -86,6 +126,7 @@ def compile_with_inductor(
     static: list[int],
     free: frozenset[int],
     is_cached: bool,
+    cuda_graphs: CudaGraphs,
 ) -> tuple[Any, list[Any]]:
     """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there.
 
@@ -110,7 +151,8 @@ def compile_with_inductor(
             stack.enter_context(torch._inductor.config.patch(fx_graph_cache=False))
         stack.enter_context(torch._guards.tracing(torch._guards.TracingContext(mode)))
         with torch._guards.TracingContext.report_output_strides() as strides:
-            compiled = compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static)
+            told = cuda_graphs.options(is_backward)
+            compiled = compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static, **told)
         return compiled, list(strides or [None] * len(output.args[0]))
 
 

@@ -234,6 +234,7 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
         static,
         free=free,
         is_cached=sizes.is_complete,
+        cuda_graphs=graph.meta.get("cuda_graphs") or _torch.CudaGraphs(is_inference=not is_backward),
     )
     graph.meta[_STRIDES] = strides
     return then_write(given_sizes(compiled, sizes), written)

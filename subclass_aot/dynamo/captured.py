@@ -109,13 +109,20 @@ def _with_tensors_as_inputs(gm: fx.GraphModule) -> tuple[fx.GraphModule, tuple[t
     found = fx.GraphModule(gm, copy.deepcopy(gm.graph))
     last = found.graph.find_nodes(op="placeholder")
     with found.graph.inserting_before(next(n for n in found.graph.nodes if n not in last)):
-        made = {target: found.graph.placeholder("held") for target in nodes}
+        made = {target: _placeholder(found.graph) for target in nodes}
     for node in found.graph.find_nodes(op="get_attr"):
         if node.target in made:
             node.replace_all_uses_with(made[node.target])
             found.graph.erase_node(node)
     found.recompile()
     return found, tuple(_attribute(gm, target) for target in nodes)
+
+
+def _placeholder(graph: fx.Graph) -> fx.Node:
+    """One more input, called as no other is: its target is what the generated Python calls it."""
+    made = graph.placeholder("held")
+    made.target = made.name
+    return made
 
 
 def _attribute(gm: fx.GraphModule, target: str) -> Any:

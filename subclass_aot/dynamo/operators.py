@@ -8,6 +8,9 @@ knows what a checkpoint is (`graph/rng.py`), so the graph calls the function tha
 
 For an `autograd.Function` there is an operator, too. It keeps what is saved in a variable of a closure, which outlives
 the trace; here it is saved as any `autograd.Function` saves.
+
+A region that `torch.compiler.nested_compile_region` marks is an operator, too, so that a compiler may compile it once
+for all its calls. It means a call of its graph.
 """
 
 from __future__ import annotations
@@ -112,7 +115,13 @@ def _function(forward: Callable[..., Any], backward: Callable[..., Any], *args: 
     return _Applied.apply(_Call(forward, backward, options), *args)  # type: ignore[no-untyped-call]
 
 
+def _region(body: fx.GraphModule, name: str, *args: object) -> Any:
+    """Calls a region that is to be compiled once, by its graph."""
+    return body(*args)
+
+
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    torch.ops.higher_order.invoke_subgraph: _region,
     torch.ops.higher_order.tag_activation_checkpoint: _checkpoint,
     torch.ops.higher_order.autograd_function_apply: _function,
 }

@@ -28,6 +28,8 @@ _DATA_DEPENDENT = """{operator} asks for values, and a traced tensor has none.
   Instead: compute it outside the traced function and pass the result as an argument, or use an operator whose
   result has a fixed shape (torch.where instead of x[mask], torch.nonzero_static instead of torch.nonzero)."""
 
+_DYNAMIC_SIZE = "may return an output Tensor with data-dependent shape"
+
 _WRONG_CAST = """{operator} gives {result}, which can't be cast to the {target} of the tensor it writes into.
   Your line:  {line}
   Instead: use the operator that returns a new tensor, or convert the other argument."""
@@ -183,6 +185,8 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             raise
         if effects_of(func).data_dependent:
             raise asks_for_values(func) from None
+        if _DYNAMIC_SIZE in str(error):  # which only the `register_fake` of a custom operator tells
+            raise asks_for_values(func, "shape") from None
         if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise
         if not _torch.schema_of(func).returns:  # it writes its arguments, whose shapes stay
@@ -237,9 +241,9 @@ def _specs_in(values: Iterable[object]) -> Any:
             yield from _specs_in(x)
 
 
-def asks_for_values(func: Operator) -> DataDependentError:
-    """The error for an operator whose result depends on values that nobody knows."""
-    what = "shape" if _torch.has_shape_by_data(func) else "value"
+def asks_for_values(func: Operator, what: str | None = None) -> DataDependentError:
+    """The error for an operator whose result, or `what` of it, depends on values that nobody knows."""
+    what = what or ("shape" if _torch.has_shape_by_data(func) else "value")
     return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
 
 

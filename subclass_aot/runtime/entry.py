@@ -129,6 +129,7 @@ def _applied(convention: Convention, forward: Callable[..., Any], backward: Call
         return made
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type("Compiled", (torch.autograd.Function,), members)
+    _torch.refuse_compiled_autograd(function)
     return _torch.apply_of(function)
 
 

@@ -2,7 +2,8 @@
 
 A call whose gradients nobody asks for then pays nothing for them. What the program was traced under (grad mode,
 default dtype and device, ...) may have changed until then, and compilers look at it: so it is put back meanwhile.
-Autocast is off for every compilation: what it casts was cast when the graph was recorded.
+Autocast is off for every compilation: what it casts was cast when the graph was recorded. Logs have it under the
+compilation by `torch.compile` that the graph belongs to.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class LazyFunction:
         self._run: BoxedFunction | None = None
         self._compile: Callable[[], BoxedFunction] | None = compile
         self._modes = _Modes()
+        self._compilation = _torch.current_compilation()
         self._name = name
         self._line = line
 
@@ -53,7 +55,7 @@ class LazyFunction:
             if self._run is None:
                 assert self._compile is not None
                 try:
-                    with self._modes.restored():
+                    with self._modes.restored(), _torch.as_part_of(self._compilation):
                         self._run = self._compile()
                 except Exception as error:
                     error.add_note(_WHERE.format(name=self._name, line=self._line))

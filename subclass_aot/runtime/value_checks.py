@@ -245,6 +245,8 @@ def _part(graph: fx.GraphModule, group: Sequence[fx.Node], made: Sequence[fx.Nod
     describe(output, tuple(descs.get(node) or Intermediate(node.name) for node in made))
     module = _torch.make_graph_module(graph, part, "Forward")
     module.meta["static_input_indices"] = tuple(static)
+    if "cuda_graphs" in graph.meta:
+        module.meta["cuda_graphs"] = graph.meta["cuda_graphs"]
     return module
 
 

@@ -60,6 +60,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         stack.enter_context(Replaced(recorder, REPLACED))
         stack.enter_context(_torch.flex_attention_anywhere())
         stack.enter_context(_torch.without_dynamo())
+        stack.enter_context(_torch.without_compiled_autograd())
         stack.enter_context(_torch.compiling())
         stack.enter_context(parallel_modules_are_refused())
         stack.enter_context(with_symbols(plan))

@@ -61,6 +61,16 @@ def two_sines(x: Tensor) -> Tensor:
     return x.sin().sin().cos()
 
 
+@torch.compiler.nested_compile_region
+def region(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return (x * y).sin(), nn.functional.dropout(y)
+
+
+def regions(x: Tensor, y: Tensor) -> Any:
+    first, second = region(x, y)
+    return region(first, second)[0] + region(x, second)[0]
+
+
 def keeping_sines() -> Any:
     return checkpoint.create_selective_checkpoint_contexts([torch.ops.aten.sin.default])
 
@@ -87,6 +97,12 @@ PROGRAMS: dict[str, tuple[Any, Make]] = {
         lambda _: [rand(3, 2, grad=True)],
     ),
     "autograd.Function that writes": (lambda x: Written.apply(x * 2).sin(), lambda _: [rand(3, 2, grad=True)]),
+    "a region that is called thrice": (regions, lambda _: [rand(3, 2, grad=True), rand(3, 2, grad=True)]),
+    "a region of wrappers": (regions, lambda _: [rand(3, 2, grad=True, cls=TwoTensor), rand(3, 2, grad=True)]),
+    "a region of foreign wrappers": (
+        regions,
+        lambda _: [rand(3, 2, grad=True, cls=ForeignTwoTensor), rand(3, 2, grad=True)],
+    ),
     "checkpoint": (
         lambda x: checkpoint.checkpoint(lambda z: z.sin().cos(), x, use_reentrant=False),
         lambda _: [rand(3, 2, grad=True)],
