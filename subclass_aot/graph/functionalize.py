@@ -177,7 +177,7 @@ class _Rewrite:
             if node.op == "placeholder" or is_symint(node) and not node.meta.get("unbacked"):
                 continue
             if snapshots is None and node.meta["partitioner_tag"] == "is_backward":
-                snapshots = [x.clone() for x in end_values]
+                snapshots = self.end_forward(results, end_values)
                 self.recorder.phase = "backward"
                 values.update(zip(self.live, live_leaves, strict=True))
             resized = resized_by(node)
@@ -193,9 +193,16 @@ class _Rewrite:
                 storage = self.storage_of[node] = roomy(values[node], spec, self.extents[node])
                 values[node] = storage.as_strided(spec.size, spec.stride, spec.offset)
         if snapshots is None:
-            snapshots = [x.clone() for x in end_values]
+            snapshots = self.end_forward(results, end_values)
         wanted = [_value_of(n, values) for n in results]
         return wanted + snapshots + [x.clone() for x in live_leaves]
+
+    def end_forward(self, results: Sequence[Any], end_values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copies of `end_values`. Numbers that forward gives are computed here at the latest: forward has to have them."""
+        for node in results:
+            if isinstance(node, fx.Node) and is_symint(node) and not is_backward(node):
+                self.recorder.node_of(node.meta["val"])
+        return [x.clone() for x in end_values]
 
     def play_node(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         """Runs one node of the old graph."""

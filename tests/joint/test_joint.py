@@ -167,3 +167,25 @@ def test_a_joint_graph_goes_through_pickle(quantized: bool) -> None:
 def test_a_function_goes_through_pickle() -> None:
     loaded = pickle.loads(pickle.dumps(trace_joint(double, torch.ones(2, requires_grad=True))))
     assert compile_joint(loaded).bind(double)(torch.ones(2, requires_grad=True)).tolist() == [2, 2]
+
+
+class Pair:
+    """A container that torch's pytree knows."""
+
+    def __init__(self, first: Tensor, second: Tensor) -> None:
+        self.first, self.second = first, second
+
+
+torch.utils._pytree.register_pytree_node(Pair, lambda p: ([p.first, p.second], None), lambda parts, _: Pair(*parts))
+
+
+def pair(x: Tensor) -> Pair:
+    return Pair(x.sin(), x.cos())
+
+
+def test_results_in_a_container_of_the_pytree_go_through_pickle() -> None:
+    x = torch.ones(2, requires_grad=True)
+    loaded = pickle.loads(pickle.dumps(trace_joint(pair, x)))
+    got = compile_joint(loaded).bind(pair)(x)
+    assert type(got) is Pair
+    torch.testing.assert_close([got.first, got.second], [x.sin(), x.cos()])
