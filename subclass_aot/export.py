@@ -172,7 +172,7 @@ def _module(
 ) -> torch.nn.Module:
     """A module that does what the call does, as a function of dense arguments. See Note [Exported programs]."""
     signature = specialization.signature
-    graph = specialization.graphs.forward
+    graph = _of_any_strides(specialization.graphs.forward)
     program = write_dense_program(signature, specialization.graphs, lambda inputs: graph(*inputs))
     leaves = arguments.plan.unwrap(arguments.values)
     where: list[int | str] = []  # of each flat slot: which argument it is, or the name of a buffer
@@ -201,6 +201,21 @@ def _module(
             holder = getattr(holder, step)
         holder.register_buffer(last, tensor.detach() if isinstance(tensor, torch.Tensor) else tensor)
     return module
+
+
+def _of_any_strides(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Copies a graph for which results may have other strides than their kernels give, as those of decompositions have.
+
+    What was `reshape` in the program is a view where the strides allow one, and was traced as that.
+    """
+    aten = torch.ops.aten
+    copy = torch.fx.GraphModule(graph_module, torch.fx.Graph())
+    copy.graph.output(copy.graph.graph_copy(graph_module.graph, {}))
+    for view in (aten.view.default, aten._unsafe_view.default):
+        for node in copy.graph.find_nodes(op="call_function", target=view):
+            node.target = aten.reshape.default
+    copy.recompile()
+    return copy
 
 
 def _signature(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> inspect.Signature:

@@ -7,7 +7,6 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-
 from subclass_aot.errors import JointGraphError
 from subclass_aot.flatten import IndexMap
 from subclass_aot.objects import Pinned, Way

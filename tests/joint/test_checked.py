@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -235,6 +236,17 @@ def test_what_a_pass_must_not_do_is_refused_by_name(change: Callable[[Joint], No
 def test_what_a_compiler_wants_taken_apart() -> None:
     with pytest.raises(JointGraphError, match=r"calls aten.t.default, .*\n.*decompositions=\"inductor\""):
         compile_joint(trace_joint(layer(), torch.rand(3, 4)), fw_compiler="inductor")
+
+
+def test_values_are_not_asked_of_symbolic_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`arange` of a symbol has no known values; asking for them would make a number of it, and torch warns."""
+    warned: list[Any] = []
+    monkeypatch.setattr(
+        logging.getLogger("torch.fx.experimental.symbolic_shapes"), "warning", lambda *text: warned.append(text)
+    )
+    joint = trace_joint(lambda x: x * torch.arange(x.shape[0]), torch.rand(5, requires_grad=True), dynamic=True)
+    compile_joint(joint)
+    assert not warned
 
 
 def test_symbolic_sizes_stay_what_they_are() -> None:
