@@ -209,13 +209,12 @@ def _of_any_strides(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
     What was `reshape` in the program is a view where the strides allow one, and was traced as that.
     """
     aten = torch.ops.aten
-    copy = torch.fx.GraphModule(graph_module, torch.fx.Graph())
-    copy.graph.output(copy.graph.graph_copy(graph_module.graph, {}))
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(graph_module.graph, {}))
     for view in (aten.view.default, aten._unsafe_view.default):
-        for node in copy.graph.find_nodes(op="call_function", target=view):
+        for node in graph.find_nodes(op="call_function", target=view):
             node.target = aten.reshape.default
-    copy.recompile()
-    return copy
+    return _torch.make_graph_module(graph_module, graph, "Forward")
 
 
 def _signature(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> inspect.Signature:

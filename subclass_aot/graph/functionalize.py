@@ -198,7 +198,7 @@ class _Rewrite:
         return wanted + snapshots + [x.clone() for x in live_leaves]
 
     def end_forward(self, results: Sequence[Any], end_values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Copies of `end_values`. Numbers that forward gives are computed here at the latest: forward has to have them."""
+        """Copies of `end_values`. What numbers forward gives, it computes here at the latest."""
         for node in results:
             if isinstance(node, fx.Node) and is_symint(node) and not is_backward(node):
                 self.recorder.node_of(node.meta["val"])
