@@ -21,6 +21,7 @@ from subclass_aot.descriptors import (
     SyntheticBase,
     descriptor_of,
 )
+from subclass_aot.graph.annotations import annotations_of
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, roomy
@@ -208,6 +209,7 @@ class _Rewrite:
         """Runs one node of the old graph."""
         target: Any = node.target
         self.recorder.listeners.stack_traces.given = str(node.meta["stack_trace"])
+        self.recorder.listeners.annotations.given = annotations_of(node)
         if node.op == "get_attr":
             real_tensors = self.recorded.listeners.real_tensors
             return self.recorder.listeners.real_tensors.constant(self.recorder, target, real_tensors.constants[target])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import pickle
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -42,6 +43,20 @@ Outputs = Sequence[tuple[OutputDescriptor, Any]]
 def spec_of(node: fx.Node) -> Any:
     """Returns what a node gives: the spec of a tensor, or a symbolic number."""
     return node.meta.get("spec", node.meta.get("val"))
+
+
+def notes_of(node: fx.Node) -> dict[str, Any]:
+    """Returns what stands in `meta` of a node beside shapes and descriptors, as far as pickle takes it along."""
+    notes = {key: x for key, x in undescribed(node.meta).items() if key not in _OF_SHAPES}
+    return {key: x for key, x in notes.items() if _goes_through_pickle(x)}
+
+
+def _goes_through_pickle(value: object) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # whatever a class says when it cannot be pickled
+        return False
+    return True
 
 
 def refuse_undecomposed(graph_module: fx.GraphModule, wanted: Container[object], replaced: Container[str]) -> None:
