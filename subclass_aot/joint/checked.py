@@ -190,23 +190,31 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
     if node.meta.get("unbacked"):  # run again, the operator would make other numbers
         return node.meta["val"]
     args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+    given = [x for x in map(values.__getitem__, node.all_input_nodes) if isinstance(x, MetaTensor)]
+    versions = list(map(_torch.version_of, given))
     try:
-        if node.op == "call_module":
-            return owner.get_submodule(target)(*args, **kwargs)
-        if node.op == "call_method":
-            return getattr(args[0], target)(*args[1:], **kwargs)
-        value = target(*args, **kwargs)
+        value = _run(owner, node, args, kwargs)
     except Exception as error:
         val = node.meta.get("val")
         if val is None:
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise JointGraphError(messages.NO_SHAPE.format(node=node.name, operator=target, reason=reason)) from error
         return _without_data(val)
-    if _torch.is_overload(target) and isinstance(value, MetaTensor) and not any(effects_of(target).returns_view_of):
-        given = [values[x] for x in node.all_input_nodes]
-        if any(isinstance(x, MetaTensor) and root(x) is root(value) for x in given):
-            raise JointGraphError(messages.HIDDEN_VIEW.format(node=node.name, operator=target))
+    if list(map(_torch.version_of, given)) != versions:
+        raise JointGraphError(messages.WRITES.format(node=node.name, operator=target))
+    hidden = _torch.is_overload(target) and not any(effects_of(target).returns_view_of)
+    if hidden and isinstance(value, MetaTensor) and any(root(x) is root(value) for x in given):
+        raise JointGraphError(messages.HIDDEN_VIEW.format(node=node.name, operator=target))
     return value
+
+
+def _run(owner: fx.GraphModule, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    target: Any = node.target
+    if node.op == "call_module":
+        return owner.get_submodule(target)(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    return target(*args, **kwargs)
 
 
 def _without_data(val: Any) -> Any:
