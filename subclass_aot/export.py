@@ -177,6 +177,8 @@ def _module(
     leaves = arguments.plan.unwrap(arguments.values)
     where: list[int | str] = []  # of each flat slot: which argument it is, or the name of a buffer
     buffers: dict[str, Any] = {}
+    left_out: set[str] = set()
+    without = _left_out_of_state_dicts(arguments)
     for slot in signature.index_map.slots:
         place, _ = arguments.place_of(slot.outer)
         if isinstance(place, ArgumentPlace):
@@ -184,6 +186,8 @@ def _module(
         else:
             name = _buffer_name(place.path + "".join(slot.path), buffers)
             buffers[name] = leaves[slot.flat]
+            if id(arguments.values[slot.outer]) in without:
+                left_out.add(name)
             where.append(name)
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -199,8 +203,15 @@ def _module(
             if not hasattr(holder, step):
                 holder.add_module(step, torch.nn.Module())
             holder = getattr(holder, step)
-        holder.register_buffer(last, tensor.detach() if isinstance(tensor, torch.Tensor) else tensor)
+        tensor = tensor.detach() if isinstance(tensor, torch.Tensor) else tensor
+        holder.register_buffer(last, tensor, persistent=name not in left_out)
     return module
+
+
+def _left_out_of_state_dicts(arguments: Arguments) -> set[int]:
+    """The ids of buffers that modules leave out of their state dicts, which the program does, too."""
+    modules = [module for _, module in arguments.modules]
+    return {id(_torch.buffers_of(module).get(name)) for module in modules for name in _torch.names_left_out_of(module)}
 
 
 def _of_any_strides(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
