@@ -53,6 +53,8 @@ def is_gradient(value: object) -> bool:
 class Listeners(NamedTuple):
     """What hears of the operators of a recorder, in this order."""
 
+    # More than ten attributes: each is a part of the recorder with a subject of its own.
+
     lost_gradients: LostGradients
     argument_overlap: ArgumentOverlap
     mutations: MutationLog

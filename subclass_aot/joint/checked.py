@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import pickle
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -59,7 +59,7 @@ def _goes_through_pickle(value: object) -> bool:
     return True
 
 
-def refuse_undecomposed(graph_module: fx.GraphModule, wanted: Container[object], replaced: Container[str]) -> None:
+def refuse_undecomposed(graph_module: fx.GraphModule, wanted: Collection[object], replaced: Container[str]) -> None:
     """Refuses a graph with operators that its compiler wants taken apart.
 
     Args:
@@ -71,6 +71,8 @@ def refuse_undecomposed(graph_module: fx.GraphModule, wanted: Container[object],
         JointGraphError: There is one.
     """
     for node in graph_module.graph.nodes:
+        if wanted and node.op in ("call_module", "call_method"):
+            raise JointGraphError(messages.NOT_AN_OPERATOR.format(node=node.name, target=node.target))
         if node.target in wanted and str(node.target) not in replaced:
             raise JointGraphError(messages.UNDECOMPOSED.format(node=node.name, operator=node.target))
 

@@ -263,6 +263,10 @@ def test_a_graph_that_is_split_into_submodules() -> None:
         graph.output_node().args = ((graph.call_method("relu", (first,)), *rest),)
     split.recompile()
     assert {name for name, _ in parts} == {"0", "1", "2"}
+    with pytest.raises(
+        JointGraphError, match="calls submod_., a submodule or a method, and this compiler takes\n  operators"
+    ):
+        compile_joint(joint.with_graph_module(split), fw_compiler="inductor")
     step = compile_joint(joint.with_graph_module(split)).bind(module)
     torch.testing.assert_close(step(x), module(x).relu())
     found, expected = gradients(module, step, x), gradients(module, module, x)
