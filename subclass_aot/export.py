@@ -172,11 +172,13 @@ def _module(
 ) -> torch.nn.Module:
     """A module that does what the call does, as a function of dense arguments. See Note [Exported programs]."""
     signature = specialization.signature
-    graph = specialization.graphs.forward
+    graph = _of_any_strides(specialization.graphs.forward)
     program = write_dense_program(signature, specialization.graphs, lambda inputs: graph(*inputs))
     leaves = arguments.plan.unwrap(arguments.values)
     where: list[int | str] = []  # of each flat slot: which argument it is, or the name of a buffer
     buffers: dict[str, Any] = {}
+    left_out: set[str] = set()
+    without = _left_out_of_state_dicts(arguments)
     for slot in signature.index_map.slots:
         place, _ = arguments.place_of(slot.outer)
         if isinstance(place, ArgumentPlace):
@@ -184,6 +186,8 @@ def _module(
         else:
             name = _buffer_name(place.path + "".join(slot.path), buffers)
             buffers[name] = leaves[slot.flat]
+            if id(arguments.values[slot.outer]) in without:
+                left_out.add(name)
             where.append(name)
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -199,8 +203,29 @@ def _module(
             if not hasattr(holder, step):
                 holder.add_module(step, torch.nn.Module())
             holder = getattr(holder, step)
-        holder.register_buffer(last, tensor.detach() if isinstance(tensor, torch.Tensor) else tensor)
+        tensor = tensor.detach() if isinstance(tensor, torch.Tensor) else tensor
+        holder.register_buffer(last, tensor, persistent=name not in left_out)
     return module
+
+
+def _left_out_of_state_dicts(arguments: Arguments) -> set[int]:
+    """The ids of buffers that modules leave out of their state dicts, which the program does, too."""
+    modules = [module for _, module in arguments.modules]
+    return {id(_torch.buffers_of(module).get(name)) for module in modules for name in _torch.names_left_out_of(module)}
+
+
+def _of_any_strides(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Copies a graph for which results may have other strides than their kernels give, as those of decompositions have.
+
+    What was `reshape` in the program is a view where the strides allow one, and was traced as that.
+    """
+    aten = torch.ops.aten
+    graph = torch.fx.Graph()
+    graph.output(graph.graph_copy(graph_module.graph, {}))
+    for view in (aten.view.default, aten._unsafe_view.default):
+        for node in graph.find_nodes(op="call_function", target=view):
+            node.target = aten.reshape.default
+    return _torch.make_graph_module(graph_module, graph, "Forward")
 
 
 def _signature(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> inspect.Signature:

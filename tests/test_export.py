@@ -85,6 +85,44 @@ def test_arguments_choose_among_signatures() -> None:
         program.module()(torch.randn(3, 8))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_decompositions_that_give_other_strides_than_kernels(dynamic: bool) -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+            attended = nn.functional.scaled_dot_product_attention(heads, heads, heads)
+            return self.layer(attended.transpose(1, 2).reshape(x.shape)) * torch.tensor([0.5] * 8)
+
+    model, x = sa.quantize_(Attention(), sa.Int8Weight), torch.randn(2, 6, 8)
+    program = sa.export_forward(sa.aot_compile(model, dynamic=dynamic), (x,))
+    agree(model, program.run_decompositions().module(), x)
+
+
+def test_what_a_state_dict_leaves_out_is_left_out() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+            self.register_buffer("steps", torch.zeros(()), persistent=False)
+            self.register_buffer("absent", None, persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.steps += 1
+            return self.layer(x) + self.steps
+
+    model, x = nn.Sequential(Positions()), torch.randn(2, 8)
+    program = sa.export_forward(sa.aot_compile(model), (x,))
+    assert {*program.state_dict} == {*model.state_dict()}
+    assert {*program.state_dict} == {*torch.export.export(model, (x,)).state_dict}
+    copied = through_a_file(program)
+    agree(model, copied, x)
+    assert dict(copied.named_buffers())["0.steps"] == 1
+
+
 def test_structure_and_names_of_arguments() -> None:
     def f(x: Any, scale: float, *rest: Any, flag: bool = True, **more: Any) -> Any:
         total = x["q"] * scale + sum(rest)

@@ -121,6 +121,7 @@ from subclass_aot._torch.modules import has_flat_parameters as has_flat_paramete
 from subclass_aot._torch.modules import is_bookkeeping as is_bookkeeping
 from subclass_aot._torch.modules import is_parallel_wrapper as is_parallel_wrapper
 from subclass_aot._torch.modules import map_tree as map_tree
+from subclass_aot._torch.modules import names_left_out_of as names_left_out_of
 from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequence
 from subclass_aot._torch.modules import parallel_forwards as parallel_forwards
 from subclass_aot._torch.modules import parameters_of as parameters_of

@@ -103,6 +103,8 @@ MODULE_TABLES: tuple[ModuleTable, ...] = (PARAMETERS, BUFFERS, SUBMODULES)
 parameters_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(PARAMETERS)
 buffers_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(BUFFERS)
 submodules_of: Callable[[torch.nn.Module], dict[str, Any]] = operator.attrgetter(SUBMODULES)
+names_left_out_of: Callable[[torch.nn.Module], set[str]] = operator.attrgetter("_non_persistent_buffers_set")
+"""Of a module, the names of buffers that `state_dict` leaves out. The public way is to make one."""
 
 MODULE_HOOKS: tuple[HookTable, ...] = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """The tables of every module that hold functions which run when it is called. Public are only those that register."""

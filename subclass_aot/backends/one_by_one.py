@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Sequence
@@ -27,11 +28,29 @@ def write_graph(graph: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
     return _Writer(graph).write()
 
 
+def _of_functions(graph_module: fx.GraphModule) -> fx.Graph:
+    """The graph, in which calls of submodules and of methods, as passes put in, are calls of functions."""
+    if not any(node.op in ("call_module", "call_method") for node in graph_module.graph.nodes):
+        return graph_module.graph
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(graph_module.graph, {}))
+    for node in graph.nodes:
+        if node.op == "call_module":
+            node.op, node.target = "call_function", graph_module.get_submodule(node.target)
+        elif node.op == "call_method":
+            node.op, node.target = "call_function", functools.partial(_call_method, node.target)
+    return graph
+
+
+def _call_method(name: str, on: Any, *args: Any, **kwargs: Any) -> Any:
+    return getattr(on, name)(*args, **kwargs)
+
+
 class _Writer:
     def __init__(self, graph: fx.GraphModule) -> None:
         self.module = graph
-        self.graph = graph.graph
-        self.plan: Plan = plan_of(graph.graph)
+        self.graph = _of_functions(graph)
+        self.plan: Plan = plan_of(self.graph)
         self.source = Source("graph", "inputs", "Runs the operators of a graph.")
         self.names: dict[fx.Node, str] = {}
 

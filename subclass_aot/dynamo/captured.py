@@ -94,7 +94,7 @@ class WithLines(fx.Interpreter):
 
     def run_node(self, n: fx.Node) -> Any:
         """Runs one operator."""
-        with captured_at(n.stack_trace or ""):
+        with captured_at(n.stack_trace or ""), fx.traceback.annotate(n.meta.get("custom", {})):
             return super().run_node(n)
 
 

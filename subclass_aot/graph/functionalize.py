@@ -21,6 +21,7 @@ from subclass_aot.descriptors import (
     SyntheticBase,
     descriptor_of,
 )
+from subclass_aot.graph.annotations import annotations_of
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, roomy
@@ -177,7 +178,7 @@ class _Rewrite:
             if node.op == "placeholder" or is_symint(node) and not node.meta.get("unbacked"):
                 continue
             if snapshots is None and node.meta["partitioner_tag"] == "is_backward":
-                snapshots = [x.clone() for x in end_values]
+                snapshots = self.end_forward(results, end_values)
                 self.recorder.phase = "backward"
                 values.update(zip(self.live, live_leaves, strict=True))
             resized = resized_by(node)
@@ -193,14 +194,22 @@ class _Rewrite:
                 storage = self.storage_of[node] = roomy(values[node], spec, self.extents[node])
                 values[node] = storage.as_strided(spec.size, spec.stride, spec.offset)
         if snapshots is None:
-            snapshots = [x.clone() for x in end_values]
+            snapshots = self.end_forward(results, end_values)
         wanted = [_value_of(n, values) for n in results]
         return wanted + snapshots + [x.clone() for x in live_leaves]
+
+    def end_forward(self, results: Sequence[Any], end_values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Copies of `end_values`. What numbers forward gives, it computes here at the latest."""
+        for node in results:
+            if isinstance(node, fx.Node) and is_symint(node) and not is_backward(node):
+                self.recorder.node_of(node.meta["val"])
+        return [x.clone() for x in end_values]
 
     def play_node(self, node: fx.Node, values: dict[fx.Node, Any]) -> Any:
         """Runs one node of the old graph."""
         target: Any = node.target
         self.recorder.listeners.stack_traces.given = str(node.meta["stack_trace"])
+        self.recorder.listeners.annotations.given = annotations_of(node)
         if node.op == "get_attr":
             real_tensors = self.recorded.listeners.real_tensors
             return self.recorder.listeners.real_tensors.constant(self.recorder, target, real_tensors.constants[target])

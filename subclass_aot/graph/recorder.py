@@ -15,6 +15,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.descriptors import InputDescriptor, describe
 from subclass_aot.errors import TraceError, UnknownTensorError
 from subclass_aot.graph import internal_overlap, lstm
+from subclass_aot.graph.annotations import Annotations, annotations_of
 from subclass_aot.graph.argument_overlap import ArgumentOverlap
 from subclass_aot.graph.data_dependent import DataDependent
 from subclass_aot.graph.internal_overlap import InternalOverlap
@@ -52,6 +53,8 @@ def is_gradient(value: object) -> bool:
 class Listeners(NamedTuple):
     """What hears of the operators of a recorder, in this order."""
 
+    # More than ten attributes: each is a part of the recorder with a subject of its own.
+
     lost_gradients: LostGradients
     argument_overlap: ArgumentOverlap
     mutations: MutationLog
@@ -62,6 +65,7 @@ class Listeners(NamedTuple):
     data_dependent: DataDependent
     real_tensors: RealTensors
     stack_traces: StackTraces
+    annotations: Annotations
 
     @staticmethod
     def new(looks: Looks | None) -> Listeners:
@@ -77,6 +81,7 @@ class Listeners(NamedTuple):
             DataDependent(looks),
             RealTensors(),
             StackTraces(),
+            Annotations(),
         )
 
     def fork(self) -> Listeners:
@@ -94,7 +99,8 @@ class Recorder(Stream):
     """Records the operators on leaves as an `fx.Graph`, as written: with mutations, views and duplicates.
 
     Each leaf's `tag` is its node. Nodes carry in `meta`: `val` (a tensor without data), `spec`, `stack_trace` (the
-    user's lines; for backward those of the forward operator) and `partitioner_tag` (forward or backward).
+    user's lines; for backward those of the forward operator), `partitioner_tag` (forward or backward), and what
+    `Annotations` notes.
 
     The graph only grows, and a leaf has the same node for ever. Several backwards of one forward are recorded in it one
     after the other, each by a recorder of its own: see `fork`.
@@ -291,6 +297,7 @@ class Recorder(Stream):
         item = self.create("call_function", operator.getitem, (node, i), "getitem")
         item.meta["partitioner_tag"] = node.meta["partitioner_tag"]
         item.meta["stack_trace"] = node.meta["stack_trace"]
+        item.meta.update(annotations_of(node))
         return item
 
     def _describe(self, node: fx.Node) -> None:

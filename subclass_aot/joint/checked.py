@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Container, Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -44,7 +45,21 @@ def spec_of(node: fx.Node) -> Any:
     return node.meta.get("spec", node.meta.get("val"))
 
 
-def refuse_undecomposed(graph_module: fx.GraphModule, wanted: Container[object], replaced: Container[str]) -> None:
+def notes_of(node: fx.Node) -> dict[str, Any]:
+    """Returns what stands in `meta` of a node beside shapes and descriptors, as far as pickle takes it along."""
+    notes = {key: x for key, x in undescribed(node.meta).items() if key not in _OF_SHAPES}
+    return {key: x for key, x in notes.items() if _goes_through_pickle(x)}
+
+
+def _goes_through_pickle(value: object) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # whatever a class says when it cannot be pickled
+        return False
+    return True
+
+
+def refuse_undecomposed(graph_module: fx.GraphModule, wanted: Collection[object], replaced: Container[str]) -> None:
     """Refuses a graph with operators that its compiler wants taken apart.
 
     Args:
@@ -56,6 +71,8 @@ def refuse_undecomposed(graph_module: fx.GraphModule, wanted: Container[object],
         JointGraphError: There is one.
     """
     for node in graph_module.graph.nodes:
+        if wanted and node.op in ("call_module", "call_method"):
+            raise JointGraphError(messages.NOT_AN_OPERATOR.format(node=node.name, target=node.target))
         if node.target in wanted and str(node.target) not in replaced:
             raise JointGraphError(messages.UNDECOMPOSED.format(node=node.name, operator=node.target))
 
@@ -175,23 +192,31 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
     if node.meta.get("unbacked"):  # run again, the operator would make other numbers
         return node.meta["val"]
     args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+    given = [x for x in map(values.__getitem__, node.all_input_nodes) if isinstance(x, MetaTensor)]
+    versions = list(map(_torch.version_of, given))
     try:
-        if node.op == "call_module":
-            return owner.get_submodule(target)(*args, **kwargs)
-        if node.op == "call_method":
-            return getattr(args[0], target)(*args[1:], **kwargs)
-        value = target(*args, **kwargs)
+        value = _run(owner, node, args, kwargs)
     except Exception as error:
         val = node.meta.get("val")
         if val is None:
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise JointGraphError(messages.NO_SHAPE.format(node=node.name, operator=target, reason=reason)) from error
         return _without_data(val)
-    if _torch.is_overload(target) and isinstance(value, MetaTensor) and not any(effects_of(target).returns_view_of):
-        given = [values[x] for x in node.all_input_nodes]
-        if any(isinstance(x, MetaTensor) and root(x) is root(value) for x in given):
-            raise JointGraphError(messages.HIDDEN_VIEW.format(node=node.name, operator=target))
+    if list(map(_torch.version_of, given)) != versions:
+        raise JointGraphError(messages.WRITES.format(node=node.name, operator=target))
+    hidden = _torch.is_overload(target) and not any(effects_of(target).returns_view_of)
+    if hidden and isinstance(value, MetaTensor) and any(root(x) is root(value) for x in given):
+        raise JointGraphError(messages.HIDDEN_VIEW.format(node=node.name, operator=target))
     return value
+
+
+def _run(owner: fx.GraphModule, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    target: Any = node.target
+    if node.op == "call_module":
+        return owner.get_submodule(target)(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    return target(*args, **kwargs)
 
 
 def _without_data(val: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +14,11 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.backends import fake_of, put_fakes, resolve, solver_of
 from subclass_aot.call import Arguments
-from subclass_aot.descriptors import InputDescriptor, OutputDescriptor, descriptor_of
+from subclass_aot.descriptors import InputDescriptor, OutputDescriptor, describe, descriptor_of
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import Retrace, TraceOptions
 from subclass_aot.joint import messages
-from subclass_aot.joint.checked import spec_of
+from subclass_aot.joint.checked import notes_of, spec_of
 from subclass_aot.joint.records import JointInput, JointOutput, leaves_of, records
 from subclass_aot.joint.traced_call import TracedCall
 from subclass_aot.meta import Spec, new_leaf
@@ -37,8 +37,9 @@ class Joint:
     Attributes:
         graph_module: The graph. Placeholders are named `primals_1 ...` and `tangents_1 ...`: the leaves of parameters
             come first, then those of buffers, of arguments, and last the tangents. Each node has `val`, `spec`,
-            `stack_trace` and `partitioner_tag` in its `meta`. Placeholders have AOTAutograd's descriptor in
-            `meta["desc"]`, and the output node has one for each output.
+            `stack_trace` and `partitioner_tag` in its `meta`, and what torch's tracers note: `custom` (the user's
+            `torch.fx.traceback.annotate`), `nn_module_stack` and `seq_nr`. Placeholders have AOTAutograd's descriptor
+            in `meta["desc"]`, and the output node has one for each output.
         signature: What a call does beside the graph.
         call: What the call was like that was traced.
         ins: What each input was, and its spec.
@@ -52,6 +53,10 @@ class Joint:
     ins: tuple[tuple[InputDescriptor, Any], ...]
     outs: tuple[tuple[OutputDescriptor, Any], ...]
     replaced: frozenset[str] = frozenset()
+
+    def __reduce__(self) -> Any:
+        fields = tuple(getattr(self, each.name) for each in dataclasses.fields(self))
+        return _unpickled, (fields, [notes_of(node) for node in _without_attributes(self.graph_module)])
 
     def __repr__(self) -> str:
         counts = f"{len(self.ins)} inputs, {len(self.outs)} outputs, {len(self.graph_module.graph.nodes)} nodes"
@@ -173,6 +178,23 @@ class Joint:
         every = list(dict.fromkeys([*names, *(x for x in self.call.names if not x.startswith("self."))]))
         near = below or difflib.get_close_matches(name, every, n=5, cutoff=0.5) or names
         return ", ".join(near[:5]) + (", ..." if len(near) > 5 else "")
+
+
+def _unpickled(fields: tuple[Any, ...], notes: Sequence[dict[str, Any]]) -> Joint:
+    """The inverse of `Joint.__reduce__`. What pickle makes of a graph has nothing in `meta`."""
+    joint = Joint(*fields)
+    for node, noted in zip(_without_attributes(joint.graph_module), notes, strict=True):
+        node.meta.update(noted)
+    graph = joint.graph_module.graph
+    for node, (desc, _) in zip(graph.find_nodes(op="placeholder"), joint.ins, strict=True):
+        describe(node, desc)
+    describe(graph.output_node(), tuple(desc for desc, _ in joint.outs))
+    return joint
+
+
+def _without_attributes(graph_module: fx.GraphModule) -> list[fx.Node]:
+    """The nodes in order, without those that read attributes: fx puts these elsewhere when it loads a graph."""
+    return [node for node in graph_module.graph.nodes if node.op != "get_attr"]
 
 
 class _NoSuchName(KeyError):

@@ -39,6 +39,10 @@ READS_BACKWARD = """compile_joint: {name} is a result of forward, and reads what
 UNDECOMPOSED = """compile_joint: {node} calls {operator}, which this compiler wants taken apart while tracing.
   Instead: name the compiler there, too, as in `trace_joint(fn, ..., decompositions="inductor")`."""
 
+NOT_AN_OPERATOR = """compile_joint: {node} calls {target}, a submodule or a method, and this compiler takes
+  operators alone.
+  Instead: give it the graph before it is split; or compile each submodule by itself, and let "eager" call them."""
+
 WRITES = """compile_joint: {node} calls {operator}, which writes into its arguments.
   The graph is functional, and partitioners and compilers move operators around in it.
   Instead: use the functional form, as `aten.add.Tensor` for `aten.add_.Tensor`."""

@@ -19,6 +19,7 @@ from subclass_aot.meta.functions import Replaced
 from subclass_aot.meta.stream import Stream
 from subclass_aot.meta.tensor import MetaTensor, root
 from subclass_aot.operators import argument_at, effects_of
+from subclass_aot.symbols import is_symbolic
 
 _IN_A_TRACE = """`subclass_aot.meta()` is entered by a function while it is traced, where nothing has data anyway.
   Your line:  {line}
@@ -134,7 +135,9 @@ class DataFree(Stream):
             if any(self._met.of(root(x)) is not None for x in _leaves(argument_at(place, args, kwargs))):
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
         made = _leaves(result)
-        if func.overloadpacket is not torch.ops.aten.set_ and all(x.spec.numel <= _LIMIT for x in made):
+        if func.overloadpacket is not torch.ops.aten.set_ and all(
+            x.spec.solver is None and x.spec.numel <= _LIMIT for x in made
+        ):
             values = self._on_constants(func, args, kwargs)
             if values is not None:
                 found = [x for x in optree.tree_leaves(values[0], none_is_leaf=True) if isinstance(x, torch.Tensor)]
@@ -181,6 +184,8 @@ class DataFree(Stream):
     def _constant(self, value: object) -> Any:
         if type(value) is MetaTensor:
             return self._values.of(value)
+        if is_symbolic(value):  # an operator on real tensors would ask what it is, and that would be assumed
+            return None
         return torch.device("cpu") if isinstance(value, torch.device) else value
 
     def _note(self, leaf: MetaTensor, value: torch.Tensor) -> MetaTensor:

@@ -136,10 +136,10 @@ class _Writer:
 
     def made(self, position: int, new: NewObject) -> str:
         """Appends what makes a new object; returns its local."""
-        if new.unflatten is not None:
+        if new.is_registered:
             parts = "".join(f"{part}, " for part in self.expressions(new.parts))
             name = self.new[position] = self.source.fresh(new.cls.__name__)
-            make = self.source.const(new.unflatten, f"make_{new.cls.__name__}")
+            make = self.source.const(new.unflatten(), f"make_{new.cls.__name__}")
             self.source.line(f"{name} = {make}(({parts}))")
             return name
         if new.cls is list and not _reaches(self.outcome, position):

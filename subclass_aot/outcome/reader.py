@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Container, Iterator, Mapping
@@ -141,11 +140,11 @@ class _Reader:
     def _registered(self, value: Any, path: str) -> Recipe:
         """Returns how an object is made that torch's pytree takes apart."""
         self._made[id(value)] = value, None
-        children, metadata, entries, unflatten = optree.tree_flatten_one_level(
+        children, metadata, entries, _ = optree.tree_flatten_one_level(
             value, none_is_leaf=True, namespace=_torch.PYTREE_NAMESPACE
         )
         parts = tuple(self.recipe(x, f"{path}[{e!r}]") for x, e in zip(children, entries, strict=True))
-        self.new.append(NewObject(type(value), functools.partial(unflatten, metadata), parts))
+        self.new.append(NewObject(type(value), True, metadata, parts))
         return self._note(value)
 
     def _object_with(self, value: object, tables: list[Table], path: str) -> Recipe:

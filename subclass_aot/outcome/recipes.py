@@ -9,10 +9,15 @@ that at each call.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import optree
+
+from subclass_aot import _torch
+from subclass_aot.errors import JointGraphError
 from subclass_aot.objects import Way
 from subclass_aot.tables import Table
 
@@ -68,23 +73,41 @@ Recipes = tuple[tuple[Recipe, Recipe], ...]
 """What a table holds: keys, and what stands there."""
 
 
+UNREGISTERED = "torch's pytree makes no {name} here: register it before, as where it was traced"
+
+
 @dataclass(slots=True, eq=False)
 class NewObject:
-    """How an object is made: by `unflatten` from its parts, or empty, and then filled table by table.
+    """How an object is made: by torch's pytree from its parts, or empty, and then filled table by table.
+
+    It holds no function of the pytree, which pickle could not take along.
 
     Attributes:
         cls: Its class.
-        unflatten: What torch's pytree makes one with, of its parts.
+        is_registered: Whether torch's pytree makes one, of its parts.
+        metadata: What the pytree knows of it beside its parts.
         parts: These.
         tables: What an empty one is filled with. It is set last, since an object may hold itself.
         like: What a container has beside its contents. See `limit_of`.
     """
 
     cls: type
-    unflatten: Callable[[Sequence[Any]], Any] | None = None
+    is_registered: bool = False
+    metadata: Any = None
     parts: tuple[Recipe, ...] = ()
     tables: tuple[tuple[Table, Recipes], ...] = ()
     like: Any = None
+
+    def unflatten(self) -> Callable[[Sequence[Any]], Any]:
+        """Returns what torch's pytree makes one with, of its parts.
+
+        Raises:
+            JointGraphError: It makes none.
+        """
+        kinds = optree.register_pytree_node.get(self.cls, namespace=_torch.PYTREE_NAMESPACE)
+        if kinds is None:
+            raise JointGraphError(UNREGISTERED.format(name=self.cls.__qualname__))
+        return functools.partial(kinds.unflatten_func, self.metadata)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

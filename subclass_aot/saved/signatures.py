@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import optree
-
-from subclass_aot import _torch
+from subclass_aot.errors import JointGraphError
 from subclass_aot.flatten import IndexMap
 from subclass_aot.objects import Pinned, Way
 from subclass_aot.outcome import NewObject, Outcome
@@ -20,7 +17,6 @@ from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.symbols import Symbols
 
 _SYMBOLIC = "it demands something of numbers that depend on data. Compile with dynamic=False"
-_UNREGISTERED = "torch's pytree makes no {name} here: register it before, as where the file was written"
 _UNKNOWN_CLASS = "an object of {name} is made, and with trust=False only containers of Python are"
 _NO_OBJECT = "the function that was given has no {path}"
 _NEEDS_FUNCTION = "it reads or changes {path}, which the function or module has: load(path, fn_or_module)"
@@ -69,11 +65,7 @@ def _saved_outcome(outcome: Outcome, pinned: Mapping[int, str]) -> SavedOutcome:
 
 
 def _saved_new(new: NewObject) -> SavedNew:
-    metadata = None
-    if new.unflatten is not None:
-        assert isinstance(new.unflatten, functools.partial)
-        (metadata,) = new.unflatten.args
-    return SavedNew(new.cls, new.unflatten is not None, metadata, new.parts, new.tables, new.like)
+    return SavedNew(new.cls, new.is_registered, new.metadata, new.parts, new.tables, new.like)
 
 
 def signature_of(
@@ -118,15 +110,17 @@ def _way(way: SavedWay, named: Mapping[str, Any]) -> Way:
 
 def _new(new: SavedNew, trust: bool) -> NewObject:
     if new.is_registered:
-        kinds = optree.register_pytree_node.get(new.cls, namespace=_torch.PYTREE_NAMESPACE)
-        if kinds is None:
-            raise Refused(_UNREGISTERED.format(name=new.cls.__qualname__))
-        return NewObject(new.cls, functools.partial(kinds.unflatten_func, new.metadata), new.parts)
+        made = NewObject(new.cls, True, new.metadata, new.parts)
+        try:
+            made.unflatten()
+        except JointGraphError as error:
+            raise Refused(str(error)) from error
+        return made
     if not trust and (new.cls not in _CONTAINERS or not _is_plain_limit(new.like)):
         raise Refused(_UNKNOWN_CLASS.format(name=new.cls.__qualname__))
     if not isinstance(new.like, int) and new.like is not None and not callable(new.like):
         raise Refused("a limit of a container is none")
-    return NewObject(new.cls, None, new.parts, new.tables, new.like)
+    return NewObject(new.cls, parts=new.parts, tables=new.tables, like=new.like)
 
 
 def _is_plain_limit(like: object) -> bool:

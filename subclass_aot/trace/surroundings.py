@@ -63,6 +63,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         stack.enter_context(_torch.without_compiled_autograd())
         stack.enter_context(_torch.compiling())
         stack.enter_context(parallel_modules_are_refused())
+        stack.enter_context(recorder.listeners.annotations.of_modules())
         stack.enter_context(with_symbols(plan))
         if plan.symbols is not None:
             stack.enter_context(numbers_are_written_out())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.passes.split_module import split_module
 
-from subclass_aot import TwoTensor, compile_joint, trace_joint
+from subclass_aot import Int8Weight, TwoTensor, compile_joint, quantize_, trace_joint
 from subclass_aot.errors import JointGraphError
 from subclass_aot.joint import Joint
 
@@ -205,6 +207,13 @@ def hide(joint: Joint) -> None:
     alias.target, alias.args = aten.einsum.default, ("ij->ij", [x.node])
 
 
+def write_by_method(joint: Joint) -> None:
+    node = joint.outputs[0].node
+    graph = joint.graph_module.graph
+    with graph.inserting_after(node):
+        graph.call_method("mul_", (node, 2.0))
+
+
 def unknown(joint: Joint) -> None:
     insert(joint, joint.outputs[0].node, aten.mm.default, 2.0)
 
@@ -219,6 +228,7 @@ WRONG = {
     zero: r"gradient of bias is absent .* and was float32\[2\] on cpu",
     swap: r"output\[0\] is a result of forward, and reads what backward computes, by way of mul",
     write: r"calls aten.mul_.Tensor, which writes into its arguments",
+    write_by_method: r"calls mul_, which writes into its arguments",
     hide: r"calls aten.einsum.default, which gives a view of its argument here",
     unknown: r"The shape of what mm gives|the shape of what mm.* gives, a call of aten.mm.default, is not known",
 }
@@ -232,9 +242,51 @@ def test_what_a_pass_must_not_do_is_refused_by_name(change: Callable[[Joint], No
         compile_joint(joint)
 
 
+def test_a_graph_that_is_split_into_submodules() -> None:
+    """By layer and phase, as passes do that treat each layer alike; and a method is called."""
+    module, x = quantize_(nn.Sequential(layer(), nn.Sigmoid(), nn.Linear(2, 3)), Int8Weight), torch.rand(3, 4)
+    joint = trace_joint(module, x)
+    parts: list[tuple[str, bool]] = []
+
+    def part_of(node: fx.Node) -> int:
+        backward = node.meta["partitioner_tag"] == "is_backward"
+        modules = node.meta.get("fwd_nn_module_stack" if backward else "nn_module_stack", {"": ""})
+        part = [*modules][-1], backward
+        if not parts or parts[-1] != part:
+            parts.append(part)
+        return len(parts)
+
+    split = split_module(joint.graph_module, None, part_of)  # type: ignore[arg-type]
+    graph = split.graph
+    with graph.inserting_before(graph.output_node()):
+        first, *rest = graph.output_node().args[0]  # type: ignore[misc]
+        graph.output_node().args = ((graph.call_method("relu", (first,)), *rest),)
+    split.recompile()
+    assert {name for name, _ in parts} == {"0", "1", "2"}
+    with pytest.raises(
+        JointGraphError, match="calls submod_., a submodule or a method, and this compiler takes\n  operators"
+    ):
+        compile_joint(joint.with_graph_module(split), fw_compiler="inductor")
+    step = compile_joint(joint.with_graph_module(split)).bind(module)
+    torch.testing.assert_close(step(x), module(x).relu())
+    found, expected = gradients(module, step, x), gradients(module, module, x)
+    torch.testing.assert_close(found, expected)
+
+
 def test_what_a_compiler_wants_taken_apart() -> None:
     with pytest.raises(JointGraphError, match=r"calls aten.t.default, .*\n.*decompositions=\"inductor\""):
         compile_joint(trace_joint(layer(), torch.rand(3, 4)), fw_compiler="inductor")
+
+
+def test_values_are_not_asked_of_symbolic_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`arange` of a symbol has no known values; asking for them would make a number of it, and torch warns."""
+    warned: list[Any] = []
+    monkeypatch.setattr(
+        logging.getLogger("torch.fx.experimental.symbolic_shapes"), "warning", lambda *text: warned.append(text)
+    )
+    joint = trace_joint(lambda x: x * torch.arange(x.shape[0]), torch.rand(5, requires_grad=True), dynamic=True)
+    compile_joint(joint)
+    assert not warned
 
 
 def test_symbolic_sizes_stay_what_they_are() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import default_partition, min_cut_rematerialization_partition
 from torch import Tensor, nn
 
 from subclass_aot import Int8Weight, TwoTensor, aot_compile, compile_joint, quantize_, trace_joint
@@ -194,7 +195,6 @@ def test_pickle_is_refused() -> None:
 
 def test_torchs_partitioner_and_its_hints() -> None:
     """`meta["recompute"]` of a pass reaches the min-cut partitioner; what is drawn again is the same."""
-    from functorch.compile import min_cut_rematerialization_partition as min_cut
     from torch.utils.checkpoint import CheckpointPolicy
 
     module, x = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(), nn.Linear(8, 2)), torch.rand(3, 4)
@@ -208,7 +208,9 @@ def test_torchs_partitioner_and_its_hints() -> None:
         saved.extend(tuple(x.shape) for x in inputs)
         return lambda args: graph(*args)
 
-    bound = compile_joint(joint, partition_fn=min_cut, bw_compiler=note, lazy_backward=False).bind(module)
+    bound = compile_joint(
+        joint, partition_fn=min_cut_rematerialization_partition, bw_compiler=note, lazy_backward=False
+    ).bind(module)
     assert (3, 8) not in saved
     found = []
     for run in (bound, module):
@@ -371,3 +373,21 @@ def test_symbolic_sizes_that_are_not_met() -> None:
     assert bound(torch.rand(9, 3)).shape == (9, 2)
     with pytest.raises(JointGraphError, match="s0 >= 2 before, not so now, where s0 = 1"):
         bound(torch.rand(1, 3))
+
+
+def written(x: Tensor) -> Tensor:
+    y = x.sin()
+    y.mul_(2)
+    return y
+
+
+def test_symbolic_numbers_of_a_program_that_writes() -> None:
+    """The strides of the tangent are results of forward, and backward is the first to ask for them."""
+    x = torch.rand(2, 3, 4, requires_grad=True)
+    joint = trace_joint(written, x, dynamic=True)
+    assert all(not made.is_backward for made in joint.outputs if made.kind == "number")
+    for partition_fn in (None, default_partition, min_cut_rematerialization_partition):
+        step = compile_joint(joint, partition_fn=partition_fn).bind(written)
+        given = torch.rand(5, 6, 7, requires_grad=True)
+        (found,) = torch.autograd.grad(step(given).sum(), given)
+        torch.testing.assert_close(found, given.cos() * 2)

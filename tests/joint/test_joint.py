@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch._functorch._aot_autograd import fx_utils
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils.checkpoint import CheckpointPolicy
 
 from subclass_aot import Int8Weight, MetaTensor, TwoTensor, compile_joint, mark_dynamic, quantize_, trace_joint
 from subclass_aot.errors import TraceError
@@ -167,3 +168,42 @@ def test_a_joint_graph_goes_through_pickle(quantized: bool) -> None:
 def test_a_function_goes_through_pickle() -> None:
     loaded = pickle.loads(pickle.dumps(trace_joint(double, torch.ones(2, requires_grad=True))))
     assert compile_joint(loaded).bind(double)(torch.ones(2, requires_grad=True)).tolist() == [2, 2]
+
+
+class Pair:
+    """A container that torch's pytree knows."""
+
+    def __init__(self, first: Tensor, second: Tensor) -> None:
+        self.first, self.second = first, second
+
+
+torch.utils._pytree.register_pytree_node(Pair, lambda p: ([p.first, p.second], None), lambda parts, _: Pair(*parts))
+
+
+def pair(x: Tensor) -> Pair:
+    return Pair(x.sin(), x.cos())
+
+
+def test_results_in_a_container_of_the_pytree_go_through_pickle() -> None:
+    x = torch.ones(2, requires_grad=True)
+    loaded = pickle.loads(pickle.dumps(trace_joint(pair, x)))
+    got = compile_joint(loaded).bind(pair)(x)
+    assert type(got) is Pair
+    torch.testing.assert_close([got.first, got.second], [x.sin(), x.cos()])
+
+
+def test_what_passes_have_noted_goes_through_pickle() -> None:
+    """Which phase a node is in, what to compute again, what the user has annotated, and where nodes come from."""
+    module = quantize_(model(), Int8Weight)
+    joint = trace_joint(module, torch.rand(3, 4))
+    (relu,) = joint.graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+    relu.meta.update(recompute=CheckpointPolicy.MUST_SAVE, custom={"expert": 3}, local=lambda: None)
+    relu.meta["partitioner_tag"] = "is_backward"
+    loaded = pickle.loads(pickle.dumps(joint))
+    (again,) = loaded.graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default)
+    assert "local" not in again.meta
+    for key in ("recompute", "custom", "partitioner_tag", "stack_trace", "seq_nr", "nn_module_stack"):
+        assert again.meta[key] == relu.meta[key]
+    for before, after in zip(joint.inputs, loaded.inputs, strict=True):
+        assert before.node.meta["desc"] == after.node.meta["desc"]
+    assert joint.graph_module.graph.output_node().meta["desc"] == loaded.graph_module.graph.output_node().meta["desc"]
