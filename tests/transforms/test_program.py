@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 import subclass_aot as sa
-from subclass_aot.transforms.program import Bound, Program
+from subclass_aot.transforms.bound import Bound
+from subclass_aot.transforms.program import Program
 
 
 def run(rest: list[Any], *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
