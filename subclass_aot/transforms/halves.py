@@ -39,7 +39,7 @@ Run = Callable[..., tuple[torch.Tensor, ...]]
 """A function of a list of tensors that no transform reaches, and of the others one by one."""
 
 _aten = torch.ops.aten
-_RESHAPED = (_aten.view.default, _aten._unsafe_view.default)
+_VIEWS = (_aten.view.default, _aten._unsafe_view.default)
 _READ_STRIDES = (
     _aten.as_strided.default, _aten.as_strided_copy.default, _aten.as_strided_scatter.default,
     _aten._reshape_alias.default, _aten.view.dtype,
@@ -169,7 +169,7 @@ def _reshaping(graph: fx.GraphModule) -> bool:
     for node in graph.graph.nodes:
         if node.target in (*_READ_STRIDES, *_WROTE):
             return False
-        if node.target in _RESHAPED:
+        if node.target in _VIEWS:
             node.target = _aten.reshape.default
     graph.recompile()
     return True
