@@ -163,7 +163,7 @@ class CompiledFunction(Generic[_P, _R]):
         self._values = ValueHistory(options.dynamic, options.values == "check", options.values_limit)
         self._specializations = Specializations(options.cache_limit)
         self._kept: weakref.WeakSet[StaticInputCache] = weakref.WeakSet()
-        self._transforms = Transforms(fn, functools.partial(CompiledFunction, options=options))
+        self._transforms = Transforms(fn, options, functools.partial(CompiledFunction, options=options))
         self._was_transformed = False
         self._has_failed = False
         self._changing: set[str] = set()  # paths of numbers that the function changes itself

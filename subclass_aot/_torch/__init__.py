@@ -56,6 +56,7 @@ from subclass_aot._torch.dispatch import dispatch_modes as dispatch_modes
 from subclass_aot._torch.dispatch import function_modes as function_modes
 from subclass_aot._torch.dispatch import heeding_lazy_bits as heeding_lazy_bits
 from subclass_aot._torch.dispatch import inside_transform as inside_transform
+from subclass_aot._torch.dispatch import is_followed as is_followed
 from subclass_aot._torch.dispatch import number_of_function_modes as number_of_function_modes
 from subclass_aot._torch.dispatch import python_dispatcher as python_dispatcher
 from subclass_aot._torch.dispatch import takes_functions_through_transforms as takes_functions_through_transforms

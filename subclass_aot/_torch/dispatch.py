@@ -239,3 +239,15 @@ def without_past_levels(tensor: torch.Tensor) -> torch.Tensor:
     functorch: Any = torch._C._functorch
     inner: torch.Tensor = functorch.unwrap_if_dead(tensor)
     return tensor if inner is tensor else without_past_levels(inner)
+
+
+def is_followed(tensor: torch.Tensor) -> bool:
+    """Whether the innermost transform computes gradients by this tensor; outside of transforms, whether autograd does.
+
+    No public question: a tensor that requires grad outside requires grad inside, too.
+    """
+    functorch: Any = torch._C._functorch
+    if not torch._C._are_functorch_transforms_active():
+        return tensor.requires_grad
+    is_inside = functorch.is_gradtrackingtensor(tensor)
+    return is_inside and functorch.maybe_get_level(tensor) == functorch.maybe_current_level() and tensor.requires_grad

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import optree
@@ -14,13 +15,15 @@ from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, 
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import PlainTensorMeta
 from subclass_aot.guards import MISS, global_state
+from subclass_aot.options import Options
 from subclass_aot.outcome import emit_finish
-from subclass_aot.outputs import AliasOfLeaf, Constant, InputLeaf, Value
-from subclass_aot.passes import draws
-from subclass_aot.signature import Mutations
+from subclass_aot.outputs import Constant, Value
 from subclass_aot.specializations import Specialization
 from subclass_aot.trace import one_at_a_time
-from subclass_aot.transforms.program import Bound, Compile, Program
+from subclass_aot.transforms.bound import Bound
+from subclass_aot.transforms.halves import halves_of
+from subclass_aot.transforms.program import Compile, Program
+from subclass_aot.transforms.pure import is_pure
 
 _LIMIT = 64
 """For how many signatures programs are kept."""
@@ -51,11 +54,13 @@ class Transforms:
 
     Args:
         fn: The function.
-        compile: Compiles programs.
+        options: Its options.
+        compile: Compiles programs, with these.
     """
 
-    def __init__(self, fn: Callable[..., Any], compile: Compile) -> None:
+    def __init__(self, fn: Callable[..., Any], options: Options, compile: Compile) -> None:
         self._fn = fn
+        self._options = options
         self._compile = compile
         self._known: dict[tuple[Specialization, tuple[int, ...]], Transformable | None] = {}
         self._places: dict[Specialization, list[Place]] = {}
@@ -133,14 +138,16 @@ class Transforms:
     def _transformable(
         self, specialization: Specialization, arguments: Arguments, reached: tuple[int, ...]
     ) -> Transformable | None:
-        taken = [specialization.signature.inputs[i].meta for i in reached]
-        if not taken or not _is_pure(specialization) or not all(isinstance(meta, PlainTensorMeta) for meta in taken):
+        signature = specialization.signature
+        taken = [signature.inputs[i].meta for i in reached]
+        are_dense = all(isinstance(meta, PlainTensorMeta) for meta in taken)
+        if not taken or not are_dense or not is_pure(signature, specialization.graphs.forward):
             return None
-        outputs = specialization.signature.outputs
+        outputs = signature.outputs
         computed = [i for i, output in enumerate(outputs) if isinstance(output, Value)]
         again = RecordedCall.of(self._fn, arguments)
         name = getattr(self._fn, "__name__", type(self._fn).__name__)
-        grad, count = specialization.signature.grad_modes[0], len(arguments.values)
+        grad, count = signature.grad_modes[0], len(arguments.values)
 
         def run(rest: list[Any], *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
             found = list(rest)
@@ -150,8 +157,10 @@ class Transforms:
                 results = again(found)
             return tuple(results[i] for i in computed)
 
-        assert len(specialization.signature.inputs) == count
-        return Transformable(reached, Program(run, self._compile, name), _finish(specialization, computed))
+        assert len(signature.inputs) == count
+        # Halves are for known sizes; what serves many computes forward again.
+        halve = None if signature.assumptions.symbols is not None else partial(halves_of, self._options)
+        return Transformable(reached, Program(run, self._compile, name, halve), _finish(specialization, computed))
 
 
 _Found = tuple[Transformable | None, Sequence[torch.Tensor]]
@@ -179,31 +188,6 @@ def _stand_ins(arguments: Arguments) -> list[torch.Tensor] | None:
             return None
     stand_ins = [x for x in found if x is not None]
     return stand_ins if len(stand_ins) == len(found) else None
-
-
-def _is_pure(specialization: Specialization) -> bool:
-    """Whether a call computes new dense tensors of its tensors, the same each time, and does nothing else."""
-    signature = specialization.signature
-    assumptions, outcome = signature.assumptions, signature.outcome
-    if assumptions.looks or assumptions.read or assumptions.runtime_asserts or outcome.changes or outcome.objects:
-        return False
-    if signature.mutations != Mutations() or signature.views or signature.intermediate_bases or signature.made_leaves:
-        return False
-    graph = specialization.graphs.forward
-    if any(draws(node) for node in graph.graph.nodes):
-        return False
-    constants = [getattr(graph, node.target) for node in graph.graph.find_nodes(op="get_attr")]
-    if any(isinstance(x, torch.Tensor) and _torch.without_levels(x) is not x for x in constants):
-        return False
-    return any(isinstance(x, Value) for x in signature.outputs) and all(map(_is_new, signature.outputs))
-
-
-def _is_new(output: object) -> bool:
-    if isinstance(output, Constant):
-        return not isinstance(output.value, torch.Tensor)
-    if not isinstance(output, Value) or not isinstance(output.meta, PlainTensorMeta):
-        return False
-    return not any(isinstance(leaf, InputLeaf | AliasOfLeaf) for leaf in output.leaves)
 
 
 def _finish(specialization: Specialization, computed: Sequence[int]) -> Callable[[list[Any]], Any]:

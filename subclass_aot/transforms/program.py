@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import warn
+from subclass_aot.transforms.halves import Halve, Halves, Run
 
-Run = Callable[..., tuple[torch.Tensor, ...]]
-"""A function of a list of tensors that no transform reaches, and of the others one by one."""
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+Dims = tuple[int | None, ...]
+
+_LIMIT = 8
+"""For how many sizes halves are kept."""
 
 _FAILED = """What torch.func makes of {name} could not be compiled, and runs as in eager mode.
   It said: {kind}: {error}"""
@@ -26,14 +29,17 @@ class Program:
         run: The function.
         compile: Compiles one.
         name: What the user's function is called.
+        halve: Takes it apart; None if its gradients compute forward again.
     """
 
-    def __init__(self, run: Run, compile: Compile, name: str) -> None:
+    def __init__(self, run: Run, compile: Compile, name: str, halve: Halve | None = None) -> None:
         self._compiled: Callable[..., Any] | None = compile(run)
         self._run = run
         self._compile = compile
         self._name = name
+        self._halve = halve
         self._derived: dict[Hashable, Program] = {}
+        self._halved: dict[Hashable, Halved | None] = {}
 
     def __call__(self, rest: list[Any], *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Runs it, compiled, or as it is where that fails: then eager mode may fail, too."""
@@ -46,6 +52,43 @@ class Program:
                 warn(_FAILED.format(name=self._name, kind=type(error).__name__, error=error))
                 return result
         return self._run(rest, *values)
+
+    def attempt(self, rest: list[Any], *values: torch.Tensor) -> tuple[torch.Tensor, ...] | None:
+        """Runs it, compiled; None where that fails."""
+        if self._compiled is None:
+            return None
+        try:
+            return tuple(self._compiled(rest, *values))
+        except Exception:
+            self._compiled = None
+            return None
+
+    def as_it_is(self, rest: list[Any], *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Runs it as in eager mode, where any transform may follow."""
+        return self._run(rest, *values)
+
+    def halved(self, wanted: tuple[bool, ...], rest: list[Any], values: Sequence[torch.Tensor]) -> Halved | None:
+        """Its two halves, for tensors of these sizes; None if there are none.
+
+        Args:
+            wanted: Of which values backward computes gradients.
+            rest: Tensors that no transform reaches.
+            values: The others.
+        """
+        if self._halve is None:
+            return None
+        key = (wanted, *((x.shape, x.dtype) for x in values))
+        if key not in self._halved:
+            stand_ins = [_torch.without_levels(x) for x in values]
+            if len(self._halved) >= _LIMIT or any(x is None for x in stand_ins):
+                return None
+            halves = self._halve(self._run, rest, [x for x in stand_ins if x is not None], wanted)
+            self._halved[key] = None if halves is None else self._compiled_halves(halves)
+        return self._halved[key]
+
+    def _compiled_halves(self, halves: Halves) -> Halved:
+        forward, backward = (Program(run, self._compile, self._name) for run in (halves.forward, halves.backward))
+        return Halved(halves, forward, backward)
 
     def gradient(self, wanted: tuple[bool, ...], given: tuple[bool, ...]) -> Program:
         """The program of the gradients: of values, then of the gradients of those results that have one.
@@ -73,78 +116,40 @@ class Program:
 
         return self._made(("gradient", wanted, given), gradients)
 
-    def mapped(self, in_dims: tuple[int | None, ...], randomness: str) -> Program:
-        """The program for many values at once, whose results have them along their first dimension.
+    def mapped(self, in_dims: Dims, randomness: str, out_dims: Dims | int = 0) -> Program:
+        """The program for many values at once.
 
         Args:
             in_dims: Along which dimension of each value; None for one that is the same for all.
             randomness: As `vmap` has it.
+            out_dims: The same for results, which have them along their first dimension.
         """
         run = self._run
 
         def mapped(rest: list[Any], *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            over = torch.func.vmap(lambda *own: run(rest, *own), in_dims, randomness=randomness)
+            to: Any = out_dims  # a tuple may have None, whatever is said
+            over = torch.func.vmap(lambda *own: run(rest, *own), in_dims, to, randomness)
             found: tuple[torch.Tensor, ...] = over(*values)
             return found
 
-        return self._made(("mapped", in_dims, randomness), mapped)
+        return self._made(("mapped", in_dims, randomness, out_dims), mapped)
 
     def _made(self, key: Hashable, run: Run) -> Program:
         found = self._derived.get(key)
         if found is None:
-            found = self._derived.setdefault(key, Program(run, self._compile, self._name))
+            found = self._derived.setdefault(key, Program(run, self._compile, self._name, self._halve))
         return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bound:
-    """A program and those of its tensors that no transform reaches."""
+class Halved(NamedTuple):
+    """The halves of a program, compiled.
 
-    program: Program
-    rest: list[Any]
+    Attributes:
+        halves: The halves.
+        forward: The first one.
+        backward: The second one.
+    """
 
-    def __call__(self, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        if not _torch.inside_transform():  # the function that `vjp` returns runs when the transform is over
-            values = tuple(map(_torch.without_past_levels, values))
-            if not (torch.is_grad_enabled() and any(value.requires_grad for value in values)):
-                return self.program(self.rest, *(value.detach() for value in values))
-        found: tuple[torch.Tensor, ...] = _Transformed.apply(self, *values)  # type: ignore[no-untyped-call]
-        return found
-
-
-class _Transformed(torch.autograd.Function):
-    """A program inside a transform. See Note [Transforms around]."""
-
-    @staticmethod
-    def forward(bound: Bound, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return bound.program(bound.rest, *(value.detach() for value in values))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        ctx.bound, *values = inputs
-        ctx.save_for_backward(*values)
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(x for x in output if not _is_differentiable(x)))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        values = ctx.saved_tensors
-        wanted = tuple(
-            asked and _is_differentiable(x) for x, asked in zip(values, ctx.needs_input_grad[1:], strict=True)
-        )
-        given = tuple(gradient is not None for gradient in gradients)
-        if not any(wanted) or not any(given):
-            return (None,) * (1 + len(values))
-        program = Bound(ctx.bound.program.gradient(wanted, given), ctx.bound.rest)
-        found = iter(program(*values, *(gradient for gradient in gradients if gradient is not None)))
-        return None, *(next(found) if is_wanted else None for is_wanted in wanted)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], bound: Bound, *values: torch.Tensor) -> Any:
-        program = Bound(bound.program.mapped(tuple(in_dims[1:]), info.randomness), bound.rest)
-        results = program(*values)
-        return results, (0,) * len(results)
-
-
-def _is_differentiable(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
+    halves: Halves
+    forward: Program
+    backward: Program

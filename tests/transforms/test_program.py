@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import subclass_aot as sa
-from subclass_aot.transforms.program import Bound, Program
+from subclass_aot.transforms.program import Program
 
 
 def run(rest: list[Any], *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -31,13 +31,3 @@ def test_many_at_once() -> None:
     first, second = program.mapped((1, None), "error")(rest, x, y)
     torch.testing.assert_close(first, x.t() * y.sin() * 3)
     torch.testing.assert_close(second, (y * 2).expand(5, 3))
-
-
-def test_backward_is_compiled_when_it_is_asked_for() -> None:
-    program, rest = Program(run, sa.aot_compile, "run"), [torch.tensor(3.0)]
-    x, y = torch.randn(3, requires_grad=True), torch.randn(3)
-    first, _ = Bound(program, rest)(x, y)
-    assert first.requires_grad and not program._derived
-    first.sum().backward()
-    torch.testing.assert_close(x.grad, y.sin() * 3)
-    assert program._derived

@@ -25,6 +25,7 @@ from subclass_aot import aot_compile
 from tests.models.architectures import ARCHITECTURES, make
 from tests.models.checks import check_generation, check_inference, check_joint, check_training
 from tests.models.test_export import check_export
+from tests.models.test_transforms import check_transforms
 
 MODELS = [
     "LlamaForCausalLM",
@@ -127,3 +128,10 @@ def test_export(weights: str) -> None:
     model = make("LlamaForCausalLM").eval()
     quantize_(model, WEIGHTS[weights])
     check_export(model, "LlamaForCausalLM")
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch's own, of attention under vmap
+@pytest.mark.filterwarnings("error:(?s).*was compiled, and is called inside", "error:(?s).*could not be compiled")
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_transforms(weights: str) -> None:
+    check_transforms(quantized("LlamaForCausalLM", WEIGHTS[weights]))
