@@ -27,7 +27,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import descriptor_of
-from subclass_aot.flatten import FlattenPlan, PlainTensorMeta
+from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.options import Options
 from subclass_aot.outputs import Value
 from subclass_aot.runtime import Graphs, split
@@ -86,13 +86,41 @@ class Half:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Reads:
+    """Reads leaves of tensors that no transform reaches.
+
+    Attributes:
+        tensors: Of which tensors.
+        unwrap: Gives the leaves of these.
+        leaves: Which of their leaves.
+    """
+
+    tensors: tuple[int, ...]
+    unwrap: Callable[[list[Any]], list[Any]]
+    leaves: tuple[int, ...]
+
+    @staticmethod
+    def of(places: Sequence[Place], metas: Sequence[ValueMeta]) -> Reads:
+        """Reads leaves of tensors that are made in these ways."""
+        plan = FlattenPlan(tuple(metas))
+        tensors = tuple(dict.fromkeys(place.tensor for place in places))
+        leaves = (plan.index_map.flat_of(tensors.index(place.tensor))[place.leaf] for place in places)
+        return Reads(tensors, plan.unwrap, tuple(leaves))
+
+    def __call__(self, rest: list[Any]) -> list[torch.Tensor]:
+        """The leaves."""
+        found = self.unwrap([rest[i] for i in self.tensors])
+        return [found[i] for i in self.leaves]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Halves:
     """The two halves of a program.
 
     Attributes:
         forward: Of values: the results, and after them the residuals.
-        backward: Of `read`; of values, the gradients of all results that have one, and the residuals: the gradients of
-            values.
+        backward: Of what `read` gives; of values, the gradients of all results that have one, and the residuals: the
+            gradients of values.
         read: What it reads of the tensors that no transform reaches, as they are when forward runs.
         wanted: Of which values.
         given: Which results have a gradient.
@@ -101,7 +129,7 @@ class Halves:
 
     forward: Half
     backward: Half
-    read: tuple[Place, ...]
+    read: Reads
     wanted: tuple[bool, ...]
     given: tuple[bool, ...]
     reads: tuple[frozenset[int], ...]
@@ -222,7 +250,7 @@ def _joined(
     return Halves(
         Half(forward, tuple(places), (*results, *kept)),
         Half(backward, inputs_of_backward, tuple(of_wanted)),
-        read,
+        Reads.of(read, [described[i].meta for i in dict.fromkeys(place.tensor for place in read)]),
         wanted,
         given,
         tuple(reads[i] for i in kept),

@@ -54,7 +54,7 @@ class Keeping:
             return None
         halves = self.kept.halved.halves
         count = len(halves.given)
-        self.kept.read = [place.of(rest) for place in halves.read]
+        self.kept.read = halves.read(rest)
         seen = set(map(id, found[:count]))  # a result that holds its history would hold itself
         self.kept.residuals = tuple(x.detach() if id(x) in seen else x for x in found[count:])
         return found[:count]
@@ -88,7 +88,7 @@ class Keeping:
         """What gradients read of tensors that no transform reaches; beside leaves of a wrapper, the wrapper."""
         if not self._is_own or self.kept.residuals is None:
             return leaves_and_wrappers(rest)
-        return self.kept.read + [rest[place.tensor] for place in self.kept.halved.halves.read]
+        return self.kept.read + [rest[i] for i in self.kept.halved.halves.read.tensors]
 
     @property
     def _is_own(self) -> bool:
