@@ -11,7 +11,6 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
-from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.backends import BACKENDS, Artifacts, Backend, BoxedFunction, Compiler, compiled, resolve
 from subclass_aot.call import Arguments, RecordedCall
@@ -158,7 +157,6 @@ def compile_split(
     """
     graphs.tell_compilers(signature, options.backward.chooses_strides)
     log_graph("inference" if graphs.backward is None else "forward", graphs.forward, name)
-    graphs.forward.meta["cuda_graphs"] = _torch.CudaGraphs(is_inference=graphs.backward is None)
     forward = compiled_with_checks(options.forward, graphs.forward)
     if graphs.backward is None:
         return CompiledGraphs(graphs, forward)

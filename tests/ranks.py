@@ -60,7 +60,9 @@ def nothing_wrong(found: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def joined() -> Iterator[tuple[int, int, Path]]:
-    """Joins the other ranks, in a script that `run` started.
+    """Joins the other ranks, in a script that `run` started. The process is over when the block is.
+
+    Nothing is torn down then: what is left of a process group may wait for a thread, or be there when that ends.
 
     Yields:
         The number of this rank, how many there are, and the folder that they share.
@@ -71,6 +73,8 @@ def joined() -> Iterator[tuple[int, int, Path]]:
     distributed.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=ranks)
     yield rank, ranks, folder
     distributed.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def tell(name: str, result: object) -> None:

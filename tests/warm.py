@@ -31,7 +31,9 @@ def run(path: Path) -> int:
     try:
         torch.manual_seed(0)
         warnings.simplefilter("error")
-        runpy.run_path(str(path), run_name="__main__")
+        # What the program has made is not torn down: a `DistributedDataParallel` that goes after its process group
+        # waits for a thread of that, with the interpreter's lock, which the thread may want.
+        kept = runpy.run_path(str(path), run_name="__main__")  # noqa: F841
         status = 0
     except BaseException:
         traceback.print_exc()

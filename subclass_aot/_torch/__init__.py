@@ -24,6 +24,7 @@ from subclass_aot._torch.autograd import is_held_in_cpp as is_held_in_cpp
 from subclass_aot._torch.autograd import is_mark as is_mark
 from subclass_aot._torch.autograd import is_view as is_view
 from subclass_aot._torch.autograd import last_sequence_number as last_sequence_number
+from subclass_aot._torch.autograd import leaves_behind_gradient as leaves_behind_gradient
 from subclass_aot._torch.autograd import made_without_grad as made_without_grad
 from subclass_aot._torch.autograd import mark_as_parameter as mark_as_parameter
 from subclass_aot._torch.autograd import may_be_made_again as may_be_made_again

@@ -22,6 +22,24 @@ def sequence_number_of_current_gradient() -> int:
     return -1 if node is None else int(node._sequence_nr())
 
 
+def leaves_behind_gradient() -> list[torch.Tensor]:
+    """The leaves that the gradient function that runs now computes gradients for, or for what was made of them.
+
+    When it goes: an empty tensor that requires grad.
+    """
+    ahead: list[Any] = [torch._C._current_autograd_node()]
+    seen, leaves = set(), []
+    while ahead:
+        node = ahead.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.append(node.variable)
+        ahead += [following for following, _ in node.next_functions]
+    return leaves
+
+
 def skips_padding() -> bool:
     """Whether the C++ formula of an embedding's gradient runs now, and is to leave out the rows of a `padding_idx`.
 

@@ -225,6 +225,7 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     sizes = sizes_to_pass(fakes)
     take_sizes(graph, sizes)
     free = graph.meta.get("free_outputs", frozenset())
+    cuda_graphs = graph.meta.get("cuda_graphs") or _torch.CudaGraphs(is_inference=not is_backward)
     graph.meta = {}  # it would be a part of the key under which inductor keeps what it compiles
     compiled, strides = _torch.compile_with_inductor(
         graph,
@@ -234,7 +235,7 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
         static,
         free=free,
         is_cached=sizes.is_complete,
-        cuda_graphs=graph.meta.get("cuda_graphs") or _torch.CudaGraphs(is_inference=not is_backward),
+        cuda_graphs=cuda_graphs,
     )
     graph.meta[_STRIDES] = strides
     return then_write(given_sizes(compiled, sizes), written)

@@ -105,13 +105,19 @@ class Graphs:
         return Graphs(forward, backward, made, tuple(Saved(*pair) for pair in saved), num_saved_symints)
 
     def tell_compilers(self, signature: JointSignature, free_strides: bool) -> None:
-        """Writes into `meta` what compilers may make use of: which inputs stay in place, and which outputs are free.
+        """Writes into `meta` what compilers may make use of: which inputs stay in place, which outputs are free.
+
+        What one compiler notes of CUDA graphs is for the other one, too.
 
         Args:
             signature: The signature.
             free_strides: Whether the strides of what is only saved are left to the compiler of forward.
         """
         _report_static(self, signature)
+        shared = _torch.CudaGraphs(is_inference=self.backward is None)
+        for graph in (self.forward, self.backward):
+            if graph is not None:
+                graph.meta["cuda_graphs"] = shared
         if free_strides and not is_in_parts(self.forward):  # each has strides of its own
             self.forward.meta["free_outputs"] = frozenset(_only_saved(self))
 

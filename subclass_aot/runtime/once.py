@@ -42,20 +42,24 @@ def once_differentiable(
             return backward(ctx, *tangents) if hand_over is None else hand_over(ctx, backward(ctx, *tangents))
         with torch.no_grad():
             gradients = backward(ctx, *tangents)
-        anchor = torch.zeros((), requires_grad=True)
         given = [g for g in gradients if g is not None]
-        results = iter(_Final.apply(anchor, *given) if given else ())  # type: ignore[no-untyped-call]
+        anchors = [*(x for x in tangents if x is not None and x.requires_grad), *_torch.leaves_behind_gradient()]
+        results = iter(_Final.apply(len(anchors), *anchors, *given) if given else ())  # type: ignore[no-untyped-call]
         return tuple(None if g is None else next(results) for g in gradients)
 
     return marked
 
 
 class _Final(torch.autograd.Function):
-    """Identity whose own gradient is an error."""
+    """Identity whose own gradient is an error.
+
+    It hangs on what gradients depend on. Else autograd would find no way from them to there, which is no error where
+    it was told to allow that, as by `torch.autograd.functional.hvp`.
+    """
 
     @staticmethod
-    def forward(ctx: object, anchor: torch.Tensor, *gradients: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(g.detach() for g in gradients)
+    def forward(ctx: object, anchors: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(x.detach() for x in tensors[anchors:])
 
     @staticmethod
     def backward(ctx: object, *tangents: object) -> NoReturn:

@@ -28,6 +28,26 @@ def test_differentiating_a_gradient_is_an_error(tangent_requires_grad: bool) -> 
         assert "compiled.fn instead of compiled" in str(caught.value)
 
 
+@pytest.mark.parametrize("second", ["jvp", "hvp", "vhp", "hessian", "grad"])
+@pytest.mark.parametrize("leaf", [True, False])
+def test_a_gradient_that_may_be_unused_is_an_error_too(second: str, leaf: bool) -> None:
+    """Where autograd finds no way, it gives zeros for a gradient that may be unused."""
+    compiled, x, v = aot_compile(lambda x: (x**3).sum()), torch.rand(3), torch.rand(3)
+
+    def function(x: torch.Tensor) -> Any:
+        return compiled(x if leaf else x * 2)
+
+    with pytest.raises(DoubleBackwardError):
+        if second == "grad":
+            x.requires_grad_()
+            (gradient,) = torch.autograd.grad(function(x), x, create_graph=True)
+            torch.autograd.grad(gradient.sum(), x, allow_unused=True)
+        elif second == "hessian":
+            torch.autograd.functional.hessian(function, x)
+        else:
+            getattr(torch.autograd.functional, second)(function, x, v if second != "jvp" else (v,))
+
+
 def test_wrappers_too() -> None:
     x = TwoTensor(torch.ones(2), torch.ones(2)).requires_grad_()
     (gradient,) = torch.autograd.grad(aot_compile(cube)(x).sum(), x, create_graph=True)
