@@ -94,7 +94,22 @@ set_holds(PyObject *set, PyObject *items)
     return same;
 }
 
-/* The same of a list, of the cell of a closure, and of one name in a dict, a tuple of both; -1 for other holders. */
+/* The same of a slot, whose class may have other ways to read it. An empty one holds nothing. */
+static int
+slot_holds(PyObject *holder, PyObject *name, PyObject *items)
+{
+    PyObject *value = PyObject_GenericGetAttr(holder, name);
+    if (value == NULL) {
+        PyErr_Clear();
+        return PyTuple_GET_SIZE(items) == 0;
+    }
+    int same = PyTuple_GET_SIZE(items) == 1 && value == PyTuple_GET_ITEM(items, 0);
+    Py_DECREF(value);
+    return same;
+}
+
+/* The same of a list, of the cell of a closure, and of one name in a dict or one slot of another object, a tuple of
+   both; -1 for other holders. */
 static int
 holds_simply(PyObject *holder, PyObject *items)
 {
@@ -118,7 +133,10 @@ holds_simply(PyObject *holder, PyObject *items)
     if (PyCell_Check(holder)) {
         return PyTuple_GET_SIZE(items) == 1 && PyCell_GET(holder) == PyTuple_GET_ITEM(items, 0);
     }
-    if (PyTuple_CheckExact(holder) && PyTuple_GET_SIZE(holder) == 2 && PyDict_Check(PyTuple_GET_ITEM(holder, 0))) {
+    if (PyTuple_CheckExact(holder) && PyTuple_GET_SIZE(holder) == 2) {
+        if (!PyDict_Check(PyTuple_GET_ITEM(holder, 0))) {
+            return slot_holds(PyTuple_GET_ITEM(holder, 0), PyTuple_GET_ITEM(holder, 1), items);
+        }
         PyObject *value = PyDict_GetItem(PyTuple_GET_ITEM(holder, 0), PyTuple_GET_ITEM(holder, 1));
         return PyTuple_GET_SIZE(items) == 1 && value == PyTuple_GET_ITEM(items, 0);
     }

@@ -47,7 +47,8 @@ def same_items(kept: tuple[Any, ...], /) -> bool:
     Args:
         kept: Each holder, followed by the tuple of its names and values in turns, as they are to be, in their order.
             Of a list or set, the elements; of a cell, what it holds. A dict with one name, in a tuple, is followed by
-            what stands there, alone in a tuple.
+            what stands there, alone in a tuple; so is another object with the name of a slot, but by nothing if that is
+            empty.
 
     >>> table = {"a": 1, "b": None}
     >>> kept = (table, ("a", 1, "b", None))
@@ -72,8 +73,13 @@ def items_of(holder: object) -> tuple[Any, ...]:
         return tuple(holder)
     if isinstance(holder, types.CellType):
         return (holder.cell_contents,)
-    if type(holder) is tuple:
+    if type(holder) is tuple and isinstance(holder[0], dict):
         return (holder[0].get(holder[1]),)
+    if type(holder) is tuple:
+        try:
+            return (object.__getattribute__(*holder),)
+        except AttributeError:
+            return ()
     table = holder if isinstance(holder, dict) else holder.__dict__
     return tuple([x for item in dict.items(table) for x in item])
 

@@ -322,9 +322,9 @@ class ObjectGuards:
                 self.node(key, node)
 
     def _slots(self, name: str, table: Table, entries: Entries) -> None:
-        self.tables.append(name)
         present = dict(entries)
         for key in table.only or ():
+            self.tables.append(f"({name}, {key!r})")
             if key not in present:
                 self.source.refuse_if(f"hasattr({name}, {key!r})")
                 continue

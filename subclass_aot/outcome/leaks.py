@@ -3,7 +3,7 @@
 Note [Traced tensors that stay]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 What a program puts into objects that the call reaches is put there again at each call (`outcome/`). Elsewhere, in a
-class, in a module of Python, behind a default argument, a traced tensor would stay, and have no data. Autograd's graph
+class, in a module of Python, in a generator, a traced tensor would stay, and have no data. Autograd's graph
 of the trace may hold traced tensors, and so may what it leads to. So a tensor that somebody holds is followed upwards,
 from holder to holder, and is a leak where that ends in something that anybody can reach: a module, a class, or a
 variable of a function that is running.

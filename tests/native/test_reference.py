@@ -167,6 +167,26 @@ def test_same_items(functions: ModuleType, kind: Any, change: str) -> None:
     assert functions.same_items(kept) is (change in ("nothing", "the same again"))
 
 
+class Slotted:
+    __slots__ = ("n", "__dict__")
+
+    def __getattribute__(self, name: str) -> Any:
+        assert name != "n", "the class is not asked"
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.parametrize("functions", FUNCTIONS)
+def test_same_items_of_a_slot(functions: ModuleType) -> None:
+    holder, one, other = Slotted(), [], []
+    empty, full = ((holder, "n"), ()), ((holder, "n"), (one,))
+    assert functions.same_items(empty) and not functions.same_items(full)
+    holder.n = one
+    assert functions.same_items(full) and not functions.same_items(empty)
+    holder.n = other
+    assert not functions.same_items(full)
+    assert reference.items_of((holder, "n"))[0] is other
+
+
 @pytest.mark.parametrize("functions", FUNCTIONS)
 def test_same_items_of_a_set(functions: ModuleType) -> None:
     """Sets without elements and with some, which modules have among their attributes."""

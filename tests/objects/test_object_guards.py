@@ -128,6 +128,20 @@ def test_a_value_that_changes_in_place_is_compared_with_what_it_was() -> None:
     assert fits(value) is None and fits([number("cm"), A]) == (A,)
 
 
+def test_slots_of_an_object_that_has_attributes_besides() -> None:
+    class Mixed(Slotted):
+        pass
+
+    held, x = Mixed(x=2, y=0), torch.ones(1)
+    held.z = 1
+    compiled = aot_compile(lambda x: x * held.x + held.z)
+    for held.x, held.z in ((2, 1), (2, 1), (3, 1), (3, 2), (2, 1)):
+        assert compiled(x).item() == held.x + held.z
+    del held.y
+    held.y = torch.ones(1)
+    assert compiled(x).item() == 3
+
+
 def test_objects_that_hold_themselves() -> None:
     def linked(tensor: Any, other: Any = None) -> Cell:
         cell = Cell(x=tensor)

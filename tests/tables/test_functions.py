@@ -45,6 +45,16 @@ def test_a_function_holds_its_closure_and_its_attributes() -> None:
     assert kinds(closure()) == ["cells", "attributes"] and kinds(names_globals) == ["attributes"]
 
 
+def test_a_function_holds_its_default_arguments() -> None:
+    def given(a: Any = 1, *, b: Any = STATE) -> None: ...
+
+    slots, _ = function_tables(given, None)
+    assert slots.read(given) == [("__defaults__", (1,)), ("__kwdefaults__", {"b": STATE})]
+    slots.write(given, [("__defaults__", (2,)), ("__kwdefaults__", {"b": 3})])
+    assert given.__defaults__ == (2,) and given.__kwdefaults__ == {"b": 3}
+    assert kinds(torch.nn.functional.relu) == []
+
+
 def test_the_function_below_a_decorator_is_found_in_the_closure() -> None:
     def decorated(function: Any) -> Any:
         return functools.wraps(function)(lambda: function())
