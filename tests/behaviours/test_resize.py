@@ -12,6 +12,7 @@ import torch
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
 from subclass_aot.testing import check_compiled
+from tests.constants import out_of_sight
 
 Program = Callable[..., Any]
 
@@ -161,8 +162,10 @@ def test_a_view_of_another_type_is_refused() -> None:
 def test_what_is_no_argument_is_refused() -> None:
     constant = torch.rand(3)
 
-    def program(x: Any = constant) -> Any:
-        return x.resize_(2)
+    place = out_of_sight(constant)
+
+    def program() -> Any:
+        return place.kept.resize_(2)
 
     with pytest.raises(MutationError, match="not an argument"):
         aot_compile(program)()

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
 from subclass_aot import MetaTensor, trace_joint
 from subclass_aot.errors import TraceError
+from tests.constants import out_of_sight
 from tests.graph.recording import raw, recorded
 
 
 @pytest.mark.parametrize("what", [nn.Parameter(torch.ones(3)), torch.ones(3, requires_grad=True)])
 def test_a_tensor_that_wants_a_gradient_must_be_an_argument(what: torch.Tensor) -> None:
-    def program(x: torch.Tensor, what: torch.Tensor = what) -> torch.Tensor:
-        return x * what  # the line
+    place = out_of_sight(what)
+
+    def program(x: torch.Tensor) -> Any:
+        return x * place.kept  # the line
 
     with pytest.raises(TraceError) as caught:
         trace_joint(program, torch.ones(3))
     message = str(caught.value)
     assert message.startswith("A tensor that requires grad is used by the traced function without being an argument")
-    assert f"{__file__}:" in message and "return x * what  # the line" in message
+    assert f"{__file__}:" in message and "return x * place.kept  # the line" in message
     assert ("nn.Parameter of shape [3]" in message) == isinstance(what, nn.Parameter)
     with torch.no_grad():
         assert trace_joint(program, torch.ones(3)).graph_module(torch.ones(3))[0].sum() == 3
-    assert trace_joint(lambda x, what=what: x * what.detach(), torch.ones(3))
+    assert trace_joint(lambda x: x * place.kept.detach(), torch.ones(3))
 
 
 def test_what_was_refused_once_is_not_held_against_the_next_operator() -> None:

@@ -11,6 +11,7 @@ from subclass_aot import MetaTensor, trace_joint
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder
 from subclass_aot.meta import new_leaf
+from tests.constants import out_of_sight
 from tests.graph.recording import SPEC, gone_backward, raw, recorded
 
 
@@ -20,7 +21,8 @@ def nodes_of(trace: Any, op: str) -> list[Any]:
 
 def test_one_tensor_is_one_constant() -> None:
     table, other = torch.arange(3.0), torch.arange(3.0)
-    trace = trace_joint(lambda x, table=table, other=other: x * table + table.sin() + other, torch.ones(3))
+    place, second = out_of_sight(table), out_of_sight(other)
+    trace = trace_joint(lambda x: x * place.kept + place.kept.sin() + second.kept, torch.ones(3))
     constants = dict(trace.graph_module.named_buffers())
     assert len(nodes_of(trace, "get_attr")) == len(constants) == 2
     assert [c.data_ptr() for c in constants.values()] == [table.data_ptr(), other.data_ptr()]
@@ -39,9 +41,10 @@ def test_a_tensor_that_is_an_argument_too_is_the_argument() -> None:
 )
 def test_a_write_into_a_found_tensor_is_an_error(write: Any) -> None:
     kept = torch.zeros(3)
+    place = out_of_sight(kept)
 
-    def program(x: torch.Tensor, kept: torch.Tensor = kept) -> torch.Tensor:
-        write(kept, x)
+    def program(x: torch.Tensor) -> torch.Tensor:
+        write(place.kept, x)
         return x * 2
 
     with pytest.raises(MutationError, match="writes into a tensor that is not an argument of it") as caught:

@@ -12,6 +12,7 @@ from subclass_aot.descriptors import Number
 from subclass_aot.errors import TraceError
 from subclass_aot.sizes import DynamicSizes
 from subclass_aot.trace.forward import Forward
+from tests.constants import out_of_sight
 from tests.trace.stages import forward_of
 
 
@@ -80,10 +81,10 @@ def test_whether_autograd_was_on_before_and_after(before: bool, after: bool) -> 
 
 
 def test_a_wrapper_that_is_no_input_and_requires_grad_is_refused() -> None:
-    foreign = two(3).requires_grad_()
+    place = out_of_sight(two(3).requires_grad_())
     with pytest.raises(TraceError, match=r"depends on a TwoTensor of shape \[3\] that requires grad"):
-        forward_of(lambda x, foreign=foreign: x * foreign, torch.rand(3))
-    assert expected(forward_of(lambda x, foreign=foreign: x * foreign.detach(), leaf())) == ["output[0]"]
+        forward_of(lambda x: x * place.kept, torch.rand(3))
+    assert expected(forward_of(lambda x: x * place.kept.detach(), leaf())) == ["output[0]"]
 
 
 def test_numbers_that_the_call_needs_are_among_the_results() -> None:

@@ -15,6 +15,7 @@ from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.outputs import SameAsInput, SameAsOutput, Value, ViewOfInput
 from subclass_aot.testing import difference
 from subclass_aot.trace import trace_arguments
+from tests.constants import out_of_sight
 
 aten: Any = torch.ops.aten
 
@@ -158,7 +159,8 @@ def test_no_functionalization_without_mutation() -> None:
 
 def test_real_tensors_become_constants() -> None:
     table = torch.arange(3.0)
-    trace = trace_joint(lambda x, table=table: x * table + table, torch.rand(3))
+    place = out_of_sight(table)
+    trace = trace_joint(lambda x: x * place.kept + place.kept, torch.rand(3))
     constants = [n for n in trace.graph_module.graph.nodes if n.op == "get_attr"]
     assert len(constants) == 1
     assert torch.equal(getattr(trace.graph_module, constants[0].target), table)
@@ -173,29 +175,30 @@ def test_a_known_number_is_not_data_dependent() -> None:
 
 def test_wrapper_constants() -> None:
     weight = Int8Weight.from_float(torch.rand(4, 3))
-    trace = trace_joint(lambda x, weight=weight: torch.nn.functional.linear(x, weight), torch.rand(2, 3))
+    place = out_of_sight(weight)
+    trace = trace_joint(lambda x: torch.nn.functional.linear(x, place.kept), torch.rand(2, 3))
     x = torch.rand(2, 3)
     torch.testing.assert_close(trace.graph_module(x)[0], torch.nn.functional.linear(x, weight))
 
 
 def test_a_parameter_that_is_no_argument() -> None:
-    weight = torch.rand(3, requires_grad=True)
+    place = out_of_sight(torch.rand(3, requires_grad=True))
     with pytest.raises(TraceError, match="requires grad is used by the traced function without being an argument") as e:
-        trace_joint(lambda x, weight=weight: x * weight, torch.rand(3))
+        trace_joint(lambda x: x * place.kept, torch.rand(3))
     assert "test_joint.py" in str(e.value) and "pass it as an argument" in str(e.value)
     with torch.no_grad():
-        trace_joint(lambda x, weight=weight: x * weight, torch.rand(3))
-    trace_joint(lambda x, weight=weight: x * weight.detach(), torch.rand(3))
+        trace_joint(lambda x: x * place.kept, torch.rand(3))
+    trace_joint(lambda x: x * place.kept.detach(), torch.rand(3))
 
 
 def test_a_wrapper_parameter_that_is_no_argument() -> None:
-    weight = two(3, 3).requires_grad_()
+    place = out_of_sight(two(3, 3).requires_grad_())
     for x in (torch.rand(3), torch.rand(3, requires_grad=True)):
         with pytest.raises(TraceError, match=r"depends on a TwoTensor of shape \[3, 3\] that requires grad"):
-            trace_joint(lambda x, weight=weight: x * weight, x)
+            trace_joint(lambda x: x * place.kept, x)
     with torch.no_grad():
-        trace_joint(lambda x, weight=weight: x * weight, torch.rand(3))
-    trace_joint(lambda x, weight=weight: x * weight.detach(), torch.rand(3, requires_grad=True))
+        trace_joint(lambda x: x * place.kept, torch.rand(3))
+    trace_joint(lambda x: x * place.kept.detach(), torch.rand(3, requires_grad=True))
 
 
 def test_a_leaf_that_the_function_makes_beside_a_constant() -> None:
@@ -226,8 +229,9 @@ def test_a_leaf_that_the_function_makes_and_forgets() -> None:
 
 def test_a_write_into_a_constant() -> None:
     table = torch.zeros(3)
+    place = out_of_sight(table)
     with pytest.raises(MutationError, match="writes into a tensor that is not an argument") as error:
-        trace_joint(lambda x, table=table: table.add_(x), torch.ones(3))
+        trace_joint(lambda x: place.kept.add_(x), torch.ones(3))
     assert "aten.add_.Tensor" in str(error.value) and not table.any()
 
 
