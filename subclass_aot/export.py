@@ -22,6 +22,7 @@ from subclass_aot.compile import CompiledFunction
 from subclass_aot.errors import ExportError
 from subclass_aot.flatten import PlainTensorMeta
 from subclass_aot.outputs import SameAsInput, Value, ViewOfInput
+from subclass_aot.passes import copied_graph, take_any_strides
 from subclass_aot.runtime import write_dense_program
 from subclass_aot.signature import JointSignature
 from subclass_aot.specializations import Specialization
@@ -172,7 +173,8 @@ def _module(
 ) -> torch.nn.Module:
     """A module that does what the call does, as a function of dense arguments. See Note [Exported programs]."""
     signature = specialization.signature
-    graph = _of_any_strides(specialization.graphs.forward)
+    graph = copied_graph(specialization.graphs.forward)
+    take_any_strides(graph)  # where torch decomposes operators, results may have other strides than kernels give
     program = write_dense_program(signature, specialization.graphs, lambda inputs: graph(*inputs))
     leaves = arguments.plan.unwrap(arguments.values)
     where: list[int | str] = []  # of each flat slot: which argument it is, or the name of a buffer
@@ -212,20 +214,6 @@ def _left_out_of_state_dicts(arguments: Arguments) -> set[int]:
     """The ids of buffers that modules leave out of their state dicts, which the program does, too."""
     modules = [module for _, module in arguments.modules]
     return {id(_torch.buffers_of(module).get(name)) for module in modules for name in _torch.names_left_out_of(module)}
-
-
-def _of_any_strides(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Copies a graph for which results may have other strides than their kernels give, as those of decompositions have.
-
-    What was `reshape` in the program is a view where the strides allow one, and was traced as that.
-    """
-    aten = torch.ops.aten
-    graph = torch.fx.Graph()
-    graph.output(graph.graph_copy(graph_module.graph, {}))
-    for view in (aten.view.default, aten._unsafe_view.default):
-        for node in graph.find_nodes(op="call_function", target=view):
-            node.target = aten.reshape.default
-    return _torch.make_graph_module(graph_module, graph, "Forward")
 
 
 def _signature(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> inspect.Signature:

@@ -15,6 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.backends.bindings import binding_of
 from subclass_aot.backends.reinplace import Call, Plan, nodes_in, owner_of, plan_of
 from subclass_aot.codegen import Source
+from subclass_aot.passes import copied_graph
 
 _aten = torch.ops.aten
 
@@ -32,8 +33,7 @@ def _of_functions(graph_module: fx.GraphModule) -> fx.Graph:
     """The graph, in which calls of submodules and of methods, as passes put in, are calls of functions."""
     if not any(node.op in ("call_module", "call_method") for node in graph_module.graph.nodes):
         return graph_module.graph
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(graph_module.graph, {}))
+    graph = copied_graph(graph_module).graph
     for node in graph.nodes:
         if node.op == "call_module":
             node.op, node.target = "call_function", graph_module.get_submodule(node.target)

@@ -18,7 +18,7 @@ from subclass_aot.backends.inductor import given_sizes, sizes_to_pass, take_enta
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.meta import MetaTensor, Spec
-from subclass_aot.passes import copied_graph, draws
+from subclass_aot.passes import copied_graph, draws, take_any_strides
 from subclass_aot.symbols import is_symbolic, solver_in
 
 BoxedFunction = Callable[[list[Any]], Sequence[Any]]
@@ -216,7 +216,7 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     mode = _torch.fake_mode(_torch.shape_env() if solver is None else solver)
     fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else _as_symbol(x, solver) for x in inputs]
     if different:
-        _reshape(graph)
+        take_any_strides(graph)
     _Fakes(graph, mode, solver).run(*fakes)
     if different:
         _keep_strides_of_outputs(graph, mode)
@@ -245,16 +245,6 @@ def _as_symbol(number: object, solver: Any) -> Any:
     """A float that is an input, as a symbol of its own: inductor has no name for what an expression stands for."""
     compound = isinstance(number, torch.SymFloat) and not _torch.expression_of(number).is_Symbol
     return _torch.new_unbacked(solver, "float") if compound else number
-
-
-def _reshape(graph: fx.GraphModule) -> None:
-    """Makes a graph take inputs of other strides than it was recorded with.
-
-    `view` was recorded where strides allowed it; `reshape` copies where they do not.
-    """
-    for node in graph.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default):
-        node.target = torch.ops.aten.reshape.default
-    graph.recompile()
 
 
 def _keep_strides_of_outputs(graph: fx.GraphModule, mode: AbstractContextManager[object]) -> None:

@@ -1,8 +1,9 @@
-"""What is done to a graph without knowing how it was recorded: splitting it, and cleaning up."""
+"""What is done to a graph without knowing how it was recorded: splitting it, copying it, and cleaning up."""
 
 from subclass_aot.passes.cleanup import cleaned as cleaned
+from subclass_aot.passes.graphs import copied_graph as copied_graph
+from subclass_aot.passes.graphs import take_any_strides as take_any_strides
 from subclass_aot.passes.nodes import communicates as communicates
-from subclass_aot.passes.nodes import copied_graph as copied_graph
 from subclass_aot.passes.nodes import copied_node as copied_node
 from subclass_aot.passes.nodes import draws as draws
 from subclass_aot.passes.nodes import has_no_result as has_no_result

@@ -42,16 +42,6 @@ def copied_node(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, fx.Node
     return copy
 
 
-def copied_graph(graph: fx.GraphModule) -> fx.GraphModule:
-    """Copies a graph and what its nodes say. Its constants are shared."""
-    copy, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    for node in graph.graph.nodes:
-        copies[node] = copied_node(copy, node, copies)
-    made = _torch.make_graph_module(graph, copy, type(graph).__name__)
-    made.meta.update(graph.meta)
-    return made
-
-
 def viewed_by(node: fx.Node) -> fx.Node | None:
     """The node that a node is a view of; None for one that computes something."""
     if node.op != "call_function" or not _torch.is_overload(node.target):

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator
 from subclass_aot.tables.classes import is_machinery
 from subclass_aot.tables.table import Table
 
-DEFAULTS = ("__defaults__", "__kwdefaults__")
-"""Where a function has its default arguments: those by position, and those by name."""
-
+_DEFAULTS = ("__defaults__", "__kwdefaults__")
 _NO_STATE = frozenset({"__wrapped__"})  # what `functools.wraps` notes is in the closure, too
 
 
@@ -24,7 +22,7 @@ def function_tables(function: types.FunctionType, module_name: str | None) -> li
     """
     found = [Table("cells")] if function.__closure__ else []
     if not is_library(function):
-        found += [Table("slots", DEFAULTS)] if function.__defaults__ or function.__kwdefaults__ else []
+        found += [Table("slots", _DEFAULTS)] if function.__defaults__ or function.__kwdefaults__ else []
         found.append(Table("attributes", but=_NO_STATE))
     if function.__module__ == module_name and not is_library(function):
         there, stored = function.__globals__, set(_stored_globals(function.__code__))

@@ -30,6 +30,7 @@ from subclass_aot.descriptors import descriptor_of
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
 from subclass_aot.options import Options
 from subclass_aot.outputs import Value
+from subclass_aot.passes import take_any_strides
 from subclass_aot.runtime import Graphs, split
 from subclass_aot.signature import JointSignature
 from subclass_aot.trace import one_at_a_time, trace_arguments
@@ -39,7 +40,6 @@ Run = Callable[..., tuple[torch.Tensor, ...]]
 """A function of a list of tensors that no transform reaches, and of the others one by one."""
 
 _aten = torch.ops.aten
-_VIEWS = (_aten.view.default, _aten._unsafe_view.default)
 _READ_STRIDES = (
     _aten.as_strided.default, _aten.as_strided_copy.default, _aten.as_strided_scatter.default,
     _aten._reshape_alias.default, _aten.view.dtype,
@@ -168,8 +168,11 @@ def halves_of(
     if not is_pure(trace.signature, graphs.forward) or not _has_plain_gradients(trace.signature):
         return None
     assert graphs.backward is not None
-    if graphs.num_saved_symints or not (_reshaping(graphs.forward) and _reshaping(graphs.backward)):
+    both = graphs.forward, graphs.backward
+    if graphs.num_saved_symints or any(map(_reads_strides, both)):
         return None
+    for graph in both:
+        take_any_strides(graph)
     return _joined(trace.signature, graphs, places, len(rest), wanted)
 
 
@@ -192,15 +195,9 @@ def _has_plain_gradients(signature: JointSignature) -> bool:
     return not failing and all(isinstance(meta, PlainTensorMeta) for meta in kinds)
 
 
-def _reshaping(graph: fx.GraphModule) -> bool:
-    """Has a graph make views of tensors of any strides; False if that is no graph for a `vmap`."""
-    for node in graph.graph.nodes:
-        if node.target in (*_READ_STRIDES, *_WROTE):
-            return False
-        if node.target in _VIEWS:
-            node.target = _aten.reshape.default
-    graph.recompile()
-    return True
+def _reads_strides(graph: fx.GraphModule) -> bool:
+    """Whether a graph is none for a `vmap`, also if its views take any strides."""
+    return any(node.target in (*_READ_STRIDES, *_WROTE) for node in graph.graph.nodes)
 
 
 def _joined(
