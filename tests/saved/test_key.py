@@ -135,3 +135,26 @@ def test_hashes_and_the_order_of_sets_are_of_one_process() -> None:
         printed.add(subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True).stdout)
     (text,) = printed
     assert "the hash of the object" in text and text.endswith("None\n")
+
+
+class Twice(nn.Module):
+    """Two layers, and one of them under another name besides."""
+
+    def __init__(self, again: str) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.c = getattr(self, again)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.c(self.b(self.a(x)))
+
+
+def test_which_module_has_two_names_is_in_the_key(tmp_path: Path) -> None:
+    x = torch.ones(1, 2)
+    first, second, third = (key(Twice(name), x).function for name in "aab")
+    assert first == second != third
+    one, other = Twice("a"), Twice("b")
+    compiled = sa.aot_compile(one)
+    compiled(x)
+    compiled.save(tmp_path / "one.sa")
+    assert sa.load(tmp_path / "one.sa", other)(x).equal(other(x))
