@@ -70,6 +70,8 @@ def _section(specialization: Specialization) -> list[str]:
     if signature.assumptions.symbols is not None:
         symbols = {text: place for place, text in reversed(specialization.places.items()) if text.isidentifier()}
         lines += [f"  {symbols[text]} is {text}" for text in sorted(symbols)]
+        for where, number, place in signature.assumptions.symbols.pinned():
+            lines.append(f"compiled for this size alone: {where} == {number}" + (f" ({place})" if place else ""))
         for text, place in signature.assumptions.symbols.assumptions(symbols):
             lines.append(f"guard: {text}" + (f" ({place})" if place else ""))
     lines += [f"looks at a value: {look.value!r} ({look.line})" for look in signature.assumptions.looks]

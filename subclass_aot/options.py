@@ -132,7 +132,7 @@ def compile_trace(
         options: What was asked for.
         doubly: Says what makes gradients differentiable, if anything does.
     """
-    graphs = split(trace, options.partition_fn)
+    graphs = split(trace, options.partition_fn, options.backward.fuses)
     log_graph("joint", trace.graph_module, name)
     return compile_split(name, trace.signature, graphs, options, trace.with_tangents, doubly(graphs))
 

@@ -11,6 +11,7 @@ from subclass_aot._torch.aotautograd import held_input as held_input
 from subclass_aot._torch.aotautograd import live_input as live_input
 from subclass_aot._torch.aotautograd import within_tracing as within_tracing
 from subclass_aot._torch.autograd import BASE as BASE
+from subclass_aot._torch.autograd import CLEAR_SAVED as CLEAR_SAVED
 from subclass_aot._torch.autograd import IS_VIEW as IS_VIEW
 from subclass_aot._torch.autograd import apply_of as apply_of
 from subclass_aot._torch.autograd import base_of as base_of
@@ -96,6 +97,8 @@ from subclass_aot._torch.inductor import fake_on_cpu as fake_on_cpu
 from subclass_aot._torch.inductor import force_strides as force_strides
 from subclass_aot._torch.inductor import inductor_decompositions as inductor_decompositions
 from subclass_aot._torch.inductor import inductor_modes as inductor_modes
+from subclass_aot._torch.inductor import draws_as_eager as draws_as_eager
+from subclass_aot._torch.inductor import inductor_switch_names as inductor_switch_names
 from subclass_aot._torch.inductor import inductor_switches as inductor_switches
 from subclass_aot._torch.inductor import load_artifacts as load_artifacts
 from subclass_aot._torch.inductor import looks_channels_last as looks_channels_last

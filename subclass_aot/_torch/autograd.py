@@ -154,6 +154,9 @@ def has_hooks(tensor: torch.Tensor) -> bool:
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
+CLEAR_SAVED = "maybe_clear_saved_tensors"
+"""The method of a `ctx` that lets go of what is saved for backward, unless the graph is kept. AOTAutograd calls it."""
+
 BASE = "_base"
 base_of: Callable[[Any], Any] = operator.attrgetter(BASE)
 """The tensor that autograd knows a tensor to be a view of, or None. The manual of autograd has no other name for it."""

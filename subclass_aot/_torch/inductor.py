@@ -69,6 +69,21 @@ def inductor_modes() -> Mapping[str, Mapping[str, Any]]:
     return list_mode_options()
 
 
+@functools.cache
+def inductor_switch_names() -> tuple[str, ...]:
+    """Returns the names of inductor's switches."""
+    from torch._inductor import list_options
+
+    return tuple(list_options())
+
+
+def draws_as_eager() -> bool:
+    """Tells whether inductor is to draw random numbers by the kernels of eager mode."""
+    import torch._inductor.config
+
+    return bool(torch._inductor.config.fallback_random)
+
+
 @contextmanager
 def inductor_switches(switches: Mapping[str, Any]) -> Iterator[None]:
     """Within the block inductor compiles with other switches than it has."""

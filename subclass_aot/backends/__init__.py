@@ -8,7 +8,7 @@ from subclass_aot.backends.registry import Compiler as Compiler
 from subclass_aot.backends.registry import compiled as compiled
 from subclass_aot.backends.registry import example_inputs as example_inputs
 from subclass_aot.backends.registry import fake_of as fake_of
-from subclass_aot.backends.registry import in_mode as in_mode
+from subclass_aot.backends.registry import inductor as inductor
 from subclass_aot.backends.registry import map_leaves as map_leaves
 from subclass_aot.backends.registry import put_fakes as put_fakes
 from subclass_aot.backends.registry import resolve as resolve

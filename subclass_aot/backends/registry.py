@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MethodType
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot.backends.draws import inductor_decompositions, keep_draws
 from subclass_aot.backends.inductor import given_sizes, sizes_to_pass, take_entangled_writes, take_sizes, then_write
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.errors import CompilerResultError, SubclassAotError
@@ -32,6 +34,13 @@ _STRIDES = "output_strides"
 _UNKNOWN = """There is no compiler named {name!r}.
   Names:   {names}
   Or pass a callable: (graph_module, example_inputs) -> function of one list of tensors."""
+
+_UNKNOWN_MODE = """inductor has no mode {mode!r}.
+  Modes: {names}"""
+
+_UNKNOWN_SWITCH = """inductor has no switch {name!r}.
+  Alike:   {near}
+  Instead: a switch that torch.compile(options=...) takes."""
 
 _NOT_CALLABLE = """The {which} compiler returned {got}, which cannot be called.
   Compiler: {compiler}
@@ -61,12 +70,14 @@ class Backend:
         chooses_strides: Whether its forward graphs may give what they save any strides, reported in
             `meta["output_strides"]`, and its backward graphs take what is saved as its example inputs say.
         artifacts: How another process is spared to compile the same; None if that cannot be.
+        fuses: Whether it runs cheap operators together with those that read them, so that computing them twice is free.
     """
 
     compile: Callable[[fx.GraphModule, list[Any], bool], BoxedFunction]
     decompositions: Callable[[], Mapping[Any, Callable[..., Any]]] = dict
     chooses_strides: bool = False
     artifacts: Artifacts | None = None
+    fuses: bool = False
 
 
 def resolve(compiler: str | Compiler | Backend) -> Backend:
@@ -84,18 +95,44 @@ def resolve(compiler: str | Compiler | Backend) -> Backend:
     return Backend(lambda graph, inputs, is_backward: _call(compiler, graph, inputs, is_backward))
 
 
-def in_mode(mode: str) -> Backend | None:
-    """Inductor in one of the modes of `torch.compile`; None if it has no such mode."""
-    switches = _torch.inductor_modes().get(mode)
-    if switches is None:
-        return None
+def inductor(mode: str | None = None, **switches: object) -> Backend:
+    """Returns inductor with a mode, and with switches set otherwise than they are, as a `fw_compiler`.
+
+    Args:
+        mode: One of those of `torch.compile`.
+        **switches: Switches of inductor, those that `torch.compile(options=...)` takes. Where a name has a dot, write
+            `**{"triton.cudagraphs": True}`. With `fallback_random=True` random numbers are drawn by the kernels of
+            eager mode, so they are the same under one seed; else inductor draws its own in the kernels that read them.
+
+    Raises:
+        SubclassAotError: There is no such mode or switch.
+
+    >>> backend = inductor(fallback_random=True)
+    """
+    chosen = dict(switches)
+    if mode is not None:
+        modes = _torch.inductor_modes()
+        if mode not in modes:
+            raise SubclassAotError(_UNKNOWN_MODE.format(mode=mode, names=", ".join(modes)))
+        chosen = {**modes[mode], **switches}
+    for name in switches:
+        if name not in _torch.inductor_switch_names():
+            raise SubclassAotError(_UNKNOWN_SWITCH.format(name=name, near=_near(name)))
 
     def compile(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-        with _torch.inductor_switches(switches):
-            return inductor.compile(graph, inputs, is_backward)
+        with _torch.inductor_switches(chosen):
+            return _inductor(graph, inputs, is_backward)
 
-    inductor = BACKENDS["inductor"]
-    return dataclasses.replace(inductor, compile=compile)
+    def decompositions() -> Mapping[Any, Callable[..., Any]]:
+        with _torch.inductor_switches(chosen):
+            return inductor_decompositions()
+
+    return dataclasses.replace(BACKENDS["inductor"], compile=compile, decompositions=decompositions, artifacts=None)
+
+
+def _near(name: str) -> str:
+    found = difflib.get_close_matches(name, _torch.inductor_switch_names(), n=3)
+    return ", ".join(found) or "see torch._inductor.list_options()"
 
 
 def example_inputs(graph: fx.GraphModule) -> list[Any]:
@@ -217,9 +254,11 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     fakes = [fake_of(x.spec, mode) if isinstance(x, MetaTensor) else _as_symbol(x, solver) for x in inputs]
     if different:
         take_any_strides(graph)
-    _Fakes(graph, mode, solver).run(*fakes)
+    with nullcontext() if solver is None else _torch.python_dispatcher():  # kernels in C++ know no symbols
+        _Fakes(graph, mode, solver).run(*fakes)
     if different:
         _keep_strides_of_outputs(graph, mode)
+    keep_draws(graph.graph)
     if any(draws(node) for node in graph.graph.nodes):
         _torch.draw_as_inductor(graph, mode)
     sizes = sizes_to_pass(fakes)
@@ -270,9 +309,10 @@ BACKENDS: dict[str, Backend] = {
     "eager": Backend(_eager),
     "inductor": Backend(
         _inductor,
-        _torch.inductor_decompositions,
+        inductor_decompositions,
         chooses_strides=True,
         artifacts=Artifacts(_torch.recorded_artifacts, _torch.load_artifacts),
+        fuses=True,
     ),
 }
 """Compilers by name."""

@@ -22,7 +22,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.backends import in_mode
+from subclass_aot.backends import inductor
 from subclass_aot.call import Arguments
 from subclass_aot.compile import aot_compile
 from subclass_aot.dynamo.captured import Captured
@@ -42,13 +42,10 @@ _NAME = "what torch.compile captured"
 
 _UNKNOWN_OPTION = """torch.compile(backend="subclass_aot", options=...): there is no option {name!r}.
   Options: {names}
-  They are the keywords of aot_compile, and inductor's mode."""
+  They are the keywords of aot_compile, inductor's mode, and inductor's switches."""
 
-_NO_MODE = """torch.compile(backend="subclass_aot"): mode={mode!r} is for inductor, and not for {compiler!r}.
-  Instead: leave the one or the other out; with a mode, inductor compiles the graphs."""
-
-_UNKNOWN_MODE = """torch.compile(backend="subclass_aot", mode={mode!r}): inductor has no such mode.
-  Modes: {names}"""
+_NO_MODE = """torch.compile(backend="subclass_aot"): {what} is for inductor, and not for {compiler!r}.
+  Instead: leave the one or the other out; with a mode or a switch of inductor, inductor compiles the graphs."""
 
 
 def backend(
@@ -64,7 +61,8 @@ def backend(
         gm: The graph.
         example_inputs: The tensors of the call, and numbers.
         mode: One of inductor's, which then compiles the graphs.
-        options: The keywords of `aot_compile`, by name; and `mode`, since `torch.compile` takes one of the two only.
+        options: The keywords of `aot_compile`, by name; `mode`, since `torch.compile` takes one of the two only; and
+            switches of inductor, as `fallback_random`.
 
     Returns:
         A function of the inputs, one by one.
@@ -86,6 +84,10 @@ def backend(
         compiled = _compile(gm, example_inputs, chosen)
     except (Retrace, DataDependentError):  # with the gradients of inputs, or for the values of each call
         return later
+    except Exception:
+        if _torch.current_solver() is None:
+            raise
+        return later  # which compiles for these sizes alone what fails with symbols, or raises the same
     call, tensors, minds_inference = compiled.call, compiled.tensors, compiled.minds_inference
 
     def run(*args: object) -> Any:
@@ -108,18 +110,19 @@ def _options(given: Mapping[str, object], mode: str | None) -> Options:
         SubclassAotError: There is no such option or mode, or a mode is given to another compiler than inductor.
     """
     names = [field.name for field in dataclasses.fields(Options)]
-    for name in given:
-        if name not in (*names, _MODE):
-            raise SubclassAotError(_UNKNOWN_OPTION.format(name=name, names=", ".join((*names, _MODE))))
+    options: dict[str, Any] = {name: value for name, value in given.items() if name in names}
+    switches = {name: value for name, value in given.items() if name not in (*names, _MODE)}
     mode = given.get(_MODE, mode)  # type: ignore[assignment]
-    options: dict[str, Any] = {name: value for name, value in given.items() if name != _MODE}
-    if mode not in (None, "default"):
+    mode = None if mode == "default" else mode
+    for name in switches:
+        if name not in _torch.inductor_switch_names():
+            raise SubclassAotError(_UNKNOWN_OPTION.format(name=name, names=", ".join((*names, _MODE))))
+    if mode is not None or switches:
         compiler = options.setdefault("fw_compiler", "inductor")
         if compiler != "inductor":
-            raise SubclassAotError(_NO_MODE.format(mode=mode, compiler=compiler))
-        options["fw_compiler"] = in_mode(mode)
-        if options["fw_compiler"] is None:
-            raise SubclassAotError(_UNKNOWN_MODE.format(mode=mode, names=", ".join(_torch.inductor_modes())))
+            what = f"mode={mode!r}" if mode is not None else f"{next(iter(switches))!r}"
+            raise SubclassAotError(_NO_MODE.format(what=what, compiler=compiler))
+        options["fw_compiler"] = inductor(mode, **switches)
     return Options(**options)
 
 

@@ -23,7 +23,8 @@ def form_of(func: Operator) -> Callable[..., Any] | None:
     """Another operator for the few whose schema does not tell what they do.
 
     `native_batch_norm` updates its running statistics without saying so; a lazy conjugation or negation is a bit
-    that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into. A boolean
+    that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into. The zeros that
+    forward mode begins with have no memory, which compiled kernels read. A boolean
     mask whose values are known stands for positions, so that the size of what it selects is known, too.
     """
     return _FORMS.get(func)
@@ -94,6 +95,17 @@ def _padded_to_jagged(dense: torch.Tensor, offsets: Sequence[torch.Tensor], tota
     return _aten._padded_dense_to_jagged_forward.default(dense, offsets, known)
 
 
+def _zeros(
+    size: Sequence[Any],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Any:
+    return _aten.zeros.default(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
 def _strided_nested(*args: object, **kwargs: object) -> Any:
     raise TraceError(f"{STRIDED_NESTED}\n  Your line:  {user_line()}")
 
@@ -105,6 +117,7 @@ _FORMS: dict[Any, Callable[..., Any]] = {
     _aten._conj.default: _conj,
     _aten.native_batch_norm.default: _batch_norm,
     _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
+    _aten._efficientzerotensor.default: _zeros,
     _aten.allclose.default: _allclose,
     _aten.equal.default: _equal,
     _aten.index.Tensor: _index,

@@ -6,29 +6,39 @@ Linear in the size of the graph. For trading memory against recomputation, pass
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.descriptors import describe_last, descriptor_of
-from subclass_aot.passes.nodes import copied_node, draws, is_backward, is_symint, must_run, viewed_by
+from subclass_aot.passes.nodes import copied_node, draws, is_backward, is_symint, must_run
+from subclass_aot.passes.recompute import choose
+from subclass_aot.passes.symbol_inputs import save_symbols
 
 
 def default_partition(
-    joint: fx.GraphModule, joint_inputs: Sequence[object], *, num_fwd_outputs: int, **options: object
+    joint: fx.GraphModule,
+    joint_inputs: Sequence[object],
+    *,
+    num_fwd_outputs: int,
+    static_lifetime_input_indices: Sequence[int] = (),
+    fuses: bool = False,
+    **options: object,
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """Splits a joint graph by the phase its nodes were recorded in.
 
-    Views are redone in backward from what they view: they cost nothing, and their base is alive anyway.
+    Views are redone in backward from what they view, and so is what is cheaper to compute than to keep: see
+    Note [Recomputation].
 
     Args:
         joint: The joint graph; nodes carry `meta["partitioner_tag"]`. It is not changed.
         joint_inputs: Not looked at; AOTAutograd's partitioners have it, and this one can stand in their place.
         num_fwd_outputs: How many of the joint graph's outputs belong to forward.
-        **options: Options of other partitioners; not looked at.
+        static_lifetime_input_indices: The inputs that are parameters and buffers, and that forward does not write.
+        fuses: Whether the compiler runs cheap operators together with those that read them.
+        **options: Options of other partitioners; ignored.
 
     Returns:
         The forward graph, whose outputs are followed by saved tensors and then by saved numbers, and the backward
@@ -37,20 +47,25 @@ def default_partition(
     outputs: Any = joint.graph.output_node().args[0]
     forward_outputs, gradients = outputs[:num_fwd_outputs], outputs[num_fwd_outputs:]
     backward = _backward_nodes(joint.graph, gradients)
-    saved, redone = _what_to_save(joint.graph, backward, {n for n in gradients if isinstance(n, fx.Node)})
-    symints = [n for n in saved if is_symint(n)]
-    saved = [n for n in saved if not is_symint(n)]
-    return _forward(joint, forward_outputs, saved + symints), _backward(
-        joint, backward, symints + saved, redone, gradients
-    )
+    exact = {n for n in gradients if isinstance(n, fx.Node) and not is_backward(n)}
+    read = exact | {n for node in backward for n in node.all_input_nodes if not is_backward(n)}
+    inputs = joint.graph.find_nodes(op="placeholder")
+    static = {inputs[i] for i in static_lifetime_input_indices}
+    choice = choose(joint.graph, read, exact, static, fuses)
+    saved = [n for n in joint.graph.nodes if n in choice.saved and not is_symint(n)]
+    symints = [n for n in joint.graph.nodes if n in choice.saved and is_symint(n)]
+    forward_graph = _forward(joint, forward_outputs, saved + symints)
+    backward_graph = _backward(joint, backward, symints + saved, choice.recomputed, gradients)
+    save_symbols(forward_graph.graph, backward_graph.graph)
+    return forward_graph, backward_graph
 
 
-def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_outputs: int) -> fx.GraphModule:
+def backward_from(joint: fx.GraphModule, saved: Sequence[fx.Node], *, num_fwd_outputs: int) -> fx.GraphModule:
     """The backward graph for a forward that is compiled already, and saves what it saves.
 
     Args:
         joint: A joint graph with that forward.
-        saved: The names of the nodes that are saved, in order.
+        saved: The nodes that are saved, in order, of that forward graph.
         num_fwd_outputs: How many of the joint graph's outputs belong to forward.
 
     Raises:
@@ -59,7 +74,7 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_output
     gradients: Any = joint.graph.output_node().args[0][num_fwd_outputs:]  # type: ignore[index]
     backward = _backward_nodes(joint.graph, gradients)
     nodes = {n.name: n for n in joint.graph.nodes}
-    kept = [nodes[name] for name in saved]
+    kept = [nodes.get(node.name, node) for node in saved]  # a symbol may be read where the joint graph does not
     redone: set[fx.Node] = set()
     todo = [n for n in (*backward, *gradients) if isinstance(n, fx.Node) and not is_backward(n)]
     todo += [n for node in backward for n in node.all_input_nodes if not is_backward(n)]
@@ -71,7 +86,7 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[str], *, num_fwd_output
             raise LookupError(str(descriptor_of(node) or f"the result of {node.target}"))
         redone.add(node)
         todo.extend(node.all_input_nodes)
-    return _backward(joint, backward, kept, [n for n in joint.graph.nodes if n in redone], gradients)
+    return _backward(joint, backward, kept, redone, gradients)
 
 
 def _backward_nodes(graph: fx.Graph, gradients: Sequence[Any]) -> set[fx.Node]:
@@ -85,39 +100,6 @@ def _backward_nodes(graph: fx.Graph, gradients: Sequence[Any]) -> set[fx.Node]:
             found.add(node)
             todo.extend(n for n in node.all_input_nodes if is_backward(n) and n not in found)
     return found
-
-
-def _what_to_save(
-    graph: fx.Graph, backward: set[fx.Node], gradients: set[fx.Node]
-) -> tuple[list[fx.Node], list[fx.Node]]:
-    """Forward nodes to save, and views to redo, both in graph order. Some may be gradients as they are."""
-    saved: set[fx.Node] = set()
-    redone: set[fx.Node] = set()
-    for node in graph.nodes:
-        if is_backward(node) or node.op == "output":
-            continue
-        if not any(user in backward for user in node.users) and node not in gradients:
-            continue
-        while node not in redone and (base := _base(node)) is not None:
-            redone.add(node)
-            saved.update(n for n in node.all_input_nodes if is_symint(n))
-            node = base
-        if node.op == "get_attr":
-            redone.add(node)
-        elif node not in redone:
-            saved.add(node)
-    order = [n for n in graph.nodes if n in saved or n in redone]
-    return [n for n in order if n in saved], [n for n in order if n in redone and n not in saved]
-
-
-def _base(node: fx.Node) -> fx.Node | None:
-    """What a node is a view of; None if it computes something."""
-    if node.op != "call_function":
-        return None
-    if node.target is operator.getitem:
-        producer: Any = node.args[0]
-        return producer if producer.target is not operator.getitem and viewed_by(producer) is not None else None
-    return viewed_by(node)
 
 
 def _forward(joint: fx.GraphModule, outputs: Sequence[Any], saved: list[fx.Node]) -> fx.GraphModule:
@@ -142,7 +124,7 @@ def _backward(
     joint: fx.GraphModule,
     needed: set[fx.Node],
     saved: list[fx.Node],
-    redone: list[fx.Node],
+    redone: set[fx.Node],
     gradients: Sequence[Any],
 ) -> fx.GraphModule:
     graph = fx.Graph()
@@ -153,11 +135,28 @@ def _backward(
     for node in joint.graph.nodes:
         if node.op == "placeholder" and is_backward(node):
             copied[node] = copied_node(graph, node, copied)
-    for node in redone:
-        copied[node] = copied_node(graph, node, copied)
     for node in joint.graph.nodes:
         if node in needed and node not in copied:
+            for part in _first_needed(node.all_input_nodes, redone, copied):
+                copied[part] = copied_node(graph, part, copied)
             copied[node] = copied_node(graph, node, copied)
+    for part in _first_needed([n for n in gradients if isinstance(n, fx.Node)], redone, copied):
+        copied[part] = copied_node(graph, part, copied)
     output = graph.output(tuple(copied[n] if isinstance(n, fx.Node) else n for n in gradients))
     describe_last(output, joint.graph.output_node(), len(gradients))
     return _torch.make_graph_module(joint, graph, "Backward")
+
+
+def _first_needed(nodes: Sequence[fx.Node], redone: set[fx.Node], done: Mapping[fx.Node, fx.Node]) -> list[fx.Node]:
+    """What is redone for these nodes and was not yet, in the order in which it has to run."""
+    found: dict[fx.Node, None] = {}
+    todo = [n for n in reversed(nodes) if n in redone and n not in done]
+    while todo:
+        node = todo[-1]
+        missing = [n for n in node.all_input_nodes if n in redone and n not in done and n not in found]
+        if missing and node not in found:
+            todo.extend(missing)
+            continue
+        todo.pop()
+        found.setdefault(node)
+    return list(found)

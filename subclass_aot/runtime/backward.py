@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import BackwardMutation, Number, OutputDescriptor, descriptor_of
@@ -54,6 +55,8 @@ def write_backward(
     ignored = [source.fresh("checked") for _ in convention.checked]
     if saved or ignored:
         source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
+        if ignored:
+            source.line(f"del {', '.join(ignored)}")
     leaves = sizes + saved
     given = None
     if len(names) > 1:  # else there is one: autograd does not go backward for nothing at all
@@ -67,6 +70,8 @@ def write_backward(
     source.line(f"inputs = [{', '.join(leaves + live)}]")  # a name of its own, so that what is saved can be let go
     if saved:
         source.line(f"del {', '.join(saved)}")
+    if saved or ignored:
+        source.line(f"ctx.{_torch.CLEAR_SAVED}()  # the graph lets go of each when it has been read")
     assert graphs.backward is not None
     computed = {desc: source.fresh(str(desc)) for desc in descriptor_of(graphs.backward.graph.output_node())}
     emit_run(source, list(computed.values()), graph, "inputs", "backward")

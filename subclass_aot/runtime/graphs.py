@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -122,13 +123,13 @@ class Graphs:
             self.forward.meta["free_outputs"] = frozenset(_only_saved(self))
 
 
-def split(trace: JointTrace, partition_fn: PartitionFn | None) -> Graphs:
+def split(trace: JointTrace, partition_fn: PartitionFn | None, fuses: bool = False) -> Graphs:
     """Partitions the joint graph and puts the writes into inputs at the end of forward.
 
     Args:
         trace: What was traced.
-        partition_fn: What splits its graph.
-        free_strides: Whether the compiler may choose the strides of what is saved. Those of results are eager's.
+        partition_fn: What splits its graph; None for the default partition.
+        fuses: Whether the compiler of backward runs cheap operators together with those that read them.
 
     Raises:
         CompilerResultError: The partitioner returned graphs that do not fit together.
@@ -137,11 +138,24 @@ def split(trace: JointTrace, partition_fn: PartitionFn | None) -> Graphs:
     joint = trace.graph_module
     backward: fx.GraphModule | None
     if signature.needs_backward:
-        partition = default_partition if partition_fn is None else _with_fakes(partition_fn)
+        partition: PartitionFn
+        if partition_fn is None:
+            static = _unwritten_static_inputs(trace)
+            partition = functools.partial(default_partition, fuses=fuses, static_lifetime_input_indices=static)
+        else:
+            partition = _with_fakes(partition_fn)
         forward, backward = partition(joint, [], num_fwd_outputs=trace.num_forward_outputs)
     else:
         forward, backward = joint, None
     return _with_writes(trace, forward, backward)
+
+
+def _unwritten_static_inputs(trace: JointTrace) -> list[int]:
+    """Returns the positions of the inputs that are static and that forward does not write."""
+    outputs = descriptor_of(trace.graph_module.graph.output_node())
+    written = {desc.input for desc in outputs if isinstance(desc, MutatedInput)}
+    inputs = trace.graph_module.graph.find_nodes(op="placeholder")
+    return [i for i in trace.signature.static_input_indices if descriptor_of(inputs[i]) not in written]
 
 
 def _only_saved(graphs: Graphs) -> Iterator[int]:

@@ -110,7 +110,7 @@ class UnexpectedTangents:
         self._signature = signature
         self._graphs = graphs
         inputs = graphs.backward.graph.find_nodes(op="placeholder") if graphs.backward is not None else []
-        self._saved = [node.name for node in inputs if isinstance(descriptor_of(node), SavedForBackward)]
+        self._saved = [node for node in inputs if isinstance(descriptor_of(node), SavedForBackward)]
         self._compile = compiler
         self._kinds: list[_Kind] = []
         self.needed = _not_replaced_by_zeros(self._signature)

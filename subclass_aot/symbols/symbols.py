@@ -47,6 +47,7 @@ class Symbols:
         self.places: dict[Any, tuple[int, int]] = {}
         """For each size that depends on data, where its operator gives it: in which result, and in which dimension."""
         self._names: dict[Any, str] = {}
+        self._where: dict[Any, str] = {}
         self._unbacked: list[Any] = []
         self._again: list[Any] = []
         self._told = 0  # how many assumptions were told, and not made by a program
@@ -63,6 +64,7 @@ class Symbols:
         if isinstance(number, torch.SymInt):
             symbol = _torch.expression_of(number)
             self._names[symbol] = f"s{len(self._names)}"
+            self._where[symbol] = where
             self.symints[symbol] = number
         return number
 
@@ -136,6 +138,19 @@ class Symbols:
             if expression.free_symbols <= names.keys():
                 found.setdefault(self.text(expression), place)
         return list(found.items())
+
+    def pinned(self) -> list[tuple[str, int, str]]:
+        """Returns the sizes of inputs that began as symbols and are numbers now, since something assumed what they are.
+
+        Each is given as where it is read, the number, and the place in the source that assumed it, or "".
+
+        >>> symbols = Symbols()
+        >>> bool(symbols.size(8, "x.size(0)") == 8), symbols.pinned()[0][:2]
+        (True, ('x.size(0)', 8))
+        """
+        places = {next(iter(e.free_symbols)): p for e, p in _torch.assumptions(self.env) if len(e.free_symbols) == 1}
+        numbers = {symbol: _torch.expression_of(self.symints[symbol]) for symbol in self._where}
+        return [(self._where[s], int(n), places.get(s, "")) for s, n in numbers.items() if n.is_number]
 
     @contextmanager
     def closed(self) -> Iterator[None]:

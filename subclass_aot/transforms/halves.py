@@ -161,7 +161,7 @@ def halves_of(
             trace = trace_arguments(run, arguments, options.replaced, None)
             if not trace.signature.needs_backward:
                 return None
-            graphs = split(trace, options.partition_fn)
+            graphs = split(trace, options.partition_fn, options.backward.fuses)
         except Exception:  # then the gradient computes forward again, and says what is wrong
             return None
     places = _places(arguments, trace.signature, [*rest, *values])

@@ -138,9 +138,10 @@ def test_backward_from_what_another_partition_saved() -> None:
     """It computes again what is not saved, and says what does not follow from it."""
     trace = trace_joint(lambda x: x.sin().exp(), torch.rand(3, requires_grad=True))
     joint, count = trace.graph_module, trace.num_forward_outputs
-    backward = backward_from(joint, ["primals_1"], num_fwd_outputs=count)
+    named = {node.name: node for node in joint.graph.nodes}
+    backward = backward_from(joint, [named["primals_1"]], num_fwd_outputs=count)
     x, tangent = torch.rand(3, requires_grad=True), torch.rand(3)
     (expected,) = torch.autograd.grad(x.sin().exp(), x, tangent)
     torch.testing.assert_close(backward(x.detach(), tangent)[0], expected)
     with pytest.raises(LookupError, match=r"args\[0\]"):
-        backward_from(joint, ["exp"], num_fwd_outputs=count)
+        backward_from(joint, [named["exp"]], num_fwd_outputs=count)

@@ -9,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -47,6 +48,9 @@ struct Context {
 
   static PyObject* saved_tensors(PyObject* self, void*);
 
+  // Lets go of what is saved, unless backward may run again.
+  static PyObject* maybe_clear_saved_tensors(PyObject* self, PyObject*);
+
   static int traverse(PyObject* self, visitproc visit, void* arg) {
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(of(self)->attributes);
@@ -73,6 +77,7 @@ struct Context {
         {"save_for_backward",
          reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(save_for_backward)), METH_FASTCALL, nullptr},
         {"set_materialize_grads", set_materialize_grads, METH_O, nullptr},
+        {"maybe_clear_saved_tensors", maybe_clear_saved_tensors, METH_NOARGS, nullptr},
         {nullptr}};
     static PyGetSetDef properties[] = {{"saved_tensors", saved_tensors, nullptr, nullptr, nullptr}, {nullptr}};
     PyMemberDef members[] = {
@@ -196,6 +201,15 @@ inline PyObject* Context::saved_tensors(PyObject* self, void*) {
   HANDLE_TH_ERRORS
   TORCH_CHECK(of(self)->node != nullptr, "what is saved for backward is there while backward runs");
   return of(self)->node->saved().release();
+  END_HANDLE_TH_ERRORS
+}
+
+inline PyObject* Context::maybe_clear_saved_tensors(PyObject* self, PyObject*) {
+  HANDLE_TH_ERRORS
+  if (of(self)->node != nullptr && !torch::autograd::get_current_graph_task_keep_graph()) {
+    of(self)->node->release_variables();
+  }
+  Py_RETURN_NONE;
   END_HANDLE_TH_ERRORS
 }
 

@@ -1,0 +1,73 @@
+"""Saves the symbols that the sizes of backward's inputs are made of.
+
+A tangent of size `s + 3` does not tell what `s` is, and compilers want each symbol as an input, or as a size of one. A
+partition saves the numbers that backward computes with, and these are not all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.passes.nodes import is_symint
+from subclass_aot.symbols import is_symbolic
+
+
+def save_symbols(forward: fx.Graph, backward: fx.Graph) -> None:
+    """Gives backward each symbol that it cannot read off its inputs, as a number that forward saves.
+
+    Args:
+        forward: The forward graph: numbers that are saved are its last outputs.
+        backward: The backward graph: they are its first inputs.
+    """
+    inputs = backward.find_nodes(op="placeholder")
+    known = {symbol for node in inputs for symbol, _ in _plain(node)}
+    used = {symbol for node in inputs for number in _numbers(node) for symbol in _expression(number).free_symbols}
+    missing = sorted(used - known, key=str)
+    if not missing:
+        return
+    output = forward.output_node()
+    numbers = {_expression(n.meta["val"]): n for n in forward.nodes if is_symint(n)}
+    places = {symbol: (node, dim) for node in forward.find_nodes(op="placeholder") for symbol, dim in _plain(node)}
+    found: list[fx.Node] = []
+    with forward.inserting_before(output):
+        for symbol in missing:
+            node = numbers.get(symbol)
+            if node is None and symbol in places:
+                source, dim = places[symbol]
+                node = forward.call_function(torch.ops.aten.sym_size.int, (source, dim))
+                node.meta = {"val": source.meta["val"].shape[dim]}
+            if node is not None:
+                found.append(node)
+    outputs: Any = output.args[0]
+    output.args = ((*outputs, *found),)
+    first = next((n for n in backward.nodes if n.op != "placeholder" or not is_symint(n)), None)
+    with backward.inserting_before(first):
+        for node in found:
+            backward.placeholder(node.name).meta = dict(node.meta)
+
+
+def _numbers(node: fx.Node) -> Iterable[Any]:
+    """Yields the symbolic numbers that an input is, or that describe it."""
+    value = node.meta.get("val")
+    if is_symbolic(value):
+        yield value
+    elif isinstance(value, torch.Tensor):
+        yield from filter(is_symbolic, (*value.shape, *value.stride(), value.storage_offset()))
+
+
+def _plain(node: fx.Node) -> Iterable[tuple[Any, int]]:
+    """Yields the symbols that can be read off an input, each with the dimension whose size it is."""
+    value = node.meta.get("val")
+    sizes = value.shape if isinstance(value, torch.Tensor) else (value,)
+    for dim, size in enumerate(sizes):
+        if is_symbolic(size) and _expression(size).is_Symbol:
+            yield _expression(size), dim
+
+
+def _expression(number: Any) -> Any:
+    return _torch.expression_of(number)
