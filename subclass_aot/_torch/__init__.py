@@ -92,12 +92,12 @@ from subclass_aot._torch.expressions import sizes_of as sizes_of
 from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
 from subclass_aot._torch.inductor import draw_as_inductor as draw_as_inductor
+from subclass_aot._torch.inductor import draws_as_eager as draws_as_eager
 from subclass_aot._torch.inductor import fake_mode as fake_mode
 from subclass_aot._torch.inductor import fake_on_cpu as fake_on_cpu
 from subclass_aot._torch.inductor import force_strides as force_strides
 from subclass_aot._torch.inductor import inductor_decompositions as inductor_decompositions
 from subclass_aot._torch.inductor import inductor_modes as inductor_modes
-from subclass_aot._torch.inductor import draws_as_eager as draws_as_eager
 from subclass_aot._torch.inductor import inductor_switch_names as inductor_switch_names
 from subclass_aot._torch.inductor import inductor_switches as inductor_switches
 from subclass_aot._torch.inductor import load_artifacts as load_artifacts

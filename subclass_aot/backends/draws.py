@@ -8,8 +8,8 @@ are eager's under one seed.
 
 For `bernoulli`, which dropout is made of on a CPU, inductor (torch 2.13) has a form of its own: it fills a tensor in
 place. What reads that tensor may be fused with what comes before, and is then computed before the tensor is filled. So
-`bernoulli` is a comparison of uniform numbers where inductor draws, and elsewhere an operator that returns what it draws.
-So is an operator whose name is a keyword of Python: the text of a graph that has it cannot be run.
+`bernoulli` is a comparison of uniform numbers where inductor draws, and elsewhere an operator that returns what it
+draws. So is an operator whose name is a keyword of Python: the text of a graph that has it cannot be run.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _BY_UNIFORM: dict[Any, Callable[..., Any]] = {
 @functools.cache
 def _as_it_is(func: _torch.Operator) -> _torch.Operator:
     """Returns an operator that does what `func` does, and that inductor knows nothing of."""
-    name = f"{func.overloadpacket.__name__}_{func._overloadname}"
+    name = func.name().partition("::")[2].replace(".", "_")
     schema = str(_torch.schema_of(func)).partition("(")[2]
     tags = (torch.Tag.nondeterministic_seeded,)
     _library.define(f"{name}({schema}", tags=tags)

@@ -132,6 +132,20 @@ def then_write(run: Callable[[list[Any]], Any], positions: list[int]) -> Callabl
     return run_and_write if positions else run
 
 
+def take_casts(graph: fx.Graph) -> None:
+    """Replaces casts, which a partition puts in, by the operator that inductor expects in their place.
+
+    Args:
+        graph: A graph whose other operators are in the form that inductor expects. It is changed.
+    """
+    for node in graph.find_nodes(op="call_function", target=aten._to_copy.default):
+        if len(node.args) == 1 and node.kwargs.keys() == {"dtype"}:
+            node.target, node.args, node.kwargs = _CAST, (node.args[0], node.kwargs["dtype"]), {}
+
+
+_CAST: Any = torch.ops.prims.convert_element_type.default
+
+
 def _origin(node: Argument) -> Argument:
     """The node whose values, moved and copied, a node has."""
     while isinstance(node, fx.Node) and node.op == "call_function" and _torch.is_overload(node.target):

@@ -16,7 +16,14 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.backends.draws import inductor_decompositions, keep_draws
-from subclass_aot.backends.inductor import given_sizes, sizes_to_pass, take_entangled_writes, take_sizes, then_write
+from subclass_aot.backends.inductor import (
+    given_sizes,
+    sizes_to_pass,
+    take_casts,
+    take_entangled_writes,
+    take_sizes,
+    then_write,
+)
 from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.meta import MetaTensor, Spec
@@ -258,6 +265,7 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
         _Fakes(graph, mode, solver).run(*fakes)
     if different:
         _keep_strides_of_outputs(graph, mode)
+    take_casts(graph.graph)
     keep_draws(graph.graph)
     if any(draws(node) for node in graph.graph.nodes):
         _torch.draw_as_inductor(graph, mode)

@@ -64,7 +64,7 @@ class RandomNumbers(GraphListener):
     def on_operator(
         self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> bool:
-        if not self._is_on:
+        if not self._is_on or not effects_of(func).draws(args, kwargs):
             return False
         if any(isinstance(a, torch.Generator) for a in (*args, *kwargs.values())):
             raise TraceError(_GENERATOR.format(operator=func, line=user_line()))
@@ -89,7 +89,7 @@ class RandomNumbers(GraphListener):
         kwargs: dict[str, Any],
         result: object,
     ) -> None:
-        if self._is_on:
+        if self._is_on and effects_of(func).draws(args, kwargs):
             self._nodes[self._state] = node
 
     def refuse_seeds(self) -> None:

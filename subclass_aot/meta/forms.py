@@ -23,9 +23,9 @@ def form_of(func: Operator) -> Callable[..., Any] | None:
     """Another operator for the few whose schema does not tell what they do.
 
     `native_batch_norm` updates its running statistics without saying so; a lazy conjugation or negation is a bit
-    that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into. The zeros that
-    forward mode begins with have no memory, which compiled kernels read. A boolean
-    mask whose values are known stands for positions, so that the size of what it selects is known, too.
+    that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into. The zeros
+    that forward mode begins with have no memory, which compiled kernels read. A boolean mask whose values are known
+    stands for positions, so that the size of what it selects is known, too.
     """
     return _FORMS.get(func)
 

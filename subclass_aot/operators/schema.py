@@ -72,6 +72,12 @@ class Effects:
         """The name of the argument that the first return is a view of, or ""."""
         return next((argument[1] for argument in self.returns_view_of[:1] if argument is not None), "")
 
+    def draws(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        """Tells whether a call draws random numbers. Attention may, and does not where its dropout is zero."""
+        if not self.random or "dropout_p" not in self.parameters:
+            return self.random
+        return bool(self.bind(args, kwargs).get("dropout_p", 0.0))
+
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments of a call by parameter name."""
         return {**dict(zip(self.parameters, args, strict=False)), **kwargs}

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import operator
+from typing import Any, Protocol
 
+import torch
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
 from subclass_aot.symbols import is_symbolic
+
+_aten = torch.ops.aten
+
+
+class Copies(Protocol):
+    """The copies of nodes, by node."""
+
+    def __getitem__(self, node: fx.Node, /) -> fx.Node: ...
 
 
 def new_node(graph: fx.Graph, op: str, target: Any, args: Any, kwargs: Any, name: str | None) -> fx.Node:
@@ -26,7 +35,7 @@ def new_node(graph: fx.Graph, op: str, target: Any, args: Any, kwargs: Any, name
     return node
 
 
-def copied_node(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
+def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies) -> fx.Node:
     """Copies a node of another graph, as `Graph.node_copy` does.
 
     Args:
@@ -53,6 +62,25 @@ def viewed_by(node: fx.Node) -> fx.Node | None:
     return node.args[position] if position < len(node.args) else None  # type: ignore[return-value]
 
 
+def base_of(node: fx.Node) -> fx.Node:
+    """Returns the node that a chain of views begins with."""
+    while (base := viewed_node(node)) is not None:
+        node = base
+    return node
+
+
+def viewed_node(node: fx.Node) -> fx.Node | None:
+    """Returns the node whose memory a node has, also as one of several views; None if its memory is new."""
+    if node.op != "call_function":
+        return None
+    if node.target is operator.getitem:
+        producer: Any = node.args[0]
+        return producer if producer.target is not operator.getitem and viewed_by(producer) is not None else None
+    if node.target is _aten._unsafe_view.default:
+        return node.args[0]  # type: ignore[return-value]
+    return viewed_by(node)
+
+
 def is_symint(node: fx.Node) -> bool:
     """Tells whether a node stands for a symbolic number."""
     return is_symbolic(node.meta.get("val"))
@@ -64,13 +92,10 @@ def is_backward(node: fx.Node) -> bool:
 
 
 def draws(node: fx.Node) -> bool:
-    """Tells whether a node draws random numbers. Attention may, and does not where its dropout is zero."""
+    """Tells whether a node draws random numbers."""
     if node.op != "call_function" or not _torch.is_overload(node.target):
         return False
-    effects = effects_of(node.target)
-    if not effects.random or "dropout_p" not in effects.parameters:
-        return effects.random
-    return bool(effects.bind(node.args, node.kwargs).get("dropout_p", 0.0))
+    return effects_of(node.target).draws(node.args, node.kwargs)
 
 
 def has_no_result(node: fx.Node) -> bool:

@@ -6,16 +6,21 @@ Linear in the size of the graph. For trading memory against recomputation, pass
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.descriptors import describe_last, descriptor_of
+from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.passes.nodes import copied_node, draws, is_backward, is_symint, must_run
-from subclass_aot.passes.recompute import choose
+from subclass_aot.passes.recompute import choose, recomputed_by_the_program
 from subclass_aot.passes.symbol_inputs import save_symbols
+
+_aten = torch.ops.aten
 
 
 def default_partition(
@@ -47,15 +52,14 @@ def default_partition(
     outputs: Any = joint.graph.output_node().args[0]
     forward_outputs, gradients = outputs[:num_fwd_outputs], outputs[num_fwd_outputs:]
     backward = _backward_nodes(joint.graph, gradients)
-    exact = {n for n in gradients if isinstance(n, fx.Node) and not is_backward(n)}
-    read = exact | {n for node in backward for n in node.all_input_nodes if not is_backward(n)}
     inputs = joint.graph.find_nodes(op="placeholder")
     static = {inputs[i] for i in static_lifetime_input_indices}
-    choice = choose(joint.graph, read, exact, static, fuses)
-    saved = [n for n in joint.graph.nodes if n in choice.saved and not is_symint(n)]
-    symints = [n for n in joint.graph.nodes if n in choice.saved and is_symint(n)]
-    forward_graph = _forward(joint, forward_outputs, saved + symints)
-    backward_graph = _backward(joint, backward, symints + saved, choice.recomputed, gradients)
+    choice = choose(joint.graph, backward, gradients, static, fuses)
+    of_forward = [n for n in joint.graph.nodes if n in choice.saved and not is_backward(n)]
+    saved = [n for n in of_forward if not is_symint(n)]
+    symints = [n for n in of_forward if is_symint(n)]
+    forward_graph = _forward(joint, forward_outputs, saved + symints, choice.packed)
+    backward_graph = _backward(joint, backward, symints + saved, choice.packed, choice.recomputed, gradients)
     save_symbols(forward_graph.graph, backward_graph.graph)
     return forward_graph, backward_graph
 
@@ -86,7 +90,8 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[fx.Node], *, num_fwd_ou
             raise LookupError(str(descriptor_of(node) or f"the result of {node.target}"))
         redone.add(node)
         todo.extend(node.all_input_nodes)
-    return _backward(joint, backward, kept, redone, gradients)
+    packed = {n for n, given in zip(kept, saved, strict=True) if _dtype(n) is not _dtype(given)}
+    return _backward(joint, backward, kept, packed, redone, gradients)
 
 
 def _backward_nodes(graph: fx.Graph, gradients: Sequence[Any]) -> set[fx.Node]:
@@ -102,7 +107,9 @@ def _backward_nodes(graph: fx.Graph, gradients: Sequence[Any]) -> set[fx.Node]:
     return found
 
 
-def _forward(joint: fx.GraphModule, outputs: Sequence[Any], saved: list[fx.Node]) -> fx.GraphModule:
+def _forward(
+    joint: fx.GraphModule, outputs: Sequence[Any], saved: list[fx.Node], packed: set[fx.Node]
+) -> fx.GraphModule:
     needed: set[fx.Node] = set()
     todo = [n for n in (*outputs, *saved) if isinstance(n, fx.Node)]
     todo += [n for n in joint.graph.nodes if (draws(n) or must_run(n)) and not is_backward(n)]
@@ -116,7 +123,8 @@ def _forward(joint: fx.GraphModule, outputs: Sequence[Any], saved: list[fx.Node]
     for node in joint.graph.nodes:
         if node in needed or (node.op == "placeholder" and not is_backward(node)):
             copied[node] = copied_node(graph, node, copied)
-    graph.output(tuple(copied[n] if isinstance(n, fx.Node) else n for n in (*outputs, *saved)))
+    results = [copied[n] if isinstance(n, fx.Node) else n for n in outputs]
+    graph.output((*results, *(_cast(graph, copied[n], n, torch.bool) if n in packed else copied[n] for n in saved)))
     return _torch.make_graph_module(joint, graph, "Forward")
 
 
@@ -124,39 +132,134 @@ def _backward(
     joint: fx.GraphModule,
     needed: set[fx.Node],
     saved: list[fx.Node],
+    packed: set[fx.Node],
     redone: set[fx.Node],
     gradients: Sequence[Any],
 ) -> fx.GraphModule:
+    """Builds the backward graph. What does not depend on tangents runs just before what reads it.
+
+    Args:
+        joint: The joint graph.
+        needed: Its backward nodes to run.
+        saved: The forward nodes that are saved, in the order of the inputs.
+        packed: Those of them that come in as booleans.
+        redone: Forward nodes to run here, and backward nodes to run once more for what computes gradients.
+        gradients: What backward returns.
+    """
     graph = fx.Graph()
-    copied: dict[fx.Node, fx.Node] = {}
+    again = recomputed_by_the_program(joint.graph, needed)
+    copies = _Copies(graph, packed, redone, redone & again, again)
     for node in saved:
-        placeholder = copied[node] = graph.placeholder(node.name)
-        placeholder.meta = dict(node.meta)
+        copies.save(node)
     for node in joint.graph.nodes:
         if node.op == "placeholder" and is_backward(node):
-            copied[node] = copied_node(graph, node, copied)
+            copies.add(node)
     for node in joint.graph.nodes:
-        if node in needed and node not in copied:
-            for part in _first_needed(node.all_input_nodes, redone, copied):
-                copied[part] = copied_node(graph, part, copied)
-            copied[node] = copied_node(graph, node, copied)
-    for part in _first_needed([n for n in gradients if isinstance(n, fx.Node)], redone, copied):
-        copied[part] = copied_node(graph, part, copied)
-    output = graph.output(tuple(copied[n] if isinstance(n, fx.Node) else n for n in gradients))
+        if node in needed and node not in again and node not in copies:
+            copies.add(node)
+    for node in gradients:
+        if isinstance(node, fx.Node):
+            copies.need(node, for_gradients=True)
+    results = [copies[n] if isinstance(n, fx.Node) else n for n in gradients]
+    output = graph.output(tuple(results))
     describe_last(output, joint.graph.output_node(), len(gradients))
     return _torch.make_graph_module(joint, graph, "Backward")
 
 
-def _first_needed(nodes: Sequence[fx.Node], redone: set[fx.Node], done: Mapping[fx.Node, fx.Node]) -> list[fx.Node]:
-    """What is redone for these nodes and was not yet, in the order in which it has to run."""
-    found: dict[fx.Node, None] = {}
-    todo = [n for n in reversed(nodes) if n in redone and n not in done]
-    while todo:
-        node = todo[-1]
-        missing = [n for n in node.all_input_nodes if n in redone and n not in done and n not in found]
-        if missing and node not in found:
-            todo.extend(missing)
-            continue
-        todo.pop()
-        found.setdefault(node)
-    return list(found)
+class _Copies:
+    """The nodes of a joint graph in the backward graph that is made of it.
+
+    A node that a checkpoint has computed again may stand there twice: early, for the rest of the checkpoint, and late,
+    for gradients.
+
+    Args:
+        graph: The backward graph.
+        packed: Saved nodes that come in as booleans.
+        when_needed: Forward nodes that run when they are needed.
+        twice: Backward nodes of which gradients get a copy of their own.
+        of_program: Backward nodes that do not depend on tangents: they run when they are needed, too.
+    """
+
+    def __init__(
+        self,
+        graph: fx.Graph,
+        packed: set[fx.Node],
+        when_needed: set[fx.Node],
+        twice: set[fx.Node],
+        of_program: set[fx.Node],
+    ) -> None:
+        self.graph = graph
+        self.packed = packed
+        self.when_needed = when_needed | of_program
+        self.twice = twice
+        self.masks: dict[fx.Node, fx.Node] = {}
+        self.first: dict[fx.Node, fx.Node] = {}
+        self.second: dict[fx.Node, fx.Node] = {}
+
+    def __contains__(self, node: fx.Node) -> bool:
+        return node in self.first
+
+    def __getitem__(self, node: fx.Node) -> fx.Node:
+        """Returns what gradients read for a node."""
+        return self.second[node] if node in self.twice else self.first[node]
+
+    def save(self, node: fx.Node) -> None:
+        """Appends an input for a node that is saved."""
+        placeholder = self.graph.placeholder(node.name)
+        is_mask = node in self.packed
+        placeholder.meta = _meta_as(node, torch.bool) if is_mask else dict(node.meta)
+        (self.masks if is_mask else self.first)[node] = placeholder
+
+    def add(self, node: fx.Node) -> None:
+        """Appends a node that depends on tangents, and before it what it reads."""
+        for source in node.all_input_nodes:
+            self.need(source, for_gradients=True)
+        self.first[node] = copied_node(self.graph, node, self)
+
+    def need(self, node: fx.Node, for_gradients: bool) -> None:
+        """Appends a node that runs when it is needed, and before it what it reads, unless they are there."""
+        todo = [(node, for_gradients)]
+        while todo:
+            node, late = todo[-1]
+            late = late and node in self.twice
+            there = self.second if late else self.first
+            if node in there or (node not in self.when_needed and node not in self.masks):
+                todo.pop()
+                continue
+            sources = [] if node in self.masks else [(n, late) for n in node.all_input_nodes]
+            missing = [(n, x) for n, x in sources if not self._has(n, x)]
+            if missing:
+                todo.extend(reversed(missing))
+                continue
+            todo.pop()
+            if node in self.masks:
+                there[node] = _cast(self.graph, self.masks[node], node, _dtype(node))
+            else:
+                copies = self if late else self.first
+                there[node] = copied_node(self.graph, node, copies)
+                for part in node.users:  # else the whole tuple would live until the last of its results is needed
+                    if part.target is operator.getitem and part in self.when_needed and (part in self.twice) == late:
+                        there.setdefault(part, copied_node(self.graph, part, copies))
+
+    def _has(self, node: fx.Node, late: bool) -> bool:
+        if node not in self.when_needed and node not in self.masks:
+            return True
+        return node in (self.second if late and node in self.twice else self.first)
+
+
+def _dtype(node: fx.Node) -> torch.dtype | None:
+    return getattr(node.meta.get("spec"), "dtype", None)
+
+
+def _meta_as(node: fx.Node, dtype: torch.dtype | None) -> dict[str, Any]:
+    """Returns the `meta` of a node as if it had another dtype."""
+    spec = node.meta["spec"]
+    spec = Spec.make(spec.size, spec.stride, spec.offset, dtype or spec.dtype, spec.device, spec.layout)
+    return {**node.meta, "spec": spec, "val": new_leaf(spec)}
+
+
+def _cast(graph: fx.Graph, node: fx.Node, like: fx.Node, dtype: torch.dtype | None) -> fx.Node:
+    """Appends a copy of `node` of another dtype, else as the node `like` of the joint graph."""
+    cast = graph.call_function(_aten._to_copy.default, (node,), {"dtype": dtype})
+    cast.meta = _meta_as(like, dtype)
+    return cast

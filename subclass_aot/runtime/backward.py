@@ -19,6 +19,7 @@ from subclass_aot.outputs import InputLeaf, Value
 from subclass_aot.runtime import tangent_coercion
 from subclass_aot.runtime.calling_convention import Convention, SymintNames, emit_run
 from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.runtime.lazy import LazyFunction
 from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
 from subclass_aot.signature import JointSignature, TangentSpec
 from subclass_aot.symbols import is_symbolic
@@ -71,6 +72,9 @@ def write_backward(
     if saved:
         source.line(f"del {', '.join(saved)}")
     if saved or ignored:
+        if isinstance(graph, LazyFunction):  # where compiling fails, nothing is lost
+            lazy = source.const(graph, "backward_graph")
+            source.line(f"if not {lazy}.is_compiled: {lazy}.compiled()")
         source.line(f"ctx.{_torch.CLEAR_SAVED}()  # the graph lets go of each when it has been read")
     assert graphs.backward is not None
     computed = {desc: source.fresh(str(desc)) for desc in descriptor_of(graphs.backward.graph.output_node())}

@@ -236,7 +236,12 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
         if inference:
             continue  # it says so when it is asked, and nothing comes of it
         if real.is_leaf and real.grad is not None:
-            autograd_leaves[i].grad = _no_input(real.grad)
+            has_symbols = any(_has_symbols(specs[s]) for s in plan.index_map.flat_of(i))
+            if has_symbols and _alike(real, real.grad):  # the numbers of the gradient would become those of the input
+                unread = [_unread(x) if isinstance(x, MetaTensor) else x for x in leaves]
+                autograd_leaves[i].grad = wrap(unread)[i]
+            else:
+                autograd_leaves[i].grad = _no_input(real.grad)
         if not real.is_leaf:
             fakes = [_fake(x) if plan.is_dense(s) else x for s, x in enumerate(leaves)]
             fresh = fresh or wrap(fakes)
@@ -326,6 +331,30 @@ def _no_input(gradient: torch.Tensor) -> Any:
             if isinstance(leaf, MetaTensor):
                 leaf.tag = GRADIENT
         return fake
+
+
+def _alike(tensor: torch.Tensor, gradient: torch.Tensor) -> bool:
+    """Tells whether a gradient has the class, sizes, strides and dtypes of its tensor."""
+    if type(gradient) not in (type(tensor), torch.Tensor) or gradient.layout is not tensor.layout:
+        return False
+    pairs = [FlattenPlan.leaves_of(x) for x in (tensor, gradient)]
+    if len(pairs[0]) != len(pairs[1]):
+        return False
+    return all(
+        isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor) and _look(x) == _look(y)
+        for x, y in zip(*pairs, strict=True)
+    )
+
+
+def _look(leaf: torch.Tensor) -> tuple[Any, ...]:
+    return leaf.size(), leaf.stride(), leaf.dtype, leaf.device
+
+
+def _unread(leaf: MetaTensor) -> MetaTensor:
+    """Returns a leaf like this one that is no input of the graph, so whatever reads it is refused."""
+    fake = new_leaf(leaf.spec)
+    fake.tag = GRADIENT
+    return fake
 
 
 def _fake(leaf: Any) -> Any:

@@ -12,6 +12,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot import Int8Weight, Outer, WrapperTensor, aot_compile, mark_dynamic
 from subclass_aot.errors import DataDependentError, RuntimeAssertError
+from subclass_aot.testing import dense_leaves
 from tests.behaviours.conftest import compare, observe
 from tests.classes import Flat
 
@@ -358,3 +359,23 @@ def test_what_the_program_says_of_a_number_is_checked(dtype: torch.dtype) -> Non
     assert "torch._check(n == 3)" in str(error.value) and "n0 = 4" in str(error.value)
     assert compiled(torch.tensor([0, 3], dtype=dtype)).tolist() == [0, 9]
     assert not compiled.recompiles
+
+
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: TwoTensor(x, x + 1)], ids=["dense", "wrapped"])
+def test_gradients_from_earlier_steps_leave_sizes_symbolic(wrap: Any) -> None:
+    compiled = aot_compile(lambda x: (x * 2).sin(), dynamic=True)
+    for size in ((5, 8), (6, 9), (7, 4)):
+        x = wrap(torch.rand(size)).requires_grad_()
+        x.grad = torch.ones_like(x)
+        (expected,) = torch.autograd.grad((x * 2).sin().sum(), x)
+        compiled(x).sum().backward()
+        for ours, theirs in zip(dense_leaves(x.grad), dense_leaves(expected), strict=True):
+            torch.testing.assert_close(ours, theirs + 1)
+    assert not compiled.recompiles
+
+
+def test_sizes_that_turn_out_to_be_numbers_are_explained() -> None:
+    compiled = aot_compile(lambda x: x * 2 if x.shape[1] == 6 else x, dynamic=True)
+    compiled(torch.rand(5, 6))
+    assert "compiled for this size alone: args[0].size(1) == 6" in compiled.explain()
+    assert "args[0].size(0) ==" not in compiled.explain()

@@ -298,7 +298,7 @@ def test_a_mode_is_for_inductor(
     [
         ({"options": {"fw_compilr": "eager"}}, "there is no option 'fw_compilr'"),
         ({"options": {"fw_compiler": "what"}}, "no compiler named 'what'"),
-        ({"mode": "what"}, "inductor has no such mode.\n  Modes: default, "),
+        ({"mode": "what"}, "inductor has no mode 'what'.\n  Modes: default, "),
         (
             {"options": {"mode": "max-autotune", "fw_compiler": "eager"}},
             "is for inductor, and not for 'eager'",

@@ -117,6 +117,63 @@ def test_no_more_is_kept_than_in_eager_mode(make: Callable[[], Any], change: Cal
     assert 0 < ours[1] <= eager[1]
 
 
+class Watching:
+    """A compiler whose backward graph, once it has emptied its list, notes how many hold each activation that it read."""
+
+    def __init__(self) -> None:
+        self.holders: list[list[int]] = []
+
+    def __call__(self, graph: Any, inputs: Any) -> Callable[[list[Any]], Any]:
+        def boxed(values: list[Any]) -> Any:
+            result = graph(*values)
+            storages = [x.untyped_storage() for x in values if isinstance(x, torch.Tensor) and x.numel() == SIZE**2]
+            values.clear()
+            self.holders.append([torch._C._storage_Use_Count(s._cdata) - 1 for s in storages])
+            return result
+
+        boxed._boxed_call = True  # type: ignore[attr-defined]
+        return boxed
+
+
+SIZE = 64
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("retain_graph", [False, True])
+def test_what_is_saved_is_let_go_when_it_was_read(retain_graph: bool, dynamic: bool) -> None:
+    watching = Watching()
+    compiled = aot_compile(lambda x: (x @ x).sin().exp().sum(), bw_compiler=watching, dynamic=dynamic)
+    x = torch.rand(SIZE, SIZE, requires_grad=True)
+    loss = compiled(x)
+    loss.backward(retain_graph=True)
+    assert sum(watching.holders[-1]) == len(watching.holders[-1]) >= 2, "backward may run again"
+    once = x.grad.clone()
+    loss.backward(retain_graph=retain_graph)
+    torch.testing.assert_close(x.grad, 2 * once)
+    assert sorted(watching.holders[-1])[-1] == 1 and (sum(watching.holders[-1]) == 1) is not retain_graph, "x is held"
+    if not retain_graph:
+        with pytest.raises(RuntimeError, match="a second time"):
+            loss.backward()
+
+
+def test_a_backward_that_failed_to_compile_may_run_again() -> None:
+    """Nothing is let go before there is something to read it."""
+    failures = [ValueError("not yet")]
+
+    def compiler(graph: Any, inputs: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return functorch.compile.make_boxed_func(graph.forward)
+
+    compiled = aot_compile(lambda x: (x @ x).sin().exp().sum(), bw_compiler=compiler)
+    x = torch.rand(SIZE, SIZE, requires_grad=True)
+    loss = compiled(x)
+    with pytest.raises(ValueError, match="not yet"):
+        loss.backward()
+    loss.backward()
+    torch.testing.assert_close(x.grad, torch.autograd.grad(compiled.fn(x), x)[0])
+
+
 def test_memory_while_compiling_grows_with_the_number_of_leaves_and_no_faster() -> None:
     """Python's own bytes, which are the same each time; 400 leaves take 60 kB each at the most, and keep 20."""
     aot_compile(torch.sin)(torch.ones(1))
