@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist
 # What needs the accelerator from the start of the process; `make test-native` has all of it.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
-.PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit bench-doors docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit bench-doors bench-memory bench-inductor docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -62,6 +62,13 @@ bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, transforms, 
 		--only dynamo --only trace --only transforms --only files --only "new process" --out build/doors
 	{ cat build/doors/table.md; echo; echo "### Bytes on the wire"; echo; echo '```'; \
 		$(BIN)/python -m subclass_aot demo --processes 2; echo '```'; } > docs/benchmarks/doors.md
+
+bench-memory: $(VENV)/.test  ## Measure the peak memory of training steps; writes docs/benchmarks/memory.md (10 minutes)
+	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.memory > build/memory.md && mv build/memory.md docs/benchmarks/memory.md
+
+bench-inductor: $(VENV)/.test  ## Measure inductor on every model, beside torch.compile; writes docs/benchmarks/inductor.md (2 hours)
+	mkdir -p build && OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m benchmarks.inductor > build/inductor.md \
+		&& mv build/inductor.md docs/benchmarks/inductor.md
 
 docs: $(VENV)/.docs  ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

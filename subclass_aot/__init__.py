@@ -8,6 +8,7 @@ import subclass_aot._version_check  # noqa: F401
 # isort: split
 from subclass_aot import descriptors, files, ops
 from subclass_aot._native import show_config
+from subclass_aot.backends import inductor
 from subclass_aot.blocks import compile_blocks
 from subclass_aot.call import mark_static_address
 from subclass_aot.compile import aot_compile
@@ -64,6 +65,7 @@ __all__ = [
     "descriptors",
     "export_forward",
     "files",
+    "inductor",
     "load",
     "mark_dynamic",
     "mark_static_address",

@@ -21,27 +21,31 @@ EPSILON = 1e-5
 HUGE = 10**9
 
 
-def same(got: Any, expected: Any, path: str = "result") -> None:
+ROUNDING: dict[str, float] = {"rtol": 1e-3, "atol": 1e-4}
+"""How far kernels that fuse operators may be from eager mode."""
+
+
+def same(got: Any, expected: Any, path: str = "result", **tolerance: float) -> None:
     """Equal classes, tensors and values, down to what objects hold."""
     assert type(got) is type(expected), path
     if isinstance(got, Tensor) and hasattr(got, "__tensor_flatten__"):
         (names, context), described = got.__tensor_flatten__(), expected.__tensor_flatten__()
         assert (names, context) == described, path
         for name in names:
-            same(getattr(got, name), getattr(expected, name), f"{path}.{name}")
+            same(getattr(got, name), getattr(expected, name), f"{path}.{name}", **tolerance)
     elif isinstance(got, Tensor):
-        torch.testing.assert_close(got, expected, equal_nan=True, msg=lambda text: f"{path}: {text}")
+        torch.testing.assert_close(got, expected, equal_nan=True, msg=lambda text: f"{path}: {text}", **tolerance)
         assert got.requires_grad == expected.requires_grad, path
     elif isinstance(got, dict):
         assert list(got) == list(expected), path
         for key in got:
-            same(got[key], expected[key], f"{path}[{key!r}]")
+            same(got[key], expected[key], f"{path}[{key!r}]", **tolerance)
     elif isinstance(got, list | tuple):
         assert len(got) == len(expected), path
         for i, (a, b) in enumerate(zip(got, expected, strict=True)):
-            same(a, b, f"{path}[{i}]")
+            same(a, b, f"{path}[{i}]", **tolerance)
     elif hasattr(got, "__dict__") and not callable(got) and type(got).__eq__ is object.__eq__:
-        same(vars(got), vars(expected), f"{path}.{type(got).__name__}")
+        same(vars(got), vars(expected), f"{path}.{type(got).__name__}", **tolerance)
     else:
         assert got == expected, path
 
@@ -59,19 +63,19 @@ def loss_of(result: Any) -> Tensor:
     return result.loss if hasattr(result, "loss") else loss_of(result.sample)  # type: ignore[no-any-return]
 
 
-def same_tensors(ours: nn.Module, eager: nn.Module, gradients: bool = False) -> None:
+def same_tensors(ours: nn.Module, eager: nn.Module, gradients: bool = False, **tolerance: float) -> None:
     """Parameters, buffers and, if asked for, gradients."""
     for (path, parameter), other in zip(ours.named_parameters(), eager.parameters(), strict=True):
-        same(parameter, other, path)
+        same(parameter, other, path, **tolerance)
         if gradients:
-            same(parameter.grad, other.grad, f"{path}.grad")
-    same(dict(ours.named_buffers()), dict(eager.named_buffers()), "buffers")
+            same(parameter.grad, other.grad, f"{path}.grad", **tolerance)
+    same(dict(ours.named_buffers()), dict(eager.named_buffers()), "buffers", **tolerance)
 
 
 Compile = Callable[[Any], Any]
 
 
-def check_training(model: nn.Module, inputs: Inputs, compile_model: Compile = aot_compile) -> None:
+def check_training(model: nn.Module, inputs: Inputs, compile_model: Compile = aot_compile, **tolerance: float) -> None:
     """Three steps of AdamW, with two batch sizes: results, gradients, buffers, and what becomes of the parameters."""
     eager, ours = model.train(), copy.deepcopy(model)
     compiled = compile_model(ours)
@@ -79,17 +83,17 @@ def check_training(model: nn.Module, inputs: Inputs, compile_model: Compile = ao
     for batch in (2, 2, 3):
         given = inputs(batch)
         expected, got = (seeded(f, given) for f in (eager, compiled))
-        same(got, expected)
+        same(got, expected, **tolerance)
         loss_of(expected).backward()
         loss_of(got).backward()
-        same_tensors(ours, eager, gradients=True)
+        same_tensors(ours, eager, gradients=True, **tolerance)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
-    same_tensors(ours, eager)
+    same_tensors(ours, eager, **tolerance)
 
 
-def check_inference(model: nn.Module, inputs: Inputs, compile_model: Compile = aot_compile) -> None:
+def check_inference(model: nn.Module, inputs: Inputs, compile_model: Compile = aot_compile, **tolerance: float) -> None:
     """Two batch sizes, without gradients."""
     eager, ours = model.eval(), copy.deepcopy(model)
     compiled = compile_model(ours)
@@ -97,8 +101,8 @@ def check_inference(model: nn.Module, inputs: Inputs, compile_model: Compile = a
         for batch in (2, 3, 2):
             given = inputs(batch)
             expected, got = (seeded(f, given) for f in (eager, compiled))
-            same(got, expected)
-    same_tensors(ours, eager)
+            same(got, expected, **tolerance)
+    same_tensors(ours, eager, **tolerance)
 
 
 def check_generation(model: Any, inputs: Inputs) -> None:

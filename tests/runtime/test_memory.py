@@ -118,7 +118,7 @@ def test_no_more_is_kept_than_in_eager_mode(make: Callable[[], Any], change: Cal
 
 
 class Watching:
-    """A compiler whose backward graph, once it has emptied its list, notes how many hold each activation that it read."""
+    """A compiler whose backward graph empties its list, and then notes how many hold each activation that it read."""
 
     def __init__(self) -> None:
         self.holders: list[list[int]] = []
