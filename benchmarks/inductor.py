@@ -142,9 +142,9 @@ def summary(rows: Mapping[str, Measured]) -> Iterator[str]:
         failed = [name for name, found in rows.items() if "error" in found[side] or not found[side]["finite"]]
         within = sum(ratio <= 1 for ratio in steps)
         yield (
-            f"- `{side}`: a step takes {median(steps):.2f}x of `{TORCH}`'s (at most 1.0x in {within} of {len(steps)}, at "
-            f"the most {steps[-1]:.2f}x), a first call {median(first):.2f}x (at the most {first[-1]:.2f}x); more graphs "
-            f"are compiled for {more} models; {len(failed)} fail or are not finite{': ' if failed else ''}"
+            f"- `{side}`: a step takes {median(steps):.2f}x of `{TORCH}`'s (at most 1.0x in {within} of {len(steps)}, "
+            f"at the most {steps[-1]:.2f}x), a first call {median(first):.2f}x (at the most {first[-1]:.2f}x); more "
+            f"graphs are compiled for {more} models; {len(failed)} fail or are not finite{': ' if failed else ''}"
             f"{', '.join(failed)}."
         )
 

@@ -62,13 +62,6 @@ def viewed_by(node: fx.Node) -> fx.Node | None:
     return node.args[position] if position < len(node.args) else None  # type: ignore[return-value]
 
 
-def base_of(node: fx.Node) -> fx.Node:
-    """Returns the node that a chain of views begins with."""
-    while (base := viewed_node(node)) is not None:
-        node = base
-    return node
-
-
 def viewed_node(node: fx.Node) -> fx.Node | None:
     """Returns the node whose memory a node has, also as one of several views; None if its memory is new."""
     if node.op != "call_function":

@@ -25,6 +25,7 @@ read again only if backward reads them anyway, or if they are parameters and buf
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -35,8 +36,8 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.operators import effects_of
-from subclass_aot.passes.costs import bytes_of, cast_us, packed_bytes_of, time_us
-from subclass_aot.passes.nodes import base_of, draws, is_backward, is_symint, must_run, viewed_node
+from subclass_aot.passes.costs import Costs
+from subclass_aot.passes.nodes import draws, is_backward, is_symint, must_run
 
 _aten = torch.ops.aten
 
@@ -78,19 +79,19 @@ def choose(
         static: Inputs that nobody writes before backward.
         fuses: Whether the compiler runs cheap operators together with those that read them.
     """
-    region = _Region.of(graph, backward, gradients)
+    costs = Costs(graph)
+    region = _Region.of(graph, costs, backward, gradients)
     if fuses:
-        return _Chooser(region, static).run(None)
-    first = _Chooser(region, set())
-    first.run(None)
-    budget = _SHARE * sum(time_us(n) for n in graph.nodes)
+        return _Chooser(region, costs, static).run(None)
+    first = _Chooser(region, costs, set())
+    choice = first.run(None)
+    budget = _SHARE * sum(costs.time_us.values())
     accepted = set()
-    by_worth = sorted(first.gains.items(), key=lambda item: item[1][1] / item[1][0])
-    for node, (_, time) in by_worth:
+    for node, (_, time) in sorted(first.gains.items(), key=lambda item: item[1][1] / item[1][0]):
         if time <= budget:
             budget -= time
             accepted.add(node)
-    return _Chooser(region, set()).run(accepted)
+    return choice if len(accepted) == len(first.gains) else _Chooser(region, costs, set()).run(accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +109,20 @@ class _Region:
     exact: set[fx.Node]
 
     @staticmethod
-    def of(graph: fx.Graph, backward: set[fx.Node], gradients: Sequence[object]) -> _Region:
+    def of(graph: fx.Graph, costs: Costs, backward: set[fx.Node], gradients: Sequence[object]) -> _Region:
         """Finds it in a joint graph."""
         exact = {n for n in gradients if isinstance(n, fx.Node) and not is_backward(n)}
         forward = [n for n in graph.nodes if not is_backward(n) and n.op != "output"]
         again = recomputed_by_the_program(graph, backward)
-        order = {node: i for i, node in enumerate(graph.nodes)}
-        read = exact | {n for node in backward for n in node.all_input_nodes if not is_backward(n)}
-        early = {base_of(n) for node in again if viewed_node(node) is None for n in node.all_input_nodes}
-        for node in backward - again:
-            read.update(
-                n
-                for n in node.all_input_nodes
-                if n in again and (base := base_of(n)) in early and order[node] - order[base] > _NEAR
-            )
+        inputs, of_forward = costs.inputs, set(forward)
+        read = exact | {n for node in backward for n in inputs[node] if n in of_forward}
+        early = {costs.base(n) for node in again if costs.viewed[node] is None for n in inputs[node]}
+        if early - of_forward:
+            order = {node: i for i, node in enumerate(graph.nodes)}
+            for node in backward - again:
+                for n in inputs[node]:
+                    if n in again and (base := costs.base(n)) in early and order[node] - order[base] > _NEAR:
+                        read.add(n)
         return _Region(forward + [n for n in graph.nodes if n in again], read, exact)
 
 
@@ -141,10 +142,11 @@ def recomputed_by_the_program(graph: fx.Graph, backward: set[fx.Node]) -> set[fx
 class _Chooser:
     """One pass over the nodes of a region."""
 
-    def __init__(self, region: _Region, static: set[fx.Node]) -> None:
+    def __init__(self, region: _Region, costs: Costs, static: set[fx.Node]) -> None:
         self.region = region
-        self.read = {base_of(n) for n in region.read} | region.exact
-        self.exact = {base_of(n) for n in region.exact}
+        self.costs = costs
+        self.read = {costs.base(n) for n in region.read} | region.exact
+        self.exact = {costs.base(n) for n in region.exact}
         self.static = static
         self.choice = Choice()
         self.price: dict[fx.Node, float] = {}  # bytes to save for a node
@@ -165,7 +167,7 @@ class _Chooser:
         return self.choice
 
     def _visit(self, node: fx.Node, accepted: set[fx.Node] | None) -> None:
-        base = viewed_node(node)
+        base = self.costs.viewed[node]
         if is_symint(node):
             self._set(node, 0, 0, 0)
         elif base is not None:
@@ -175,14 +177,17 @@ class _Chooser:
             self._set(node, 0 if free else math.inf, 0, 0)
         elif node.op == "get_attr":
             self._set(node, 0, 0, 0)
-        elif node.target in _ZEROS_AND_ONES and node not in self.exact and packed_bytes_of(node) < bytes_of(node):
+        elif node.target in _ZEROS_AND_ONES and node not in self.exact:
             self._visit_mask(node, accepted)
         else:
             self._visit_operator(node, accepted)
 
     def _visit_mask(self, node: fx.Node, accepted: set[fx.Node] | None) -> None:
-        own, small = bytes_of(node), packed_bytes_of(node)
-        time = 2 * cast_us(own + small)
+        own, small = self.costs.num_bytes[node], self.costs.packed_bytes(node)
+        if own <= small:
+            self._visit_operator(node, accepted)
+            return
+        time = 2 * self.costs.cast_us(own + small)
         if node not in self.read:
             self._set(node, small, time, 0)
             return
@@ -193,12 +198,14 @@ class _Chooser:
         self._set(node, 0, 0, 0)
 
     def _visit_operator(self, node: fx.Node, accepted: set[fx.Node] | None) -> None:
-        own = bytes_of(node)
-        inputs = node.all_input_nodes
-        price = sum(self.price[n] for n in inputs) if is_cheap(node) else math.inf
-        length = 1 + max((self.length[n] for n in inputs), default=0)
+        own = self.costs.num_bytes[node]
+        inputs = self.costs.inputs[node]
+        price, length, time = math.inf, 0, 0.0
+        if is_cheap(node):
+            price = sum([self.price[n] for n in inputs])
+            length = 1 + max([self.length[n] for n in inputs], default=0)
+            time = self.costs.time_us[node] + sum([self.time[n] for n in inputs])
         again = price < own and length <= _LONGEST_CHAIN and node not in self.exact
-        time = time_us(node) + sum(self.time[n] for n in inputs)
         if node not in self.read:
             self._set(node, price if again else own, time if again else 0, length if again else 0)
         elif again and (accepted is None or node in accepted):
@@ -214,7 +221,7 @@ class _Chooser:
 
     def _recompute(self, node: fx.Node) -> None:
         self.choice.recomputed.add(node)
-        for source in node.all_input_nodes:
+        for source in self.costs.inputs[node]:
             self._need(source)
 
     def _need(self, node: fx.Node) -> None:
@@ -225,31 +232,34 @@ class _Chooser:
             node = todo.pop()
             if node in saved or node in recomputed:
                 continue
-            is_view = viewed_node(node) is not None
+            is_view = self.costs.viewed[node] is not None
             if is_view or node.op == "get_attr" or (self.length[node] > 0 and not is_symint(node)):
                 recomputed.add(node)
-                todo.extend(node.all_input_nodes)
+                todo.extend(self.costs.inputs[node])
                 continue
             saved.add(node)
             if node.op == "call_function":
-                if node.target in _ZEROS_AND_ONES and self.price[node] == packed_bytes_of(node):
+                if (
+                    node.target in _ZEROS_AND_ONES
+                    and self.price[node] == self.costs.packed_bytes(node) < self.costs.num_bytes[node]
+                ):
                     self.choice.packed.add(node)
                 self._set(node, 0, 0, 0)
 
 
 def is_cheap(node: fx.Node) -> bool:
     """Tells whether an operator does little beside reading its inputs and writing its result, and always the same."""
-    if node.op != "call_function":
-        return False
-    if node.target is operator.getitem:
-        return is_cheap(node.args[0]) and viewed_node(node) is None  # type: ignore[arg-type]
-    if not _torch.is_overload(node.target) or draws(node):
-        return False
-    return torch.Tag.pointwise in node.target.tags and _is_pure(node.target) or node.target in _CHEAP
+    if node.target is operator.getitem:  # one of several results
+        return is_cheap(node.args[0])  # type: ignore[arg-type]
+    return node.op == "call_function" and _is_cheap(node.target)
 
 
-def _is_pure(func: _torch.Operator) -> bool:
-    return effects_of(func).pure and len(effects_of(func).returns) == 1
+@functools.cache
+def _is_cheap(func: object) -> bool:
+    if not _torch.is_overload(func) or effects_of(func).random:
+        return False
+    is_pure = effects_of(func).pure and len(effects_of(func).returns) == 1
+    return (torch.Tag.pointwise in func.tags and is_pure) or func in _CHEAP
 
 
 _CHEAP = {
