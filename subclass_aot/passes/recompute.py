@@ -47,7 +47,7 @@ _SHARE = 0.05
 _LONGEST_CHAIN = 12
 """The most operators that are recomputed one after the other."""
 
-_NEAR = 16
+_NEAR = 8
 """Within so many operators a result of a checkpoint is read while it is there anyway."""
 
 
@@ -270,10 +270,15 @@ _CHEAP = {
         "cat": ("default",),
         "constant_pad_nd": ("default",),
         "copy": ("default",),
+        "empty": ("memory_format",),
+        "empty_like": ("default",),
         "full": ("default",),
         "full_like": ("default",),
         "native_group_norm": ("default",),
         "native_layer_norm": ("default",),
+        "new_empty": ("default",),
+        "new_ones": ("default",),
+        "new_zeros": ("default",),
         "ones": ("default",),
         "ones_like": ("default",),
         "repeat": ("default",),
