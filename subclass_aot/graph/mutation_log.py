@@ -12,6 +12,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import MutationError
+from subclass_aot.graph.internal_overlap import reaches_places_twice
 from subclass_aot.graph.listener import GraphListener
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
 from subclass_aot.graph.resize import RESIZE_AS, RESIZED_DTYPE, RESIZES, resize_like
@@ -35,7 +36,8 @@ _WRITTEN_TWICE = """The traced function writes into a tensor in which several el
   Operator:   {operator}
   Your line:  {line}
   The tensor: {shape}
-  Eager refuses most such writes, too. Instead: write into the tensor before it is expanded, or into a clone of it."""
+  Eager refuses such a write into an expanded tensor, and of windows that overlap (unfold, as_strided) it does not tell
+  which element comes last. Instead: write into the tensor before it is expanded or unfolded, or into a clone of it."""
 
 _STORAGE_REPLACED = """The traced function gives an input other memory.
   Operator:   {operator}
@@ -156,7 +158,7 @@ class MutationLog(GraphListener):
             raise MutationError(_CONSTANT_WRITTEN.format(shape=repr(owner.spec), **where))
         if func.overloadpacket is torch.ops.aten.set_ and owner.tag.op == "placeholder":
             raise MutationError(_STORAGE_REPLACED.format(shape=repr(owner.spec), **where))
-        if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
+        if torch.Tag.inplace_view not in func.tags and reaches_places_twice(func, leaf):
             raise MutationError(_WRITTEN_TWICE.format(shape=repr(leaf.spec), **where))
         if leaf is not owner and owner in self._restrided:
             raise MutationError(_RESTRIDED_VIEW.format(shape=repr(leaf.spec), **where))

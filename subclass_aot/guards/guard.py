@@ -155,6 +155,7 @@ class _GuardWriter:
         compared = refuse_other_specs(tensors, self.elements)
         read = "\n\n".join(filter(None, (compared, read)))
         self.refuse_other_numbers(leaves)
+        self.refuse_other_beginnings(values)
         self.refuse_other_aliasing(values, leaves)
         if told_apart is not None:
             source.refuse_if(f"not {source.const(told_apart, 'told_apart')}(args, kwargs)")
@@ -171,6 +172,7 @@ class _GuardWriter:
         values, leaves = tensors.all_values(), tensors.all_leaves()
         for read in tensors.sizes.reads:
             source.line(f"{read.local} = {read.tensor}.{read.kind}({read.dim})")
+        self.refuse_other_beginnings(values)
         self.refuse_other_aliasing(values, leaves)
         return ""
 
@@ -190,6 +192,11 @@ class _GuardWriter:
             self.tensors.sizes.write(self.source, self.signature.assumptions.symbols)
         for slot, values in self.signature.assumptions.read:
             self.source.refuse_if(f"{leaves[slot]}.tolist() != {self.source.const(values, 'values')}")
+
+    def refuse_other_beginnings(self, values: list[str]) -> None:
+        """Compares where tensors begin in their storages, if the program depends on it."""
+        for position, path, offset in self.signature.assumptions.beginnings:
+            self.source.refuse_if(f"{values[position]}{path}.storage_offset() != {offset}")
 
     def pinned(self) -> Iterator[tuple[str, object]]:
         """Yields what is the same object at each call: what the function itself holds, and modules."""

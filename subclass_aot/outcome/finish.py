@@ -80,7 +80,7 @@ class _Writer:
 
     def element(self, holder: str, table: Table, key: object) -> str:
         """Returns the expression of what stands at a key of a table."""
-        k = self.constant(key)
+        k = self.expression(key) if isinstance(key, Recipe) else self.constant(key)
         match table.kind:
             case "elements":
                 return f"{self.source.const(_element, 'element')}({holder}, {k})"

@@ -181,6 +181,19 @@ class _Reader:
         made = isinstance(key, torch.Tensor) or is_object(key)
         return self.recipe(key, f"a key of {path}") if made else Literal(key)
 
+    def _found(self, key: object, holder: Holder) -> Any:
+        """Returns how a later call finds the key at which an object stands: a tensor or an object is another one then.
+
+        Args:
+            key: The key, as the traced function sees it.
+            holder: What stands there.
+        """
+        if type(key) in (str, int):
+            return key
+        path = self.seen.holders[holder.parent].path if holder.parent is not None else holder.path
+        recipe = self._key(key, path)
+        return recipe.value if isinstance(recipe, Literal) else recipe
+
     def _object(self, position: int) -> int:
         """Returns the position of an object of the call among those that generated code gets to."""
         known = self._given.get(position)
@@ -190,7 +203,8 @@ class _Reader:
             if isinstance(holder.value, torch.nn.Module):  # it is the same at each call, wherever it was met
                 way = Way(Pinned(holder.value))
             if isinstance(way.start, Entry):
-                way = way._replace(start=way.start._replace(holder=self._object(way.start.holder)))
+                holder_at = self._object(way.start.holder)
+                way = way._replace(start=way.start._replace(holder=holder_at, key=self._found(way.start.key, holder)))
             known = self._given[position] = len(self.objects)
             self.objects.append(way)
         return known

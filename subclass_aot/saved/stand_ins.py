@@ -26,7 +26,7 @@ from subclass_aot.outputs import (
     ViewOfBase,
     ViewOfInput,
 )
-from subclass_aot.signature import Input, MadeLeaf, Mutations, TangentSpec
+from subclass_aot.signature import Beginning, Input, MadeLeaf, Mutations, TangentSpec
 from subclass_aot.tables import Table
 
 Recipe = Leaf | Given | Tuple | New | Weak | Literal
@@ -132,6 +132,7 @@ class SavedSignature:
     tangents: tuple[TangentSpec, ...]
     looks: tuple[Look, ...]
     read: tuple[tuple[int, Any], ...]
+    beginnings: tuple[Beginning, ...]
     grad_modes: tuple[bool, bool]
 
 
