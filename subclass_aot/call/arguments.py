@@ -16,7 +16,7 @@ from subclass_aot import _torch
 from subclass_aot.aliasing import autograd_base
 from subclass_aot.call.modules import new_modules, places_of
 from subclass_aot.call.places import ArgumentPlace, HeldPlace, ModulePlace, Place
-from subclass_aot.call.pytree import flatten, keys_of, path_of, reached_twice
+from subclass_aot.call.pytree import flatten_around_tensor_keys, has_tensor_keys, keys_of, path_of, reached_twice
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.objects import Holder, Objects, Pinned, Way, parts_of
@@ -80,7 +80,7 @@ class Arguments:
             PlanError: What the call reaches cannot be read.
             TraceError: A tensor is sparse, or has another layout without strides.
         """
-        leaves, treespec = flatten((args, kwargs))
+        leaves, treespec = flatten_around_tensor_keys((args, kwargs))
         paths = [path_of(accessor) for accessor in treespec.accessors()]
         places: list[Place] = []
         tensors: list[torch.Tensor] = []
@@ -134,6 +134,11 @@ class Arguments:
                 isinstance(entry, optree.MappingEntry) for accessor in self.treespec.accessors() for entry in accessor
             )
         )
+
+    @property
+    def flatten(self) -> Callable[[Any], tuple[list[Any], optree.PyTreeSpec]] | None:
+        """What takes apart the arguments of calls like this one, if tensors are keys among them; else None."""
+        return flatten_around_tensor_keys if any(map(has_tensor_keys, self.leaves)) else None
 
     def parameters_first(self) -> Arguments:
         """Puts parameters first, then buffers, then what else there is: the order of AOTAutograd's joint graphs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +68,11 @@ def remove_mutations(
     """
     if not recorded.mutations and not recorded.listeners.places.counts_in_inputs:
         return _cleaned(recorded, results)
-    rewrite = _Rewrite(recorded, bases or {}, live, results.values())
-    at_end = [*(descriptor_of(node) for node in written), *(desc for desc, base in rewrite.bases.items() if base.is_written)]
+    rewrite = _Rewrite(recorded, bases or {}, live)
+    at_end = [
+        *(descriptor_of(node) for node in written),
+        *(desc for desc, base in rewrite.bases.items() if base.is_written),
+    ]
     new_values = [MutatedInput(desc) for desc in at_end]
     live_values = [BackwardMutation(descriptor_of(node)) for node in live]
     with rewrite.recorder, torch.no_grad():
@@ -107,13 +110,7 @@ class _Replay(Recorder):
 class _Rewrite:
     """A recorded graph, and the recorder that it is played to."""
 
-    def __init__(
-        self,
-        recorded: Recorder,
-        bases: Mapping[SyntheticBase, Base],
-        live: Sequence[fx.Node],
-        results: Iterable[object],
-    ) -> None:
+    def __init__(self, recorded: Recorder, bases: Mapping[SyntheticBase, Base], live: Sequence[fx.Node]) -> None:
         self.recorded = recorded
         self.recorder = _Replay(recorded.decompositions)  # the form of `t_` without mutation may be one of them
         self.bases = bases
@@ -130,7 +127,7 @@ class _Rewrite:
         self.metadata_mutations = [n for n in self.placeholders if n in metadata_mutations]
         based = {desc for base in bases for desc in base.base_of}
         stored = [*self.extents, *(node for node in self.placeholders if descriptor_of(node) in based)]
-        self.memory = MemoryViews(recorded, results, stored)
+        self.memory = MemoryViews(recorded, stored)
 
     def make_inputs(self) -> list[MetaTensor]:
         """The inputs of the new graph: those of the old one, bases before the tangents, live ones at the end."""

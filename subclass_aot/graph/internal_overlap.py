@@ -68,18 +68,23 @@ def _is_expanded(x: object) -> TypeGuard[MetaTensor]:
     return isinstance(x, MetaTensor) and x.spec.is_expanded
 
 
+def _has_windows(x: object) -> bool:
+    """Tells whether a tensor overlaps itself, or may where its sizes are symbols."""
+    try:
+        return has_internal_overlap(x)
+    except SizesMustBeKnown:
+        return True
+
+
 def _fill(x: torch.Tensor, value: Any) -> Any:
-    if not _is_expanded(x):  # all windows are filled
-        return NotImplemented
-    apart(x).fill_(value)
-    return x
+    if _is_expanded(x):
+        apart(x).fill_(value)
+        return x
+    return _AS_IT_IS if _has_windows(x) else NotImplemented
 
 
 def _zero(x: torch.Tensor) -> Any:
-    if not has_internal_overlap(x):
-        return NotImplemented
-    (apart(x) if _is_expanded(x) else x).fill_(0)
-    return x
+    return x.fill_(0) if _has_windows(x) else NotImplemented
 
 
 def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
@@ -116,6 +121,9 @@ def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: object) -> Any:
     return x
 
 
+_AS_IT_IS = object()
+"""What a rule gives for an operator that is recorded itself, and not taken apart."""
+
 _FILLS = frozenset({_aten.fill_.Scalar, _aten.fill_.Tensor})
 _ZEROS = frozenset({_aten.zeros.default, _aten.zeros_like.default, _aten.new_zeros.default})
 
@@ -143,4 +151,6 @@ def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callab
 
 def _first(write: Callable[..., Any], otherwise: Callable[..., Any] | None, *args: object, **kwargs: object) -> Any:
     result = write(*args, **kwargs)
+    if result is _AS_IT_IS:
+        return NotImplemented
     return otherwise(*args, **kwargs) if result is NotImplemented and otherwise is not None else result

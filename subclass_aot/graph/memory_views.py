@@ -9,7 +9,6 @@ it is made of these, and otherwise of a flat copy of the owner, by `as_strided`,
 from __future__ import annotations
 
 import operator
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -66,10 +65,9 @@ class Storage:
             dtype: What type the storage is of.
         """
         if spec.is_packed:
-            flat = value.reshape(-1)
-            if dtype is not spec.dtype:
-                flat = torch.view_as_real(flat).view(-1) if spec.dtype.is_complex else flat.view(dtype)
-            return Storage(flat.clone(), spec.offset * spec.dtype.itemsize // dtype.itemsize)
+            begins = spec.offset * spec.dtype.itemsize // dtype.itemsize
+            flat = value if value.dim() == 1 else value.reshape(-1)
+            return Storage((flat if dtype is spec.dtype else flat.view(dtype)).clone(), begins)
         flat = value.new_empty((spec.extent - spec.offset,))
         flat.as_strided(spec.size, spec.stride, 0).copy_(value)
         return Storage(flat, spec.offset)
@@ -78,8 +76,6 @@ class Storage:
         """Makes one of the others; one of another type than the storage is the tensor that it was made of."""
         if self.flat.dtype is spec.dtype:
             return self.flat.as_strided(spec.size, spec.stride, spec.offset - self.begins)
-        if spec.dtype.is_complex:
-            return torch.view_as_complex(self.flat.view(*spec.size, 2))
         return self.flat.view(spec.dtype).view(spec.size)
 
 
@@ -103,7 +99,6 @@ class MemoryViews:
 
     Args:
         recorded: The recorder of the graph that is played.
-        results: What is wanted of the graph.
         stored: The inputs, and other nodes, that will have a storage.
 
     Raises:
@@ -113,20 +108,17 @@ class MemoryViews:
         storage_of: By the node of an owner, the tensor that it lies in.
     """
 
-    def __init__(self, recorded: Recorder, results: Iterable[object], stored: Iterable[fx.Node]) -> None:
+    def __init__(self, recorded: Recorder, stored: Iterable[fx.Node]) -> None:
         self.storage_of: dict[fx.Node, Storage] = {}
-        self._recorded = recorded
-        self._results = list(results)
         self._stored = set(stored)
         self._flat: dict[fx.Node, torch.dtype] = {}
         self._owners: dict[fx.Node, Any] = {}  # what they are when they are made, which may be turned later
         self._made: dict[fx.Node, _Made] = {}
         self._safe: set[fx.Node] = set()
-        self._reads: Counter[fx.Node] | None = None
         written = recorded.written_nodes()
         for node, (root, view) in recorded.listeners.places.views.items():
             if view is None:
-                if root in written and not self._is_only_reader(node):
+                if root in written:
                     self._safe.add(node)
                 continue
             counts = node.target in COUNTED and argument_at(COUNTED[node.target], node.args, node.kwargs) is not None
@@ -229,23 +221,6 @@ class MemoryViews:
             return node.args[0] if node in self._safe else None
         viewed = next(iter(effects_of(node.target).returns_view_of), None)
         return None if viewed is None else argument_at(viewed, node.args, node.kwargs)
-
-    def _is_only_reader(self, node: fx.Node) -> bool:
-        """Tells whether nothing else reads what a node gives a view of, so that the view may own the memory."""
-        source: Any = node.args[0]
-        if node.target is not torch.ops.aten._unsafe_view.default or source.op != "call_function":
-            return False
-        if self._reads is None:
-            nodes = self._recorded.in_order()
-            self._reads = Counter(x for each in nodes for x in _tensors_of(each))
-            self._reads.update(x for x in self._results if isinstance(x, fx.Node))
-        return self._reads[source] == 1 and self._source(source) is None
-
-
-def _tensors_of(node: fx.Node) -> list[fx.Node]:
-    found: list[fx.Node] = []
-    fx.map_arg((node.args, node.kwargs), found.append)  # of a node that is recorded, `all_input_nodes` knows nothing
-    return found
 
 
 def _is_dense(spec: Spec) -> bool:

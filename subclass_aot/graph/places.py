@@ -34,7 +34,7 @@ from subclass_aot.operators import argument_at
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
 
-_OUTSIDE = """{operator} reaches out of the memory of a tensor.
+_OUTSIDE = """{operator} reaches out of the memory of a tensor{where}.
   Your line:  {line}
   The tensor: {owner}
   The view:   {view}
@@ -113,8 +113,10 @@ class Places(GraphListener):
             return
         began: Spec = owner.tag.meta["spec"]
         if not began.has_places_of(view):
-            if owner.tag.op not in ("placeholder", "get_attr"):
-                raise TraceError(_OUTSIDE.format(operator=func, line=user_line(), owner=began, view=view))
+            late = recorder.phase == "backward" and owner not in self.reaching  # what the graph is given is settled
+            if owner.tag.op == "call_function" or late:
+                where = ", while gradients are computed" if late else ""
+                raise TraceError(_OUTSIDE.format(operator=func, where=where, line=user_line(), owner=began, view=view))
             self.reaching.add(owner)
             self.counts_in_inputs = True
 

@@ -75,7 +75,8 @@ def windows(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offs
     tensor([[1, 2, 3],
             [3, 4, 5]])
     """
-    flat = _permuted(base, sorted(range(base.dim()), key=lambda dim: -base.stride()[dim])).view(-1)
+    packed = _permuted(base, sorted(range(base.dim()), key=lambda dim: -base.stride()[dim]))
+    flat = packed if packed.dim() == 1 else packed.view(-1)
     if 0 in size:
         return flat[:0].view(size)
     kept, order = _dims(size, stride)

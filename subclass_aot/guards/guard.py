@@ -134,6 +134,9 @@ class _GuardWriter:
         if self.arguments.is_flat:
             _refuse_other_classes(tensors, self.elements)
         else:
+            if self.arguments.flatten is not None:
+                take_apart = source.const(self.arguments.flatten, "flatten")
+                source.line(f"leaves, treespec = {take_apart}((args, kwargs))")
             _refuse_other_structure(source, self.arguments.treespec)
         source.refuse_if(f"modes != {source.const(state, 'state')}")
         tensors.objects.leaves()

@@ -164,7 +164,11 @@ class Spec:
         if self.solver is not None or other.solver is not None:
             ends = [(s.offset * s.dtype.itemsize, s.extent * s.dtype.itemsize) for s in (self, other)]
             (first, last), (begins, end) = ends
-            return _torch.statically_known_true(last <= begins) or _torch.statically_known_true(end <= first)
+            if _torch.statically_known_true(last <= begins) or _torch.statically_known_true(end <= first):
+                return True
+            # Columns lie apart however many rows there are.
+            longest = [s._of_any_length() for s in (self, other)]
+            return None not in longest and longest[0].lies_apart(longest[1])
         if not self.numel or not other.numel:
             return True
         (one, first), (another, second) = self._bytes(), other._bytes()
@@ -187,6 +191,13 @@ class Spec:
             raise SizesMustBeKnown
         begins = other.offset - self.offset
         return bool(begins >= 0) and bool(begins + other.extent - other.offset <= self.numel)
+
+    def _of_any_length(self) -> Any:
+        """Returns a spec that has all places of this one, whatever its sizes are; None if strides are symbols, too."""
+        if not all(type(n) is int for n in (*self.stride, self.offset)):
+            return None
+        size = tuple(n if type(n) is int else _LONGEST for n in self.size)
+        return Spec.make(size, self.stride, self.offset, self.dtype, self.device)
 
     def _terms(self, unit: int = 1) -> list[Term]:
         """Returns the strides in bytes, if a unit is one, each with the size less one."""
@@ -287,6 +298,8 @@ STRIDED_NESTED = (
     "A nested tensor of the layout torch.strided has no sizes that a graph could know. Instead: make one of the layout "
     "torch.jagged outside the compiled function, as in nested_tensor(tensors, layout=torch.jagged), and pass it."
 )
+_LONGEST = 1 << 48
+"""No size of a tensor in memory is greater."""
 _CPU = torch.device("cpu")
 _META = torch.device("meta")
 _interned: dict[tuple[object, ...], Spec] = {}
