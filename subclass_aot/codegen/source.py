@@ -121,8 +121,11 @@ class Source:
     def __str__(self) -> str:
         return "\n".join(self._lines)
 
-    def build(self) -> Callable[..., Any]:
+    def build(self, what: str = "generated") -> Callable[..., Any]:
         """Compiles the text and returns the function.
+
+        Args:
+            what: What tracebacks call it: a "program" is a function as a user might write it.
 
         Returns:
             The function. Its text is in `function.__source__` and in `linecache` for as long as it lives.
@@ -130,7 +133,7 @@ class Source:
         if len(self._lines) == self._empty_length:
             self.line("pass")
         text = str(self)
-        filename = f"<subclass_aot generated {next(_serial)}: {self.name}>"
+        filename = f"<subclass_aot {what} {next(_serial)}: {self.name}>"
         namespace = dict(self.globals)
         namespace["__name__"] = "subclass_aot.generated"
         exec(compile(text, filename, "exec"), namespace)

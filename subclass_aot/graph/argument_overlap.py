@@ -54,8 +54,8 @@ class ArgumentOverlap(GraphListener):
                     continue
                 if x.spec.solver is not None or target.spec.solver is not None:  # which may tell that they do
                     raise SizesMustBeKnown
-                places = {"written": place[1], "other": other[1], "target": target.spec, "x": x.spec}
-                raise MutationError(_OVERLAP.format(operator=func, line=user_line(), **places))
+                which = {"written": place[1], "other": other[1], "target": target.spec, "x": x.spec}
+                raise MutationError(_OVERLAP.format(operator=func, line=user_line(), **which))
 
     def _memory(self, leaf: MetaTensor) -> Any:
         """What is equal for leaves that may share memory."""

@@ -190,7 +190,7 @@ class _Rewrite:
                 for live, leaf in zip(self.live, live_leaves, strict=True):
                     values[live] = self.memory.noted(live, leaf)
             resized = resized_by(node)
-            owner = None if resized is None else self.owner_of.get(resized, resized)
+            owner = node if resized is None else self.owner_of.get(resized, resized)
             if resized is not None and owner in self.extents:
                 values[resized] = self.memory.storage_of[owner].view(node.meta["spec"])
                 if resizes(node):  # nothing else refers to its result: that is the tensor itself
@@ -198,8 +198,8 @@ class _Rewrite:
             value = self.play_node(node, values)
             if node in self.extents:
                 spec = node.meta["spec"]
-                storage = self.memory.storage_of[node] = Storage(roomy(value, spec, self.extents[node]))
-                value = storage.view(spec)
+                self.memory.storage_of[node] = Storage(roomy(value, spec, self.extents[node]))
+                value = self.memory.storage_of[node].view(spec)
             values[node] = self.memory.noted(node, value)
         if snapshots is None:
             snapshots = self.end_forward(results, end_values)

@@ -99,7 +99,7 @@ def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> 
     return x
 
 
-def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: object) -> Any:
+def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
     if not has_internal_overlap(x):
         return NotImplemented
     parts, mask = x, mask.expand(x.shape)
@@ -114,7 +114,7 @@ def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: object) -> Any:
     flat = parts.as_strided((spec.extent - spec.offset,), (1,))
     place: Any = torch.zeros((), dtype=torch.int64, device=x.device)
     for n, step in zip(spec.size, spec.stride, strict=True):
-        place = place.unsqueeze(-1) + torch.arange(n, device=x.device) * step
+        place = place.unsqueeze(-1) + torch.arange(int(n), device=x.device) * step
     hits = torch.zeros(flat.shape, dtype=torch.int64, device=x.device)
     hits = hits.scatter_add(0, place.reshape(-1), mask.reshape(-1).to(torch.int64))
     flat.masked_fill_(hits > 0, value)

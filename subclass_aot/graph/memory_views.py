@@ -1,7 +1,7 @@
 """Views that are made of what owns the memory, where a graph is played again. See Note [Places in memory].
 
-Torch's `functionalize` writes through a view by the inverse of the operator that made it. For `unfold` with gaps that is
-wrong, for `as_strided` of another view it gives up, and no operator that says nothing of a view has one. What such a
+Torch's `functionalize` writes through a view by the inverse of the operator that made it. For `unfold` with gaps that
+is wrong, for `as_strided` of another view it gives up, and no operator that says nothing of a view has one. What such a
 view is of its owner is known: sizes, strides and an offset. So it is made of slices and of dims that are split, where
 it is made of these, and otherwise of a flat copy of the owner, by `as_strided`, which has an inverse.
 """
@@ -24,7 +24,6 @@ from subclass_aot.graph.places import (
     AS_STRIDED_SCATTER,
     COUNTED,
     SAFE_VIEWS,
-    counted_view,
 )
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.view_ops import opens, regenerated_view, windows
@@ -167,7 +166,7 @@ class MemoryViews:
     def _view(self, made: _Made) -> torch.Tensor:
         if made.how == "storage":
             return self.storage_of[made.owner].view(made.view)
-        where = made.view.size, made.view.stride, made.view.offset - made.owner.meta["spec"].offset
+        where: Any = made.view.size, made.view.stride, made.view.offset - made.owner.meta["spec"].offset
         owner = self._owners[made.owner]
         if made.how == "windows":
             return windows(owner, *where)

@@ -17,6 +17,7 @@ views of what they are made of, once something of that is written.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,7 @@ class Places(GraphListener):
         reaching: Inputs of which a view has places that they have no element in.
         views: The nodes of views that `memory_views.py` may have to make otherwise: each with that of the leaf that
             owns the memory, and with the view; None for one of which no operator says that it is a view.
+        bytes_of: How large the storages of inputs are, as far as that is known.
         counts_in_inputs: Whether one of them counts from where the storage of an input begins.
     """
 
@@ -76,12 +78,13 @@ class Places(GraphListener):
         self.views: dict[fx.Node, tuple[fx.Node, Spec | None]] = {}
         self.begins_read: list[Any] = []
         self.reaching: set[MetaTensor] = set()
+        self.bytes_of: dict[MetaTensor, int] = {}
         self.counts_in_inputs = False
 
     def fork(self) -> Places:
         places = Places()
         places.begins_read, places.reaching = self.begins_read, set(self.reaching)
-        places.counts_in_inputs, places.views = self.counts_in_inputs, dict(self.views)
+        places.counts_in_inputs, places.views, places.bytes_of = self.counts_in_inputs, dict(self.views), self.bytes_of
         return places
 
     def wants(self, func: _torch.Operator) -> bool:
@@ -114,14 +117,15 @@ class Places(GraphListener):
         began: Spec = owner.tag.meta["spec"]
         if not began.has_places_of(view):
             late = recorder.phase == "backward" and owner not in self.reaching  # what the graph is given is settled
-            if owner.tag.op == "call_function" or late:
+            beyond = view.extent * view.dtype.itemsize > self.bytes_of.get(owner, math.inf)
+            if owner.tag.op == "call_function" or late or beyond:
                 where = ", while gradients are computed" if late else ""
                 raise TraceError(_OUTSIDE.format(operator=func, where=where, line=user_line(), owner=began, view=view))
             self.reaching.add(owner)
             self.counts_in_inputs = True
 
     def collections(self) -> list[Collection[Any]]:
-        return [self.begins_read, self.reaching]
+        return [self.begins_read, self.reaching, self.bytes_of]
 
 
 def counted_view(func: Any, source: Spec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Spec:
@@ -156,7 +160,7 @@ def _fill_diagonal(recorder: Recorder, x: torch.Tensor, fill_value: Any, wrap: b
         return NotImplemented
     if x.dim() > 2 and any(n != x.shape[0] for n in x.shape):
         return NotImplemented  # torch says what is wrong
-    diagonal = x
+    diagonal: torch.Tensor = x
     for _ in range(x.dim() - 1):
         diagonal = diagonal.diagonal(0, 0, 1 if diagonal is x else -1)
     diagonal.fill_(fill_value)

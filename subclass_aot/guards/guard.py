@@ -160,6 +160,7 @@ class _GuardWriter:
         self.refuse_other_numbers(leaves)
         self.refuse_other_beginnings(values)
         self.refuse_other_aliasing(values, leaves)
+        self.refuse_other_ids(values)
         if told_apart is not None:
             source.refuse_if(f"not {source.const(told_apart, 'told_apart')}(args, kwargs)")
         source.line("if check_only: return None")
@@ -195,6 +196,16 @@ class _GuardWriter:
             self.tensors.sizes.write(self.source, self.signature.assumptions.symbols)
         for slot, values in self.signature.assumptions.read:
             self.source.refuse_if(f"{leaves[slot]}.tolist() != {self.source.const(values, 'values')}")
+
+    def refuse_other_ids(self, values: list[str]) -> None:
+        """Compares which tensors objects know by their ids: those that they knew, and no others."""
+        known = self.arguments.identified
+        for position, number in known.items():
+            self.source.refuse_if(f"id({values[position]}) != {number}")
+        others = ", ".join(f"id({name})" for position, name in enumerate(values) if position not in known)
+        if self.arguments.addresses and others:
+            addresses = self.source.const(self.arguments.addresses, "addresses")
+            self.source.refuse_if(f"not {addresses}.isdisjoint(({others}, ))")
 
     def refuse_other_beginnings(self, values: list[str]) -> None:
         """Compares where tensors begin in their storages, if the program depends on it."""

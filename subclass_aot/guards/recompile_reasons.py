@@ -66,8 +66,9 @@ def changing_numbers(arguments: Arguments, outcome: Outcome, before: Mapping[str
         outcome: What the function left behind in another call.
         before: The facts of that one.
     """
-    changed = outcome.assigned_paths
-    return {path for path, n in integers_in(arguments.objects) if path in changed and before.get(path) != str(n)}
+    changed, ids = outcome.assigned_paths, set(arguments.identified.values())
+    numbers = ((path, n) for path, n in integers_in(arguments.objects) if path in changed and n not in ids)
+    return {path for path, n in numbers if before.get(path) != str(n)}
 
 
 def difference(before: dict[str, str], now: dict[str, str]) -> list[str]:

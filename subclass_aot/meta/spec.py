@@ -189,8 +189,8 @@ class Spec:
             return bool(self.numel) and covers(own, places, begins - first)
         if self.dtype is not other.dtype or not self.is_packed:
             raise SizesMustBeKnown
-        begins = other.offset - self.offset
-        return bool(begins >= 0) and bool(begins + other.extent - other.offset <= self.numel)
+        before = other.offset - self.offset
+        return bool(before >= 0) and bool(before + other.extent - other.offset <= self.numel)
 
     def _of_any_length(self) -> Any:
         """Returns a spec that has all places of this one, whatever its sizes are; None if strides are symbols, too."""

@@ -29,7 +29,7 @@ _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor ha
 _CONSTANT = """A tensor of a trace, which has no data, would be a constant of generated code, and stay it at each call.
   The constant: {name} = {value!r:.200}
   The tensor:   {tensor}
-  Instead: hold the tensor as an argument, as an attribute, or in a list or dict, where a call finds the one of its own."""
+  Instead: hold the tensor as an argument, as an attribute, or in a list or dict, where a call finds its own one."""
 
 _GRAD: Any = torch.Tensor.grad  # the property
 

@@ -15,7 +15,7 @@ from subclass_aot.aliasing import Base
 from subclass_aot.flatten import AbsentMeta, ContainerMeta, OpaqueMeta, PlainTensorMeta, SubclassCreationMeta
 from subclass_aot.graph import Look, RegeneratedView
 from subclass_aot.objects import Entry
-from subclass_aot.outcome import Change, Given, Leaf, Literal, New, Tuple, Weak
+from subclass_aot.outcome import Change, Given, Identity, Leaf, Literal, New, Tuple, Weak
 from subclass_aot.saved.stand_ins import (
     NamedObject,
     NodeAt,
@@ -57,7 +57,7 @@ RECORDS: dict[str, Any] = {
         *(outputs.StridedView, RegeneratedView),
         *(Base, Beginning, Input, MadeLeaf, MetadataMutation, AutogradMutation, VersionBump, Mutations, TangentSpec),
         *(SavedSignature, SavedGraphs, SavedSymbols, SavedSize, NodeAt, Look),
-        *(Change, Leaf, Given, Tuple, New, Weak, Literal, Entry, Table),
+        *(Change, Leaf, Given, Tuple, New, Weak, Identity, Literal, Entry, Table),
         *(SavedOutcome, SavedNew, SavedWay, NamedObject),
     )
 }

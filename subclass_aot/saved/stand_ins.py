@@ -11,6 +11,7 @@ from subclass_aot.objects import Entry
 from subclass_aot.outcome import (
     Change,
     Given,
+    Identity,
     Leaf,
     Literal,
     New,
@@ -29,7 +30,7 @@ from subclass_aot.outputs import (
 from subclass_aot.signature import Beginning, Input, MadeLeaf, Mutations, TangentSpec
 from subclass_aot.tables import Table
 
-Recipe = Leaf | Given | Tuple | New | Weak | Literal
+Recipe = Leaf | Given | Tuple | New | Weak | Identity | Literal
 Recipes = tuple[tuple[Recipe, Recipe], ...]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.weak import WeakTensorKeyDictionary
 
 import subclass_aot as sa
 from subclass_aot.testing import difference
@@ -178,6 +180,22 @@ def returned() -> State:
     return run, lambda: state
 
 
+def by_weak_references() -> State:
+    p, key = parameter(), Slot(a=1)
+    of_tensors, of_objects = WeakTensorKeyDictionary(), weakref.WeakKeyDictionary()
+    of_tensors[p], of_objects[key] = {"n": 0}, {"n": 0}
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        of_tensors[p]["n"] += 1
+        of_objects[key]["n"] += 2
+        of_tensors[p]["last"] = x * 2
+        if of_tensors[p]["n"] == 2:
+            of_objects[run] = {"n": 5}  # type: ignore[index]
+        return x + of_objects[key]["n"]
+
+    return run, lambda: ([*of_tensors.values()], [*of_objects.values()], [k is p for k in of_tensors])
+
+
 class Momentum(torch.optim.Optimizer):
     """As optimizers outside of torch are written."""
 
@@ -235,6 +253,7 @@ PROGRAMS: dict[str, Callable[[], State]] = {
     "taken out": taken_out_and_put_back,
     "a default": made_when_it_is_missing,
     "a result": returned,
+    "weak references": by_weak_references,
     "an optimizer of one's own": lambda: _trained(Momentum),
     "LBFGS": lambda: _trained(lambda parameters: torch.optim.LBFGS(parameters, max_iter=3)),
 }
@@ -268,6 +287,53 @@ def compare(expected: list[list[Any]], got: list[list[Any]]) -> None:
 def test_each_call_changes_it_as_in_eager_mode(name: str, dynamic: bool | None) -> None:
     expected = outcomes(PROGRAMS[name], lambda run: run)
     compare(expected, outcomes(PROGRAMS[name], lambda run: sa.aot_compile(run, dynamic=dynamic)))
+
+
+def state_by_ids(compile: Callable[[Any], Any]) -> list[Any]:
+    """What calls give and leave behind, where tensors are known by their ids; these by names, since runs differ."""
+    p, q = parameter(), parameter(3)
+    state: dict[Any, Any] = {id(p): {"n": 0}, (id(q), "rows"): []}
+    seen: set[int] = set()
+    order, last = [id(q), 3, id(p)], Slot(id=None)
+
+    def run(x: torch.Tensor) -> Any:
+        state[id(p)]["n"] += 1
+        state[id(q), "rows"].append(x * 2)
+        state["last"] = id(q)
+        state[id(q)] = state.get(id(q), 0) + 1
+        x = x + 1 if id(p) in seen else x - 1
+        seen.update((id(p), id(q)))
+        x = x * (1 + order.index(id(p)))
+        x = x * 2 if last.id == id(p) else x
+        last.id = id(p) if last.id != id(p) else id(q)
+        return x + p + q.sum(), id(p)
+
+    def named(value: Any) -> Any:
+        if isinstance(value, tuple | list | set):
+            return sorted(map(named, value), key=str) if isinstance(value, set) else [*map(named, value)]
+        if isinstance(value, dict):
+            return [named(part) for item in value.items() for part in item]
+        return {id(p): "p", id(q): "q"}.get(value, value) if isinstance(value, int) else value
+
+    compiled = compile(run)
+    return [flattened(named([compiled(torch.arange(2.0) + i), state, seen, last.id])) for i in range(5)]
+
+
+def test_tensors_that_are_known_by_their_ids() -> None:
+    compare(state_by_ids(lambda run: run), state_by_ids(sa.aot_compile))
+
+
+def test_an_id_of_another_tensor_is_another_signature() -> None:
+    state: dict[int, int] = {}
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return x * state.get(id(x), 10)
+
+    compiled = sa.aot_compile(run)
+    x, y = torch.ones(2), torch.ones(2)
+    state[id(x)] = 3
+    for given in (x, y, x, y):
+        assert torch.equal(compiled(given), run(given))
 
 
 @pytest.mark.parametrize("name", ["a number", "an optimizer of one's own"])

@@ -57,7 +57,7 @@ def test_what_is_not_is_written_in_a_flat_copy() -> None:
     ],
 )
 def test_what_is_only_read(view: Callable[[Any], Any], names: list[str]) -> None:
-    """An offset is no longer counted from where the storage of an input begins; what counts from nothing is as it was."""
+    """An offset no longer counts from where the storage of an input begins; what counts from nothing is as it was."""
     found = operators(lambda x: view(x) * 2)
     assert found == [*names, "mul"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import MetaTensor, Spec, TwoTensor
+from subclass_aot import MetaTensor, Spec, TwoTensor, aot_compile
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import REPLACED, Recorder, places
 from subclass_aot.graph.view_ops import regenerated_view
@@ -99,6 +99,13 @@ def test_what_reaches_out_of_an_input(program: Callable[[Any], Any], reaches: bo
 def test_what_reaches_out_of_a_result_is_refused() -> None:
     with pytest.raises(TraceError, match=r"(?s)as_strided.default reaches out of the memory of a tensor\.\n.*x \* 1"):
         recorded(lambda x: (x * 1).as_strided((12,), (2,)), SLICE)
+
+
+def test_what_reaches_out_of_the_storage_of_an_input_is_refused() -> None:
+    program = lambda x: x.as_strided((2,), (8,)) * 2  # noqa: E731
+    assert aot_compile(program)(torch.arange(13.0)[4:8]).tolist() == [8, 24]
+    with pytest.raises(TraceError, match=r"(?s)reaches out of the memory of a tensor\..*as_strided\(\(2,\), \(8,\)\)"):
+        aot_compile(program)(torch.arange(12.0)[4:8])
 
 
 def test_what_reaches_out_of_an_input_in_backward_is_refused_unless_forward_did() -> None:
