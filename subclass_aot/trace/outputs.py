@@ -68,6 +68,8 @@ class OutputReader:
         loses_gradient: Whether a view that is made again as autograd remembers it would miss a part of its gradient.
     """
 
+    # More than ten attributes: what is asked of a result depends on the inputs, on autograd and on what was mutated.
+
     def __init__(
         self,
         inputs: Sequence[Any],
