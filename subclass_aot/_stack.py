@@ -23,6 +23,7 @@ _LIBRARIES = (
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _OWN = os.path.dirname(__file__) + os.sep
 _OWN_USERS = tuple(_OWN + room + os.sep for room in ("tensors", "demo"))
+_GENERATED = "<subclass_aot generated"
 _seen_files: dict[str, bool] = {}
 
 UserFrame = tuple[str, int, str]
@@ -135,6 +136,12 @@ def _is_standard(filename: str) -> bool:
 def is_user_code(code: CodeType) -> bool:
     """Whether code is the user's, and not of torch, of optree or of this library."""
     return is_user_file(code.co_filename)
+
+
+def is_own(frame: FrameType) -> bool:
+    """Whether a frame runs code of this library, or code that it generated; its wrapper classes are users of it."""
+    filename = frame.f_code.co_filename
+    return filename.startswith((_OWN, _GENERATED)) and not filename.startswith(_OWN_USERS)
 
 
 def is_user_file(filename: str) -> bool:

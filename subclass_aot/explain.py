@@ -74,6 +74,8 @@ def _section(specialization: Specialization) -> list[str]:
             lines.append(f"compiled for this size alone: {where} == {number}" + (f" ({place})" if place else ""))
         for text, place in signature.assumptions.symbols.assumptions(symbols):
             lines.append(f"guard: {text}" + (f" ({place})" if place else ""))
+    for position, path, offset in signature.assumptions.beginnings:
+        lines.append(f"reads where {signature.paths[position]}{path} begins in its storage: at element {offset}")
     lines += [f"looks at a value: {look.value!r} ({look.line})" for look in signature.assumptions.looks]
     for runtime_assert in signature.assumptions.runtime_asserts:
         names = {symbol: str(symbol) for symbol in runtime_assert.symints}
@@ -102,8 +104,7 @@ def _output(output: Output, signature: JointSignature) -> str:
         case Value():
             return _class(output.meta) + (" requires_grad" if output.requires_grad else "")
         case SameAsInput():
-            paths = [*(given.path for given in signature.inputs), *signature.views]
-            return f"the same object as {paths[output.value]}"
+            return f"the same object as {signature.paths[output.value]}"
         case SameAsOutput():
             return f"the same object as {PlainOutput(output.output)}"
         case ViewOfInput():

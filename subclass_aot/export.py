@@ -100,6 +100,12 @@ def _obstacles(signature: JointSignature, arguments: Arguments) -> Iterator[tupl
             "a call checks that they are the same; a program has no other to turn to.",
             "give them as Python numbers.",
         )
+    for beginning in assumptions.beginnings[:1]:
+        yield (
+            f"it reads where {signature.paths[beginning.input]}{beginning.path} begins in its storage",
+            "a call checks that this is the same; a program has no other to turn to.",
+            "slices, or as_strided without a storage offset, which counts from the tensor.",
+        )
     for change in outcome.changes:
         yield (
             f"it changes {change.path}",

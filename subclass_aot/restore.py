@@ -176,8 +176,8 @@ class Restored:
 
 def _unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
     """Lists what was assumed of sizes and does not hold of a call, with the places of sizes in words of the call."""
-    if signature.assumptions.symbols is None:
-        return []
+    if signature.assumptions.symbols is None:  # values that were read are compared by the guard
+        return signature.begins_elsewhere((*arguments.values, *arguments.views))
     places = {text: place for place, text in reversed(symbolic_places(signature).items())}
     return [_SYMBOL.sub(lambda name: places.get(name[0], name[0]), line) for line in unmet(signature, arguments)]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import torch
+
 from subclass_aot.aliasing import Base
 from subclass_aot.descriptors import InputDescriptor, IntermediateBase, OutputDescriptor, PlainOutput
-from subclass_aot.flatten import IndexMap, ValueMeta
+from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta, walk
 from subclass_aot.graph import Look
 from subclass_aot.meta import Spec
 from subclass_aot.outcome import Outcome
@@ -149,6 +151,20 @@ class Mutations:
         return bool(self.version_bumps or self.mutated_leaves or self.metadata_mutations or self.counted_before)
 
 
+class Beginning(NamedTuple):
+    """Where a tensor of the call begins in its storage, which the program read. See Note [Places in memory].
+
+    Attributes:
+        input: The position of the input, or of a view after these.
+        path: The path from there: `""` for the input itself, `".codes"` for an inner tensor.
+        offset: The number of elements before it.
+    """
+
+    input: int
+    path: str
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class TangentSpec:
     """A gradient that comes into backward.
@@ -175,12 +191,14 @@ class Assumptions:
         runtime_asserts: What the program says of unbacked symints, or the trace assumed.
         looks: Values that the program looked at. See Note [Looks at values].
         read: Inputs whose values were read while tracing, by flat slot, and these values.
+        beginnings: Where inputs begin in their storages, if the program depends on it.
     """
 
     symbols: Symbols | None = None
     runtime_asserts: tuple[RuntimeAssert, ...] = ()
     looks: tuple[Look, ...] = ()
     read: tuple[tuple[int, Any], ...] = ()
+    beginnings: tuple[Beginning, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -227,6 +245,26 @@ class JointSignature:
         """What a made leaf is, beside that."""
         results = self.outputs if isinstance(leaf.output, PlainOutput) else self.intermediate_bases
         return results[leaf.output.index]
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Where the user finds each input, and each view after these."""
+        return *(given.path for given in self.inputs), *self.views
+
+    def begins_elsewhere(self, tensors: Sequence[torch.Tensor]) -> list[str]:
+        """Lists the tensors that begin elsewhere in their storages than in the call that was traced, where that counts.
+
+        Args:
+            tensors: The tensors of a call that is as that one otherwise; its views after the others.
+        """
+        found = []
+        for position, path, offset in self.assumptions.beginnings:
+            tensor = tensors[position]
+            parts = {where: part for where, part, _ in walk(tensor, FlattenPlan.of([tensor]).metas[0])}
+            now = parts[path].storage_offset()
+            if now != offset:
+                found.append(f"storage offset of {self.paths[position]}{path}: {offset} before, {now} now")
+        return found
 
     @cached_property
     def graph_slots(self) -> tuple[int, ...]:

@@ -65,6 +65,12 @@ def test_sizes_values_and_views() -> None:
     assert "looks at a value: True (" in said and "if x.shape[0] > 2 and x.sum() > 1:" in said
 
 
+def test_where_an_input_begins() -> None:
+    compiled = aot_compile(lambda w: w * w.a.storage_offset())
+    compiled(TwoTensor(torch.ones(5)[2:], torch.ones(3)))
+    assert "reads where args[0].a begins in its storage: at element 2\n" in compiled.explain()
+
+
 def test_two_signatures_and_a_transform() -> None:
     compiled = aot_compile(torch.sin)
     for dtype in (torch.float32, torch.float64):

@@ -218,6 +218,7 @@ def of_one(f: Callable[..., Any]) -> Any:
 REFUSED: dict[str, tuple[Callable[..., Any], Callable[[], Any], str]] = {
     "look": (looks, lambda: (torch.ones(3),), "it looks at a value"),
     "size": (wide, lambda: (torch.ones(3),), "a size depends on data"),
+    "beginning": (lambda x: x + x.storage_offset(), lambda: (torch.ones(3),), r"it reads where args\[0\] begins"),
     "object": (keeps, lambda: (torch.ones(3),), "it changes KEPT"),
     "wrapper out": (lambda x: (x, sa.TwoTensor(x, x)), lambda: (torch.ones(3),), "result 1 is a wrapper"),
     "wrapper in": (lambda x, y: x.a, lambda: (two(), torch.ones(3)), r"args\[0\] is a TwoTensor"),

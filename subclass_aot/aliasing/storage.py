@@ -11,7 +11,7 @@ not matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -33,11 +33,13 @@ class Base:
         slots: The flat slots of the leaves.
         spec: The flat tensor over the whole storage.
         grows: Whether the storage must become larger before that tensor can be made.
+        is_written: Whether the graph gives it a new value.
     """
 
     slots: tuple[int, ...]
     spec: Spec
     grows: bool = False
+    is_written: bool = True
 
 
 def has_storage(leaf: object) -> TypeGuard[torch.Tensor]:
@@ -66,12 +68,16 @@ def overlapping_slots(leaves: Sequence[Any]) -> list[tuple[int, ...]]:
 
 
 def bases_of(
-    leaves: Sequence[Any], written: set[int], path_of: Callable[[int], str], extents: Mapping[int, int] | None = None
+    leaves: Sequence[Any],
+    written: set[int],
+    path_of: Callable[[int], str],
+    extents: Mapping[int, int] | None = None,
+    reaching: Collection[int] = (),
 ) -> list[Base]:
     """Finds the bases that a graph needs.
 
     Leaves of one storage that lie apart stay apart if no two leaves of it overlap. One in which elements share a place
-    needs a base, too.
+    needs a base, too, and so does one that the graph leaves for other places of its storage.
 
     Args:
         leaves: The user's leaves.
@@ -79,6 +85,7 @@ def bases_of(
         path_of: What a flat slot is called.
         extents: Flat slots that are resized, or of which a view is, and how many elements their storages then have. All
             leaves of such a storage are views of its base.
+        reaching: Flat slots of which the graph has a view that reaches other places of the storage. Likewise.
 
     Raises:
         MutationError: Overlapping leaves have different dtypes.
@@ -87,12 +94,12 @@ def bases_of(
     extents = extents or {}
     groups = storage_groups(leaves)
     together = {s for group in groups for s in group}
-    groups += [(s,) for s in sorted((written | extents.keys()) - together)]
+    groups += [(s,) for s in sorted((written | extents.keys() | set(reaching)) - together)]
     for group in groups:
         overlapping = _overlapping(leaves, group) if len(group) > 1 else []
         parts = [c for c in overlapping if written.intersection(c)]
         parts += [(s,) for s in group if s in written and has_internal_overlap(leaves[s])]
-        if not extents.keys().isdisjoint(group):
+        if not extents.keys().isdisjoint(group) or any(s in reaching for s in group):
             parts.append(group)
         if not parts:
             continue
@@ -103,7 +110,8 @@ def bases_of(
         leaf = leaves[slots[0]]
         length = leaf.untyped_storage().nbytes() // leaf.element_size()
         needed = max([length, *(extents.get(s, 0) for s in slots)])
-        bases.append(Base(slots, Spec.make((needed,), (1,), 0, leaf.dtype, leaf.device), needed > length))
+        is_written = not written.isdisjoint(slots) or needed > length
+        bases.append(Base(slots, Spec.make((needed,), (1,), 0, leaf.dtype, leaf.device), needed > length, is_written))
     return bases
 
 

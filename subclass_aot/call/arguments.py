@@ -16,7 +16,7 @@ from subclass_aot import _torch
 from subclass_aot.aliasing import autograd_base
 from subclass_aot.call.modules import new_modules, places_of
 from subclass_aot.call.places import ArgumentPlace, HeldPlace, ModulePlace, Place
-from subclass_aot.call.pytree import flatten, keys_of, path_of, reached_twice
+from subclass_aot.call.pytree import flatten_around_tensor_keys, has_tensor_keys, keys_of, path_of, reached_twice
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.objects import Holder, Objects, Pinned, Way, parts_of
@@ -46,6 +46,7 @@ class Arguments:
         with_grad: Whether the `.grad` of each tensor belongs to the call, too.
         passed_twice: Lists and dicts among the arguments that are reached a second time: where, by their ids.
         views: Tensors that stand for views of one of `values`. See Note [Views of one tensor].
+        ids: What the ids of the tensors were, where they are gone; else none.
     """
 
     # More than ten attributes: a record of facts, each of which has readers of its own; what follows is a property.
@@ -60,6 +61,7 @@ class Arguments:
     with_grad: bool = False
     passed_twice: Mapping[int, str] = field(default_factory=dict)
     views: tuple[torch.Tensor, ...] = ()
+    ids: tuple[int, ...] = ()
 
     @staticmethod
     def of(
@@ -80,7 +82,7 @@ class Arguments:
             PlanError: What the call reaches cannot be read.
             TraceError: A tensor is sparse, or has another layout without strides.
         """
-        leaves, treespec = flatten((args, kwargs))
+        leaves, treespec = flatten_around_tensor_keys((args, kwargs))
         paths = [path_of(accessor) for accessor in treespec.accessors()]
         places: list[Place] = []
         tensors: list[torch.Tensor] = []
@@ -134,6 +136,11 @@ class Arguments:
                 isinstance(entry, optree.MappingEntry) for accessor in self.treespec.accessors() for entry in accessor
             )
         )
+
+    @property
+    def flatten(self) -> Callable[[Any], tuple[list[Any], optree.PyTreeSpec]] | None:
+        """What takes apart the arguments of calls like this one, if tensors are keys among them; else None."""
+        return flatten_around_tensor_keys if any(map(has_tensor_keys, self.leaves)) else None
 
     def parameters_first(self) -> Arguments:
         """Puts parameters first, then buffers, then what else there is: the order of AOTAutograd's joint graphs."""
@@ -235,9 +242,25 @@ class Arguments:
                 for leaf, stand_in in self.objects.stand_ins():
                     leaves[leaf] = stand_in
             own = [values[i] for i in self.held_at]
-            self.objects.put(own, lambda holder: values[self.position_of(holder)], stand_ins)
+            before = self.ids or map(id, (*self.values, *self.views))
+            ids = {number: id(new) for number, new in zip(before, values, strict=True)}
+            self.objects.put(own, lambda holder: values[self.position_of(holder)], stand_ins, ids)
+            leaves = [self.objects.with_other_ids(leaf, ids) for leaf in leaves]
             call: Any = optree.tree_unflatten(self.treespec, leaves)
             yield call
+
+    @property
+    def identified(self) -> dict[int, int]:
+        """The ids by which objects of the call know some of its tensors, by the positions of these."""
+        numbers = self.addresses
+        return {i: id(value) for i, value in enumerate((*self.values, *self.views)) if id(value) in numbers}
+
+    @cached_property
+    def addresses(self) -> frozenset[int]:
+        """Numbers that objects of the call hold, and that may be ids of tensors."""
+        entries = [entry for holder in self.objects.holders for _, entries in holder.tables for entry in entries]
+        entries += [(None, node) for node in self.objects.leaves.values()]
+        return frozenset(n for n in self.objects.numbers(entries) if n % 8 == 0 and 1 << 32 <= n < 1 << 48)
 
     @property
     def extras(self) -> dict[int, Holder]:
@@ -265,6 +288,7 @@ class Arguments:
         put = {self.position_of(h): h.tables for h in self.objects.holders if isinstance(h.value, torch.Tensor)}
         tables: dict[int, list[Table]] = {}
         seen = Objects(whole_modules=True, extras=lambda tensor: tables.get(id(tensor), []))
+        seen.identities = {id(value): value for value in values}
         # A fake has attributes of its own from the start. What else is on it, the program put there.
         for i, value in enumerate(values):
             there = {name for table, entries in put.get(i, ()) for name, _ in entries}

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import optree
+import torch
 
 from subclass_aot import _torch
 from subclass_aot.objects import Objects, refuse_key
@@ -19,6 +20,19 @@ one."""
 def flatten(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
     """Returns the leaves and the structure of what a user passes or returns."""
     return optree.tree_flatten(tree, none_is_leaf=True, namespace=NAMESPACE)
+
+
+def flatten_around_tensor_keys(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]:
+    """Returns the same, but a dict in which tensors are keys is a leaf: as an object of the call, it is walked.
+
+    Two structures with such keys cannot be compared, and in a trace the keys are other tensors.
+    """
+    return optree.tree_flatten(tree, has_tensor_keys, none_is_leaf=True, namespace=NAMESPACE)
+
+
+def has_tensor_keys(value: object) -> bool:
+    """Tells whether tensors are keys of a dict."""
+    return isinstance(value, dict) and any(isinstance(key, torch.Tensor) for key in value)
 
 
 def path_of(accessor: optree.PyTreeAccessor) -> str:
@@ -51,7 +65,7 @@ def reached_twice(call: tuple[tuple[Any, ...], dict[str, Any]], objects: Objects
     Returns:
         Where, by their ids.
     """
-    whole = set(map(id, flatten(call)[0]))  # lists and dicts of a user's class are not copied
+    whole = set(map(id, flatten_around_tensor_keys(call)[0]))  # lists and dicts of a user's class are not copied
     seen: set[int] = set()  # by ids, and of tuples, too: these are no copies, but lists in them are
     found: dict[int, str] = {}
     todo = [(x, name) for x, name in zip(call, ("args", "kwargs"), strict=True) if x]

@@ -40,7 +40,8 @@ class RecordedCall:
         """Records the call of `fn` with `arguments` that is made now."""
         leaves = [None if isinstance(x, torch.Tensor) else x for x in arguments.leaves]
         training = tuple(module.training for _, module in arguments.modules)
-        bare = dataclasses.replace(arguments, leaves=leaves, values=())
+        ids = tuple(map(id, arguments.values))
+        bare = dataclasses.replace(arguments, leaves=leaves, values=(), ids=ids)
         return RecordedCall(fn, bare, training, _autocast_now())
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:

@@ -15,6 +15,9 @@ from typing import Any, overload
 _INDENT = "    "
 _serial = itertools.count()
 
+constant_checks: list[Callable[[object, str], None]] = []
+"""Called with each constant of a generated function, and its name; they raise for one that must not be there."""
+
 
 class _Lines(Sequence[str]):
     """The lines of a text, which is taken apart when somebody reads them: a debugger, a traceback. Few texts are read.
@@ -100,11 +103,17 @@ class Source:
         return name
 
     def const(self, value: object, hint: str = "const") -> str:
-        """The name under which the generated function sees `value`; one name per object."""
+        """Returns the name under which the generated function sees `value`; one name per object.
+
+        Raises:
+            SubclassAotError: One of `constant_checks` refuses it.
+        """
         if getattr(builtins, hint, self) is value:
             return hint
         name = self._names_of_constants.get(id(value))
         if name is None:
+            for check in constant_checks:
+                check(value, hint)
             name = self._names_of_constants[id(value)] = self.fresh(hint)
             self.globals[name] = value  # keeps the object alive, so that its id stays its own
         return name
@@ -112,8 +121,11 @@ class Source:
     def __str__(self) -> str:
         return "\n".join(self._lines)
 
-    def build(self) -> Callable[..., Any]:
+    def build(self, what: str = "generated") -> Callable[..., Any]:
         """Compiles the text and returns the function.
+
+        Args:
+            what: What tracebacks call it: a "program" is a function as a user might write it.
 
         Returns:
             The function. Its text is in `function.__source__` and in `linecache` for as long as it lives.
@@ -121,7 +133,7 @@ class Source:
         if len(self._lines) == self._empty_length:
             self.line("pass")
         text = str(self)
-        filename = f"<subclass_aot generated {next(_serial)}: {self.name}>"
+        filename = f"<subclass_aot {what} {next(_serial)}: {self.name}>"
         namespace = dict(self.globals)
         namespace["__name__"] = "subclass_aot.generated"
         exec(compile(text, filename, "exec"), namespace)

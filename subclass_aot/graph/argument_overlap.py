@@ -11,19 +11,23 @@ from subclass_aot.graph.auto_functionalize import has_no_functional_variant, is_
 from subclass_aot.graph.listener import GraphListener
 from subclass_aot.meta import MetaTensor, root
 from subclass_aot.operators import argument_at, effects_of
+from subclass_aot.symbols import SizesMustBeKnown
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
 
-_OVERLAP = """{operator} writes `{written}`, which shares memory with another of its arguments.
+_OVERLAP = """{operator} writes `{written}`, and `{other}` has elements in the same places of memory.
   Your line:  {line}
-  Instead: give it a copy of one of them, as in x.clone()."""
+  The tensors: {target} and {x}
+  What it does to such elements depends on the order in which it takes them.
+  Instead: give it a copy of one of them, as in x.clone(), or parts that lie apart, as in x[0] and x[1]."""
 
 
 class ArgumentOverlap(GraphListener):
     """Refuses operators without a functional variant of torch's that write what another of their arguments shares.
 
-    One tensor that is written, and is given whole once more to be read, is no such call.
+    Parts of one tensor that lie apart are no such call (see Note [Strided sets]), nor is one tensor that is written,
+    and is given whole once more to be read.
 
     Attributes:
         of_inputs: By the id of a leaf, the flat slots of inputs that it overlaps.
@@ -46,8 +50,12 @@ class ArgumentOverlap(GraphListener):
                 continue
             for j, (other, x) in enumerate(given):
                 read_again = x is target and other not in writes and is_whole(func, place) and is_whole(func, other)
-                if i != j and self._memory(x) == self._memory(target) and not read_again:
-                    raise MutationError(_OVERLAP.format(operator=func, written=place[1], line=user_line()))
+                if i == j or self._memory(x) != self._memory(target) or read_again or x.spec.lies_apart(target.spec):
+                    continue
+                if x.spec.solver is not None or target.spec.solver is not None:  # which may tell that they do
+                    raise SizesMustBeKnown
+                which = {"written": place[1], "other": other[1], "target": target.spec, "x": x.spec}
+                raise MutationError(_OVERLAP.format(operator=func, line=user_line(), **which))
 
     def _memory(self, leaf: MetaTensor) -> Any:
         """What is equal for leaves that may share memory."""

@@ -23,6 +23,7 @@ from subclass_aot.descriptors import (
 )
 from subclass_aot.graph.annotations import annotations_of
 from subclass_aot.graph.functional_forms import replay as replay_operator
+from subclass_aot.graph.memory_views import MemoryViews, Storage
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, roomy
 from subclass_aot.meta import MetaTensor, root
@@ -65,10 +66,13 @@ def remove_mutations(
         live: Placeholders that backward writes. It reads them as they are when it runs, so each becomes one more
             input, after the tangents.
     """
-    if not recorded.mutations:
+    if not recorded.mutations and not recorded.listeners.places.counts_in_inputs:
         return _cleaned(recorded, results)
     rewrite = _Rewrite(recorded, bases or {}, live)
-    at_end = [*(descriptor_of(node) for node in written), *rewrite.bases]
+    at_end = [
+        *(descriptor_of(node) for node in written),
+        *(desc for desc, base in rewrite.bases.items() if base.is_written),
+    ]
     new_values = [MutatedInput(desc) for desc in at_end]
     live_values = [BackwardMutation(descriptor_of(node)) for node in live]
     with rewrite.recorder, torch.no_grad():
@@ -111,7 +115,6 @@ class _Rewrite:
         self.recorder = _Replay(recorded.decompositions)  # the form of `t_` without mutation may be one of them
         self.bases = bases
         self.live = live
-        self.storage_of: dict[Any, Any] = {}
         self.placeholders: list[Any] = [n for n in recorded.in_order() if n.op == "placeholder"]
         metadata_mutations = {
             recorded.node_of(leaf) for leaf, *_ in recorded.mutations.metadata if isinstance(leaf, MetaTensor)
@@ -122,6 +125,9 @@ class _Rewrite:
         }
         self.owner_of = {recorded.node_of(leaf): recorded.node_of(root(leaf)) for leaf in recorded.mutations.resized}
         self.metadata_mutations = [n for n in self.placeholders if n in metadata_mutations]
+        based = {desc for base in bases for desc in base.base_of}
+        stored = [*self.extents, *(node for node in self.placeholders if descriptor_of(node) in based)]
+        self.memory = MemoryViews(recorded, stored)
 
     def make_inputs(self) -> list[MetaTensor]:
         """The inputs of the new graph: those of the old one, bases before the tangents, live ones at the end."""
@@ -167,10 +173,11 @@ class _Rewrite:
         node_of = {descriptor_of(node): node for node in self.placeholders}
         for base, storage in zip(self.bases, storages, strict=True):
             for node in map(node_of.__getitem__, base.base_of):
-                spec = node.meta["spec"]
-                self.storage_of[node] = storage
-                values[node] = storage.as_strided(spec.size, spec.stride, spec.offset)
-        end_values = [values[n] for n in written] + list(storages)
+                self.memory.storage_of[node] = Storage(storage)
+                values[node] = self.memory.storage_of[node].view(node.meta["spec"])
+        values = {node: self.memory.noted(node, value) for node, value in values.items()}
+        at_end = [storage for base, storage in zip(self.bases.values(), storages, strict=True) if base.is_written]
+        end_values = [values[n] for n in written] + at_end
         for node in self.metadata_mutations:  # what they look like changes, what they are views of does not
             values[node] = torch.ops.aten.alias.default(values[node])
         snapshots: list[Any] | None = None
@@ -180,19 +187,20 @@ class _Rewrite:
             if snapshots is None and node.meta["partitioner_tag"] == "is_backward":
                 snapshots = self.end_forward(results, end_values)
                 self.recorder.phase = "backward"
-                values.update(zip(self.live, live_leaves, strict=True))
+                for live, leaf in zip(self.live, live_leaves, strict=True):
+                    values[live] = self.memory.noted(live, leaf)
             resized = resized_by(node)
-            owner = None if resized is None else self.owner_of.get(resized, resized)
+            owner = node if resized is None else self.owner_of.get(resized, resized)
             if resized is not None and owner in self.extents:
-                spec = node.meta["spec"]
-                values[resized] = self.storage_of[owner].as_strided(spec.size, spec.stride, spec.offset)
+                values[resized] = self.memory.storage_of[owner].view(node.meta["spec"])
                 if resizes(node):  # nothing else refers to its result: that is the tensor itself
                     continue
-            values[node] = self.play_node(node, values)
+            value = self.play_node(node, values)
             if node in self.extents:
                 spec = node.meta["spec"]
-                storage = self.storage_of[node] = roomy(values[node], spec, self.extents[node])
-                values[node] = storage.as_strided(spec.size, spec.stride, spec.offset)
+                self.memory.storage_of[node] = Storage(roomy(value, spec, self.extents[node]))
+                value = self.memory.storage_of[node].view(spec)
+            values[node] = self.memory.noted(node, value)
         if snapshots is None:
             snapshots = self.end_forward(results, end_values)
         wanted = [_value_of(n, values) for n in results]
@@ -218,10 +226,11 @@ class _Rewrite:
             symbols.repeat(node.meta.get("unbacked", []))
         args: Any
         args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: _value_of(n, values))
-        if target is torch.ops.aten.as_strided.default and node.args[0] in self.storage_of and len(args) == 4:
-            return target(self.storage_of[node.args[0]], *args[1:])  # a view of the base, not of another view
         if target is operator.getitem:
             return args[0][args[1]]
+        made = self.memory.play(node, values, args)
+        if made is not NotImplemented:
+            return made
         return replay_operator(self.recorder.graph, target, args, kwargs)
 
 

@@ -2,8 +2,7 @@
 
 What it remembers of a view is how operators made it, and `t_` is none of those (see Note [Mutated views]). So `t` is
 run as well, and the object that the program holds becomes what that gave. `t_` itself runs for all that it does
-besides: it may be refused, it counts, and it is noted. `as_strided_` is not among them, since functionalization takes
-no writes into views of what `as_strided` made.
+besides: it may be refused, it counts, and it is noted.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from subclass_aot import _torch
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.meta import MetaTensor
 
-_NAMES = ("squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
+_NAMES = ("as_strided", "squeeze", "swapaxes", "swapdims", "t", "transpose", "unsqueeze")
 _aten = torch.ops.aten
 
 
@@ -31,6 +30,8 @@ def _rule(operator: Callable[..., Any], of_views: Callable[..., Any]) -> Callabl
         with _torch.without_function_modes():
             with torch.inference_mode(False), torch.no_grad():  # autograd would make the history of `x` anew
                 view = of_views(x, *args, **kwargs)
+            if not x.spec.has_places_of(view.spec):  # see Note [Mutated views]
+                return NotImplemented
             operator(x, *args, **kwargs)
         if _torch.base_of(view) is base:  # not so below autograd, in a rule of a wrapper
             _torch.set_view_rules(view, rules)

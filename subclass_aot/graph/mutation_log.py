@@ -12,6 +12,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.descriptors import descriptor_of
 from subclass_aot.errors import MutationError
+from subclass_aot.graph.internal_overlap import reaches_places_twice
 from subclass_aot.graph.listener import GraphListener
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
 from subclass_aot.graph.resize import RESIZE_AS, RESIZED_DTYPE, RESIZES, resize_like
@@ -35,7 +36,8 @@ _WRITTEN_TWICE = """The traced function writes into a tensor in which several el
   Operator:   {operator}
   Your line:  {line}
   The tensor: {shape}
-  Eager refuses most such writes, too. Instead: write into the tensor before it is expanded, or into a clone of it."""
+  Eager refuses such a write into an expanded tensor, and of windows that overlap (unfold, as_strided) it does not tell
+  which element comes last. Instead: write into the tensor before it is expanded or unfolded, or into a clone of it."""
 
 _STORAGE_REPLACED = """The traced function gives an input other memory.
   Operator:   {operator}
@@ -43,13 +45,6 @@ _STORAGE_REPLACED = """The traced function gives an input other memory.
   The tensor: {shape}
   A graph can write into the memory of its inputs, but not exchange it.
   Instead: write into the tensor, as in x.copy_(source), or return the other tensor."""
-
-_RESTRIDED_VIEW = """The traced function writes into a view after `as_strided_` of a view of the same tensor.
-  Operator:   {operator}
-  Your line:  {line}
-  The tensor: {shape}
-  In a graph, offsets would count from the view, and in eager mode they count from where the memory begins.
-  Instead: write into a view of the tensor itself, as in base[1:] or base.as_strided(...)."""
 
 _OUTDATED = "a view of it is used that was made before"
 
@@ -74,7 +69,6 @@ class MutationLog(GraphListener):
         self.resized: dict[MetaTensor, Spec] = {}
         self.extents: dict[MetaTensor, int] = {}
         self._outdated: dict[int, weakref.ref[torch.Tensor]] = {}  # by its id: a view of what was turned since
-        self._restrided: set[MetaTensor] = set()  # of which a view was changed by `as_strided_`
 
     def __bool__(self) -> bool:
         """Whether anything was mutated."""
@@ -91,7 +85,7 @@ class MutationLog(GraphListener):
         log.metadata = list(self.metadata)
         log.resized, log.extents = dict(self.resized), dict(self.extents)
         log.version_before, log._outdated = dict(self.version_before), dict(self._outdated)
-        log._restrided, log._noted = set(self._restrided), dict(self._noted)
+        log._noted = dict(self._noted)
         return log
 
     def on_wrapper_operator(
@@ -127,9 +121,6 @@ class MutationLog(GraphListener):
         how = (func, args[1:], kwargs) if func is not RESIZE_AS else resize_like(*args[1:], **kwargs)
         self.metadata.append((tensor, *how, torch.is_grad_enabled()))
         self.version_before[id(tensor)] = _torch.version_of(tensor)
-        has_offset = func is torch.ops.aten.as_strided_.default and len(args) > 3 and args[3] is not None
-        if has_offset and isinstance(tensor, MetaTensor) and tensor.base is not None:
-            self._restrided.add(root(tensor))
         if tensor.requires_grad:
             alive = [(ref, x) for ref in made if (x := ref()) is not None]
             views = [(id(x), ref) for ref, x in alive if _torch.is_view(x) and _torch.base_of(x) is tensor]
@@ -156,16 +147,14 @@ class MutationLog(GraphListener):
             raise MutationError(_CONSTANT_WRITTEN.format(shape=repr(owner.spec), **where))
         if func.overloadpacket is torch.ops.aten.set_ and owner.tag.op == "placeholder":
             raise MutationError(_STORAGE_REPLACED.format(shape=repr(owner.spec), **where))
-        if leaf.spec.overlaps_itself and torch.Tag.inplace_view not in func.tags:
+        if torch.Tag.inplace_view not in func.tags and reaches_places_twice(func, leaf):
             raise MutationError(_WRITTEN_TWICE.format(shape=repr(leaf.spec), **where))
-        if leaf is not owner and owner in self._restrided:
-            raise MutationError(_RESTRIDED_VIEW.format(shape=repr(leaf.spec), **where))
         if not effects_of(func).reshapes:
             self._refuse_resized(func, leaf)
         self.written.setdefault(owner, set()).add(recorder.phase)
 
     def collections(self) -> list[Collection[Any]]:
-        return [self.written, self.resized, self.extents, self._restrided, self._noted, *self.metadata]
+        return [self.written, self.resized, self.extents, self._noted, *self.metadata]
 
     def _note_resize(self, func: _torch.Operator, leaf: MetaTensor) -> None:
         """Notes how much memory a tensor has that is given another size. See Note [Resized tensors].

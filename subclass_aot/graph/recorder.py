@@ -27,6 +27,7 @@ from subclass_aot.graph.messages import FOREIGN_LEAF, NESTED_INT, UNHEARD
 from subclass_aot.graph.mutated_views import MutatedViews
 from subclass_aot.graph.mutation_log import MutationLog, Phase
 from subclass_aot.graph.node_meta import name_of, val_of
+from subclass_aot.graph.places import Places
 from subclass_aot.graph.real_tensors import RealTensors
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.rng import RandomNumbers
@@ -60,6 +61,7 @@ class Listeners(NamedTuple):
     mutations: MutationLog
     mutated_views: MutatedViews
     internal_overlap: InternalOverlap
+    places: Places
     lazy_views: LazyViews
     random_numbers: RandomNumbers
     data_dependent: DataDependent
@@ -76,6 +78,7 @@ class Listeners(NamedTuple):
             MutationLog(),
             MutatedViews(),
             InternalOverlap(),
+            Places(),
             LazyViews(),
             RandomNumbers(),
             DataDependent(looks),
@@ -131,6 +134,7 @@ class Recorder(Stream):
         self.symints = SymintNodes(self.graph)
         self.phase: Phase = "forward"
         self.listeners = listeners or Listeners.new(looks)
+        self.graph.begins_read = self.listeners.places.begins_read  # type: ignore[attr-defined]  # see `MetaTensor`
         self.made: list[weakref.ref[torch.Tensor]] = []
         self._on_node = self.listeners.methods("on_node")
         self._on_wrapper_operator = self.listeners.methods("on_wrapper_operator")

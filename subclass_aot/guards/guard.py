@@ -134,6 +134,9 @@ class _GuardWriter:
         if self.arguments.is_flat:
             _refuse_other_classes(tensors, self.elements)
         else:
+            if self.arguments.flatten is not None:
+                take_apart = source.const(self.arguments.flatten, "flatten")
+                source.line(f"leaves, treespec = {take_apart}((args, kwargs))")
             _refuse_other_structure(source, self.arguments.treespec)
         source.refuse_if(f"modes != {source.const(state, 'state')}")
         tensors.objects.leaves()
@@ -155,7 +158,9 @@ class _GuardWriter:
         compared = refuse_other_specs(tensors, self.elements)
         read = "\n\n".join(filter(None, (compared, read)))
         self.refuse_other_numbers(leaves)
+        self.refuse_other_beginnings(values)
         self.refuse_other_aliasing(values, leaves)
+        self.refuse_other_ids(values)
         if told_apart is not None:
             source.refuse_if(f"not {source.const(told_apart, 'told_apart')}(args, kwargs)")
         source.line("if check_only: return None")
@@ -171,6 +176,7 @@ class _GuardWriter:
         values, leaves = tensors.all_values(), tensors.all_leaves()
         for read in tensors.sizes.reads:
             source.line(f"{read.local} = {read.tensor}.{read.kind}({read.dim})")
+        self.refuse_other_beginnings(values)
         self.refuse_other_aliasing(values, leaves)
         return ""
 
@@ -190,6 +196,21 @@ class _GuardWriter:
             self.tensors.sizes.write(self.source, self.signature.assumptions.symbols)
         for slot, values in self.signature.assumptions.read:
             self.source.refuse_if(f"{leaves[slot]}.tolist() != {self.source.const(values, 'values')}")
+
+    def refuse_other_ids(self, values: list[str]) -> None:
+        """Compares which tensors objects know by their ids: those that they knew, and no others."""
+        known = self.arguments.identified
+        for position, number in known.items():
+            self.source.refuse_if(f"id({values[position]}) != {number}")
+        others = ", ".join(f"id({name})" for position, name in enumerate(values) if position not in known)
+        if self.arguments.addresses and others:
+            addresses = self.source.const(self.arguments.addresses, "addresses")
+            self.source.refuse_if(f"not {addresses}.isdisjoint(({others}, ))")
+
+    def refuse_other_beginnings(self, values: list[str]) -> None:
+        """Compares where tensors begin in their storages, if the program depends on it."""
+        for position, path, offset in self.signature.assumptions.beginnings:
+            self.source.refuse_if(f"{values[position]}{path}.storage_offset() != {offset}")
 
     def pinned(self) -> Iterator[tuple[str, object]]:
         """Yields what is the same object at each call: what the function itself holds, and modules."""

@@ -66,8 +66,9 @@ def changing_numbers(arguments: Arguments, outcome: Outcome, before: Mapping[str
         outcome: What the function left behind in another call.
         before: The facts of that one.
     """
-    changed = outcome.assigned_paths
-    return {path for path, n in integers_in(arguments.objects) if path in changed and before.get(path) != str(n)}
+    changed, ids = outcome.assigned_paths, set(arguments.identified.values())
+    numbers = ((path, n) for path, n in integers_in(arguments.objects) if path in changed and n not in ids)
+    return {path for path, n in numbers if before.get(path) != str(n)}
 
 
 def difference(before: dict[str, str], now: dict[str, str]) -> list[str]:
@@ -125,12 +126,13 @@ def symbolic_places(signature: JointSignature) -> dict[str, str]:
 
 
 def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
-    """Lists which values that the trace read, and which assumptions about symbolic sizes, do not hold of a call.
+    """Lists what the trace read and assumed that does not hold of a call: beginnings in storages, values, sizes.
 
     The call fits otherwise. Each is one line.
     """
+    wrong = signature.begins_elsewhere((*arguments.values, *arguments.views)) + _read_otherwise(signature, arguments)
     if signature.assumptions.symbols is None:
-        return _read_otherwise(signature, arguments)
+        return wrong
     numbers = {
         f"{path}.{kind}({dim})": n
         for path, tensor, _ in tensors_of(arguments)
@@ -138,7 +140,6 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
         for dim, n in enumerate(all_numbers)
     }
     values: dict[str, int] = {}
-    wrong = _read_otherwise(signature, arguments)
     for place, text in symbolic_places(signature).items():
         if text.isidentifier() and text not in values:
             values[text] = numbers[place]

@@ -123,7 +123,8 @@ class TracedCall:
         if signature.mutations.write_data and len(first) == len(values):
             here = facts(arguments, arguments.plan.unwrap(arguments.values), global_state())
             now |= {name: _renamed(text, paths) for name, text in here.items() if name.startswith(_ABOUT_MEMORY)}
-        _refuse(difference({name: self.facts.get(name, "absent") for name in now}, now))
+        found = difference({name: self.facts.get(name, "absent") for name in now}, now)
+        _refuse(found or signature.begins_elsewhere(arguments.values))
         return arguments
 
 

@@ -12,6 +12,7 @@ import torch
 
 from subclass_aot._torch import Operator
 from subclass_aot.meta.infer import register_meta
+from subclass_aot.meta.spec import Spec
 
 Tensor = torch.Tensor
 _aten = torch.ops.aten
@@ -21,6 +22,31 @@ _aten = torch.ops.aten
 def _(self: Tensor, dim: int = 0) -> list[Tensor]:
     # Torch's own, for symbolic sizes, splits and then squeezes what it can not tell to be one.
     return [self.select(dim, i) for i in range(self.shape[dim])]
+
+
+@register_meta(_aten.as_strided_.default)
+def _(self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    # It may reach out of the tensor, into its storage; of that, a tensor without data has as much as its elements take.
+    offset = self.storage_offset() if storage_offset is None else storage_offset
+    extent = offset + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    return self.new_empty(extent).as_strided(size, stride, offset)
+
+
+@register_meta(_aten.as_strided_copy.default)
+def _(self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    return self.new_empty(size)  # likewise
+
+
+@register_meta(_aten.as_strided_scatter.default)
+def _(
+    self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    if tuple(src.shape) != tuple(size):
+        raise RuntimeError(f"as_strided_scatter: src has the size {list(src.shape)}, the part has {list(size)}")
+    spec = Spec.of(self)
+    if spec.is_expanded:
+        return torch.empty_like(self)
+    return self.new_empty(spec.extent).as_strided(spec.size, spec.stride, spec.offset)
 
 
 @register_meta(_aten.multi_margin_loss_backward.default)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import TraceError
-from subclass_aot.symbols import Number, key_of, plain, solver_in
+from subclass_aot.meta.strided_sets import Term, TooHard, covers, has_common_place, has_place_twice
+from subclass_aot.symbols import Number, SizesMustBeKnown, key_of, plain, solver_in
 
 
 class Spec:
@@ -114,12 +116,97 @@ class Spec:
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.size, self.stride, strict=True))
 
     @property
+    def is_packed(self) -> bool:
+        """True if its elements lie one after the other, in the order of its dims."""
+        if self.solver is None:
+            return self.stride == _torch.contiguous_stride(self.size)
+        steps = zip(self.size, self.stride, _torch.contiguous_stride(self.size), strict=True)
+        return all(type(n) is int and n == 1 or key_of(step) == key_of(packed) for n, step, packed in steps)
+
+    @property
     def overlaps_itself(self) -> bool:
-        """True if several elements are one place in memory, as in an expanded tensor."""
+        """True if several elements are one place in memory, as in an expanded tensor, and in windows that overlap.
+
+        Of symbols, each call is to have the same answer.
+
+        Raises:
+            SizesMustBeKnown: It depends on symbols.
+        """
+        if self.is_packed:
+            return False
+        if self.solver is None:
+            return 0 not in self.size and _or_true(has_place_twice, self._terms())
+        if self.is_expanded:
+            return True
+        dims = list(zip(self.size, self.stride, strict=True))
+        try:
+            dims.sort(key=lambda dim: _torch.example_of(dim[1]))
+        except TypeError:  # of sizes by data, only new tensors are made
+            return False
+        reach: Any = 0
+        for n, step in dims:
+            if not bool(step > reach) and not (type(n) is int and n == 1):
+                raise SizesMustBeKnown
+            reach = reach + (n - 1) * step
+        return False
+
+    @property
+    def is_expanded(self) -> bool:
+        """True if elements along a dim are one place in memory, as far as that is known of all sizes."""
         dims = zip(self.size, self.stride, strict=True)
-        return any(
-            type(step) is int and step == 0 and _torch.statically_known_true(length > 1) for length, step in dims
-        )
+        return any(type(step) is int and step == 0 and _torch.statically_known_true(n > 1) for n, step in dims)
+
+    def lies_apart(self, other: Spec) -> bool:
+        """Tells whether a tensor has no place in memory in common with another one of the same storage.
+
+        With symbols, tells whether that is known of all sizes.
+        """
+        if self.solver is not None or other.solver is not None:
+            ends = [(s.offset * s.dtype.itemsize, s.extent * s.dtype.itemsize) for s in (self, other)]
+            (first, last), (begins, end) = ends
+            if _torch.statically_known_true(last <= begins) or _torch.statically_known_true(end <= first):
+                return True
+            # Columns lie apart however many rows there are.
+            longest = [s._of_any_length() for s in (self, other)]
+            return None not in longest and longest[0].lies_apart(longest[1])
+        if not self.numel or not other.numel:
+            return True
+        (one, first), (another, second) = self._bytes(), other._bytes()
+        return not _or_true(has_common_place, one, first, another, second)
+
+    def has_places_of(self, other: Spec) -> bool:
+        """Tells whether all places of another tensor of the same storage are places of this one.
+
+        Where sizes are symbols, each call is to have the same answer.
+
+        Raises:
+            SizesMustBeKnown: That is not to be had with symbols.
+        """
+        if self.solver is None and other.solver is None:
+            if not other.numel:
+                return True
+            (own, first), (places, begins) = self._bytes(), other._bytes()
+            return bool(self.numel) and covers(own, places, begins - first)
+        if self.dtype is not other.dtype or not self.is_packed:
+            raise SizesMustBeKnown
+        before = other.offset - self.offset
+        return bool(before >= 0) and bool(before + other.extent - other.offset <= self.numel)
+
+    def _of_any_length(self) -> Any:
+        """Returns a spec that has all places of this one, whatever its sizes are; None if strides are symbols, too."""
+        if not all(type(n) is int for n in (*self.stride, self.offset)):
+            return None
+        size = tuple(n if type(n) is int else _LONGEST for n in self.size)
+        return Spec.make(size, self.stride, self.offset, self.dtype, self.device)
+
+    def _terms(self, unit: int = 1) -> list[Term]:
+        """Returns the strides in bytes, if a unit is one, each with the size less one."""
+        return [(int(step) * unit, int(n) - 1) for n, step in zip(self.size, self.stride, strict=True) if n > 1]
+
+    def _bytes(self) -> tuple[list[Term], int]:
+        """Returns the steps in bytes, those within one element included, and where it begins."""
+        width = self.dtype.itemsize
+        return [*self._terms(width), (1, width - 1)], int(self.offset) * width
 
     def equals(self, other: Spec) -> bool:
         """Whether two specs are one, given what is known now: symbols may have turned out to be equal since."""
@@ -147,6 +234,14 @@ class Spec:
 
     def __deepcopy__(self, memo: object) -> Spec:
         return self
+
+
+def _or_true(question: Callable[..., bool], *given: object) -> bool:
+    """Answers a question about places in memory: true, too, where it takes too long to find out."""
+    try:
+        return question(*given)
+    except TooHard:
+        return True
 
 
 def _new(key: tuple[Any, ...], solver: object) -> Spec:
@@ -203,6 +298,8 @@ STRIDED_NESTED = (
     "A nested tensor of the layout torch.strided has no sizes that a graph could know. Instead: make one of the layout "
     "torch.jagged outside the compiled function, as in nested_tensor(tensors, layout=torch.jagged), and pass it."
 )
+_LONGEST = 1 << 48
+"""No size of a tensor in memory is greater."""
 _CPU = torch.device("cpu")
 _META = torch.device("meta")
 _interned: dict[tuple[object, ...], Spec] = {}

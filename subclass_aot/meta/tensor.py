@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any, SupportsIndex
 
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line
+from subclass_aot._stack import is_own, user_line
+from subclass_aot.codegen import constant_checks
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.spec import Spec, indexed, native_device
@@ -22,6 +25,11 @@ _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor ha
   Your line:  {line}
   The tensor: {tensor}
   Instead: call it outside the traced function, or put what needs the memory into a custom operator."""
+
+_CONSTANT = """A tensor of a trace, which has no data, would be a constant of generated code, and stay it at each call.
+  The constant: {name} = {value!r:.200}
+  The tensor:   {tensor}
+  Instead: hold the tensor as an argument, as an attribute, or in a list or dict, where a call finds its own one."""
 
 _GRAD: Any = torch.Tensor.grad  # the property
 
@@ -105,6 +113,13 @@ class MetaTensor(torch.Tensor):
     @grad.deleter
     def grad(self) -> None:
         _GRAD.__delete__(self)
+
+    def storage_offset(self) -> Any:
+        """Where it begins in its storage. A trace hears that a program asked: that is a fact of the call."""
+        node: Any = getattr(root(self), "tag", None)
+        if hasattr(node, "graph") and hasattr(node.graph, "begins_read") and not is_own(sys._getframe(1)):
+            node.graph.begins_read.append(node)
+        return self.spec.offset
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
         """As of any tensor; a device without an index, which C++ would ask for the current one, may be absent."""
@@ -241,6 +256,31 @@ def _like(tensor: Any, device: torch.device | None) -> Any:
     return fake.requires_grad_(tensor.requires_grad)
 
 
+def _refuse_traced(value: object, name: str) -> None:
+    """Refuses a constant of generated code that is a traced tensor, or holds one.
+
+    Raises:
+        TraceError: It is one.
+    """
+    for tensor in _tensors_in(value):
+        if tensor.tag is not None:
+            raise TraceError(_CONSTANT.format(name=name, value=value, tensor=tensor))
+
+
+def _tensors_in(value: object, depth: int = 5) -> Iterator[MetaTensor]:
+    """Yields the leaves in a constant. One that holds itself is looked into up to a depth."""
+    if isinstance(value, MetaTensor):
+        yield value
+    elif type(value) in (tuple, list, set, frozenset, dict) and depth:
+        items: Any = value
+        for part in (*items, *items.values()) if type(value) is dict else items:
+            yield from _tensors_in(part, depth - 1)
+    elif isinstance(value, torch.Tensor) and _torch.is_traceable_wrapper_subclass(value):
+        for name in value.__tensor_flatten__()[0]:
+            yield from _tensors_in(getattr(value, name), depth)
+
+
+constant_checks.append(_refuse_traced)
 _aten = torch.ops.aten
 _ITEM = _aten._local_scalar_dense.default
 _make = _torch.make_wrapper_subclass

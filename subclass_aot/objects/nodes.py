@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +75,21 @@ def is_replaced(node: Node) -> bool:
 def sized(number: int) -> torch.Tensor:
     """Makes a tensor that brings a number into a graph: its first size, which may be a symbol like any other."""
     return torch.empty(number, 0)  # it takes no memory, however large the number
+
+
+def with_other_ids(value: Any, ids: Mapping[int, int]) -> Any:
+    """Returns a Python value in which the ids of tensors are those of the tensors that take their places.
+
+    Args:
+        value: A constant; only numbers, and those in tuples, may be ids.
+        ids: The new ids by the old ones.
+    """
+    if type(value) is int:
+        return ids.get(value, value)
+    if type(value) is tuple:
+        parts = [with_other_ids(part, ids) for part in value]
+        return value if all(x is y for x, y in zip(parts, value, strict=True)) else tuple(parts)
+    return value
 
 
 def make_tuple(cls: type, parts: Iterable[Any]) -> Any:

@@ -186,6 +186,8 @@ class ObjectGuards:
                 self._members(name, holder, entries)
             case "items":
                 self._items(name, holder, entries)
+            case "weakly":
+                self._weakly(name, entries)
             case "keys":
                 self._keys(name, entries)
             case "attributes":
@@ -309,6 +311,12 @@ class ObjectGuards:
             return
         parts = self.source.fresh(f"{name}_items")
         self.source.line(f"{parts} = {self.source.const(items_of, 'items_of')}({name})")
+        self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
+
+    def _weakly(self, name: str, entries: Entries) -> None:
+        self.tables.append("frozenset()")  # it is read at each call
+        parts = self.source.fresh(f"{name}_items")
+        self.source.line(f"{parts} = [part for item in {name}.items() for part in item]")
         self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
 
     def _keys(self, name: str, entries: Entries) -> None:

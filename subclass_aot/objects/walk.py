@@ -15,7 +15,7 @@ import functools
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,6 +33,7 @@ from subclass_aot.objects.nodes import (
     is_replaced,
     make_tuple,
     sized,
+    with_other_ids,
 )
 from subclass_aot.objects.untracked_state import NotStepped, generators, is_stepped, refuse_changed, state_of
 from subclass_aot.objects.ways import Entry, Way
@@ -81,6 +82,7 @@ class Objects:
         tensors: The tensors.
         leaves: The nodes of flattened arguments, by their positions.
         watched: What cannot be looked into, and tells what it holds.
+        identities: Tensors that the objects may know by their ids, by these.
     """
 
     # More than ten attributes: four tables of what was found, two of where the walk is, and what it was asked for.
@@ -95,6 +97,7 @@ class Objects:
         self.tensors: list[HeldTensor] = []
         self.leaves: dict[int, Node] = {}
         self.watched: list[Watched] = []
+        self.identities: dict[int, torch.Tensor] = {}
         self._changing = changing
         self._extras = extras
         self._whole_modules = whole_modules
@@ -245,26 +248,48 @@ class Objects:
                 if not Table.same(table.read(holder), contents):  # most are as they were, and writing costs more
                     table.write(holder, contents)
 
-    def put(self, values: Sequence[Any], fake: Callable[[Holder], Any], stand_ins: bool) -> None:
+    def put(
+        self, values: Sequence[Any], fake: Callable[[Holder], Any], stand_ins: bool, ids: Mapping[int, int]
+    ) -> None:
         """Puts other tensors into the objects.
 
         Args:
             values: For each of `tensors`, what is put in its place.
             fake: For a tensor on which a program put something, the one that gets it.
             stand_ins: Whether what has a stand-in is replaced, too.
+            ids: The ids of the new tensors, by those of the old ones: an object may hold these, and know tensors by
+                them.
         """
         for holder in self.holders:
             for table, entries in holder.tables:
                 if table.kind in HOOKS:
                     continue
                 contents = [
-                    (values[key.number] if isinstance(key, TensorAt) else key, self._built(node, values, stand_ins))
+                    (
+                        values[key.number] if isinstance(key, TensorAt) else with_other_ids(key, ids),
+                        with_other_ids(self._built(node, values, stand_ins), ids),
+                    )
                     for key, node in entries
                 ]
                 if isinstance(holder.value, torch.Tensor):
                     table.put_on(fake(holder), contents)
-                elif any(isinstance(key, TensorAt) or is_replaced(node) for key, node in entries):
+                elif any(isinstance(key, TensorAt) or is_replaced(node) for key, node in entries) or (
+                    not ids.keys().isdisjoint(self.numbers(entries))
+                ):
                     table.write(holder.value, contents)
+
+    with_other_ids = staticmethod(with_other_ids)
+
+    @staticmethod
+    def numbers(entries: Entries) -> Iterator[int]:
+        """Yields the numbers in a table, and those in tuples, any of which may be an id."""
+        todo = [x for key, node in entries for x in (key, node.value if isinstance(node, ValueAt) else None)]
+        while todo:
+            value = todo.pop()
+            if type(value) is int:
+                yield value
+            elif type(value) is tuple:
+                todo += value
 
     def found(self, entries: Entries) -> list[tuple[Any, Any]]:
         """Returns what stood in a table when it was walked."""

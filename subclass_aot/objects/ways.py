@@ -16,7 +16,13 @@ class Pinned:
 
 
 class Entry(NamedTuple):
-    """What stands at a key of a table of another object, which is told by its position."""
+    """What stands at a key of a table of another object, which is told by its position.
+
+    Attributes:
+        holder: The position of that object.
+        table: Which of its tables.
+        key: The key; in an outcome, a recipe for one that is a tensor or an object, and so another one at each call.
+    """
 
     holder: int
     table: Table

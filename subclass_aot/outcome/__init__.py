@@ -6,6 +6,7 @@ from subclass_aot.outcome.leaks import find_holders as find_holders
 from subclass_aot.outcome.reader import read_outcome as read_outcome
 from subclass_aot.outcome.recipes import Change as Change
 from subclass_aot.outcome.recipes import Given as Given
+from subclass_aot.outcome.recipes import Identity as Identity
 from subclass_aot.outcome.recipes import Leaf as Leaf
 from subclass_aot.outcome.recipes import Literal as Literal
 from subclass_aot.outcome.recipes import New as New

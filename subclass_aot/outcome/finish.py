@@ -14,6 +14,7 @@ from subclass_aot.objects import Entry, Pinned, Way, make_tuple
 from subclass_aot.outcome.recipes import (
     Change,
     Given,
+    Identity,
     Leaf,
     Literal,
     New,
@@ -80,7 +81,7 @@ class _Writer:
 
     def element(self, holder: str, table: Table, key: object) -> str:
         """Returns the expression of what stands at a key of a table."""
-        k = self.constant(key)
+        k = self.expression(key) if isinstance(key, Recipe) else self.constant(key)
         match table.kind:
             case "elements":
                 return f"{self.source.const(_element, 'element')}({holder}, {k})"
@@ -96,6 +97,8 @@ class _Writer:
 
     def mapping(self, holder: str, table: Table) -> str:
         """Returns the expression of the dict behind a table."""
+        if table.kind == "weakly":
+            return holder
         if table.kind == "globals":
             return f"{holder}.__globals__"
         return f"{holder}.__dict__" if table.kind == "attributes" else f"{holder}.{table.kind}"
@@ -128,6 +131,8 @@ class _Writer:
                     return parts
                 make = self.source.const(functools.partial(make_tuple, recipe.cls), recipe.cls.__name__)
                 return f"{make}({parts})"
+            case Identity():
+                return f"id({self.expression(recipe.of)})"
             case Weak():
                 return f"{self.source.const(weakref.ref, 'weak')}({self.expression(recipe.target)})"
             case New():

@@ -16,6 +16,7 @@ from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Pinned, Way
 from subclass_aot.outcome.recipes import (
     Change,
     Given,
+    Identity,
     Leaf,
     Literal,
     New,
@@ -104,6 +105,8 @@ class _Reader:
         # A size may be symbolic: what it is, the trace of results says (`trace/outputs.py`).
         if isinstance(value, torch.Tensor | torch.Size | torch.SymInt) or is_symbolic(value):
             return self._leaf(value, path)
+        if type(value) is int and value in self.seen.identities:
+            return Identity(self._leaf(self.seen.identities[value], f"what {path} is the id of"))
         if type(value).__name__ == "PyCapsule":  # as `to_dlpack(x)` makes
             raise DataDependentError(_CAPSULE)
         if type(value) is NotStepped:
@@ -178,8 +181,21 @@ class _Reader:
         return recipe
 
     def _key(self, key: object, path: str) -> Recipe:
-        made = isinstance(key, torch.Tensor) or is_object(key)
+        made = isinstance(key, torch.Tensor) or type(key) in (int, tuple) or is_object(key)
         return self.recipe(key, f"a key of {path}") if made else Literal(key)
+
+    def _found(self, key: object, holder: Holder) -> Any:
+        """Returns how a later call finds the key at which an object stands: a tensor or an object is another one then.
+
+        Args:
+            key: The key, as the traced function sees it.
+            holder: What stands there.
+        """
+        if type(key) is str:
+            return key
+        path = self.seen.holders[holder.parent].path if holder.parent is not None else holder.path
+        recipe = self._key(key, path)
+        return recipe.value if isinstance(recipe, Literal) else recipe
 
     def _object(self, position: int) -> int:
         """Returns the position of an object of the call among those that generated code gets to."""
@@ -190,7 +206,8 @@ class _Reader:
             if isinstance(holder.value, torch.nn.Module):  # it is the same at each call, wherever it was met
                 way = Way(Pinned(holder.value))
             if isinstance(way.start, Entry):
-                way = way._replace(start=way.start._replace(holder=self._object(way.start.holder)))
+                holder_at = self._object(way.start.holder)
+                way = way._replace(start=way.start._replace(holder=holder_at, key=self._found(way.start.key, holder)))
             known = self._given[position] = len(self.objects)
             self.objects.append(way)
         return known

@@ -58,6 +58,13 @@ class Weak:
     target: Recipe
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The `id` of an object."""
+
+    of: Recipe
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Literal:
     """A Python value that is the same at each call."""
@@ -65,7 +72,7 @@ class Literal:
     value: Any
 
 
-Recipe = Leaf | Given | Tuple | New | Weak | Literal
+Recipe = Leaf | Given | Tuple | New | Weak | Identity | Literal
 """How something is made of flattened results and of what the call brings."""
 
 

@@ -15,7 +15,7 @@ from subclass_aot.aliasing import Base
 from subclass_aot.flatten import AbsentMeta, ContainerMeta, OpaqueMeta, PlainTensorMeta, SubclassCreationMeta
 from subclass_aot.graph import Look, RegeneratedView
 from subclass_aot.objects import Entry
-from subclass_aot.outcome import Change, Given, Leaf, Literal, New, Tuple, Weak
+from subclass_aot.outcome import Change, Given, Identity, Leaf, Literal, New, Tuple, Weak
 from subclass_aot.saved.stand_ins import (
     NamedObject,
     NodeAt,
@@ -29,6 +29,7 @@ from subclass_aot.saved.stand_ins import (
 )
 from subclass_aot.signature import (
     AutogradMutation,
+    Beginning,
     Input,
     MadeLeaf,
     MetadataMutation,
@@ -54,9 +55,9 @@ RECORDS: dict[str, Any] = {
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ViewChain, outputs.ViewStep),
         *(outputs.ComputedSymints, outputs.NumberAt),
         *(outputs.StridedView, RegeneratedView),
-        *(Base, Input, MadeLeaf, MetadataMutation, AutogradMutation, VersionBump, Mutations, TangentSpec),
+        *(Base, Beginning, Input, MadeLeaf, MetadataMutation, AutogradMutation, VersionBump, Mutations, TangentSpec),
         *(SavedSignature, SavedGraphs, SavedSymbols, SavedSize, NodeAt, Look),
-        *(Change, Leaf, Given, Tuple, New, Weak, Literal, Entry, Table),
+        *(Change, Leaf, Given, Tuple, New, Weak, Identity, Literal, Entry, Table),
         *(SavedOutcome, SavedNew, SavedWay, NamedObject),
     )
 }
@@ -71,7 +72,7 @@ _STEPS = re.compile(r"(\.\w+|\[\d+\]|\['\w*'\])*")
 _STARTS = ("args", "kwargs", "leaves", "values")
 _METHOD = ("__self__", "__func__")
 _COMPARED = frozenset(
-    {SubclassCreationMeta, SavedWay, Entry, Change, SavedNew, VersionBump, MetadataMutation, Tuple}
+    {SubclassCreationMeta, SavedWay, Entry, Change, SavedNew, VersionBump, Beginning, MetadataMutation, Tuple}
     | {outputs.ViewStep, outputs.ViewOfInput, outputs.ViewOfBase}
 )
 """Records of which more is asked than the types of their fields."""
@@ -95,7 +96,7 @@ class Limits:
         words = [word for word in _words(record) if not _is_plain(word)]
         if words:
             return f"{words[0]!r:.80} is no name of an attribute"
-        if isinstance(record, VersionBump) and not _STEPS.fullmatch(record.path):
+        if isinstance(record, VersionBump | Beginning) and not _STEPS.fullmatch(record.path):
             return f"{record.path!r:.80} is no path"
         if isinstance(record, SavedWay) and isinstance(record.start, str) and record.start not in _STARTS:
             return f"{record.start!r:.80} is no place where a call has objects"

@@ -23,6 +23,7 @@ _NEEDS_FUNCTION = "it reads or changes {path}, which the function or module has:
 
 _CHANGES_FUNCTION = "it puts something into the {kinds} of a function, which no file does with trust=False"
 
+_ASSUMED = ("looks", "read", "beginnings")
 _OF_FUNCTIONS = frozenset({"globals", "cells", "partial"})
 _CONTAINERS = (list, dict, set, OrderedDict, deque, defaultdict)
 _FACTORIES = (None, list, dict, set, int, float, str, tuple)
@@ -46,9 +47,9 @@ def saved_signature(signature: JointSignature, pinned: Mapping[int, str]) -> Sav
     given = {
         field.name: getattr(signature, field.name)
         for field in dataclasses.fields(SavedSignature)
-        if field.name not in ("outcome", "looks", "read")
+        if field.name not in ("outcome", *_ASSUMED)
     }
-    return SavedSignature(**given, outcome=outcome, looks=assumptions.looks, read=assumptions.read)
+    return SavedSignature(**given, outcome=outcome, **{name: getattr(assumptions, name) for name in _ASSUMED})
 
 
 def _saved_outcome(outcome: Outcome, pinned: Mapping[int, str]) -> SavedOutcome:
@@ -93,10 +94,10 @@ def signature_of(
     index_map = IndexMap.of(given.meta for given in saved.inputs)
     if len(index_map.slots) != sum(len(given.specs) for given in saved.inputs):
         raise Refused("the inputs have other leaves than specs")
+    assumptions = Assumptions(symbols, **{name: getattr(saved, name) for name in _ASSUMED})
     return JointSignature(
         saved.inputs, index_map, saved.views, saved.mutations, saved.outputs, saved.intermediate_bases,
-        saved.made_leaves, outcome, saved.tangents, Assumptions(symbols, looks=saved.looks, read=saved.read),
-        saved.grad_modes,
+        saved.made_leaves, outcome, saved.tangents, assumptions, saved.grad_modes,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from subclass_aot.objects import Entry
 from subclass_aot.outcome import (
     Change,
     Given,
+    Identity,
     Leaf,
     Literal,
     New,
@@ -26,10 +27,10 @@ from subclass_aot.outputs import (
     ViewOfBase,
     ViewOfInput,
 )
-from subclass_aot.signature import Input, MadeLeaf, Mutations, TangentSpec
+from subclass_aot.signature import Beginning, Input, MadeLeaf, Mutations, TangentSpec
 from subclass_aot.tables import Table
 
-Recipe = Leaf | Given | Tuple | New | Weak | Literal
+Recipe = Leaf | Given | Tuple | New | Weak | Identity | Literal
 Recipes = tuple[tuple[Recipe, Recipe], ...]
 
 
@@ -132,6 +133,7 @@ class SavedSignature:
     tangents: tuple[TangentSpec, ...]
     looks: tuple[Look, ...]
     read: tuple[tuple[int, Any], ...]
+    beginnings: tuple[Beginning, ...]
     grad_modes: tuple[bool, bool]
 
 

@@ -18,7 +18,9 @@ import torch
 from subclass_aot import _torch
 
 Kind = (
-    Literal["attributes", "slots", "elements", "items", "keys", "members", "cells", "globals", "partial", "grad"]
+    Literal[
+        "attributes", "slots", "elements", "items", "weakly", "keys", "members", "cells", "globals", "partial", "grad"
+    ]
     | _torch.ModuleTable
     | _torch.HookTable
 )
@@ -38,7 +40,8 @@ class Table:
     """One of the places where an object holds others.
 
     Attributes:
-        kind: Which; "keys" are those that are objects, "grad" is that of a tensor, and the last are dicts of a module.
+        kind: Which; "keys" are those that are objects, "weakly" are the items of a dict that holds its keys weakly,
+            "grad" is that of a tensor, and the last are dicts of a module.
         only: If not None, only these keys belong to it.
         but: These do not.
         public: Whether names that begin with an underscore do not, either: those are the business of the class.
@@ -65,6 +68,8 @@ class Table:
                 return [(name, getattr(holder, name)) for name in self.only or () if hasattr(holder, name)]
             case "cells":
                 return [(name, cell.cell_contents) for name, cell in _cells(holder)]
+            case "weakly":
+                return list(holder.items())  # type: ignore[attr-defined]
             case "grad":
                 assert isinstance(holder, torch.Tensor)
                 return [("grad", holder.grad)]
@@ -114,6 +119,10 @@ class Table:
                 cells = dict(_cells(holder))
                 for name, value in contents:
                     cells[name].cell_contents = value
+            case "weakly":
+                weak: Any = holder
+                weak.clear()
+                weak.update(contents)
             case "grad":
                 assert isinstance(holder, torch.Tensor)
                 holder.grad = dict(contents)["grad"]

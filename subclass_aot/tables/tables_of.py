@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from subclass_aot import _torch
 from subclass_aot.tables.classes import is_object, object_tables, stands_for_another
@@ -14,6 +16,9 @@ from subclass_aot.tables.table import HOOKS, MODULE_TABLES, Table
 
 _BOOKKEEPING = frozenset(vars(torch.nn.Module())) - {"training"}
 """What stands in the `__dict__` of every module, and says nothing of what this one computes."""
+
+_WEAK_DICTS = (weakref.WeakKeyDictionary, WeakIdKeyDictionary)
+"""Dicts that hold their keys weakly. What is compiled holds such of their keys as are no tensors."""
 
 _SEALED = (type, types.ModuleType, types.BuiltinFunctionType, types.GeneratorType)
 """Classes of values that are not looked into."""
@@ -39,6 +44,8 @@ def tables_of(value: object, pinned: bool, module_name: str | None, whole_module
         return []
     if stands_for_another(value):
         return [Table("attributes", ("__wrapped__",))]
+    if isinstance(value, _WEAK_DICTS):
+        return [Table("weakly")]
     with_keys = isinstance(value, dict) and any(map(is_object, dict.keys(value)))
     return object_tables(value) + [Table("keys")] * with_keys
 

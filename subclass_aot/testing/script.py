@@ -105,7 +105,7 @@ class Script:
                     source.globals[given.name] = value
         for line in lines:
             source.line(line)
-        return source.build()
+        return source.build("program")
 
     def renamed(self) -> Script:
         """The same, with names counted from 0."""

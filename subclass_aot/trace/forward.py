@@ -96,8 +96,9 @@ def run_forward(
 
     metadata_mutations = check_metadata_mutations(inputs, user, recorder)
     metadata_mutated = [tensor for tensor, *_ in recorder.mutations.metadata]
-    stands_for_lazy = recorder.listeners.lazy_views.stand_for
-    reader = OutputReader(inputs.seen, inputs.leaves, recorder.lift, not inference, metadata_mutated, stands_for_lazy)
+    listeners = recorder.listeners
+    asked = listeners.lazy_views.stand_for, listeners.mutated_views.loses_gradient
+    reader = OutputReader(inputs.seen, inputs.leaves, recorder.lift, not inference, metadata_mutated, *asked)
     mutations = writes(inputs, user, recorder, reader, metadata_mutations)
     outputs = reader.read(results)
     refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)

@@ -19,6 +19,7 @@ from subclass_aot.outcome import Existed, find_holders
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
 from subclass_aot.trace.backward import Backward, run_backward
+from subclass_aot.trace.beginnings import beginnings
 from subclass_aot.trace.forward import Forward, run_forward
 from subclass_aot.trace.inputs import InputPlan, TracedInputs, UserInputs, plan_inputs, trace_inputs
 from subclass_aot.trace.made_leaves import described
@@ -143,7 +144,8 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
     read_values = tuple(sorted(backward.recorder.listeners.real_tensors.read_values.items()))
     asserts = () if symbols is None else tuple(symbols.runtime_asserts())  # backward and `_graph` may have added some
     asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.symints))
-    assumptions = Assumptions(symbols, asserts, forward.looks, read_values)
+    begins_read = backward.recorder.listeners.places.begins_read
+    assumptions = Assumptions(symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read))
     mutations = dataclasses.replace(
         forward.mutations,
         requires_grad_mutations=requires_grad_mutations(inputs, bool(forward.looks or asserts)),

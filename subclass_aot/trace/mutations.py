@@ -222,7 +222,8 @@ def _bases(
     check_shared_fields(user.arguments.values, {slots[s].outer for s in written}, inputs.plan.paths)
     extents = {s: resized[inputs.leaves[s]] for s in inputs.plan.graph_slots if inputs.is_among(s, set(resized))}
     path_of = lambda slot: str(inputs.plan.desc_of(slot))  # noqa: E731
-    bases = bases_of(user.leaves, written, path_of, extents) if written or extents else []
+    reaching = [s for s in inputs.plan.graph_slots if inputs.is_among(s, recorder.listeners.places.reaching)]
+    bases = bases_of(user.leaves, written, path_of, extents, reaching) if written or extents or reaching else []
     based = {s for base in bases for s in base.slots}
     inputs.need_known_sizes(slots[s].outer for s in based)
     together = [{slots[s].outer for s in base.slots} for base in bases]

@@ -65,7 +65,10 @@ class OutputReader:
         metadata_mutations: Tensors whose size or strides the function changed in place. A view of one may not fit it
             any more.
         stands_for_lazy: Whether a leaf was computed where eager mode has a lazy view.
+        loses_gradient: Whether a view that is made again as autograd remembers it would miss a part of its gradient.
     """
+
+    # More than ten attributes: what is asked of a result depends on the inputs, on autograd and on what was mutated.
 
     def __init__(
         self,
@@ -75,8 +78,9 @@ class OutputReader:
         autograd_views: bool = True,
         metadata_mutations: Sequence[Any] = (),
         stands_for_lazy: Callable[[MetaTensor], bool] = lambda leaf: False,
+        loses_gradient: Callable[[torch.Tensor], bool] = lambda view: False,
     ) -> None:
-        self.stands_for_lazy = stands_for_lazy
+        self.stands_for_lazy, self.loses_gradient = stands_for_lazy, loses_gradient
         self.metadata_mutated = {id(x) for t in metadata_mutations for x in (t, _torch.base_of(t)) if x is not None}
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
@@ -236,6 +240,8 @@ class OutputReader:
         _, remembered = self.remembered.get(id(result), (None, None))
         metadata_mutated = id(base) in self.metadata_mutated
         if metadata_mutated and remembered is None and (isinstance(result, MetaTensor) or is_invalidated(result)):
+            return _strided_view(result, base), ()
+        if remembered is None and self.loses_gradient(result):
             return _strided_view(result, base), ()
         if metadata_mutated and (remembered is not None or not _torch.may_be_made_again(result)):
             if remembered is not None and any(map(is_symbolic, (*base.shape, *result.shape))):

@@ -20,7 +20,9 @@ def is_pure(signature: JointSignature, graph: fx.GraphModule) -> bool:
         graph: Its forward graph.
     """
     assumptions, outcome = signature.assumptions, signature.outcome
-    if assumptions.looks or assumptions.read or assumptions.runtime_asserts or outcome.changes or outcome.objects:
+    if assumptions.looks or assumptions.read or assumptions.beginnings or assumptions.runtime_asserts:
+        return False
+    if outcome.changes or outcome.objects:
         return False
     if signature.mutations != Mutations() or signature.views or signature.intermediate_bases or signature.made_leaves:
         return False

@@ -47,7 +47,7 @@ def as_strided_field(
     offset = field.storage_offset()
     for dim in dims:
         if whole[dim]:
-            last[dim], rest = divmod(rest, whole[dim])
+            last[dim], rest = rest // whole[dim], rest % whole[dim]  # symbolic numbers have no divmod
             offset += last[dim] * steps[dim]
     begins_before = any(last[dim] < 0 for dim in dims)
     sizes, strides = [], []
@@ -63,4 +63,5 @@ def as_strided_field(
     if rest or begins_before or any(not 0 <= last[dim] < wrapper.shape[dim] for dim in dims):
         asked = f"as_strided({list(size)}, {list(stride)}, {storage_offset})"
         raise CannotFollow(f"{asked} is not a view along the dims of {list(wrapper.shape)} with strides {whole}")
-    return aten.as_strided.default(field, sizes, strides, offset)
+    begins = () if storage_offset is None else (offset,)  # no trace hears that somebody asked where the field begins
+    return aten.as_strided.default(field, sizes, strides, *begins)

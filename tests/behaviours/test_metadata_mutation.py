@@ -168,9 +168,8 @@ AFTER_AS_STRIDED_ = {
 
 
 @pytest.mark.parametrize("lines", AFTER_AS_STRIDED_.values(), ids=AFTER_AS_STRIDED_)
-def test_a_write_where_the_offset_would_count_from_elsewhere_is_refused(lines: tuple[str, ...]) -> None:
-    with pytest.raises(MutationError, match="after `as_strided_` of a view of the same tensor"):
-        aot_compile(_written(*lines))(torch.rand(4, 2), torch.rand(2, 2))
+def test_a_write_after_as_strided_where_the_offset_counts_from_elsewhere(lines: tuple[str, ...]) -> None:
+    check_compiled(_written(*lines), (torch.rand(4, 2), torch.rand(2, 2)), tries=0)
 
 
 def test_a_write_after_as_strided_of_the_tensor_itself_or_without_an_offset() -> None:

@@ -1,4 +1,4 @@
-"""Operators of libraries that write what another of their arguments shares are refused."""
+"""Operators of libraries that write places in memory that another of their arguments has, too, are refused."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from subclass_aot import Spec
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder
+from subclass_aot.symbols import SizesMustBeKnown, Symbols
 from tests.graph.recording import raw, recorded
 
 SQUARE = Spec.of(torch.ones(3, 3))
@@ -21,19 +22,75 @@ def fill(x: torch.Tensor, y: torch.Tensor) -> None:
     x.copy_(y)
 
 
+@torch.library.custom_op("test_argument_overlap::fill_all", mutates_args={"xs"})
+def fill_all(xs: list[torch.Tensor], y: torch.Tensor) -> None:
+    """Writes one tensor into several."""
+    for x in xs:
+        x.copy_(y)
+
+
 @pytest.mark.parametrize(
-    "program", [lambda x: fill(x, x.t()), lambda x: fill(x[0], x[1]), lambda x: fill((y := x * 1)[0], y[1])]
+    "program",
+    [
+        lambda x: fill(x, x.t()),
+        lambda x: fill(x[0], x[:, 0]),
+        lambda x: fill((y := x * 1)[:2], y[1:]),
+        lambda x: fill(x[:2, :2], x[1:, 1:]),
+        lambda x: fill(x.view(-1)[:4], x.view(-1)[2::2]),
+        lambda x: fill(x[0], x.view(torch.int32)[0]),
+        lambda x: fill_all([x[0], x[0]], x[1]),
+    ],
 )
-def test_what_shares_a_storage(program: Any) -> None:
-    with pytest.raises(MutationError, match=r"(?s)fill.*writes `x`, which shares memory.*test_argument_overlap.py"):
+def test_what_has_places_in_common(program: Any) -> None:
+    match = r"(?s)fill.*writes `xs?`, and `(y|xs)` has elements in the same places.*test_argument_overlap.py.*x\[0\]"
+    with pytest.raises(MutationError, match=match):
         recorded(program, SQUARE)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: fill(x[0], x[1]),
+        lambda x: fill((y := x * 1)[0], y[1]),
+        lambda x: fill(*x.unbind(1)[:2]),
+        lambda x: fill(x[:2, :1], x[1:, 1:2]),
+        lambda x: fill(x.diagonal(1), x.diagonal(-1)),
+        lambda x: fill(x.view(-1)[::2][:4], x.view(-1)[1::2]),
+        lambda x: fill(x[0], x[1].view(torch.int32)),
+        lambda x: fill_all([*x.split(1)], x.new_zeros(3)),
+    ],
+)
+def test_parts_that_lie_apart(program: Any) -> None:
+    recorder, _ = recorded(program, SQUARE)
+    assert raw(recorder)[-1].startswith("fill")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: fill(x[0], x[1]),
+        lambda x: fill(x[:, 0], x[:, 1]),
+        lambda x: fill(*x.chunk(2, 1)),
+        lambda x: fill(x[:, ::2], x[:, 1::2]),
+    ],
+)
+def test_parts_that_lie_apart_however_many_rows_there_are(program: Any) -> None:
+    rows = Symbols().size(6, "rows")
+    recorder, _ = recorded(program, Spec.make((rows, 4), (4, 1)))
+    assert raw(recorder)[-1] == "fill"
+
+
+def test_where_symbolic_sizes_do_not_tell_they_must_be_known() -> None:
+    rows = Symbols().size(6, "rows")
+    with pytest.raises(SizesMustBeKnown):
+        recorded(lambda x: fill(x[:, 0], x[:, 1]), Spec.make((rows, rows), (rows, 1)))
 
 
 def test_inputs_that_overlap() -> None:
     def program(x: Any, y: Any) -> None:
         fill(x, y)
         recorder.listeners.argument_overlap.of_inputs = {id(x): (0, 1), id(y): (0, 1)}
-        with pytest.raises(MutationError, match="shares memory with another of its arguments"):
+        with pytest.raises(MutationError, match="has elements in the same places"):
             fill(x, y)
 
     recorder = Recorder()

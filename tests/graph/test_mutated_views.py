@@ -20,7 +20,6 @@ def program_of(*lines: str) -> Any:
 
 
 REFUSED = {
-    "as_strided_ turns it": ("y = x * 1", "v = y[:2]", "v.as_strided_((2, 2), (1, 2))", "v.mul_(w)", "return y"),
     "as_strided_ moves it": (
         "y = x * w[0]",
         "v = y[2:]",
@@ -31,6 +30,25 @@ REFUSED = {
     "resize_": ("y = x * 1", "v = y[:2]", "v.resize_(1, 2)", "v.mul_(w[0])", "return y"),
 }
 RIGHT = {
+    "as_strided_ turns it": ("y = x * 1", "v = y[:2]", "v.as_strided_((2, 2), (1, 2))", "v.mul_(w)", "return y"),
+    "as_strided_ moves it inside": (
+        "y = x * w[0]",
+        "v = y[1:]",
+        "v.as_strided_((2, 2), (2, 1), 3)",
+        "y.mul_(2)",
+        "return v * w",
+    ),
+    "as_strided reaches out, and is written": (
+        "y = x * 1",
+        "v = y[2:].as_strided((2, 2), (2, 1), 1)",
+        "v.mul_(w)",
+        "return y",
+    ),
+    "as_strided reaches out, nobody writes": (
+        "y = x * w[0]",
+        "v = y[2:].as_strided((2, 2), (2, 1), 1)",
+        "return v * w, y",
+    ),
     "the view is written": ("y = x * 1", "v = y[:2]", "v.t_()", "v.mul_(w)", "return y"),
     "a view of an input is written": ("v = x[:2]", "v.t_()", "v.mul_(w)", "return x * 2"),
     "what it is a view of is written": ("y = x * w[0]", "v = y[:2]", "v.t_()", "y.mul_(2)", "return v * w"),
@@ -55,6 +73,15 @@ RIGHT = {
 def test_a_gradient_through_a_write_after_the_change_is_refused(lines: tuple[str, ...]) -> None:
     with pytest.raises(MutationError, match="changes the size or strides of a view in place, and a gradient goes"):
         aot_compile(program_of(*lines))(torch.rand(4, 2), torch.rand(2, 2, requires_grad=True))
+
+
+@pytest.mark.parametrize("write", ["y.mul_(2)", "v.mul_(2)", "y[1:].mul_(2)"])
+def test_a_gradient_that_would_miss_what_lies_outside_of_a_view_is_refused(write: str) -> None:
+    program = program_of("y = x * w[0]", "v = y[2:].as_strided((2, 2), (2, 1), 1)", write, "return v * w")
+    with pytest.raises(
+        MutationError, match=r"(?s)`as_strided` of a view reaches out.*test_mutated_views.*that it is a view"
+    ):
+        aot_compile(program)(torch.rand(4, 2), torch.rand(2, 2, requires_grad=True))
 
 
 @pytest.mark.parametrize("lines", RIGHT.values(), ids=RIGHT)

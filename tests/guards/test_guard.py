@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor as TorchTwoTensor
 
-from subclass_aot import TwoTensor, WrapperTensor, aot_compile
+from subclass_aot import FlattenPlan, TwoTensor, WrapperTensor, aot_compile
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -284,6 +284,67 @@ def test_modules_among_the_arguments() -> None:
     for module in (first, second, first, second):
         torch.testing.assert_close(compiled({"layer": module}, dense(2, 3)), module(dense(2, 3)))
     assert len(compiled.recompiles) == 1
+
+
+BEGINNINGS: dict[str, tuple[Callable[..., Any], Callable[[torch.Tensor], tuple[Any, ...]], str]] = {
+    "an argument": (lambda x: x + x.storage_offset(), lambda x: (x,), "args[0]"),
+    "one of several": (lambda x, y: x + y.storage_offset(), lambda x: (torch.ones(4), x), "args[1]"),
+    "in a list": (lambda xs: xs[1] + xs[1].storage_offset(), lambda x: ([torch.ones(4), x],), "args[0][1]"),
+    "a leaf": (lambda w: w + w.b.storage_offset(), lambda x: (TwoTensor(torch.ones(4), x),), "args[0].b"),
+    "a part": (lambda w: w + w.parts[1].storage_offset(), lambda x: (Parts([torch.ones(4), x]),), "args[0].parts_1"),
+    "a wrapper": (
+        lambda w: w + w.storage_offset(),
+        lambda x: (TwoTensor(x, torch.arange(9.0)[int(x[0]) :][:4]),),
+        "args[0]",
+    ),
+    "a nested wrapper": (
+        lambda w: w + w.a.storage_offset(),
+        lambda x: (TwoTensor(TwoTensor(x, torch.ones(4)), torch.ones(4)),),
+        "args[0].a",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BEGINNINGS)
+def test_where_it_begins_is_compared_if_the_program_asks(name: str) -> None:
+    program, make, path = BEGINNINGS[name]
+    compiled = aot_compile(program, dynamic=False)
+    memory = torch.arange(9.0)
+    for begins in (2, 5, 0, 5, 2):
+        given = make(memory[begins : begins + 4])
+        got, expected = compiled(*given), program(*given)
+        for x, y in zip(leaves(got), leaves(expected), strict=True):
+            assert torch.equal(x, y)
+    assert f"storage offset of {path}: 2 before, 5 now" in compiled.recompiles[0] and len(compiled.recompiles) == 2
+
+
+def leaves(tensor: Any) -> list[torch.Tensor]:
+    return FlattenPlan.of([tensor]).unwrap([tensor])
+
+
+def test_where_a_buffer_begins() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(9.0)[2:6])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.table.as_strided((4,), (1,), 3)
+
+    module = Shifted()
+    compiled = aot_compile(module)
+    for begins in (2, 2, 4, 2):
+        module.table = torch.arange(9.0)[begins : begins + 4]
+        assert torch.equal(compiled(dense(4)), module(dense(4)))
+    assert compiled.recompiles == ["storage offset of self.table: 2 before, 4 now"]
+
+
+def test_where_others_begin_is_not_compared() -> None:
+    compiled = aot_compile(lambda x, y: (x + x.storage_offset(), y.as_strided((2,), (2,)), y.mul(2)), dynamic=False)
+    memory = torch.arange(9.0)
+    for begins in range(4):
+        compiled(memory[1:5], memory[begins : begins + 4])
+    assert not compiled.recompiles and compiled.source.count("storage_offset() !=") == 1
 
 
 def test_storage_sharing_matters_where_something_is_written() -> None:

@@ -299,6 +299,22 @@ def test_values_that_share_memory_where_one_is_written() -> None:
         compiled(base, base)
 
 
+def test_values_that_begin_elsewhere_where_that_counts() -> None:
+    def program(x: Tensor) -> Tensor:
+        return x.as_strided((2,), (1,), 3) * 2
+
+    memory = torch.arange(9.0)
+    joint = trace_joint(program, memory[2:6])
+    compiled = compile_joint(joint)
+    assert torch.equal(compiled(memory[2:6]), program(memory[2:6]))
+    differs = r"storage offset of args\[0\]: 2 before, 3 now"
+    with pytest.raises(JointGraphError, match=differs):
+        compiled(memory[3:7])
+    with pytest.raises(JointGraphError, match=differs):
+        compiled.bind(program)(memory[3:7])
+    assert torch.equal(compile_joint(pickle.loads(pickle.dumps(joint)))(memory[2:6]), program(memory[2:6]))
+
+
 def test_another_function_or_class_is_refused() -> None:
     class Linear(nn.Linear):
         def forward(self, input: Tensor) -> Tensor:

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from subclass_aot import Spec
 from subclass_aot.errors import TraceError
+from subclass_aot.meta import spec as spec_module
+from subclass_aot.meta.strided_sets import TooHard
+from subclass_aot.symbols import SizesMustBeKnown, Symbols
 
 
 def test_equal_specs_are_one_object() -> None:
@@ -88,11 +91,60 @@ def test_spec_says_what_the_tensor_says(x: torch.Tensor) -> None:
 @given(tensors())
 def test_overlap_is_what_several_elements_in_one_place_are(x: torch.Tensor) -> None:
     places = torch.arange(10_000).as_strided(x.shape, x.stride(), x.storage_offset())
-    assert Spec.of(x).overlaps_itself == (places.unique().numel() < places.numel() or _empty_overlap(x))
+    assert Spec.of(x).overlaps_itself == (places.unique().numel() < places.numel())
 
 
-def _empty_overlap(x: torch.Tensor) -> bool:
-    return not x.numel() and any(n > 1 and s == 0 for n, s in zip(x.shape, x.stride(), strict=True))
+@st.composite
+def views(draw: st.DrawFn) -> torch.Tensor:
+    """Views of one storage: parts of it by any sizes and strides."""
+    dims = draw(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=3))
+    dtype = draw(st.sampled_from([torch.int16, torch.int32, torch.int64]))
+    memory = torch.zeros(800, dtype=torch.int8).view(dtype)
+    return memory.as_strided([n for n, _ in dims], [step for _, step in dims], draw(st.integers(0, 20)))
+
+
+def _places(x: torch.Tensor) -> list[int]:
+    """The bytes of each element."""
+    first = torch.arange(800).as_strided(x.shape, x.stride(), x.storage_offset()).reshape(-1) * x.element_size()
+    return [place + i for place in first.tolist() for i in range(x.element_size())]
+
+
+@given(views(), views())
+def test_places_in_memory(x: torch.Tensor, y: torch.Tensor) -> None:
+    places, others = _places(x), set(_places(y))
+    assert Spec.of(x).overlaps_itself == (len(set(places)) < len(places))
+    assert Spec.of(x).lies_apart(Spec.of(y)) == others.isdisjoint(places)
+    assert Spec.of(y).has_places_of(Spec.of(x)) <= (others >= set(places))
+
+
+@given(tensors(), st.data())
+def test_a_tensor_has_the_places_of_its_views(x: torch.Tensor, data: st.DataObject) -> None:
+    view = x
+    for dim in range(x.dim()):
+        start = data.draw(st.integers(0, x.shape[dim]))
+        view = view[(slice(None),) * dim + (slice(start, None, data.draw(st.integers(1, 2))),)]
+    assert Spec.of(x).has_places_of(Spec.of(view))
+
+
+def test_symbolic_sizes_of_what_lies_in_memory() -> None:
+    rows, columns = (symbols := Symbols()).size(6, "rows"), symbols.size(5, "columns")
+    packed, gaps = Spec.make((rows, columns), (columns, 1)), Spec.make((rows, 3), (4, 1))
+    assert packed.is_packed and not gaps.is_packed and not packed.overlaps_itself and not gaps.overlaps_itself
+    assert Spec.make((rows, 3), (0, 1)).overlaps_itself and Spec.make((rows, 3), (0, 1)).is_expanded
+    assert packed.has_places_of(Spec.make((rows,), (1,), 2)) and not packed.has_places_of(Spec.make((rows,), (6,), 2))
+    for question in (lambda: Spec.make((rows, 3), (2, 1)).overlaps_itself, lambda: gaps.has_places_of(packed)):
+        with pytest.raises(SizesMustBeKnown):
+            question()
+
+
+def test_what_is_not_found_out_may_be_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def takes_too_long(*given: object) -> bool:
+        raise TooHard
+
+    monkeypatch.setattr(spec_module, "has_common_place", takes_too_long)
+    monkeypatch.setattr(spec_module, "has_place_twice", takes_too_long)
+    row, windows = Spec.make((3,), (1,)), Spec.make((3, 2), (2, 1), 3)
+    assert not row.lies_apart(windows) and Spec.make((3, 2), (3, 1)).overlaps_itself
 
 
 @pytest.mark.parametrize(

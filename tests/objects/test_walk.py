@@ -104,7 +104,7 @@ def test_other_tensors_are_put_there_and_taken_out_again(name: str) -> None:
     before = read(objects)
     others = [torch.zeros(3) for _ in objects.tensors]
     with pytest.raises(ZeroDivisionError), objects.restored([]):
-        objects.put(others, lambda holder: None, False)
+        objects.put(others, lambda holder: None, False, {})
         again = walked(value)
         assert [held.path for held in again.tensors] == [held.path for held in objects.tensors]
         assert all(held.tensor is other for held, other in zip(again.tensors, others, strict=True))
@@ -162,13 +162,25 @@ def test_the_position_of_an_object() -> None:
     assert objects.position_of(A) is None
 
 
+def test_ids_of_tensors_become_those_of_the_others() -> None:
+    """An id may be a key, a value or an element, and stand in a tuple. Other numbers, and what holds none, stay."""
+    value = [{id(A): 1, (id(B), "k"): 2, 5: A}, [id(B), (7, id(A))], {"n": 7}]
+    objects, others = walked(value), {id(A): 1000, id(B): 2000}
+    before = read(objects)
+    with objects.restored([]):
+        objects.put([A], lambda holder: None, False, others)
+        assert value == [{1000: 1, (2000, "k"): 2, 5: A}, [2000, (7, 1000)], {"n": 7}]
+    assert read(objects) == before
+    assert value == [{id(A): 1, (id(B), "k"): 2, 5: A}, [id(B), (7, id(A))], {"n": 7}]
+
+
 def test_numbers_that_change_are_tensors_of_that_size() -> None:
     value = Cell(steps=5, first=1, other=5)
     objects = walked(value, changing=("x.steps", "x.first"))
     (held,) = objects.tensors
     assert (held.path, held.is_number, held.tensor.shape) == ("x.steps", True, (5, 0))
     assert isinstance(dict(objects.holders[0].tables[0][1])["steps"], NumberAt)
-    objects.put([torch.empty(7, 0)], lambda holder: None, False)
+    objects.put([torch.empty(7, 0)], lambda holder: None, False, {})
     assert vars(value) == {"steps": 7, "first": 1, "other": 5}
 
 
@@ -181,9 +193,9 @@ def test_iterators_have_stand_ins() -> None:
     ((position, stand_in),) = objects.stand_ins()
     assert position == 0 and stand_in.iterator is steps
     with objects.restored([]):
-        objects.put([], lambda holder: None, True)
+        objects.put([], lambda holder: None, True, {})
         assert holder[0].iterator is steps  # type: ignore[attr-defined]
-        objects.put([], lambda holder: None, False)
+        objects.put([], lambda holder: None, False, {})
     assert holder == [steps] and next(steps) == 1
 
 
@@ -194,7 +206,7 @@ def test_what_is_put_on_a_tensor() -> None:
     assert [h.path for h in objects.tensors] == ["x[0]", "x[0].scale"]
     fake: Any = torch.zeros(2)
     with objects.restored([]):
-        objects.put([fake, B], lambda holder: fake, False)
+        objects.put([fake, B], lambda holder: fake, False, {})
         assert fake.scale is B
     assert tensor.scale is A
 

@@ -167,6 +167,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]], dic
     "nested wrappers": (twice, lambda: (TheirTwoTensor(two(3), two(3)).requires_grad_(), R(3)), {}),
     "own class": (twice, lambda: (Gray(R(3), 5, "x"), leaf(3)), {}),
     "wrappers that are trained": (twice, lambda: (two(3).requires_grad_(), two(3)), {}),
+    "begins somewhere": (lambda x: (x.as_strided((2,), (1,), 2), x + x.storage_offset()), lambda: (R(5)[1:],), {}),
+    "a leaf begins somewhere": (lambda w: w * w.b.storage_offset(), lambda: (sa.TwoTensor(R(3), R(5)[2:]),), {}),
+    "windows": (lambda x: (x.unfold(0, 2, 3).mul_(2), x * 1)[1], lambda: (R(9)[1:],), {}),
+    "reaches out": (lambda x: (x.as_strided((4,), (2,)).mul_(2), x * 1)[1], lambda: (R(9)[1:5],), {}),
     "containers": (lambda x: {"a": [x["b"][0] + 1], "c": x}, lambda: ({"b": [R(3), 4]},), {}),
     "namespace": (lambda n: n.x * 2, lambda: (types.SimpleNamespace(x=R(3)),), {}),
 }

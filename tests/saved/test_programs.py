@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
+from subclass_aot.errors import CompiledFileError
 from tests.saved.programs import PROGRAMS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,6 +104,20 @@ def test_a_file_has_many_signatures(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     loaded = sa.load(tmp_path / "file.sa", fn)
     assert [_bits(loaded(*args)) for args in calls] == [_bits(result) for result in expected]
     assert [_bits(loaded(*args)) for args in calls] == [_bits(result) for result in expected]
+
+
+def test_signatures_that_differ_in_where_an_input_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fn, memory = PROGRAMS["begins somewhere"][0], torch.rand(9)
+    calls = [memory[n : n + 4] for n in (0, 1, 2)]
+    compiled = sa.aot_compile(fn)
+    expected = [compiled(x) for x in calls]
+    compiled.save(tmp_path / "file.sa")
+    monkeypatch.setattr("subclass_aot.compile.trace_arguments", _not_traced)
+    for loaded in (sa.load(tmp_path / "file.sa", fn), sa.load(tmp_path / "file.sa", trust=False)):
+        for _ in range(2):
+            assert [_bits(loaded(x)) for x in calls] == [_bits(result) for result in expected]
+    with pytest.raises(CompiledFileError, match=r"storage offset of args\[0\]: \d before, 3 now"):
+        loaded(memory[3:7])
 
 
 def test_what_was_loaded_is_saved_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ def writes_its_own(x: torch.Tensor) -> torch.Tensor:
         (lambda x: x * torch.rand(3), False),
         (lambda x: x.sin() if x.sum() > 0 else x.cos(), False),
         (lambda x: 3, False),
+        (lambda x: x * x.storage_offset(), False),
         (writes, False),
     ],
 )

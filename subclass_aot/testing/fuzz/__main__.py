@@ -13,10 +13,7 @@ from pathlib import Path
 
 import torch
 
-from subclass_aot.testing.fuzz.captured import check_captured
-from subclass_aot.testing.fuzz.oracle import check_program
-from subclass_aot.testing.fuzz.programs import Program
-from subclass_aot.testing.fuzz.search import fuzz
+from subclass_aot.testing.fuzz.search import Drawn, check_drawn, fuzz
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("error")  # a program of which torch warns is not worth a look
 
-    def check(program: Program) -> None:
-        chosen.latest.write_text(repr(program))
-        (check_captured if chosen.torch_compile else check_program)(program)
+    def check(drawn: Drawn) -> None:
+        chosen.latest.write_text(repr(drawn))
+        check_drawn(drawn, chosen.torch_compile)
 
     return fuzz(chosen.minutes, seed, check)
 

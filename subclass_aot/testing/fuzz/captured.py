@@ -49,8 +49,13 @@ def _check(program: Program, seeds: tuple[int, ...], backend: str) -> None:
 
 def _compiled(program: Program, backend: str) -> Callable[..., Any]:
     """The function, compiled by itself: Dynamo keeps what it compiled by the code, for all backends."""
-    torch.compiler.reset()
     function: Any = program.function
     function.__globals__["__name__"] = "__main__"  # a module that can be imported, as Dynamo does
-    compiled: Callable[..., Any] = torch.compile(function, backend=backend, dynamic=program.symbolic or None)
+    return captured(function, backend, program.symbolic or None)
+
+
+def captured(function: Any, backend: str = "subclass_aot", dynamic: bool | None = None) -> Callable[..., Any]:
+    """Compiles a function with `torch.compile`, and forgets all that it compiled before."""
+    torch.compiler.reset()
+    compiled: Callable[..., Any] = torch.compile(function, backend=backend, dynamic=dynamic)
     return compiled

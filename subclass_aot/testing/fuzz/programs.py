@@ -36,7 +36,7 @@ _GLOBALS = {
     "custom": custom_operators,
 }
 
-ALIASES = ("same", "leaf", "inner", "around", "twice", "base", "apart", "view")
+ALIASES = ("same", "leaf", "inner", "around", "twice", "base", "apart", "moved", "view")
 """What an argument may be of an earlier one."""
 
 Mode = str
@@ -57,8 +57,9 @@ class Argument:
         grad: "none", "leaf", "computed" (a non-leaf), "view" (a view of a non-leaf).
         alias: "" or what it is of argument `of`: the "same" object; its first "leaf", or another tensor on the "inner"
             memory of that; a wrapper "around" that leaf and another, or that holds it "twice"; on its storage, over it
-            ("base") or "apart" from it; or a "view" of it that autograd knows.
+            ("base"), "apart" from it, or "moved" by an element; or a "view" of it that autograd knows.
         of: An earlier argument.
+        begins: How many further elements there are before it in its storage.
     """
 
     tree: Tree
@@ -68,6 +69,7 @@ class Argument:
     grad: str = "none"
     alias: str = ""
     of: int = 0
+    begins: int = 0
 
     def make(self, generator: torch.Generator) -> tuple[Any, list[Any]]:
         """A new tensor, and the tensors behind it: where gradients arrive, and its base."""
@@ -88,7 +90,12 @@ class Argument:
         value = (value if self.dtype.is_floating_point or self.dtype.is_complex else value * 3).to(self.dtype)
         if self.layout == "transposed":
             value = value.permute(tuple(reversed(range(value.dim()))))
-        return (value[1] if self.layout == "offset" else value).detach()
+        value = (value[1] if self.layout == "offset" else value).detach()
+        if not self.begins:
+            return value
+        spec = Spec.of(value)
+        memory = value.new_zeros(self.begins + value.untyped_storage().nbytes() // value.element_size())
+        return memory.as_strided(value.size(), value.stride(), self.begins + int(spec.offset)).copy_(value)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,12 +128,21 @@ class Program:
                 for text, _ in block:
                     source.line(text)
         source.line(f"return {', '.join(self.results)}")
-        return source.build()
+        return source.build("program")
 
     def resized(self, sizes: Mapping[int, int]) -> Program:
         """The same program with larger or smaller arguments: other sizes for some."""
         resized = [dataclasses.replace(a, size=tuple(sizes.get(n, n) for n in a.size)) for a in self.arguments]
         return dataclasses.replace(self, arguments=tuple(resized))
+
+    def moved(self, begins: int) -> Program:
+        """The same program with arguments that begin elsewhere in their storages.
+
+        Args:
+            begins: By how many elements.
+        """
+        moved = [dataclasses.replace(a, begins=begins) for a in self.arguments]
+        return dataclasses.replace(self, arguments=tuple(moved))
 
     def make_arguments(self, seed: int) -> tuple[list[Any], list[Any]]:
         """New arguments, and the tensors behind them.
@@ -175,6 +191,8 @@ def _alias_of(tensor: torch.Tensor, alias: str) -> Any:
         return TwoTensor(leaf, leaf if alias == "twice" else leaf.clone())
     if alias == "apart" and leaf.storage_offset() == leaf.numel():  # the other half of what was made with an offset
         return leaf.as_strided(leaf.size(), leaf.stride(), 0)
+    if alias == "moved":
+        return leaf.as_strided(leaf.size(), leaf.stride(), max(0, leaf.storage_offset() - 1))
     return tensor.detach()[1:] if dense and tensor.dim() else tensor.detach()
 
 

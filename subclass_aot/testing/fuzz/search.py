@@ -9,16 +9,37 @@ from collections.abc import Callable
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
 
 from subclass_aot.errors import DifferenceError
 from subclass_aot.testing.check import check_compiled
+from subclass_aot.testing.fuzz.captured import captured, check_captured
+from subclass_aot.testing.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
 from subclass_aot.testing.fuzz.oracle import check_program
 from subclass_aot.testing.fuzz.programs import Program, mode_of, programs
 
 _PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
 
+Drawn = Program | DrawnOptimizer
 
-def fuzz(minutes: float, seed: int, check: Callable[[Program], object] = check_program) -> int:
+
+def check_drawn(drawn: Drawn, torch_compile: bool = False) -> None:
+    """Compares a program, or steps of an optimizer, with eager mode.
+
+    Args:
+        drawn: What was drawn.
+        torch_compile: Whether `torch.compile` compiles it.
+
+    Raises:
+        AssertionError: There is a difference.
+    """
+    if isinstance(drawn, DrawnOptimizer):
+        check_optimizer(drawn, *[captured] * torch_compile)
+    else:
+        (check_captured if torch_compile else check_program)(drawn)
+
+
+def fuzz(minutes: float, seed: int, check: Callable[[Drawn], object] = check_drawn) -> int:
     """Draws and checks programs until the time is over, or one is wrong; that one is made small and printed.
 
     Args:
@@ -30,16 +51,16 @@ def fuzz(minutes: float, seed: int, check: Callable[[Program], object] = check_p
         0, or 1 if a program was wrong.
     """
     begin, said, count = time.monotonic(), 0, 0
-    latest: list[Program] = []
+    latest: list[Drawn] = []
     rounds = random.Random(seed)
 
-    def body(program: Program) -> None:
+    def body(program: Drawn) -> None:
         nonlocal count
         latest[:] = [program]
         count += 1
         check(program)
 
-    strategy = hypothesis.given(programs(everything=True))
+    strategy = hypothesis.given(st.one_of(*[programs(everything=True)] * 7, optimizers()))
     options = hypothesis.settings(
         max_examples=_PROGRAMS_PER_ROUND,
         database=None,
@@ -66,8 +87,10 @@ def fuzz(minutes: float, seed: int, check: Callable[[Program], object] = check_p
     return 0
 
 
-def _as_script(program: Program) -> str:
-    """The program as one that can be pasted somewhere else, as small as it can be."""
+def _as_script(program: Drawn) -> str:
+    """Returns the program as one that can be pasted somewhere else, as small as it can be."""
+    if isinstance(program, DrawnOptimizer):
+        return "Each line is done in `step`, for each parameter `p` with its gradient `g`."
     for seed in (1, 2):
         try:
             with mode_of(program):

@@ -38,6 +38,29 @@ WRITES = (
 )  # fmt: skip
 """What changes a tensor."""
 
+PLACES = (
+    "{0}.unfold(0, 2, 1)", "{0}.unfold(-1, 1, 2)", "{0}.unfold(-1, 2, 3)", "{0}.as_strided((2,), (1,))",
+    "{0}.as_strided((2, 2), (1, 1), {0}.storage_offset())", "{0}[1:].as_strided((2,), (1,))", "{0}.fill_diagonal_(2)",
+    "torch.unsafe_split({0}, 1)[0]", "torch.unsafe_chunk({0}, 2, -1)[-1]", "torch.ops.aten._unsafe_view({0}, (-1,))",
+    "torch.as_strided_scatter({0}, {0}.as_strided((2,), (1,)) * 2, (2,), (1,))", "{0} + {0}.storage_offset()",
+    "torch.as_strided_copy({0}, (2,), (1,))", "{0}.as_strided((2,), (1,), 1)",
+)  # fmt: skip
+"""What depends on where a tensor lies in memory."""
+
+PLACES_WRITTEN = (
+    "{0}.unfold(0, 2, 2).mul_(2)", "{0}.unfold(-1, 1, 2).add_(1)", "{0}.unfold(0, 2, 1).fill_(0.5)",
+    "{0}.view(-1).unfold(0, 2, 3).mul_(3)", "{0}.view(-1).unfold(0, 3, 2).zero_()",
+    "{0}.as_strided((2,), (1,)).mul_(2)", "{0}.as_strided((2,), (2,), 1).sin_()",
+    "{0}[1:].as_strided((2,), (1,)).add_(1)", "{0}.as_strided((2,), (2,), {0}.storage_offset() + 1).mul_(3)",
+    "{0}.fill_diagonal_(0.5)", "{0}.t().fill_diagonal_(2)", "{0}[1:].fill_diagonal_(3)",
+    "torch.unsafe_split({0}, 1)[-1].mul_(3)", "torch.unsafe_chunk({0}, 2, -1)[0].add_({1}.sum())",
+    "torch.ops.aten._unsafe_view({0}, (-1,))[:2].mul_(2)", "torch.kron({0}, {1}, out=torch.empty(0).to({0}))",
+    "torch.kron({1}.view(-1)[:1], {0}.clone(), out={0})",
+    "custom.swap_({0}[0], {0}[1])", "custom.swap_({0}[..., 0], {0}[..., 1])", "custom.swap_(*{0}.chunk(2, -1))",
+    "custom.swap_({0}.view(-1)[::2], {0}.view(-1)[1::2])",
+)  # fmt: skip
+"""What writes places in memory, by views that are no slices."""
+
 LOOKS = (
     "{0} * 2 if {0}.sum() > 2 else {0} - 1", "{0} if {0}.isfinite().all() else {1}",
     "{1}.sin() if ({0} > 1).any() else {0}", "{0} if torch.equal({0}, {1}) else {0} + {1}",
@@ -86,10 +109,13 @@ RESHAPES = re.compile(r"(\.t|squeeze)_\(")
 GIVEN_WHOLE = re.compile(r"broadcast_tensors|\.(real|imag|float|double|half|long|bool|to|type_as|conj|mT|mH)\b")
 """What may give back what it is given, and in inference mode reaches a foreign class before torch has a look."""
 
+PLACED = re.compile(r"unfold|as_strided|storage_offset|fill_diagonal|unsafe|kron|swap_")
+"""What depends on where tensors lie in memory."""
+
 LOOKING = re.compile(r"\bif |\.item\(|\bint\(|\.tolist\(|\w\[\w+ > 1\]|masked_select")
 """What asks for a value, whose differing is a reason to compile again."""
 
-UNIFORM = re.compile(r"^\w+\.(zero_|fill_)\(")
+UNIFORM = re.compile(r"^\w+(\.(view|unfold)\([^()]*\))*\.(zero_|fill_)\(")
 """What gives all elements one value, and may be done where several of them are one place in memory."""
 
 INNER = ("a", "b", "value", "extra", "codes", "scale", "parts[0]")
@@ -99,9 +125,10 @@ KINDS = (EXPRESSIONS, EXPRESSIONS, VIEWS, VIEWS, VIEWS, WRITES, WRITES, WRITES, 
 """The kinds of statements, the more often the more they are worth."""
 
 EVERY_KIND = (
-    *KINDS, *KINDS, *[LOOKS] * 2, WRITES_THAT_LOOK, *[LAYERS] * 2, *[DTYPES] * 2, CUSTOM, CUSTOM_WRITES,
+    *KINDS, *KINDS, *[PLACES, PLACES_WRITTEN] * 2, *[LOOKS] * 2, WRITES_THAT_LOOK, *[LAYERS] * 2, *[DTYPES] * 2, CUSTOM,
+    CUSTOM_WRITES,
 )  # fmt: skip
 """The same, and what is newer: `make fuzz` draws it."""
 
-WRITTEN = (WRITES, WRITES_THAT_LOOK, CUSTOM_WRITES)
+WRITTEN = (WRITES, PLACES_WRITTEN, WRITES_THAT_LOOK, CUSTOM_WRITES)
 """Those that are statements of their own, and give nothing."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from subclass_aot.testing import check
-from subclass_aot.testing.fuzz import check_program, search
+from subclass_aot.testing.fuzz import Program, check_program, search
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,12 @@ def test_a_wrong_compiler(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     compile_right = check.aot_compile
     monkeypatch.setattr(check, "aot_compile", lambda fn: compile_right(fn, fw_compiler=cosine))
     monkeypatch.setattr(search, "_PROGRAMS_PER_ROUND", 500)
-    assert search.fuzz(1, 0, lambda program: check_program(program, fw_compiler=cosine)) == 1
+
+    def check_one(drawn: search.Drawn) -> None:
+        if isinstance(drawn, Program):
+            check_program(drawn, fw_compiler=cosine)
+
+    assert search.fuzz(1, 0, check_one) == 1
     said = capsys.readouterr()
     assert "A wrong program, after" in said.out and "(seed 0)" in said.out
     assert "v0 = x0.sin()" in said.out and "check_compiled(program, (x0,))" in said.out

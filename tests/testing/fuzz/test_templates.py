@@ -48,7 +48,10 @@ def test_what_changes_the_size_in_place() -> None:
 
 def test_what_gives_all_elements_one_value() -> None:
     found = {template for template in TEMPLATES if templates.UNIFORM.search(template.format("x0", "x1", "a"))}
-    assert found == {"{0}.zero_()", "{0}.fill_(0.5)"}
+    assert found == {
+        *("{0}.zero_()", "{0}.fill_(0.5)"),
+        *("{0}.unfold(0, 2, 1).fill_(0.5)", "{0}.view(-1).unfold(0, 3, 2).zero_()"),
+    }
 
 
 def test_inner_tensors_are_those_of_the_classes() -> None:
