@@ -152,6 +152,9 @@ from subclass_aot._torch.operators import is_packet as is_packet
 from subclass_aot._torch.operators import overload_name_of as overload_name_of
 from subclass_aot._torch.operators import registered_operators as registered_operators
 from subclass_aot._torch.operators import schema_of as schema_of
+from subclass_aot._torch.python_kernels import in_cpp as in_cpp
+from subclass_aot._torch.python_kernels import python_kernels as python_kernels
+from subclass_aot._torch.switches import as_recorded as as_recorded
 from subclass_aot._torch.switches import compiling as compiling
 from subclass_aot._torch.switches import devices_untouched as devices_untouched
 from subclass_aot._torch.switches import disable_autocast as disable_autocast

@@ -175,7 +175,7 @@ def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
     def partition(joint: fx.GraphModule, _: object, **options: object) -> tuple[fx.GraphModule, fx.GraphModule]:
         own, mode = put_fakes(joint)
         inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
-        with _torch.within_tracing(mode):
+        with _torch.as_recorded(), _torch.within_tracing(mode):
             graphs = partition_fn(joint, inputs, **options)
         for graph in (joint, *graphs):
             for node in graph.graph.nodes:

@@ -100,7 +100,7 @@ def _gradients(
     targets: dict[Any, torch.Tensor] = dict(made_leaves)
     targets |= {inputs.plan.descs[i]: inputs.autograd_leaves[i] for i in inputs.requires_grad_inputs}
     given = tangents.make(recorder)
-    with torch.autocast("cpu", enabled=False):
+    with _torch.disable_autocast():
         computed = gradients_of(tangents.ends, [*targets.values()], given)
     for (of, target), gradient, ends in zip(targets.items(), computed.gradients, computed.reach, strict=True):
         if gradient is None:
