@@ -240,12 +240,14 @@ EXPECTED = [torch.bfloat16, torch.float32]
 written = with_write(off_inside)
 
 
-def test_a_joint_graph_that_is_compiled_outside() -> None:
-    """It is called where it was traced: under autocast."""
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_joint_graph(inside: bool) -> None:
+    """It is compiled inside or outside of autocast, and called where it was traced."""
     x, w = rand(4, 8), rand(8, 8).requires_grad_()
     with bfloat16():
         joint = trace_joint(written, x, w)
-    compiled = compile_joint(joint)
+    with bfloat16() if inside else contextlib.nullcontext():
+        compiled = compile_joint(joint)
     with bfloat16():
         assert dtypes(compiled(x, w)) == dtypes(compiled.bind(written)(x, w)) == EXPECTED
 
@@ -278,17 +280,19 @@ def test_what_splits_or_compiles_a_graph_may_trace_it_again() -> None:
     assert found == [[], [], [], []]
 
 
-def test_values_that_follow_from_constants() -> None:
-    """They are computed while the program is traced, which asks for one where autocast is on."""
+@pytest.mark.parametrize("of_input", [True, False])
+def test_values_that_a_program_asks_for(of_input: bool) -> None:
+    """They are computed while the program is traced, which asks for them where autocast is on."""
 
     def program(x: Any) -> Any:
         with off():
-            exact = torch.full((2, 2), 1.001) @ torch.full((2, 2), 1.001)
-        return x * exact.sum().item(), x @ x
+            exact = (x if of_input else torch.full((2, 2), 1.001)) @ torch.full((2, 2), 1.001)
+        return x * exact.tolist()[0][0], x * exact.sum().item(), x @ x
 
-    x = rand(8, 8)
+    x, compiled = torch.full((2, 2), 1.001), aot_compile(program)
     with bfloat16():
-        equal(program(x), aot_compile(program)(x))
+        equal(program(x), compiled(x))
+    assert not compiled.recompiles  # as for a value that was computed in another precision
 
 
 @pytest.mark.parametrize("trust", [True, False])
