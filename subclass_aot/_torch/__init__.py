@@ -88,6 +88,11 @@ from subclass_aot._torch.expressions import known as known
 from subclass_aot._torch.expressions import limit as limit
 from subclass_aot._torch.expressions import number_of as number_of
 from subclass_aot._torch.expressions import sizes_of as sizes_of
+from subclass_aot._torch.generator import calls_of_generator as calls_of_generator
+from subclass_aot._torch.generator import is_default_generator as is_default_generator
+from subclass_aot._torch.generator import is_later_state as is_later_state
+from subclass_aot._torch.generator import state_bytes as state_bytes
+from subclass_aot._torch.generator import state_of_no_seed as state_of_no_seed
 from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
 from subclass_aot._torch.inductor import draw_as_inductor as draw_as_inductor

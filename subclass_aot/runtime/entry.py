@@ -19,7 +19,7 @@ from subclass_aot.backends import BoxedFunction, without_autocast
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
 from subclass_aot.guards import MODES, Call, Modes, Reads, StaticInputCache, write_guarded
-from subclass_aot.outcome import emit_finish
+from subclass_aot.outcome import emit_finish, emit_start
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Function, emit_call
 from subclass_aot.runtime.calling_convention import Convention
@@ -108,6 +108,7 @@ def make_entry(
         function = Function(_applied(convention, forward, chosen), double_backward)
 
     def body(source: Source, reads: Reads) -> None:
+        emit_start(source, signature.outcome)
         before, after = signature.grad_modes
         enabled = before or signature.needs_backward
         if before == after == enabled:

@@ -75,6 +75,7 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
         # The recorder of forward hears none of it, nor what this one does with real tensors it meets on the way.
         with _torch.disable_current_modes(), both, Replaced(both, REPLACED):
             gradients, nodes, errors = _gradients(inputs, forward.made_leaves, tangents, both)
+            both.listeners.random_numbers.end_backward(both)
     except RuntimeError as error:
         if "backward through the graph a second time" not in str(error):
             raise

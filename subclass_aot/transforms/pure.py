@@ -22,7 +22,13 @@ def is_pure(signature: JointSignature, graph: fx.GraphModule) -> bool:
     assumptions, outcome = signature.assumptions, signature.outcome
     if assumptions.looks or assumptions.read or assumptions.runtime_asserts or outcome.changes or outcome.objects:
         return False
-    if signature.mutations != Mutations() or signature.views or signature.intermediate_bases or signature.made_leaves:
+    if (
+        outcome.changes_process
+        or signature.mutations != Mutations()
+        or signature.views
+        or signature.intermediate_bases
+        or signature.made_leaves
+    ):
         return False
     if any(draws(node) for node in graph.graph.nodes):
         return False
