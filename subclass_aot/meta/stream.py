@@ -131,7 +131,7 @@ class Stream(Answers):
 
     def _cast(self, leaf: MetaTensor, dtype: torch.dtype) -> Any:
         with self:
-            return torch.ops.aten._to_copy.default(leaf, dtype=dtype)
+            return leaf.to(dtype)
 
     def _known(
         self,
