@@ -116,9 +116,9 @@ def test_a_block_in_a_hook() -> None:
 
 
 def leaves(x: Any) -> Any:
-    before = whole() / 2
+    before = whole() / 3
     torch.set_default_dtype(torch.float64)
-    return x.sin() * torch.ones(3), before
+    return x.sin() * torch.ones(3) * before.sum(), before
 
 
 def test_what_is_left_behind(tmp_path: Path) -> None:
@@ -138,6 +138,16 @@ def test_what_is_left_behind(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="another default dtype"):
         export_forward(compiled, (torch.ones(3),))
     assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.filterwarnings("ignore:(?s).*is called inside torch.func.grad")
+def test_what_is_left_behind_inside_a_transform() -> None:
+    found = []
+    for function in (leaves, aot_compile(leaves)):
+        gradient = torch.func.grad(lambda x, f=function: f(x)[0].sum())(torch.ones(3))
+        found.append([gradient, torch.tensor(torch.get_default_dtype() is torch.float64)])
+        torch.set_default_dtype(torch.float32)
+    equal(*found)
 
 
 def test_a_trace_that_fails_leaves_what_was() -> None:

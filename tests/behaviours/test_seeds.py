@@ -287,7 +287,7 @@ def test_joint_graphs_and_files(program: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:(?s).*is called inside torch.func.grad")
-@pytest.mark.parametrize("program", [in_a_fork, left_behind, a_fork_alone])
+@pytest.mark.parametrize("program", [in_a_fork, left_behind, a_fork_alone, the_seed_that_is_set])
 def test_transforms(program: Any) -> None:
     """Inside of what is compiled, and around it, where the program itself runs."""
 
@@ -305,7 +305,24 @@ def test_transforms(program: Any) -> None:
             equal(*found)
 
 
-@pytest.mark.parametrize("program", [by_hand, left_behind, a_fork_alone])
+@pytest.mark.filterwarnings("ignore:(?s).*is called inside torch.func.grad", "ignore:There is a performance drop")
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_a_vmap_around(randomness: str) -> None:
+    """What is drawn behind a seed is the same for all, as of a function of nothing else, unless they are to differ."""
+
+    def program(x: Any) -> Any:
+        with fork():
+            torch.manual_seed(7)
+            return x * torch.rand_like(x)
+
+    found = []
+    for function in (program, aot_compile(program)):
+        torch.manual_seed(3)
+        found.append([torch.func.vmap(function, randomness=randomness)(torch.ones(2, 3)), torch.get_rng_state()])
+    equal(*found)
+
+
+@pytest.mark.parametrize("program", [by_hand, left_behind, a_fork_alone, the_seed_that_is_set, left_without_a_draw])
 def test_second_derivatives(program: Any) -> None:
     """They call the program once more, and the generator goes on as if they did not."""
     found = []
@@ -346,6 +363,14 @@ def test_what_is_refused() -> None:
     assert_refused(lambda x: torch.manual_seed(torch.seed()), "takes a seed by chance")
     hook = lambda gradient: (torch.manual_seed(3), gradient)[1]  # noqa: E731
     assert_refused(lambda x: (y := x * 2, y.register_hook(hook))[0], "leaves another one when gradients are computed")
+
+    def looks(x: Any) -> Any:
+        state = torch.get_rng_state()
+        if torch.rand(2).sum() > -1:
+            torch.set_rng_state(state)
+        return torch.randn(3)
+
+    assert_refused(looks, "goes on from a state that it had before it looked at a value")
 
 
 def assert_refused(program: Any, what: str) -> None:
