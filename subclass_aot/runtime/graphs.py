@@ -26,7 +26,7 @@ from subclass_aot.descriptors import (
 from subclass_aot.errors import CompilerResultError
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.operators import effects_of
-from subclass_aot.passes import default_partition, is_backward, is_symint
+from subclass_aot.passes import default_partition, is_backward, is_symint, run_once, to_partition
 from subclass_aot.runtime.value_checks import is_in_parts, with_checks
 from subclass_aot.signature import JointSignature
 from subclass_aot.trace import JointTrace
@@ -170,17 +170,22 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
 
 
 def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
-    """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec."""
+    """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec.
 
-    def partition(joint: fx.GraphModule, _: object, **options: object) -> tuple[fx.GraphModule, fx.GraphModule]:
-        own, mode = put_fakes(joint)
-        inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
+    See Note [What runs once], too.
+    """
+
+    def partition(joint: fx.GraphModule, _: object, num_fwd_outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
+        given = to_partition(joint)
+        own, mode = put_fakes(given)
+        inputs = [n.meta["val"] for n in given.graph.nodes if n.op == "placeholder"]
         with _torch.as_recorded(), _torch.within_tracing(mode):
-            graphs = partition_fn(joint, inputs, **options)
-        for graph in (joint, *graphs):
+            graphs = partition_fn(given, inputs, num_fwd_outputs=num_fwd_outputs)
+        for graph in graphs:
             for node in graph.graph.nodes:
                 if node.name in own:
                     node.meta["val"] = own[node.name]
+        run_once(joint, *graphs, num_fwd_outputs)
         return graphs
 
     return partition
