@@ -89,6 +89,8 @@ from subclass_aot._torch.expressions import limit as limit
 from subclass_aot._torch.expressions import number_of as number_of
 from subclass_aot._torch.expressions import sizes_of as sizes_of
 from subclass_aot._torch.generator import calls_of_generator as calls_of_generator
+from subclass_aot._torch.generator import draw_and_keep_state as draw_and_keep_state
+from subclass_aot._torch.generator import draw_from_state as draw_from_state
 from subclass_aot._torch.generator import is_default_generator as is_default_generator
 from subclass_aot._torch.generator import is_later_state as is_later_state
 from subclass_aot._torch.generator import state_bytes as state_bytes

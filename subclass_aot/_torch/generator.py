@@ -83,3 +83,22 @@ def calls_of_generator(**kernels: Callable[[Callable[..., Any]], Callable[..., A
         for name, function in before.items():
             setattr(torch.random, name, function)
             setattr(torch, name, function)
+
+
+def draw_and_keep_state() -> Any:
+    """The operator of torch's that draws, and gives the state of the generator before that: `(state, result)`.
+
+    Its module has no public name. Torch's partitioners make it; compilers know it.
+    """
+    return _of_rng_prims("run_and_save_rng_state")
+
+
+def draw_from_state() -> Any:
+    """The operator of torch's that draws from a given state, and leaves the generator as it is."""
+    return _of_rng_prims("run_with_rng_state")
+
+
+def _of_rng_prims(name: str) -> Any:
+    from torch._prims import rng_prims
+
+    return getattr(rng_prims, name)

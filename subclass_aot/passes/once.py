@@ -2,222 +2,276 @@
 
 Note [What runs once]
 ~~~~~~~~~~~~~~~~~~~~~
-A partitioner that trades memory for time computes parts of forward again in backward. That is no matter for what
-follows from inputs. A draw of random numbers gives others the second time, and an operator without a result does twice
-what it is there for. Torch's partitioners do that where memory is scarce, and for draws that nobody reads they always
-do; they also move into backward what only backward reads. So after a partition of others each draw, and each operator
-without a result, stands where it was recorded, once and in its order, and what backward reads of it is saved.
+A partitioner that trades memory for time computes parts of forward again in backward, and moves parts of the one into
+the other. That is no matter for what follows from inputs. But a draw of random numbers gives others the second time,
+and an operator without a result does twice what it is there for; or never, since nobody reads it. So a partitioner of
+others is given a graph without them: what they read is one more output, and what they give is one more input, of
+forward where they were recorded in forward, and a tangent otherwise. So what backward reads of them is saved.
+Afterwards they are put back, in their order.
+
+Where a policy wants a draw again (`meta["recompute"]`), the state of the generator before it is the input. The
+partitioner is given a draw from that state, which gives the same wherever it stands.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
+from torch.utils.checkpoint import CheckpointPolicy
 
+from subclass_aot import _torch
+from subclass_aot.descriptors import Descriptor, Intermediate, describe, descriptor_of
 from subclass_aot.errors import CompilerResultError
+from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.passes.graphs import copied_graph
-from subclass_aot.passes.nodes import copied_node, draws, has_no_result, is_backward, is_symint
+from subclass_aot.passes.nodes import copied_node, draws, has_no_result, is_backward
 
-_ORIGIN = "joint_node"  # in `meta`: the name of the node of the joint graph
+_AGAIN = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 
-_UNKNOWN = """The backward graph of the partitioner draws random numbers, and nothing tells whether forward has drawn them.
-  Node:    {node}, {operator}
-  Drawn again they would be others, and the gradients wrong.
-  Instead: copy nodes with their names or with their `meta`, as `torch.fx.Graph.node_copy` does."""
+_ORDER = """The {which} graph of the partitioner cannot run {operator} in the order of the joint graph.
+  Node:    {node}, which reads what comes of a later one
+  Instead: leave what such operators read as it is in the joint graph."""
 
-_ORDER = """The {which} graph of the partitioner cannot draw random numbers in the order of the joint graph.
-  Node:    {node}, {operator}, reads what comes of a later draw
-  Instead: leave the inputs of draws as they are in the joint graph."""
+_INPUTS = "The backward graph of the partitioner has {found} inputs, fewer than the {count} tangents of the call."
 
 
-def to_partition(joint: fx.GraphModule) -> fx.GraphModule:
-    """Copies a joint graph for a partitioner of others, which may change it.
+@dataclass(frozen=True, slots=True)
+class _Once:
+    """A node of a joint graph that runs once.
 
-    Operators without a result are left out: torch's partitioners do not expect any. `run_once` puts them back.
+    Attributes:
+        node: The node.
+        inputs: The nodes that it reads.
+        values: The nodes of what it gives, each a tensor or a number.
+        keeps_state: Whether it is drawn again from the state of the generator.
     """
-    given = copied_graph(joint)
-    for node in list(given.graph.nodes):
-        node.meta[_ORIGIN] = node.name
-        if has_no_result(node):
-            given.graph.erase_node(node)
-    given.recompile()
+
+    node: fx.Node
+    inputs: tuple[fx.Node, ...]
+    values: tuple[fx.Node, ...]
+    keeps_state: bool
+
+    @staticmethod
+    def of(node: fx.Node) -> _Once:
+        values = tuple(_values(node))
+        again = bool(values) and not is_backward(node) and node.meta.get("recompute") in _AGAIN
+        return _Once(node, tuple(node.all_input_nodes), values, again and _device(values) is not None)
+
+    @property
+    def num_given(self) -> int:
+        """How many inputs stand for what it gives."""
+        return 1 if self.keeps_state else len(self.values)
+
+
+class RemovedOnce:
+    """What was removed from a joint graph for a partitioner of others. See Note [What runs once].
+
+    Attributes:
+        joint: The joint graph.
+        given: The graph for the partitioner; the joint graph itself if nothing runs once.
+        num_fwd_outputs: How many of its outputs belong to forward.
+    """
+
+    def __init__(self, joint: fx.GraphModule, num_fwd_outputs: int) -> None:
+        self.joint, self.given = joint, joint
+        self._num_outputs = num_fwd_outputs
+        once = [_Once.of(node) for node in joint.graph.nodes if draws(node) or has_no_result(node)]
+        self._forward = [each for each in once if not is_backward(each.node)]
+        self._backward = [each for each in once if is_backward(each.node)]
+        self.num_fwd_outputs = num_fwd_outputs + _count_of_outputs(self._forward)
+        if once:
+            self.given = copied_graph(joint)
+            self._remove()
+
+    def put_back(self, forward: fx.GraphModule, backward: fx.GraphModule) -> None:
+        """Puts what was removed into the graphs that the partitioner has made.
+
+        Raises:
+            CompilerResultError: The graphs have other inputs than they should, or cannot run it in its order.
+        """
+        if self.given is self.joint:
+            return
+        inputs = forward.graph.find_nodes(op="placeholder")
+        count = sum(not is_backward(node) for node in self.joint.graph.find_nodes(op="placeholder"))
+        given = sum(each.num_given for each in self._forward)
+        check_inputs(len(inputs) - given, count)
+        _put_back(forward, self._forward, inputs[count:], self._num_outputs, "forward")
+        inputs = backward.graph.find_nodes(op="placeholder")
+        given = sum(each.num_given for each in self._backward)
+        if len(inputs) < given:
+            raise CompilerResultError(_INPUTS.format(found=len(inputs), count=given))
+        num_outputs = len(backward.graph.output_node().args[0]) - _count_of_outputs(self._backward)  # type: ignore[arg-type]
+        _put_back(backward, self._backward, inputs[len(inputs) - given :], num_outputs, "backward")
+
+    def _remove(self) -> None:
+        graph = self.given.graph
+        copies = dict(zip(self.joint.graph.nodes, graph.nodes, strict=True))
+        output = graph.output_node()
+        values: Any = output.args[0]
+        descs: Sequence[Descriptor] = descriptor_of(output)
+        halves = slice(self._num_outputs), slice(self._num_outputs, None)
+        all_values: list[Any] = []
+        all_descs: list[Descriptor] = []
+        for half, all_once in zip(halves, (self._forward, self._backward), strict=True):
+            read = [(each.node.name, node) for each in all_once for node in each.inputs]
+            all_values += [*values[half], *(copies[node] for _, node in read)]
+            all_descs += [*descs[half], *(Intermediate(f"{node.name}, which {reader} reads") for reader, node in read)]
+        output.args = (tuple(all_values),)
+        describe(output, tuple(all_descs))
+        for each in (*self._forward, *self._backward):
+            _remove(graph, each, copies)
+        self.given.recompile()
+
+
+def check_inputs(found: int, wanted: int) -> None:
+    """Checks how many inputs the forward graph of a partitioner has.
+
+    Raises:
+        CompilerResultError: It has others than the call.
+    """
+    if found != wanted:
+        raise CompilerResultError(
+            f"The forward graph of the partitioner has {found} inputs, but the call has {wanted} "
+            "leaves. A partitioner must keep every input of forward."
+        )
+
+
+def _count_of_outputs(all_once: Sequence[_Once]) -> int:
+    return sum(len(each.inputs) for each in all_once)
+
+
+def _values(node: fx.Node) -> Iterator[fx.Node]:
+    """The nodes of the tensors and numbers that a node gives, of those that somebody reads."""
+    if not isinstance(node.meta.get("val"), tuple | list):
+        if not has_no_result(node):
+            yield node
+        return
+    for item in node.users:
+        yield from _values(item)
+
+
+def _device(values: Sequence[fx.Node]) -> torch.device | None:
+    """The device whose generator a draw takes its numbers from, if torch can draw from a state of that."""
+    device = getattr(values[0].meta.get("val"), "device", None)
+    return device if device is not None and device.type in ("cpu", "cuda") else None
+
+
+def _remove(graph: fx.Graph, once: _Once, copies: dict[fx.Node, fx.Node]) -> None:
+    """Puts inputs of a graph in the place of what a node gives."""
+    node = copies[once.node]
+    if once.keeps_state:
+        state = _placeholder(graph, f"the state of the generator before {node.name}", _meta_of_state(once))
+        with graph.inserting_before(node):
+            again = graph.call_function(_torch.draw_from_state(), (state, node.target, *node.args), node.kwargs)  # type: ignore[arg-type]
+        again.meta = dict(node.meta)
+        node.replace_all_uses_with(again)
+    else:
+        for value in once.values:
+            copies[value].replace_all_uses_with(_placeholder(graph, value.name, dict(value.meta)))
+    _erase_with_items(graph, node)
+
+
+def _meta_of_state(once: _Once) -> dict[str, Any]:
+    device: Any = _device(once.values)
+    spec = Spec.of(torch.get_device_module(device).get_rng_state())
+    return {"spec": spec, "val": new_leaf(spec), "partitioner_tag": once.node.meta["partitioner_tag"]}
+
+
+def _placeholder(graph: fx.Graph, name: str, meta: dict[str, Any]) -> fx.Node:
+    """Appends an input to those of forward or to the tangents, as `meta` says, under a name like theirs."""
+    inputs = graph.find_nodes(op="placeholder")
+    names, number = {node.target for node in inputs}, len(inputs)
+    prefix = "tangents" if meta["partitioner_tag"] == "is_backward" else "primals"
+    while f"{prefix}_{number}" in names:
+        number += 1
+    earlier = [node for node in inputs if prefix == "tangents" or not is_backward(node)]
+    with graph.inserting_after(earlier[-1]) if earlier else graph.inserting_before(next(iter(graph.nodes))):
+        given = graph.placeholder(f"{prefix}_{number}")
+    given.meta = {key: meta[key] for key in ("spec", "val", "partitioner_tag") if key in meta}
+    describe(given, Intermediate(name))
     return given
 
 
-def run_once(joint: fx.GraphModule, forward: fx.GraphModule, backward: fx.GraphModule, num_fwd_outputs: int) -> None:
-    """Changes the graphs of a partitioner so that each draw, and each operator without a result, runs once.
+def _erase_with_items(graph: fx.Graph, node: fx.Node) -> None:
+    for item in list(node.users):
+        _erase_with_items(graph, item)
+    graph.erase_node(node)
 
-    See Note [What runs once].
+
+def _put_back(
+    module: fx.GraphModule, all_once: Sequence[_Once], inputs: Sequence[fx.Node], num_outputs: int, which: str
+) -> None:
+    """Puts nodes that run once into a graph.
 
     Args:
-        joint: The joint graph as it was recorded.
-        forward: The forward graph that the partitioner made of what `to_partition` gave.
-        backward: The backward graph.
-        num_fwd_outputs: How many outputs of the joint graph belong to forward.
+        module: The graph.
+        all_once: What runs once.
+        inputs: The inputs that stand for what it gives.
+        num_outputs: How many outputs there are before those that it reads.
+        which: What the graph is called in errors.
 
     Raises:
-        CompilerResultError: Backward makes a draw that nothing is known of, or draws cannot be made in their order.
+        CompilerResultError: They cannot run in their order.
     """
-    once = [node for node in joint.graph.nodes if draws(node) or has_no_result(node)]
-    if not once:
-        return
-    first, second = _Half(joint, forward), _Half(joint, backward)
-    # A pass of the partitioner may have put other draws in the place of those that it was given.
-    others = {node.name: node for node in forward.graph.nodes if draws(node) and node not in first.origins}
-    of_forward = [n for n in once if not is_backward(n)]
-    of_backward = [n for n in once if is_backward(n)]
-    first.complete(n for n in of_forward if not (others and draws(n)))
-    saved = _Saved(first, second, num_fwd_outputs)
-    for node in filter(draws, list(backward.graph.nodes)):
-        origin = second.origins.get(node)
-        if origin is not None and is_backward(origin):
-            continue
-        drawn = others.get(node.name) if origin is None else first.found.get(origin)
-        if drawn is not None:
-            saved.replace(node, drawn)
-        elif any(node.target == known.target for known in of_forward):
-            raise CompilerResultError(_UNKNOWN.format(node=node.name, operator=node.target))
-    second.complete(of_backward, saved)
-    for half, nodes, which in ((first, of_forward, "forward"), (second, of_backward, "backward")):
-        _put_in_order(half.graph, [half.found[n] for n in nodes if n in half.found], which)
-        half.owner.recompile()
-
-
-class _Half:
-    """A graph of a partitioner, and how its nodes belong to those of the joint graph.
-
-    Attributes:
-        origins: The nodes of the joint graph that its nodes are copies of, or stand for as inputs.
-        found: Its nodes by those of the joint graph.
-    """
-
-    def __init__(self, joint: fx.GraphModule, owner: fx.GraphModule) -> None:
-        self.joint, self.owner, self.graph = joint, owner, owner.graph
-        of_joint = {node.name: node for node in joint.graph.nodes if node.op != "output"}
-        self.origins = {n: origin for n in self.graph.nodes if (origin := _origin_of(n, of_joint)) is not None}
-        self.found = {origin: n for n, origin in self.origins.items()}
-
-    def erase(self, node: fx.Node) -> None:
-        """Erases a node that nobody reads."""
-        origin = self.origins.pop(node, None)
-        if origin is not None and self.found[origin] is node:
-            del self.found[origin]
-        self.graph.erase_node(node)
-
-    def complete(self, wanted: Iterable[fx.Node], saved: _Saved | None = None) -> None:
-        """Appends nodes of the joint graph that are missing, and those that they need.
-
-        Args:
-            wanted: The nodes.
-            saved: What gives backward the results of forward.
-        """
-        missing: set[fx.Node] = set()
-        todo = [node for node in wanted if node not in self.found]
-        while todo:
-            node = todo.pop()
-            if node in missing or node in self.found:
+    graph, output = module.graph, module.graph.output_node()
+    made, given, position = [], iter(inputs), num_outputs
+    for each in all_once:
+        values: Any = output.args[0]
+        count = len(each.inputs)
+        reads = dict(zip(each.inputs, values[position : position + count], strict=True))
+        position += count
+        with graph.inserting_before(output):
+            if each.keeps_state:
+                made.append(_with_state(graph, each, reads, next(given)))
                 continue
-            missing.add(node)
-            if saved is None or is_backward(node):
-                todo += node.all_input_nodes
-        if not missing:
-            return
-        for node in self.joint.graph.nodes:
-            if node in missing and saved is not None and not is_backward(node):
-                saved.first.complete([node])
-                self.found[node] = saved.given(saved.first.found[node])
-            elif node in missing:
-                with self.graph.inserting_before(self.graph.output_node()):
-                    self.found[node] = copied_node(self.graph, node, self.found)
-                if node.op == "get_attr":
-                    setattr(self.owner, str(node.target), getattr(self.joint, str(node.target)))
+            copies = {each.node: copied_node(graph, each.node, reads)}
+            made.append(copies[each.node])
+            for value, placeholder in zip(each.values, given, strict=False):
+                placeholder.replace_all_uses_with(_copied_item(graph, value, copies))
+                graph.erase_node(placeholder)
+    values = output.args[0]
+    output.args = ((*values[:num_outputs], *values[position:]),)
+    _put_in_order(graph, made, which)
+    module.recompile()
 
 
-def _origin_of(node: fx.Node, of_joint: Mapping[str, fx.Node]) -> fx.Node | None:
-    for name in (node.meta.get(_ORIGIN), node.name):
-        origin = of_joint.get(name)
-        if origin is not None and (origin.target == node.target or node.op == "placeholder" and name == node.name):
-            return origin
-    return None
+def _copied_item(graph: fx.Graph, value: fx.Node, copies: dict[fx.Node, fx.Node]) -> fx.Node:
+    """Copies a node of what another gives, and those between them."""
+    if value not in copies:
+        (given,) = value.all_input_nodes
+        _copied_item(graph, given, copies)
+        copies[value] = copied_node(graph, value, copies)
+    return copies[value]
 
 
-class _Saved:
-    """What forward saves for backward: the last outputs of the one graph, and the first inputs of the other.
-
-    Outputs are tensors, then numbers; inputs are numbers, then tensors, then tangents.
-    """
-
-    def __init__(self, first: _Half, second: _Half, num_fwd_outputs: int) -> None:
-        self.first, self.second = first, second
-        outputs: Any = first.graph.output_node().args[0]
-        self.results, saved = list(outputs[:num_fwd_outputs]), list(outputs[num_fwd_outputs:])
-        self.symints = [n for n in saved if is_symint(n)]
-        self.tensors = [n for n in saved if not is_symint(n)]
-        self.inputs = list(second.graph.find_nodes(op="placeholder"))
-
-    def replace(self, node: fx.Node, drawn: fx.Node) -> None:
-        """Replaces a draw in backward by what forward has drawn, and leaves out what nobody reads then."""
-        items = [user for user in node.users if user.target is operator.getitem]
-        for item in items:
-            item.replace_all_uses_with(self.given(self._item(drawn, item)))
-            self.second.erase(item)
-        if node.users:
-            node.replace_all_uses_with(self.given(drawn))
-        self._erase(self.second, node)
-
-    def given(self, node: fx.Node) -> fx.Node:
-        """Returns the input of backward that a node of forward is saved as."""
-        saved = self.symints if is_symint(node) else self.tensors
-        start = 0 if is_symint(node) else len(self.symints)
-        if node in saved:
-            return self.inputs[start + saved.index(node)]
-        position = start + len(saved)
-        at = self.inputs[position - 1].append if position else self._before_all
-        given = self.second.graph.placeholder(node.name)
-        at(given)
-        given.meta = dict(node.meta)
-        self.inputs.insert(position, given)
-        saved.append(node)
-        self._tell()
-        return given
-
-    def _before_all(self, node: fx.Node) -> None:
-        next(iter(self.second.graph.nodes)).prepend(node)
-
-    def _item(self, drawn: fx.Node, item: fx.Node) -> fx.Node:
-        """Returns the node of forward for one of several things that a draw gives."""
-        for user in drawn.users:
-            if user.target is operator.getitem and user.args[1] == item.args[1]:
-                return user
-        with self.first.graph.inserting_after(drawn):
-            return copied_node(self.first.graph, item, {item.all_input_nodes[0]: drawn})
-
-    def _erase(self, half: _Half, node: fx.Node) -> None:
-        """Erases nodes, beginning with one that nobody reads, and saves no more what was saved for them alone."""
-        todo = [(half, node)]
-        while todo:
-            half, node = todo.pop()
-            todo += [(half, read) for read in node.all_input_nodes if self._serves_only(read, node)]
-            if node.op == "placeholder":
-                todo += self._no_longer_saved(node)
-            half.erase(node)
-
-    def _tell(self) -> None:
-        self.first.graph.output_node().args = ((*self.results, *self.tensors, *self.symints),)
+def _with_state(graph: fx.Graph, once: _Once, reads: dict[fx.Node, fx.Node], placeholder: fx.Node) -> fx.Node:
+    """Puts back a draw that may be made again: it gives the state before it, too."""
+    args, kwargs = fx.map_arg((once.node.args, once.node.kwargs), reads.__getitem__)
+    both = graph.call_function(_torch.draw_and_keep_state(), (once.node.target, *args), kwargs)  # type: ignore[arg-type]
+    state, result = (graph.call_function(operator.getitem, (both, i)) for i in range(2))
+    state.meta, result.meta = _meta_of_state(once), dict(once.node.meta)
+    both.meta = {**once.node.meta, "val": (state.meta["val"], result.meta["val"])}
+    both.meta.pop("spec", None)
+    for again in list(placeholder.users):
+        if again.target is _torch.draw_from_state():
+            again.replace_all_uses_with(result)
+            graph.erase_node(again)
+    placeholder.replace_all_uses_with(state)
+    graph.erase_node(placeholder)
+    return both
 
 
 def _put_in_order(graph: fx.Graph, once: Sequence[fx.Node], which: str) -> None:
-    """Moves nodes of a graph so that some stand in a given order, each node behind what it reads.
+    """Moves nodes of a graph so that each stands behind what it reads, and some in a given order.
 
     Raises:
         CompilerResultError: One of them reads what comes of a later one.
     """
-    position = {node: i for i, node in enumerate(graph.nodes)}
-    if all(position[x] < position[y] for x, y in zip(once, once[1:], strict=False)):
-        return
     earlier = dict(zip(once[1:], once, strict=False))
     order: dict[fx.Node, None] = {}
     begun: set[fx.Node] = set()
@@ -234,5 +288,6 @@ def _put_in_order(graph: fx.Graph, once: Sequence[fx.Node], which: str) -> None:
             else:
                 begun.add(node)
                 todo += wanted
-    for node in [n for n in order if n.op not in ("placeholder", "output")]:
-        graph.output_node().prepend(node)
+    for node in order:
+        if node.op not in ("placeholder", "output"):
+            graph.output_node().prepend(node)
