@@ -177,8 +177,9 @@ def _remove(graph: fx.Graph, once: _Once, copies: dict[fx.Node, fx.Node]) -> Non
 
 
 def _meta_of_state(once: _Once) -> dict[str, Any]:
-    device: Any = _device(once.values)
-    spec = Spec.of(torch.get_device_module(device).get_rng_state())
+    device = _device(once.values)
+    state = torch.get_rng_state() if device is None or device.type == "cpu" else torch.cuda.get_rng_state(device)
+    spec = Spec.of(state)
     return {"spec": spec, "val": new_leaf(spec), "partitioner_tag": once.node.meta["partitioner_tag"]}
 
 
