@@ -367,10 +367,10 @@ class LookedAt(OutputDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class Intermediate(InputDescriptor, OutputDescriptor):
-    """What one part of a forward graph gives to another, where the graph is compiled in parts.
+    """What one part of a graph gives to another, where the graph is compiled or partitioned in parts.
 
     Attributes:
-        name: The name of its node.
+        name: The name of its node, or what it is.
     """
 
     name: str

@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.call import ArgumentPlace, Arguments, flatten
 from subclass_aot.compile import CompiledFunction
 from subclass_aot.errors import ExportError
 from subclass_aot.flatten import PlainTensorMeta
+from subclass_aot.graph import name_of_drawn
 from subclass_aot.outputs import SameAsInput, Value, ViewOfInput
 from subclass_aot.passes import copied_graph, take_any_strides
 from subclass_aot.runtime import write_dense_program
@@ -68,7 +70,7 @@ def export_forward(
     with torch.no_grad():
         specialization, arguments = compiled.specialization_for(args, kwargs), compiled.arguments_of(args, kwargs)
         signature = specialization.signature
-        for what, why, instead in _obstacles(signature, arguments):
+        for what, why, instead in (*_obstacles(signature, arguments), *_obstacles_in(specialization.graphs.forward)):
             raise ExportError(_WHY.format(name=name, what=what, why=why, instead=instead))
         module = _module(compiled.fn, specialization, arguments, kwargs)
         # torch marks the tensors it is given, for good, where they have dynamic sizes: so these are others.
@@ -106,6 +108,12 @@ def _obstacles(signature: JointSignature, arguments: Arguments) -> Iterator[tupl
             "a call checks that this is the same; a program has no other to turn to.",
             "slices, or as_strided without a storage offset, which counts from the tensor.",
         )
+    if outcome.changes_process:
+        yield (
+            "it leaves another state of the generator of random numbers, or another default dtype",
+            "a program only computes.",
+            "set them outside, before it and after it.",
+        )
     for change in outcome.changes:
         yield (
             f"it changes {change.path}",
@@ -140,6 +148,17 @@ def _obstacles(signature: JointSignature, arguments: Arguments) -> Iterator[tupl
                 f"result {i} is a wrapper tensor",
                 "a program of dense tensors gives dense tensors.",
                 "return its inner tensors, or what it stands for, as to_plain() gives it.",
+            )
+
+
+def _obstacles_in(graph: fx.GraphModule) -> Iterator[tuple[str, str, str]]:
+    for node in graph.graph.nodes:
+        name = name_of_drawn(node.target)
+        if name is not None:
+            yield (
+                f"it sets the state of the generator of random numbers ({name})",
+                "no operator of torch takes the state of a generator.",
+                "draw outside, and give the random numbers as an argument.",
             )
 
 

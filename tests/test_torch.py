@@ -44,3 +44,38 @@ def test_dicts_are_walked_alike_before_and_after_the_first_trace() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_kernels_in_python_are_others_within_a_block_alone() -> None:
+    dropout, x = torch.ops.aten.dropout.default, torch.ones(2)
+
+    def gives_itself() -> bool:
+        with _torch.python_dispatcher():
+            return torch.dropout(x, 0.5, False) is x
+
+    assert not gives_itself()
+    with _torch.python_kernels({dropout: lambda kernel: _torch.in_cpp(dropout)}):
+        assert gives_itself()
+    assert not gives_itself()
+
+
+def test_operators_mean_what_they_were_recorded_as() -> None:
+    """Whatever is around: autocast, a default device, a mode of the user's, a transform, autograd."""
+    seen = []
+
+    class Sees(_torch.PassOn):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    def check(x: torch.Tensor) -> torch.Tensor:
+        y = torch.ones(2, 2, requires_grad=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.device("meta"), Sees():
+            with _torch.as_recorded():
+                made = y @ torch.ones(2, 2)
+                assert not _torch.inside_transform() and not _torch.number_of_function_modes()
+            assert made.dtype is torch.float32 and made.device.type == "cpu" and not made.requires_grad
+        return x
+
+    torch.func.vmap(check)(torch.ones(3))
+    assert not seen

@@ -89,6 +89,13 @@ from subclass_aot._torch.expressions import known as known
 from subclass_aot._torch.expressions import limit as limit
 from subclass_aot._torch.expressions import number_of as number_of
 from subclass_aot._torch.expressions import sizes_of as sizes_of
+from subclass_aot._torch.generator import calls_of_generator as calls_of_generator
+from subclass_aot._torch.generator import draw_and_keep_state as draw_and_keep_state
+from subclass_aot._torch.generator import draw_from_state as draw_from_state
+from subclass_aot._torch.generator import is_default_generator as is_default_generator
+from subclass_aot._torch.generator import is_later_state as is_later_state
+from subclass_aot._torch.generator import state_bytes as state_bytes
+from subclass_aot._torch.generator import state_of_no_seed as state_of_no_seed
 from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
 from subclass_aot._torch.inductor import draw_as_inductor as draw_as_inductor
@@ -155,6 +162,9 @@ from subclass_aot._torch.operators import is_packet as is_packet
 from subclass_aot._torch.operators import overload_name_of as overload_name_of
 from subclass_aot._torch.operators import registered_operators as registered_operators
 from subclass_aot._torch.operators import schema_of as schema_of
+from subclass_aot._torch.python_kernels import in_cpp as in_cpp
+from subclass_aot._torch.python_kernels import python_kernels as python_kernels
+from subclass_aot._torch.switches import as_recorded as as_recorded
 from subclass_aot._torch.switches import compiling as compiling
 from subclass_aot._torch.switches import devices_untouched as devices_untouched
 from subclass_aot._torch.switches import disable_autocast as disable_autocast

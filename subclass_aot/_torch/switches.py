@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
-from subclass_aot._torch.dispatch import PassOn
+from subclass_aot._torch.dispatch import (
+    PassOn,
+    disable_current_modes,
+    without_function_modes,
+    without_transforms,
+)
 
 
 class _Switch:
@@ -82,3 +87,21 @@ is_any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
 
 disable_autocast: Any = torch._C._DisableAutocast
 """Runs a block without autocast on any device; the public form is per device, and slow."""
+
+
+@contextmanager
+def as_recorded() -> Iterator[None]:
+    """Runs a block in which an operator does what it did when it was recorded, whatever is around the block.
+
+    What is around a program has had its part by then: autocast has cast, autograd has recorded what it keeps, a default
+    device is an argument, a transform has made its batches, and modes of the user have seen the operator. None of that
+    may happen to it a second time. So whatever runs recorded operators again enters this block first, and goes on with
+    modes and transforms of its own.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(disable_current_modes())
+        stack.enter_context(without_function_modes())
+        stack.enter_context(without_transforms())
+        stack.enter_context(disable_autocast())
+        stack.enter_context(torch.no_grad())
+        yield

@@ -13,3 +13,4 @@ from subclass_aot.backends.registry import map_leaves as map_leaves
 from subclass_aot.backends.registry import put_fakes as put_fakes
 from subclass_aot.backends.registry import resolve as resolve
 from subclass_aot.backends.registry import solver_of as solver_of
+from subclass_aot.backends.registry import without_autocast as without_autocast

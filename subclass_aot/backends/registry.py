@@ -170,17 +170,21 @@ def boxed(compiled: Callable[..., Any]) -> BoxedFunction:
 
 
 def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-    """A compiled graph. Autocast is off, then and when it runs: what it would cast was cast when it was recorded.
+    """A compiled graph. Autocast is off while it is compiled: what it would cast was cast when it was recorded.
 
-    A forward graph runs in the modes it was compiled in, which guards see to; backward may run in others.
+    Backward may run where autocast is on, and turns it off. Of forward, guards say where it runs: see `make_entry`.
     Compilers change the graph that they are given. What a trace has recorded is read later, by files say, so they get a
     copy.
     """
-    sees_autocast = is_backward or _torch.is_any_autocast_enabled()
     given = graph if backend is BACKENDS["eager"] else copied_graph(graph)
     with _torch.disable_autocast():
         run = backend.compile(given, inputs, is_backward)
     graph.meta[_STRIDES] = given.meta.get(_STRIDES, ())
+    return without_autocast(run) if is_backward else run
+
+
+def without_autocast(run: BoxedFunction) -> BoxedFunction:
+    """Returns `run`, which turns autocast off where it is on."""
 
     def run_as_recorded(inputs: list[Any]) -> Sequence[Any]:
         if not _torch.is_any_autocast_enabled():
@@ -188,7 +192,7 @@ def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_back
         with _torch.disable_autocast():
             return run(inputs)
 
-    return run_as_recorded if sees_autocast else run
+    return run_as_recorded
 
 
 def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:

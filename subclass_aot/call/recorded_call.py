@@ -28,12 +28,14 @@ class RecordedCall:
         arguments: The call, its tensors taken out.
         training: The mode of each of its modules then.
         autocast: The dtype of autocast then for each kind of device, None where it was off.
+        default_dtype: The default dtype then.
     """
 
     fn: Callable[..., Any]
     arguments: Arguments
     training: tuple[bool, ...]
     autocast: tuple[torch.dtype | None, ...]
+    default_dtype: torch.dtype
 
     @staticmethod
     def of(fn: Callable[..., Any], arguments: Arguments) -> RecordedCall:
@@ -42,7 +44,7 @@ class RecordedCall:
         training = tuple(module.training for _, module in arguments.modules)
         ids = tuple(map(id, arguments.values))
         bare = dataclasses.replace(arguments, leaves=leaves, values=(), ids=ids)
-        return RecordedCall(fn, bare, training, _autocast_now())
+        return RecordedCall(fn, bare, training, _autocast_now(), torch.get_default_dtype())
 
     def __call__(self, values: Sequence[Any]) -> list[Any]:
         """Returns the flattened results for `values`, one for each tensor of the call."""
@@ -56,7 +58,7 @@ class RecordedCall:
     def _modes(self) -> Iterator[None]:
         """Within the block, modes are those of the recorded call: it is made again when a gradient is asked for."""
         modules = [module for _, module in self.arguments.modules]
-        now = [module.training for module in modules]
+        now, dtype = [module.training for module in modules], torch.get_default_dtype()
         with ExitStack() as stack:
             for device, before, current in zip(AUTOCAST_DEVICES, self.autocast, _autocast_now(), strict=True):
                 if before != current:
@@ -65,8 +67,10 @@ class RecordedCall:
             try:
                 for module, mode in zip(modules, self.training, strict=True):
                     module.training = mode
+                torch.set_default_dtype(self.default_dtype)
                 yield
             finally:
+                torch.set_default_dtype(dtype)
                 for module, mode in zip(modules, now, strict=True):
                     module.training = mode
 

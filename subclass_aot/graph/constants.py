@@ -79,7 +79,7 @@ def known_value(
         if step in written:
             todo += _writes_into(step, nodes)
     values: dict[fx.Node, Any] = {}
-    with _torch.disable_current_modes(), torch.no_grad():
+    with _torch.as_recorded():
         for step in sorted(needed):
             if step in readable:
                 values[step] = readable[step].tensor

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 from torch.func import functionalize
 
+from subclass_aot import _torch
 from subclass_aot.aliasing import Base
 from subclass_aot.descriptors import (
     BackwardMutation,
@@ -75,7 +76,7 @@ def remove_mutations(
     ]
     new_values = [MutatedInput(desc) for desc in at_end]
     live_values = [BackwardMutation(descriptor_of(node)) for node in live]
-    with rewrite.recorder, torch.no_grad():
+    with _torch.as_recorded(), rewrite.recorder:
         leaves = rewrite.make_inputs()
         play = functools.partial(rewrite.play, results=list(results.values()), written=written)
         out = functionalize(play, remove="mutations")(*leaves)

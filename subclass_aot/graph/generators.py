@@ -16,12 +16,12 @@ def generators() -> States:
     """Gives the states as they are."""
     with _torch.disable_current_modes():
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        return torch.get_rng_state(), cuda
+        return torch.default_generator.get_state(), cuda
 
 
 def set_generators(states: States) -> None:
     """Puts states back."""
-    torch.set_rng_state(states[0])
+    torch.default_generator.set_state(states[0])
     if states[1]:
         torch.cuda.set_rng_state_all(states[1])
 

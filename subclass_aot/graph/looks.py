@@ -15,7 +15,6 @@ assumes of it (`if n > 3`) is then decided by the call that is traced, too, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -190,7 +189,7 @@ class _Run:
         if not written <= self._written:  # from the start, with copies of what is written
             self._values, self._done, self._random = {}, set(), self._start
             self._written |= written
-        with _without_saved_tensor_hooks(), drawing_from(self._random):
+        with _torch.as_recorded(), drawing_from(self._random):
             if not self._values:
                 self._values.update(self._starting_values())
             self._go_on(recorded)
@@ -236,18 +235,6 @@ class _Run:
 
 def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
-
-
-@contextmanager
-def _without_saved_tensor_hooks() -> Iterator[None]:
-    """Within the block operators run on real tensors, below all that a trace or the user's code has put around it."""
-    with ExitStack() as stack:
-        stack.enter_context(_torch.disable_current_modes())
-        stack.enter_context(_torch.without_function_modes())
-        stack.enter_context(_torch.without_transforms())
-        stack.enter_context(_torch.disable_autocast())
-        stack.enter_context(torch.no_grad())
-        yield
 
 
 def _assume_small_or_not(size: torch.SymInt, value: int) -> None:

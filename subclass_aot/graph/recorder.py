@@ -129,6 +129,7 @@ class Recorder(Stream):
         listeners: Listeners | None = None,
     ) -> None:
         super().__init__(internal_overlap.before(lstm.before(decompositions or {})))
+        self.default_dtype = torch.get_default_dtype()
         self.graph = fx.Graph()
         self.nodes: set[fx.Node] = set()
         self.symints = SymintNodes(self.graph)

@@ -120,8 +120,7 @@ def _inferring(symbols: Symbols | None) -> Iterator[None]:
             stack.enter_context(_torch.python_dispatcher())
             stack.enter_context(_torch.quiet_about_unknowns())
         stack.enter_context(unbacked_sizes(None))
-        stack.enter_context(_torch.disable_autocast())
-        stack.enter_context(torch.no_grad())
+        stack.enter_context(_torch.as_recorded())
         stack.enter_context(meta())
         yield
 

@@ -136,10 +136,14 @@ class Joint:
 
     @contextmanager
     def fakes(self) -> Iterator[None]:
-        """Within the block, `meta["val"]` of each node is a torch `FakeTensor`, for passes that want one."""
+        """Within the block, `meta["val"]` of each node is a torch `FakeTensor`, for passes that want one.
+
+        Autocast is off: what a pass runs again was cast when it was recorded.
+        """
         before, _ = put_fakes(self.graph_module)
         try:
-            yield
+            with _torch.disable_autocast():
+                yield
         finally:
             for node in self.graph_module.graph.nodes:
                 if node.name in before:

@@ -12,6 +12,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator
 from subclass_aot.errors import TraceError
+from subclass_aot.meta.default_dtype import with_dtype
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
 from subclass_aot.meta.forms import BY_VALUES, form_of
 from subclass_aot.meta.infer import asks_for_values
@@ -32,11 +33,15 @@ class Stream(Answers):
 
     Args:
         decompositions: Operators to replace by a function of others, as in AOTAutograd.
+
+    Attributes:
+        default_dtype: The default dtype where the operators run later; None if they do not.
     """
 
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.decompositions = decompositions or {}
+        self.default_dtype: torch.dtype | None = None
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Called after each operator, with the leaves it was given and the ones it made."""
@@ -81,6 +86,9 @@ class Stream(Answers):
         args = tuple([a if type(a) in _ADMITTED else self._admitted(a) for a in args])
         if kwargs:
             kwargs = {name: self._admitted(a) for name, a in kwargs.items()}
+        then = self.default_dtype
+        if then is not None and then is not torch.get_default_dtype():
+            args, kwargs = with_dtype(func, args, kwargs, then, self._cast)
         if effects.data_dependent and not effects.writes:
             known = self._known(func, args, kwargs, self.value_of)
             if known is None and self.looks(func, args):
@@ -120,6 +128,10 @@ class Stream(Answers):
         if form is None:
             _straight[id(func)] = effects
         return NotImplemented
+
+    def _cast(self, leaf: MetaTensor, dtype: torch.dtype) -> Any:
+        with self:
+            return leaf.to(dtype)
 
     def _known(
         self,

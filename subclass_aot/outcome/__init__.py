@@ -2,6 +2,7 @@
 
 from subclass_aot.outcome.existed import Existed as Existed
 from subclass_aot.outcome.finish import emit_finish as emit_finish
+from subclass_aot.outcome.finish import emit_start as emit_start
 from subclass_aot.outcome.leaks import find_holders as find_holders
 from subclass_aot.outcome.reader import read_outcome as read_outcome
 from subclass_aot.outcome.recipes import Change as Change

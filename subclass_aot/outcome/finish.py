@@ -9,6 +9,8 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
+
 from subclass_aot.codegen import Source
 from subclass_aot.objects import Entry, Pinned, Way, make_tuple
 from subclass_aot.outcome.recipes import (
@@ -26,6 +28,17 @@ from subclass_aot.outcome.recipes import (
     Weak,
 )
 from subclass_aot.tables import Table
+
+
+def emit_start(source: Source, outcome: Outcome) -> None:
+    """Appends what a call keeps before it runs, so as to put it back at its end.
+
+    Args:
+        source: The function.
+        outcome: What is made of the flat results.
+    """
+    if outcome.keeps_generator:
+        source.line(f"{_KEPT_STATE} = {source.const(torch.get_rng_state, 'get_rng_state')}()")
 
 
 def emit_finish(source: Source, outcome: Outcome, values: Sequence[str], results: Sequence[str]) -> str:
@@ -59,7 +72,18 @@ class _Writer:
         result = self.expression(self.outcome.result)
         for change, assigned, removed in changes:
             self.change(change, self.objects[change.object], assigned, removed)
+        self.change_process()
         return result
+
+    def change_process(self) -> None:
+        """Appends what sets the generator of random numbers and the default dtype."""
+        generator, dtype = self.outcome.generator, self.outcome.default_dtype
+        if generator is not None or self.outcome.keeps_generator:
+            state = _KEPT_STATE if generator is None else self.expression(generator)
+            self.source.line(f"{self.source.const(torch.set_rng_state, 'set_rng_state')}({state})")
+        if dtype is not None:
+            set_dtype = self.source.const(torch.set_default_dtype, "set_default_dtype")
+            self.source.line(f"{set_dtype}({self.source.const(dtype, 'dtype')})")
 
     def reached(self, way: Way) -> str:
         """Appends what gets to an object of the call; returns its local."""
@@ -244,6 +268,7 @@ def _reaches(outcome: Outcome, target: int) -> bool:
     return False
 
 
+_KEPT_STATE = "state_of_generator"
 _BASES = (OrderedDict, defaultdict, dict, deque, list, set, types.SimpleNamespace, object)
 
 

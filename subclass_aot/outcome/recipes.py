@@ -9,12 +9,14 @@ that at each call.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import optree
+import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import JointGraphError
@@ -148,6 +150,9 @@ class Outcome:
         objects: Objects of the call that results hold, or that change: how to get to each. Entries are of those before.
         changes: What is put into them.
         assigned: Where flattened results after those of the user go, for errors and for `explain()`.
+        generator: The state that the function leaves torch's generator of random numbers in, if it sets it.
+        keeps_generator: Whether it puts back the state that there was before.
+        default_dtype: The default dtype that it leaves, if it sets it.
     """
 
     result: Recipe
@@ -155,6 +160,9 @@ class Outcome:
     objects: tuple[Way, ...]
     changes: tuple[Change, ...]
     assigned: tuple[str, ...]
+    generator: Leaf | None = None
+    keeps_generator: bool = False
+    default_dtype: torch.dtype | None = None
 
     @property
     def literals(self) -> list[Any]:
@@ -185,3 +193,15 @@ class Outcome:
     def is_plain(self) -> bool:
         """True if there is nothing to it but to give results their structure."""
         return not self.objects
+
+    @property
+    def changes_process(self) -> bool:
+        """True if it changes more than results and objects: the generator of random numbers, or the default dtype."""
+        return self.generator is not None or self.keeps_generator or self.default_dtype is not None
+
+    def leaving(self, generator: Leaf | None, keeps_generator: bool, default_dtype: torch.dtype | None) -> Outcome:
+        """Returns the same, with what the function leaves behind in the process: see the attributes."""
+        assigned = self.assigned if generator is None else (*self.assigned, "torch.default_generator")
+        return dataclasses.replace(
+            self, assigned=assigned, generator=generator, keeps_generator=keeps_generator, default_dtype=default_dtype
+        )

@@ -45,14 +45,14 @@ class DoubleBackward:
         compiled: Callable[[Callable[..., Any]], Callable[..., Any]],
         repeats_draws: bool,
     ) -> None:
-        self._draws = draws_again(signature, graphs, repeats_draws)
+        self._keeps_state = draws_again(signature, graphs, repeats_draws) or signature.outcome.changes_process
         self._changed = _changed(signature)
         self._vjp = compiled(functools.partial(_gradients, signature, again, self._changed))
 
     def keep(self, values: list[torch.Tensor]) -> torch.Tensor:
         """Keeps the inputs as they are before the call; what it returns is an input of the compiled `Function`."""
         kept = [v.clone() if i in self._changed else v for i, v in enumerate(values)]
-        state = generators() if self._draws else None
+        state = generators() if self._keeps_state else None
         return _Keep.apply(state, kept, *[v for v in kept if v.requires_grad])  # type: ignore[no-untyped-call,no-any-return]
 
     def differentiable(self, backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
@@ -110,13 +110,12 @@ def _gradients(
 def _through_autograd(signature: JointSignature, values: list[Any], results: list[Any]) -> list[Any]:
     """The tensors that have tangents, in their order."""
     found = [values[i] for i, value in signature.mutations.autograd_mutations if value.requires_grad]
-    found += [r for r, o in zip(results, signature.outputs, strict=True) if isinstance(o, Value) and o.requires_grad]
+    made = list(zip(results, signature.outputs, strict=False))  # a state of the generator comes last, and is no result
+    found += [r for r, o in made if isinstance(o, Value) and o.requires_grad]
     for position, value in enumerate(signature.intermediate_bases):
         if value.requires_grad:
             view = next(
-                r
-                for r, o in zip(results, signature.outputs, strict=True)
-                if isinstance(o, ViewOfBase) and o.output is None and o.intermediate_base == position
+                r for r, o in made if isinstance(o, ViewOfBase) and o.output is None and o.intermediate_base == position
             )
             found.append(_torch.base_of(view))
     return found

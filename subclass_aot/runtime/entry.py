@@ -7,6 +7,7 @@ backward graph and wraps gradients.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, MutableSet
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,11 @@ from typing import Any
 import torch
 
 from subclass_aot import _native, _torch
-from subclass_aot.backends import BoxedFunction
+from subclass_aot.backends import BoxedFunction, without_autocast
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
-from subclass_aot.guards import Call, Modes, Reads, StaticInputCache, write_guarded
-from subclass_aot.outcome import emit_finish
+from subclass_aot.guards import MODES, Call, Modes, Reads, StaticInputCache, write_guarded
+from subclass_aot.outcome import emit_finish, emit_start
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Function, emit_call
 from subclass_aot.runtime.calling_convention import Convention
@@ -28,6 +29,8 @@ from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.once import once_differentiable
 from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
 from subclass_aot.signature import JointSignature
+
+_AUTOCAST = MODES.index("autocast")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +89,8 @@ def make_entry(
         told_apart: Whether no list or dict among the arguments is reached a second time; None where that is the same.
         within_dynamo: Whether Dynamo's guards are asked before each call.
     """
+    if state[_AUTOCAST]:  # the guard sees to it that autocast is on at each call
+        compiled = dataclasses.replace(compiled, forward=without_autocast(compiled.forward))
     convention = Convention(signature, compiled.graphs, keeps_inputs=compiled.double_backward is not None)
     sources: dict[str, str] = {}
     function = None
@@ -103,6 +108,7 @@ def make_entry(
         function = Function(_applied(convention, forward, chosen), double_backward)
 
     def body(source: Source, reads: Reads) -> None:
+        emit_start(source, signature.outcome)
         before, after = signature.grad_modes
         enabled = before or signature.needs_backward
         if before == after == enabled:

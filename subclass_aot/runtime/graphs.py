@@ -24,10 +24,9 @@ from subclass_aot.descriptors import (
     descriptor_of,
     undescribed,
 )
-from subclass_aot.errors import CompilerResultError
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.operators import effects_of
-from subclass_aot.passes import default_partition, is_backward, is_symint
+from subclass_aot.passes import RemovedOnce, check_inputs, default_partition, is_backward, is_symint
 from subclass_aot.runtime.value_checks import is_in_parts, with_checks
 from subclass_aot.signature import JointSignature
 from subclass_aot.trace import JointTrace
@@ -184,17 +183,23 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
 
 
 def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
-    """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec."""
+    """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec.
 
-    def partition(joint: fx.GraphModule, _: object, **options: object) -> tuple[fx.GraphModule, fx.GraphModule]:
-        own, mode = put_fakes(joint)
-        inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
-        with _torch.within_tracing(mode):
-            graphs = partition_fn(joint, inputs, **options)
-        for graph in (joint, *graphs):
+    See Note [What runs once], too.
+    """
+
+    def partition(joint: fx.GraphModule, _: object, num_fwd_outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
+        removed = RemovedOnce(joint, num_fwd_outputs)
+        given = removed.given
+        own, mode = put_fakes(given)
+        inputs = [n.meta["val"] for n in given.graph.nodes if n.op == "placeholder"]
+        with _torch.as_recorded(), _torch.within_tracing(mode):
+            graphs = partition_fn(given, inputs, num_fwd_outputs=removed.num_fwd_outputs)
+        for graph in (given, *graphs):
             for node in graph.graph.nodes:
                 if node.name in own:
                     node.meta["val"] = own[node.name]
+        removed.put_back(*graphs)
         return graphs
 
     return partition
@@ -246,11 +251,7 @@ def _describe_inputs(trace: JointTrace, forward: fx.GraphModule) -> list[fx.Node
     given = trace.graph_module.graph.find_nodes(op="placeholder")
     descs = [descriptor_of(node) for node in given if not is_backward(node)]
     placeholders = forward.graph.find_nodes(op="placeholder")
-    if len(placeholders) != len(descs):
-        raise CompilerResultError(
-            f"The forward graph of the partitioner has {len(placeholders)} inputs, but the call has {len(descs)} "
-            "leaves. A partitioner must keep every input of forward."
-        )
+    check_inputs(len(placeholders), len(descs))
     for node, desc in zip(placeholders, descs, strict=True):
         node.meta = dict(node.meta)  # a partitioner may give nodes of both graphs one dict
         describe(node, desc)

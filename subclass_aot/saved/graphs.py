@@ -271,7 +271,7 @@ def _compare(node: fx.Node, expected: object) -> None:
     """
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: n.meta["val"])
     try:
-        with meta():
+        with _torch.as_recorded(), meta():
             found = _of(node.target(*args, **kwargs))  # type: ignore[operator]
     except Exception as error:  # of any operator
         raise Refused(_FAILS.format(name=node.target, error=f"{type(error).__name__}: {error}")) from error

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.graph import drawn_named, name_of_drawn
 from subclass_aot.saved.refused import Refused
 
 _LOCAL = "{name} is defined inside a function, so that no other process finds it. Define it in a module"
@@ -30,6 +31,7 @@ PLAIN_OPERATORS = ("aten", "prims")
 
 _NAME = re.compile(r"[\w.]+:[\w.]+")
 _OPERATOR = re.compile(r"\w+(\.\w+){2}", re.ASCII)
+
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "getitem": operator.getitem, "add": operator.add, "sub": operator.sub, "mul": operator.mul,
@@ -94,6 +96,9 @@ def operator_named(name: object, trust: bool) -> Any:
     Raises:
         Refused: There is none, or it does more than compute with tensors and `trust` is not given.
     """
+    func = drawn_named(name, lambda own: operator_named(own, trust)) if isinstance(name, str) else None
+    if func is not None:
+        return func
     if not isinstance(name, str) or not _OPERATOR.fullmatch(name):
         raise Refused(_NO_OPERATOR.format(name=name, why=""))
     namespace, _, rest = name.partition(".")
@@ -116,6 +121,9 @@ def name_of_operator(func: Any) -> str:
     name = str(func)
     if not _torch.is_overload(func) or not _OPERATOR.fullmatch(name):
         raise Refused(f"{getattr(func, '__name__', func)!r} is a function of Python, and no operator")
+    drawn = name_of_drawn(func)
+    if drawn is not None:
+        return drawn
     if func.namespace == "subclass_aot":
         raise Refused(
             f"{name} is an operator that was defined while tracing, for one that writes or for recurrent nets"

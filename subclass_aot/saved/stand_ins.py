@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
+
 from subclass_aot.descriptors import OutputDescriptor
 from subclass_aot.graph import Look
 from subclass_aot.objects import Entry
@@ -115,6 +117,9 @@ class SavedOutcome:
     objects: tuple[SavedWay, ...]
     changes: tuple[Change, ...]
     assigned: tuple[str, ...]
+    generator: Leaf | None
+    keeps_generator: bool
+    default_dtype: torch.dtype | None
 
 
 @dataclass(frozen=True, slots=True)

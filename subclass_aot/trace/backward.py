@@ -75,6 +75,7 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
         # The recorder of forward hears none of it, nor what this one does with real tensors it meets on the way.
         with _torch.disable_current_modes(), both, Replaced(both, REPLACED):
             gradients, nodes, errors = _gradients(inputs, forward.made_leaves, tangents, both)
+            both.listeners.random_numbers.end_backward(both)
     except RuntimeError as error:
         if "backward through the graph a second time" not in str(error):
             raise
@@ -100,7 +101,7 @@ def _gradients(
     targets: dict[Any, torch.Tensor] = dict(made_leaves)
     targets |= {inputs.plan.descs[i]: inputs.autograd_leaves[i] for i in inputs.requires_grad_inputs}
     given = tangents.make(recorder)
-    with torch.autocast("cpu", enabled=False):
+    with _torch.disable_autocast():
         computed = gradients_of(tangents.ends, [*targets.values()], given)
     for (of, target), gradient, ends in zip(targets.items(), computed.gradients, computed.reach, strict=True):
         if gradient is None:

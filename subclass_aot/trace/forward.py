@@ -15,7 +15,7 @@ from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import Look, Recorder, messages
-from subclass_aot.outcome import Existed, Outcome, read_outcome
+from subclass_aot.outcome import Existed, Leaf, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Output, Value, ViewOfBase, ViewOfInput
 from subclass_aot.signature import Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
@@ -89,10 +89,15 @@ def run_forward(
     recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
     args, kwargs = call
     refuse_parallel_method(fn)
-    out = fn(*args, **kwargs)
+    dtype = torch.get_default_dtype()
+    try:
+        out = fn(*args, **kwargs)
+        left = torch.get_default_dtype()
+    finally:
+        torch.set_default_dtype(dtype)  # each call sets what the function leaves, when it has run
     grad_modes = before, torch.is_grad_enabled()
-    recorder.listeners.random_numbers.refuse_seeds()
     results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
+    results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
 
     metadata_mutations = check_metadata_mutations(inputs, user, recorder)
     metadata_mutated = [tensor for tensor, *_ in recorder.mutations.metadata]
@@ -132,6 +137,30 @@ def run_forward(
         {desc: recorder.node_of(leaf) for desc, leaf in computed.items()},
         tuple(dataclasses.replace(look, leaf=None) for look in looks),
     )
+
+
+def _with_process(
+    results: list[Any], outcome: Outcome, recorder: Recorder, dtype: torch.dtype | None
+) -> tuple[list[Any], Outcome]:
+    """The flattened results and the outcome, with what the function leaves behind in the process.
+
+    Args:
+        results: The flattened results.
+        outcome: What is made of them.
+        recorder: What has recorded the function.
+        dtype: The default dtype that it leaves, if it is another one.
+
+    Raises:
+        TraceError: A later call could not leave that behind, too.
+    """
+    random_numbers = recorder.listeners.random_numbers
+    for result in results:
+        random_numbers.refuse_state(result)
+    state, keeps = random_numbers.end_forward(recorder)
+    leaf = None
+    if state is not None:
+        results, leaf = [*results, state], Leaf(len(results))
+    return results, outcome.leaving(leaf, keeps, dtype)
 
 
 def _through_autograd(

@@ -14,6 +14,7 @@ from subclass_aot.jagged import JaggedAttention
 from subclass_aot.meta import Replaced
 from subclass_aot.symbols import unbacked_sizes
 from subclass_aot.trace.autograd_graph import without_saved_tensor_hooks
+from subclass_aot.trace.composites import COMPOSITES
 from subclass_aot.trace.inputs import InputPlan
 from subclass_aot.trace.text import numbers_are_written_out
 
@@ -42,12 +43,20 @@ def recording(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
 
 @contextmanager
 def with_symbols(plan: InputPlan) -> Iterator[None]:
-    """Within the block, operators may make numbers that depend on data, if this trace has symbols."""
+    """Within the block, operators take symbolic sizes, and may make numbers that depend on data, if there are symbols.
+
+    See Note [Composite operators with symbolic sizes].
+    """
     if plan.symbols is None:
         with unbacked_sizes(None):
             yield
     else:
-        with unbacked_sizes(plan.symbols), _torch.python_dispatcher(), _torch.quiet_about_unknowns():
+        with (
+            unbacked_sizes(plan.symbols),
+            _torch.python_dispatcher(),
+            _torch.python_kernels(COMPOSITES),
+            _torch.quiet_about_unknowns(),
+        ):
             yield
 
 

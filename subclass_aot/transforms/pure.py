@@ -24,7 +24,13 @@ def is_pure(signature: JointSignature, graph: fx.GraphModule) -> bool:
         return False
     if outcome.changes or outcome.objects:
         return False
-    if signature.mutations != Mutations() or signature.views or signature.intermediate_bases or signature.made_leaves:
+    if (
+        outcome.changes_process
+        or signature.mutations != Mutations()
+        or signature.views
+        or signature.intermediate_bases
+        or signature.made_leaves
+    ):
         return False
     if any(draws(node) for node in graph.graph.nodes):
         return False

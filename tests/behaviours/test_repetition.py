@@ -162,23 +162,6 @@ def test_thread_that_calls_a_module_while_another_traces_it() -> None:
     assert len(compiled.recompiles) == 1
 
 
-@pytest.mark.parametrize(
-    "seeds",
-    [
-        lambda: torch.manual_seed(3),
-        lambda: (torch.rand(2), torch.manual_seed(3), torch.rand(2)),
-        lambda: (state := torch.get_rng_state(), torch.rand(2), torch.set_rng_state(state), torch.rand(2)),
-    ],
-)
-def test_seeds_inside_are_refused(kind: Any, seeds: Any) -> None:
-    def random(x: Any) -> Any:
-        seeds()
-        return x * 2
-
-    with pytest.raises(TraceError, match="sets the seed, or the state"):
-        aot_compile(random)(kind(3, 4))
-
-
 def test_generators_are_refused() -> None:
     with pytest.raises(TraceError, match=r"(?s)gives a generator to an operator.*aten.rand.generator.*test_repetition"):
         aot_compile(lambda x, g: x + torch.rand(3, generator=g))(torch.ones(3), torch.Generator())

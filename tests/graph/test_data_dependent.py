@@ -63,13 +63,14 @@ def test_a_number_that_depends_on_data_is_a_node_that_knows_it() -> None:
 def test_a_look_after_a_backward_that_repeats_a_draw() -> None:
     """The copy of a draw stands in forward, and is no part of what the call runs."""
     looks = Looks()
-    recorder, state, value = Recorder(looks=looks), torch.get_rng_state(), torch.ones(3)
+    recorder, value = Recorder(looks=looks), torch.ones(3)
 
     def asks(x: MetaTensor) -> Any:
         looks.start({x.tag: value})
         return x, bool((x + torch.rand(3)).sum() > 0)
 
     with recorder.listeners.random_numbers.kept():
+        state = torch.get_rng_state()
         _, (x, answer) = recorded(asks, recorder=recorder)
         torch.set_rng_state(state)
         fork, _ = gone_backward(recorder, lambda _: torch.rand(3))

@@ -1,0 +1,104 @@
+"""The state of torch's generator of random numbers on the CPU, which is bytes to everybody else.
+
+It begins with the seed, in 8 bytes; the array of the Mersenne twister stands at 24. Both have stood there since the
+format is kept for old files. When it changes: `initial_seed` of a generator that is given such a state says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from subclass_aot._torch.dispatch import disable_current_modes
+
+_BLOCK = 624  # numbers, after which the array is another
+_BLOCKS = (1 << 20) // _BLOCK
+_SEED, _ARRAY = slice(8), slice(24, 24 + 4 * _BLOCK)
+
+
+def state_bytes(state: torch.Tensor) -> bytes:
+    """The bytes of a state; numpy, which has them at hand, may be absent."""
+    return ctypes.string_at(state.data_ptr(), state.numel())
+
+
+def state_of_no_seed(state: torch.Tensor, number: int) -> torch.Tensor:
+    """A state that no seed has, but for itself the same seed as `state`; another one for each number."""
+    with disable_current_modes():
+        generator = torch.Generator()
+        generator.set_state(state)
+        seed = int(torch.randint(1 << 62, (), generator=generator, device="cpu")) + number
+        other = torch.Generator().manual_seed(seed).get_state()
+        other[_SEED] = state[_SEED]
+        return other
+
+
+def is_later_state(state: bytes, earlier: bytes) -> bool:
+    """Whether a state follows from another one by draws, a million at the most."""
+    if state[_SEED] != earlier[_SEED]:
+        return False
+    with disable_current_modes():
+        generator = torch.Generator()
+        generator.set_state(torch.frombuffer(bytearray(earlier), dtype=torch.uint8))
+        for _ in range(_BLOCKS):
+            if state_bytes(generator.get_state())[_ARRAY] == state[_ARRAY]:
+                return True
+            torch.empty(_BLOCK, dtype=torch.int32, device="cpu").random_(generator=generator)
+    return False
+
+
+def is_default_generator(generator: torch.Generator) -> bool:
+    """Whether an object is the generator of the CPU that draws by default: for one there may be several objects."""
+    is_same: bool = generator._cdata == torch.default_generator._cdata  # type: ignore[attr-defined]
+    return is_same
+
+
+@contextmanager
+def calls_of_generator(**kernels: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """Within the block functions of `torch.random` are others in this thread, which no mode sees.
+
+    Args:
+        **kernels: What makes one of torch's, by its name: `seed`, `get_rng_state`, `set_rng_state`.
+    """
+    thread = threading.get_ident()
+    before = {name: getattr(torch.random, name) for name in kernels}
+
+    def of_thread(one: Callable[..., Any], others: Callable[..., Any]) -> Callable[..., Any]:
+        def chosen(*args: object, **kwargs: object) -> Any:
+            return (one if threading.get_ident() == thread else others)(*args, **kwargs)
+
+        return chosen
+
+    try:
+        for name, function in before.items():
+            made = of_thread(kernels[name](function), function)
+            setattr(torch.random, name, made)
+            setattr(torch, name, made)
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(torch.random, name, function)
+            setattr(torch, name, function)
+
+
+def draw_and_keep_state() -> Any:
+    """The operator of torch's that draws, and gives the state of the generator before that: `(state, result)`.
+
+    Its module has no public name. Torch's partitioners make it; compilers know it.
+    """
+    return _of_rng_prims("run_and_save_rng_state")
+
+
+def draw_from_state() -> Any:
+    """The operator of torch's that draws from a given state, and leaves the generator as it is."""
+    return _of_rng_prims("run_with_rng_state")
+
+
+def _of_rng_prims(name: str) -> Any:
+    from torch._prims import rng_prims
+
+    return getattr(rng_prims, name)

@@ -1,0 +1,132 @@
+"""Operators that draw from a state of their own: of each that draws, one that takes the state and gives the next one.
+
+Note [States as values]
+~~~~~~~~~~~~~~~~~~~~~~~
+Where a program sets the seed of the generator, its draws are the same at each call. In a graph the state of the
+generator is a tensor then: a constant behind `torch.manual_seed(7)`, and after each draw one more result of that. So
+a draw is an operator like any other, which has no effect and gives the same for the same arguments. It may be saved,
+computed again and left out, and any compiler runs it as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.meta import call_on_meta, register_meta
+from subclass_aot.operators import argument_at, effects_of
+
+PREFIX, _STATE = "drawn", "generator_state"
+_library = torch.library.Library("subclass_aot", "FRAGMENT")
+_variants: dict[Any, Any] = {}
+
+
+_library.define("generator_state() -> Tensor", tags=(torch.Tag.nondeterministic_seeded,))
+_library.impl("generator_state", lambda: torch.default_generator.get_state(), "BackendSelect")
+GENERATOR_STATE: Any = torch.ops.subclass_aot.generator_state.default
+"""Gives the state of the generator among the draws of a graph. It counts as one: it has its place among them."""
+
+
+@register_meta(GENERATOR_STATE)
+def _() -> torch.Tensor:
+    return torch.empty(torch.default_generator.get_state().shape, dtype=torch.uint8, device="meta")
+
+
+torch.library.register_fake(
+    "subclass_aot::generator_state", lambda: torch.empty_like(torch.default_generator.get_state()), lib=_library
+)
+
+
+def drawn(func: _torch.Operator) -> _torch.Operator:
+    """Gives the operator that draws as `func` does, from a state. See Note [States as values].
+
+    It takes the state before the arguments of `func`. It gives the results that are no arguments of `func`, then a copy
+    of each argument that `func` writes, as it is then, and at last the state behind the draw.
+    """
+    if func in _variants:
+        return _variants[func]  # type: ignore[no-any-return]
+    space, name = _torch.schema_of(func).name.split("::")
+    name = "__".join([PREFIX, space, name, _torch.overload_name_of(func) or "default"])
+
+    def run(state: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs, copies = _with_copies(func, args, kwargs)
+        before = torch.default_generator.get_state()
+        try:
+            torch.default_generator.set_state(state)
+            made = func(*args, **kwargs)
+            return *_new(func, made), *copies, torch.default_generator.get_state()
+        finally:
+            torch.default_generator.set_state(before)
+
+    def shapes(state: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs, copies = _with_copies(func, args, kwargs)
+        return *_new(func, call_on_meta(func, args, kwargs)), *copies, torch.empty_like(state)
+
+    _library.define(name + _schema(func))
+    _library.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"subclass_aot::{name}", shapes, lib=_library)
+    variant: _torch.Operator = getattr(torch.ops.subclass_aot, name).default
+    register_meta(variant)(shapes)
+    _variants[func] = variant
+    return variant
+
+
+def name_of_drawn(func: object) -> str | None:
+    """Gives the name of an operator that draws from a state, or gives one, in any process; None for others."""
+    if func is GENERATOR_STATE:
+        return _STATE
+    draws = next((each for each, made in _variants.items() if made is func), None)
+    return None if draws is None else f"{PREFIX} {draws}"
+
+
+def drawn_named(name: str, operator_named: Callable[[str], _torch.Operator]) -> _torch.Operator | None:
+    """Gives the operator of such a name; None if it is none.
+
+    Args:
+        name: As `name_of_drawn` gives it.
+        operator_named: Gives torch's operators by their names.
+    """
+    if name == _STATE:
+        return GENERATOR_STATE  # type: ignore[no-any-return]
+    prefix, _, rest = name.partition(" ")
+    func = operator_named(rest) if prefix == PREFIX else None
+    return drawn(func) if func is not None and effects_of(func).random else None
+
+
+def _with_copies(func: _torch.Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Gives arguments with copies of those that are written, and these copies."""
+    given, named, copies = list(args), dict(kwargs), []
+    for position, name in effects_of(func).writes:
+        value = argument_at((position, name), args, kwargs)
+        if value is None:
+            continue
+        copies.append(value.clone())
+        if position < len(given):
+            given[position] = copies[-1]
+        else:
+            named[name] = copies[-1]
+    return given, named, copies
+
+
+def _new(func: _torch.Operator, made: Any) -> list[Any]:
+    """Lists those of the results that are no arguments."""
+    results = made if isinstance(made, tuple) else (made,)
+    written = effects_of(func).returns_written
+    return [x for x, place in zip(results, written, strict=True) if place is None]
+
+
+def _schema(func: _torch.Operator) -> str:
+    """The schema, less what it says of writes."""
+    schema = _torch.schema_of(func)
+    arguments = re.sub(r"\(\w+!?\)", "", str(schema).split("(", 1)[1].rsplit(") -> ", 1)[0])
+    kinds = [
+        str(kind.type)
+        for kind, place in zip(schema.returns, effects_of(func).returns_written, strict=True)
+        if not place
+    ]
+    kinds += ["Tensor"] * (len(effects_of(func).writes) + 1)
+    return f"(Tensor generator_state, {arguments}) -> ({', '.join(kinds)})"
