@@ -23,7 +23,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.aliasing import has_storage
-from subclass_aot.graph.generators import drawing_from, generators
+from subclass_aot.graph.generators import States, drawing_from, generators
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import reads_size
 from subclass_aot.meta import MetaTensor, unbacked_rule
@@ -69,6 +69,9 @@ class Recorded:
     alive: Collection[Any]
 
 
+_NO_STATES: States = torch.empty(0), []
+
+
 class Looks:
     """Answers a trace with the values of the call that it is made for.
 
@@ -94,19 +97,24 @@ class Looks:
         self.found: list[Look] = []
         self.has_answered = False
         self.at_branches = False
-        self._run = _Run({})
+        self._run = _Run({}, _NO_STATES)
         self._unbacked: dict[Any, Callable[[], Any]] = {}
 
-    def start(self, inputs: Mapping[fx.Node, Any]) -> None:
-        """A trace begins, with these values of the call for its graph inputs."""
+    def start(self, inputs: Mapping[fx.Node, Any], random: States) -> None:
+        """Begins a trace.
+
+        Args:
+            inputs: The values of the call for its graph inputs.
+            random: The states of the generators that the call draws from.
+        """
         self.found = []
-        self._run = _Run(inputs)
+        self._run = _Run(inputs, random)
         self._unbacked = {}
 
     def forget(self) -> None:
         """Lets go of the tensors of the call, and of the trace."""
         self.found = []
-        self._run = _Run({})
+        self._run = _Run({}, _NO_STATES)
         self._unbacked = {}
 
     def are_wanted(self, func: _torch.Operator, tensor: torch.Tensor, line: str, has_symbols: bool) -> bool:
@@ -173,12 +181,12 @@ class _Run:
     that the program writes are copies.
     """
 
-    def __init__(self, inputs: Mapping[fx.Node, Any]) -> None:
+    def __init__(self, inputs: Mapping[fx.Node, Any], random: States) -> None:
         self._inputs = inputs
         self._values: dict[fx.Node, Any] = {}
         self._done: set[fx.Node] = set()
         self._written: set[fx.Node] = set()
-        self._random = self._start = generators()
+        self._random = self._start = random
 
     def value(self, recorded: Recorded, node: fx.Node) -> Any:
         if any(isinstance(x, torch.Tensor) and (isinstance(x, MetaTensor) or x.is_meta) for x in self._inputs.values()):

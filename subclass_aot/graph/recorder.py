@@ -146,6 +146,9 @@ class Recorder(Stream):
         """What the program has written, and turned."""
         return self.listeners.mutations
 
+    def is_kept(self, func: _torch.Operator) -> bool:
+        return effects_of(func).random and self.listeners.random_numbers.draws_from_state(self)
+
     def fork(self) -> Recorder:
         """A recorder that goes on from here in the same graph, and knows nothing of what others record there."""
         fork = Recorder(self.decompositions, listeners=self.listeners.fork())

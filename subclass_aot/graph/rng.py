@@ -23,6 +23,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
 from subclass_aot.graph.drawn import GENERATOR_STATE, drawn
+from subclass_aot.graph.generators import States, generators
 from subclass_aot.graph.listener import GraphListener
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.operators import argument_at, effects_of
@@ -68,9 +69,14 @@ _GENERATOR = """The traced function gives a generator to an operator, and a grap
 
 
 class RandomNumbers(GraphListener):
-    """Records where draws go on, within a block of `kept`."""
+    """Records where draws go on, within a block of `kept`.
+
+    Attributes:
+        start: The states of the generators when the block was entered: what the call draws from.
+    """
 
     def __init__(self) -> None:
+        self.start: States = torch.empty(0), []
         self._is_on = False
         self._before = torch.empty(0)
         self._begun = 0
@@ -81,7 +87,8 @@ class RandomNumbers(GraphListener):
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Within the block each draw moves the generator on; afterwards it is as it was."""
-        self._before = before = _state()
+        self.start = generators()
+        self._before = before = self.start[0]
         self._is_on = True
         self._go_on_elsewhere()
         self._start = self._live
@@ -124,6 +131,10 @@ class RandomNumbers(GraphListener):
         else:
             self._draw_from(recorder, self._value_at(recorder, self._at), func, args, kwargs, result)
         return True
+
+    def draws_from_state(self, recorder: Recorder) -> bool:
+        """Returns whether what is drawn now comes from a state in the graph, and so is what eager mode draws."""
+        return self._is_on and self._found(recorder) in self._states
 
     def on_recorded(
         self,

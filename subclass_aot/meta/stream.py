@@ -46,6 +46,10 @@ class Stream(Answers):
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Called after each operator, with the leaves it was given and the ones it made."""
 
+    def is_kept(self, func: Operator) -> bool:
+        """Returns whether an operator runs as it is, though there is a decomposition of it."""
+        return False
+
     def on_wrapper_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Called before an operator on a wrapper goes to the wrapper's class."""
 
@@ -107,7 +111,7 @@ class Stream(Answers):
             with _torch.disable_current_modes():
                 return func(*args, **kwargs)
         form, by_values = form_of(func), BY_VALUES.get(func)
-        decomposition = self.decompositions.get(func) or form
+        decomposition = form if self.is_kept(func) else self.decompositions.get(func) or form
         if decomposition is not None:
             with self:
                 result = decomposition(*args, **kwargs)

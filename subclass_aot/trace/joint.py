@@ -115,7 +115,8 @@ def _record(
     inputs = trace_inputs(plan, user, recorder, inference)
     if values is not None:
         placeholders = recorder.graph.find_nodes(op="placeholder")
-        values.start(dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True)))
+        given = dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True))
+        values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True) as call:
         forward = run_forward(fn, call, inputs, user, recorder, inference, existed)
         return inputs, forward, run_backward(inputs, forward, forward.tangents, recorder)  # may run parts of `fn` again

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from subclass_aot import Spec, TwoTensor, aot_compile
 from subclass_aot.errors import MutationError, TraceError
-from subclass_aot.graph import Looks, Recorder
+from subclass_aot.graph import Looks, Recorder, generators
 from subclass_aot.graph.branches import choose, decided
 from tests.graph.recording import raw, recorded
 
@@ -22,7 +22,7 @@ def test_what_is_decided_and_what_depends_on_data() -> None:
     recorder = Recorder(looks=looks)
 
     def program(x: Any) -> list[bool | None]:
-        looks.start({x.tag: value})
+        looks.start({x.tag: value}, generators())
         predicates = [True, 0, torch.tensor(2) > 1, x > 1, x > 5]
         return [decided(recorder, pred, by_looking) for pred in predicates for by_looking in (False, True)]
 

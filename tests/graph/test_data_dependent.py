@@ -9,7 +9,7 @@ import torch
 
 from subclass_aot import MetaTensor
 from subclass_aot.errors import DataDependentError
-from subclass_aot.graph import Looks, Recorder
+from subclass_aot.graph import Looks, Recorder, generators
 from subclass_aot.symbols import Symbols, is_symbolic, unbacked_sizes
 from tests.graph.recording import gone_backward, raw, recorded
 
@@ -20,7 +20,7 @@ def looking(program: Any, value: torch.Tensor) -> tuple[Recorder, Any, Looks]:
     recorder = Recorder(looks=looks)
 
     def started(x: MetaTensor) -> Any:
-        looks.start({x.tag: value})
+        looks.start({x.tag: value}, generators())
         return program(x)
 
     return *recorded(started, recorder=recorder), looks
@@ -66,7 +66,7 @@ def test_a_look_after_a_backward_that_repeats_a_draw() -> None:
     recorder, value = Recorder(looks=looks), torch.ones(3)
 
     def asks(x: MetaTensor) -> Any:
-        looks.start({x.tag: value})
+        looks.start({x.tag: value}, generators())
         return x, bool((x + torch.rand(3)).sum() > 0)
 
     with recorder.listeners.random_numbers.kept():

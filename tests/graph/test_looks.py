@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import MetaTensor, Spec
-from subclass_aot.graph import Looks, Recorder, Retrace
+from subclass_aot import MetaTensor, Spec, aot_compile
+from subclass_aot.graph import Looks, Recorder, Retrace, generators
 from subclass_aot.graph.looks import Recorded, may_be_compared
 from subclass_aot.symbols import Symbols, unbacked_sizes
 from tests.graph.recording import raw, recorded
@@ -30,7 +30,7 @@ def run(program: Callable[..., Any], *values: torch.Tensor) -> tuple[Any, list[A
     """What the nodes of a program's results have as values in a call, and all that it recorded."""
     looks = Looks()
     recorder, results = recorded(program, *map(Spec.of, values))
-    looks.start(dict(zip(recorder.in_order(), values, strict=False)))
+    looks.start(dict(zip(recorder.in_order(), values, strict=False)), generators())
     return [looks.value(now(recorder), leaf.tag) for leaf in results], raw(recorder)
 
 
@@ -72,7 +72,7 @@ def test_each_operator_runs_once_and_draws_go_on() -> None:
     expected = [torch.rand(3), torch.rand(3)]
     torch.manual_seed(0)
     state = torch.get_rng_state()
-    looks.start({})
+    looks.start({}, generators())
     got = []
     for _ in range(2):
         with recorder:
@@ -86,7 +86,7 @@ def test_a_write_that_comes_later_has_all_run_again_on_a_copy() -> None:
     """With the numbers that were drawn the first time."""
     looks, value = Looks(), torch.ones(3)
     recorder, (x, noise) = recorded(lambda x: (x, torch.rand(3)))
-    looks.start({x.tag: value})
+    looks.start({x.tag: value}, generators())
     first = looks.value(now(recorder), noise.tag)
     torch.rand(3)  # of somebody else
     with recorder:
@@ -99,11 +99,11 @@ def test_a_call_without_data_has_no_values() -> None:
         assert run(lambda x: (x.sin(),), value)[0] == [None]
 
 
-@pytest.mark.parametrize("let_go", [Looks.forget, lambda looks: looks.start({})])
+@pytest.mark.parametrize("let_go", [Looks.forget, lambda looks: looks.start({}, generators())])
 def test_nothing_of_a_call_is_kept(let_go: Callable[[Looks], None]) -> None:
     looks, value = Looks(), torch.ones(3)
     recorder, y = recorded(lambda x: x.sin())
-    looks.start({recorder.in_order()[0]: value})
+    looks.start({recorder.in_order()[0]: value}, generators())
     result = looks.value(now(recorder), y.tag)
     assert looks.has_answered
     gone = weakref.ref(value), weakref.ref(result)
@@ -151,7 +151,7 @@ def test_a_symbol_has_the_value_of_the_call() -> None:
     recorder = Recorder(looks=looks)
 
     def program(x: MetaTensor) -> tuple[bool, bool]:
-        looks.start({x.tag: value})
+        looks.start({x.tag: value}, generators())
         rows = x.nonzero().shape[0]
         return bool(rows == 2), bool(rows > 5)
 
@@ -162,3 +162,35 @@ def test_a_symbol_has_the_value_of_the_call() -> None:
 
 def test_how_many_values_may_be_compared() -> None:
     assert may_be_compared(torch.empty(1 << 16)) and not may_be_compared(torch.empty((1 << 16) + 1))
+
+
+def _dropped(x: Any) -> Any:
+    for factor in (2, 3):
+        x = torch.nn.functional.dropout(x, 0.5)
+        if torch.rand([]) < 0.5:
+            x = x * factor
+    return x
+
+
+def _skipped(x: Any) -> Any:
+    x = torch.nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+    for factor in (2, 3):
+        if torch.rand([]) < 0.5:
+            x = torch.nn.functional.dropout(x * factor, 0.5)
+    return x
+
+
+def _drawn_number(x: Any) -> Any:
+    return x * torch.rand([]).item() + torch.randint(0, 9, ()).item()
+
+
+@pytest.mark.parametrize("program", [_dropped, _skipped, _drawn_number])
+def test_what_is_drawn_for_a_look_is_what_the_call_draws(program: Any) -> None:
+    compiled = aot_compile(program)
+    for seed in range(6):
+        x = torch.randn(2, 2, 4, 4, requires_grad=True)
+        torch.manual_seed(seed)
+        expected, state = program(x), torch.get_rng_state()
+        torch.manual_seed(seed)
+        torch.testing.assert_close(compiled(x), expected)
+        assert torch.get_rng_state().equal(state)
