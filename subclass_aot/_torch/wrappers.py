@@ -101,6 +101,12 @@ def is_nested_int(size: object) -> bool:
     return isinstance(size, torch.SymInt) and size.node.is_nested_int()
 
 
+def same_symint(one: torch.SymInt, other: torch.SymInt) -> bool:
+    """Whether two symbolic numbers are one expression of one solver. `==` would add a guard; no public test."""
+    a, b = one.node, other.node
+    return a is b or (a.shape_env is b.shape_env and bool(a.expr == b.expr))
+
+
 def is_jagged(cls: type) -> bool:
     """Whether `cls` is torch's class of tensors with a ragged dimension. See Note [Jagged tensors]. It has no name."""
     return cls.__module__ == "torch.nested._internal.nested_tensor" and cls.__name__ == "NestedTensor"

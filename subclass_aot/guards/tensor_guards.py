@@ -20,7 +20,7 @@ from subclass_aot.flatten import (
     PlainTensorMeta,
     SubclassCreationMeta,
 )
-from subclass_aot.guards.contexts import absent_fields, constants_of, same_layout
+from subclass_aot.guards.contexts import absent_fields, constants_of, same_layout, same_layout_of_any_size
 from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.size_guards import Kind, SizeGuards
 from subclass_aot.guards.tables import Pattern, TabledValue, lines_of, make_table
@@ -257,6 +257,10 @@ class _Reader:
     def context(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta) -> None:
         """Compares what `__tensor_flatten__` says beside the tensors; of attributes, most are the same object."""
         constants = constants_of(value, meta)
+        if constants is None and meta.repeated:
+            layout = self.source.const(same_layout_of_any_size, "same_layout_of_any_size")
+            self.source.refuse_if(f"not {layout}({name}, {self.source.const(meta, 'meta')})")
+            return
         if constants is None:
             layout = self.source.const(same_layout, "same_layout")
             names = self.source.const(tuple(meta.attrs), "names")
