@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import torch
 
-from subclass_aot._torch import is_nested_int, same_symint
+from subclass_aot._torch import is_nested_int, same_number
 
 _PLAIN: dict[type, Callable[[Any], object]] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
@@ -76,8 +76,11 @@ def patterned(context: Any, size: Sequence[Any], stride: Sequence[Any]) -> Any:
 
     def replaced(x: Any, path: str) -> Any:
         if isinstance(x, torch.Size):  # which takes numbers only
-            return Repeated("size", None) if len(x) == len(size) and all(map(_same, x, size)) else x
-        return next((place for number, place in outer if _same(x, number)), None) or _number_of_call(x)
+            whole = len(x) == len(size) and all(map(same_number, x, size))
+            return Repeated("size", None) if whole else torch.Size(map(_number_of_call, x))
+        if type(x) is not torch.SymInt:
+            return _number_of_call(x)
+        return next((place for number, place in outer if same_number(x, number)), None) or _number_of_call(x)
 
     return _mapped(context, replaced)
 
@@ -94,6 +97,24 @@ def filled(context: Any, size: Sequence[Any], stride: Sequence[Any]) -> Any:
     ('a', (5, 3))
     """
     return _mapped(context, lambda x, _: x.of(size, stride) if type(x) is Repeated else x)
+
+
+def resized(context: Any, size: Sequence[Any], new: Sequence[Any]) -> Any:
+    """Replaces the size of a wrapper in its context by another one.
+
+    A `torch.Size` that equals that of the wrapper is taken for it. Guards compare both, so a call where they differ is
+    another one.
+
+    Args:
+        context: The context.
+        size: The wrapper's size.
+        new: What stands there instead.
+    """
+
+    def replaced(x: Any, path: str) -> Any:
+        return torch.Size(new) if isinstance(x, torch.Size) and len(x) and x == size else x
+
+    return _mapped(context, replaced)
 
 
 def repeated(context: Any, path: str = "") -> Iterator[tuple[str, Repeated]]:
@@ -126,12 +147,6 @@ def masked(context: Any, path: str, places: Mapping[str, Any]) -> Any:
     if not any(place.startswith(path) for place in places):
         return context
     return _mapped(context, lambda x, where: places.get(where, x), path)
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.SymInt) and isinstance(other, torch.SymInt):
-        return same_symint(one, other)
-    return type(one) is type(other) is int and one == other
 
 
 def _number_of_call(x: Any) -> Any:

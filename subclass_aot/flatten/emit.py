@@ -14,7 +14,13 @@ from typing import Any, Final
 import torch
 
 from subclass_aot import _native
-from subclass_aot._torch import context_of_new, contiguous_stride, make_wrapper_subclass
+from subclass_aot._torch import (
+    HAS_WAITED,
+    context_of_new,
+    contiguous_stride,
+    make_wrapper_subclass,
+    waits_when_read,
+)
 from subclass_aot.codegen import Source
 from subclass_aot.declaration import Declaration, attributes_of
 from subclass_aot.flatten import checks
@@ -200,7 +206,10 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
         tensors = "{" + ", ".join(f"{name!r}: {leaf}" for name, leaf in inner.items()) + "}"
         context = _with_numbers(source, context_of_new(meta.cls, meta.context), "context", size, stride)
         rebuilt = f"{cls}.__tensor_unflatten__({tensors}, {context}, {_size(source, size)}, {_tuple(stride)})"
-        return _assign(source, _hint(meta), rebuilt)
+        made = _assign(source, _hint(meta), rebuilt)
+        if waits_when_read(meta.cls):  # its inner tensor is there
+            source.line(f"{made}.{HAS_WAITED} = True")
+        return made
     constants = attributes(tuple(meta.attrs), meta.context)
     recipe = _recipe(meta, constants)
     if recipe is not None:
