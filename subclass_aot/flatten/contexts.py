@@ -32,7 +32,7 @@ class Repeated:
 
     Attributes:
         kind: Which of the two.
-        dim: The dimension; None where the whole size stands there.
+        dim: The dimension; None where all of them stand there.
     """
 
     kind: Literal["size", "stride"]
@@ -44,7 +44,7 @@ class Repeated:
     def of(self, size: Sequence[Any], stride: Sequence[Any]) -> Any:
         """Returns what it is in a wrapper of this size and these strides."""
         if self.dim is None:
-            return torch.Size(size)
+            return torch.Size(size) if self.kind == "size" else tuple(stride)
         return (size if self.kind == "size" else stride)[self.dim]
 
 
@@ -78,6 +78,8 @@ def patterned(context: Any, size: Sequence[Any], stride: Sequence[Any]) -> Any:
         if isinstance(x, torch.Size):  # which takes numbers only
             whole = len(x) == len(size) and all(map(same_number, x, size))
             return Repeated("size", None) if whole else torch.Size(map(_number_of_call, x))
+        if type(x) is tuple and len(x) == len(stride) and all(map(same_number, x, stride)):
+            return Repeated("stride", None)
         if type(x) is not torch.SymInt:
             return _number_of_call(x)
         return next((place for number, place in outer if same_number(x, number)), None) or _number_of_call(x)
@@ -113,6 +115,21 @@ def resized(context: Any, size: Sequence[Any], new: Sequence[Any]) -> Any:
 
     def replaced(x: Any, path: str) -> Any:
         return torch.Size(new) if isinstance(x, torch.Size) and len(x) and x == size else x
+
+    return _mapped(context, replaced)
+
+
+def restrided(context: Any, stride: Sequence[Any], new: Sequence[Any]) -> Any:
+    """Replaces the strides of a wrapper in its context by others.
+
+    Args:
+        context: The context.
+        stride: The wrapper's strides.
+        new: What stands there instead.
+    """
+
+    def replaced(x: Any, path: str) -> Any:
+        return tuple(new) if type(x) is tuple and len(x) and x == stride else x
 
     return _mapped(context, replaced)
 

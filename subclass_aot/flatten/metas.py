@@ -140,6 +140,10 @@ class SubclassCreationMeta:
         """Returns the context of a wrapper of this size and these strides."""
         return contexts.filled(self.context, size, stride)
 
+    def context_restrided(self, size: Sequence[Any], stride: Sequence[Any]) -> Any:
+        """Returns the context of a wrapper of this size, and of these strides where this one has others in it."""
+        return contexts.filled(contexts.restrided(self.context, self.outer_stride, stride), size, stride)
+
     def context_resized(self, size: Sequence[Any]) -> Any:
         """Returns the context of a wrapper of that size, where this one has its own in it."""
         return contexts.resized(self.context, self.outer_size, size)

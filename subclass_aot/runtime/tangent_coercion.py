@@ -85,7 +85,10 @@ def _same_outside(tangent: object, meta: SubclassCreationMeta) -> TypeGuard[torc
     if type(tangent) is not meta.cls or not hasattr(tangent, "__tensor_flatten__"):
         return False
     names, context = tangent.__tensor_flatten__()
-    return tuple(names) == tuple(meta.attrs) and bool(context == meta.context_of(tangent.size(), tangent.stride()))
+    if tuple(names) != tuple(meta.attrs):
+        return False
+    geometry = tangent.size(), tangent.stride()
+    return bool(context == meta.context_of(*geometry)) or bool(context == meta.context_restrided(*geometry))
 
 
 def _by_its_class(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
