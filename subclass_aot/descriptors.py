@@ -383,8 +383,9 @@ class Intermediate(InputDescriptor, OutputDescriptor):
 
 
 def _torch_of_part(what: str, base: Descriptor, part: str | int) -> Any:
-    kind = "Input" if isinstance(base.to_torch(), _torch.descriptors().AOTInput) else "Output"
-    return getattr(_torch.descriptors(), f"Subclass{what}AOT{kind}")(base.to_torch(), part)
+    of_base = base.to_torch()  # once: a base is a part of another in turn, and asking twice doubles at each level
+    kind = "Input" if isinstance(of_base, _torch.descriptors().AOTInput) else "Output"
+    return getattr(_torch.descriptors(), f"Subclass{what}AOT{kind}")(of_base, part)
 
 
 def describe(node: fx.Node, what: Descriptor | tuple[Descriptor, ...]) -> None:

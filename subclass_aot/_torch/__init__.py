@@ -39,13 +39,16 @@ from subclass_aot._torch.autograd import version_of as version_of
 from subclass_aot._torch.autograd import view_function as view_function
 from subclass_aot._torch.autograd import view_rules as view_rules
 from subclass_aot._torch.collectives import COLLECTIVES as COLLECTIVES
+from subclass_aot._torch.collectives import HAS_WAITED as HAS_WAITED
 from subclass_aot._torch.collectives import LAZY_WAITS as LAZY_WAITS
+from subclass_aot._torch.collectives import WAIT as WAIT
 from subclass_aot._torch.collectives import ask_in_lists_of_lists as ask_in_lists_of_lists
 from subclass_aot._torch.collectives import finished_work as finished_work
 from subclass_aot._torch.collectives import functional_collectives as functional_collectives
 from subclass_aot._torch.collectives import group_name_of as group_name_of
 from subclass_aot._torch.collectives import group_size_of as group_size_of
 from subclass_aot._torch.collectives import reduction_of as reduction_of
+from subclass_aot._torch.collectives import waits_when_read as waits_when_read
 from subclass_aot._torch.collectives import work_of as work_of
 from subclass_aot._torch.dispatch import ConjugatesAtOnce as ConjugatesAtOnce
 from subclass_aot._torch.dispatch import DispatchMode as DispatchMode
@@ -213,6 +216,7 @@ from subclass_aot._torch.wrappers import mirrors_requires_grad as mirrors_requir
 from subclass_aot._torch.wrappers import parts_of_jagged as parts_of_jagged
 from subclass_aot._torch.wrappers import parts_of_sparse as parts_of_sparse
 from subclass_aot._torch.wrappers import ragged_dim_of as ragged_dim_of
+from subclass_aot._torch.wrappers import same_number as same_number
 from subclass_aot._torch.wrappers import set_geometry as set_geometry
 from subclass_aot._torch.wrappers import tell_export_constructed as tell_export_constructed
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 
+@functools.cache
 def descriptors() -> Any:
     """AOTAutograd's own descriptors of graph inputs and outputs, for tools that read them. It has no public name."""
     from torch._functorch._aot_autograd import descriptors as torchs

@@ -27,6 +27,18 @@ LAZY_WAITS = frozenset(
 When they go: differentiable collectives wait at once, as in torch 2.12."""
 
 
+def waits_when_read(cls: type) -> bool:
+    """Whether `cls` is torch's class of results that a collective has not brought yet. It has no public name."""
+    return cls.__name__ == "AsyncCollectiveTensor" and cls.__module__ == "torch.distributed._functional_collectives"
+
+
+WAIT = "trigger_wait"
+"""The method by which such a tensor waits, the first time that it is called."""
+
+HAS_WAITED = "completed"
+"""The attribute that says whether it has."""
+
+
 def group_name_of(group: torch.ScriptObject) -> str:
     """The name of a process group that an operator was given as a script object."""
     return str(torch.distributed.ProcessGroup.unbox(group).group_name)

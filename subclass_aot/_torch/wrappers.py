@@ -101,6 +101,12 @@ def is_nested_int(size: object) -> bool:
     return isinstance(size, torch.SymInt) and size.node.is_nested_int()
 
 
+def same_number(one: int | torch.SymInt, other: int | torch.SymInt) -> bool:
+    """Whether two numbers of one trace are one expression. `==` would add a guard; no public test."""
+    a, b = (n.node.expr if isinstance(n, torch.SymInt) else n for n in (one, other))
+    return bool(a == b)
+
+
 def is_jagged(cls: type) -> bool:
     """Whether `cls` is torch's class of tensors with a ragged dimension. See Note [Jagged tensors]. It has no name."""
     return cls.__module__ == "torch.nested._internal.nested_tensor" and cls.__name__ == "NestedTensor"
@@ -118,9 +124,9 @@ def context_of_new(cls: type, context: Any) -> Any:
 def mirrors_requires_grad(cls: type) -> bool:
     """Whether `cls` sets `requires_grad` on its inner tensors itself, to no effect: autograd sees the outer one only.
 
-    True of torch's own `DTensor` and jagged tensors, whose inner tensors nobody else holds.
+    True of torch's own `DTensor`, jagged tensors and results of collectives, whose inner tensors nobody else holds.
     """
-    return cls.__module__.startswith(("torch.distributed.tensor", "torch.nested."))
+    return cls.__module__.startswith(("torch.distributed.", "torch.nested."))
 
 
 def forget_jagged_dummy() -> None:

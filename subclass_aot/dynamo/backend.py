@@ -80,8 +80,11 @@ def backend(
     later = aot_compile(gm, **chosen.keywords)
     if any(isinstance(x, torch.Tensor) and _torch.is_jagged(type(x)) for x in example_inputs):
         return later  # their nested ints are Dynamo's, and mean nothing outside its fakes
+    captured = Captured.of(gm, example_inputs)
+    if captured.loses_sizes:
+        return later
     try:
-        compiled = _compile(gm, example_inputs, chosen)
+        compiled = _compile(captured, example_inputs, chosen)
     except (Retrace, DataDependentError):  # with the gradients of inputs, or for the values of each call
         return later
     except Exception:
@@ -146,14 +149,13 @@ class _Compiled:
     minds_inference: bool
 
 
-def _compile(gm: fx.GraphModule, example_inputs: Sequence[object], options: Options) -> _Compiled:
+def _compile(captured: Captured, example_inputs: Sequence[object], options: Options) -> _Compiled:
     """Compiles a graph for what Dynamo guards.
 
     Raises:
         Retrace: It needs more of the call than that.
         DataDependentError: It looks at values.
     """
-    captured = Captured.of(gm, example_inputs)
     arguments = Arguments.of(_nothing, captured.tensors(example_inputs), {})
     trace = _trace(captured, arguments, options)
     graphs = compile_graphs(captured, arguments, trace, options, lambda fn: aot_compile(fn, **options.keywords))

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import optree
 import torch
 from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot._stack import captured_at
+from subclass_aot.flatten import FlattenPlan
 from subclass_aot.objects import sized
 from subclass_aot.sizes import symbols_of
 from subclass_aot.symbols import is_symbolic
@@ -74,6 +76,11 @@ class Captured:
         sources += range(count, count + len(held))
         return Captured(gm, tuple(sources), frozenset(numbers), known, held, examples)
 
+    @property
+    def loses_sizes(self) -> bool:
+        """Whether a size of a wrapper inside of another is a number here that no guard of Dynamo's has."""
+        return any(isinstance(x, torch.Tensor) and _loses_sizes(x, outermost=True) for x in self.examples.values())
+
     def tensors(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
         """What the inputs of a call are as tensors."""
         here = [i for i in range(len(inputs)) if self.sources[i] is not None]
@@ -96,6 +103,24 @@ class WithLines(fx.Interpreter):
         """Runs one operator."""
         with captured_at(n.stack_trace or ""), fx.traceback.annotate(n.meta.get("custom", {})):
             return super().run_node(n)
+
+
+def _loses_sizes(example: torch.Tensor, outermost: bool) -> bool:
+    """Tells whether torch has made a wrapper inside of another with the sizes of one call, around leaves with symbols.
+
+    It makes symbols for the outermost wrapper and for leaves. A class that does not compute its size from its inner
+    tensors, as `DTensor` does not, is given that of the call.
+    """
+    if not _torch.is_traceable_wrapper_subclass(example):
+        return False
+    inner = [getattr(example, name) for name in example.__tensor_flatten__()[0]]
+    parts = [x for part in inner for x in optree.tree_leaves(part) if isinstance(x, torch.Tensor)]
+    lost = not outermost and not _has_symbols(example) and any(map(_has_symbols, FlattenPlan.leaves_of(example)))
+    return lost or any(_loses_sizes(x, outermost=False) for x in parts)
+
+
+def _has_symbols(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and any(map(is_symbolic, (*x.size(), *x.stride())))
 
 
 def _with_tensors_as_inputs(gm: fx.GraphModule) -> tuple[fx.GraphModule, tuple[torch.Tensor, ...]]:

@@ -1,11 +1,11 @@
 """Wrapper tensors and their leaves: what a value is made of, where each part goes, and the code that takes it there."""
 
+from subclass_aot.flatten.contexts import Repeated as Repeated
 from subclass_aot.flatten.creation import create_subclass_meta as create_subclass_meta
 from subclass_aot.flatten.emit import emit_unwrap as emit_unwrap
 from subclass_aot.flatten.emit import emit_wrap as emit_wrap
 from subclass_aot.flatten.index_map import IndexMap as IndexMap
 from subclass_aot.flatten.index_map import Slot as Slot
-from subclass_aot.flatten.metas import SYMBOLIC as SYMBOLIC
 from subclass_aot.flatten.metas import AbsentMeta as AbsentMeta
 from subclass_aot.flatten.metas import ContainerMeta as ContainerMeta
 from subclass_aot.flatten.metas import InnerMeta as InnerMeta

@@ -9,7 +9,7 @@ import torch
 
 from subclass_aot._torch import is_opaque_value, is_traceable_wrapper_subclass, mirrors_requires_grad
 from subclass_aot.errors import InnerTensorError, PlanError
-from subclass_aot.flatten.contexts import known
+from subclass_aot.flatten.contexts import patterned
 from subclass_aot.flatten.metas import (
     SYMBOLIC,
     AbsentMeta,
@@ -58,7 +58,7 @@ def describe_and_read(
 
 def read_leaves(value: object, name: str) -> list[Any]:
     """What stands in each flat slot of one value; of symbolic numbers in its context, nothing is asked."""
-    walk = _Walk(count_symints=True, context_of=lambda context: context)
+    walk = _Walk(count_symints=True, context_of=lambda context, size, stride: context)
     walk.values([value], "", [name])
     return walk.slots
 
@@ -66,10 +66,10 @@ def read_leaves(value: object, name: str) -> list[Any]:
 class _Walk:
     """One pass over values that fills flat slots in order. See Note [Leaf order].
 
-    A meta holds no symbolic number, and a context has no slots for any: by default, contexts hold those of this call.
+    A meta holds no symbolic number, and a context has no slots for any. See Note [Sizes in contexts].
     """
 
-    def __init__(self, count_symints: bool, context_of: Callable[[Any], Any] = known) -> None:
+    def __init__(self, count_symints: bool, context_of: Callable[[Any, Any, Any], Any] = patterned) -> None:
         self.count_symints = count_symints
         self.context_of = context_of
         self.slots: list[Any] = []
@@ -114,7 +114,7 @@ class _Walk:
             included_subclass_symints=self.count_symints,
             attrs=attrs,
             cls=cls,
-            context=self.context_of(context),
+            context=self.context_of(context, value.size(), value.stride()),
             outer_size=size,
             outer_stride=stride,
             storage_offset=storage_offset,

@@ -14,10 +14,17 @@ from typing import Any, Final
 import torch
 
 from subclass_aot import _native
-from subclass_aot._torch import context_of_new, contiguous_stride, make_wrapper_subclass
+from subclass_aot._torch import (
+    HAS_WAITED,
+    context_of_new,
+    contiguous_stride,
+    make_wrapper_subclass,
+    waits_when_read,
+)
 from subclass_aot.codegen import Source
 from subclass_aot.declaration import Declaration, attributes_of
 from subclass_aot.flatten import checks
+from subclass_aot.flatten.contexts import filled, repeated
 from subclass_aot.flatten.metas import (
     NESTED_INT,
     SYMBOLIC,
@@ -197,15 +204,18 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
                 make = source.const(replayed, f"{_hint(meta)}_replayed")
                 return _assign(source, _hint(meta), f"{make}.make({', '.join(inner.values())})")
         tensors = "{" + ", ".join(f"{name!r}: {leaf}" for name, leaf in inner.items()) + "}"
-        context = _constant(source, context_of_new(meta.cls, meta.context), "context")
-        rebuilt = f"{cls}.__tensor_unflatten__({tensors}, {context}, {_tuple(size)}, {_tuple(stride)})"
-        return _assign(source, _hint(meta), rebuilt)
+        context = _with_numbers(source, context_of_new(meta.cls, meta.context), "context", size, stride)
+        rebuilt = f"{cls}.__tensor_unflatten__({tensors}, {context}, {_size(source, size)}, {_tuple(stride)})"
+        made = _assign(source, _hint(meta), rebuilt)
+        if waits_when_read(meta.cls):  # its inner tensor is there
+            source.line(f"{made}.{HAS_WAITED} = True")
+        return made
     constants = attributes(tuple(meta.attrs), meta.context)
     recipe = _recipe(meta, constants)
     if recipe is not None:
         return _assign(source, _hint(meta), f"{source.const(recipe, f'{_hint(meta)}_of')}({', '.join(inner.values())})")
     made = _assign(source, _hint(meta), _construction(source, meta, cls, size, stride, inner))
-    held = {**inner, **{name: _constant(source, value, name) for name, value in constants.items()}}
+    held = {**inner, **{name: _with_numbers(source, x, name, size, stride) for name, x in constants.items()}}
     if Declaration.of(meta.cls) is None:
         for name, value in held.items():
             _set(source, made, name, value)
@@ -239,6 +249,12 @@ def _construction(
     layout = source.const(meta.layout, str(meta.layout).removeprefix("torch."))
     device = source.const(_one_object(meta.device), str(meta.device))
     return f"{make}({cls}, {_tuple(size)}, {stride_argument}, {offset}, None, {dtype}, {layout}, {device})"
+
+
+@functools.cache
+def _one_size(numbers: tuple[int, ...]) -> torch.Size:
+    """One size for equal ones, as `_one_object`, for which a tuple of these numbers would be the same."""
+    return torch.Size(numbers)
 
 
 @functools.cache
@@ -298,6 +314,21 @@ _LITERALS: Final = (int, str, bool, type(None))
 
 def _constant(source: Source, value: object, hint: str) -> str:
     return repr(value) if type(value) in _LITERALS else source.const(value, hint)
+
+
+def _with_numbers(source: Source, value: object, hint: str, size: list[str], stride: list[str]) -> str:
+    """A value of a context, in which the wrapper's own numbers may stand. See Note [Sizes in contexts]."""
+    constant = _constant(source, value, hint)
+    if next(repeated(value), None) is None:
+        return constant
+    return f"{source.const(filled, 'filled')}({constant}, {_tuple(size)}, {_tuple(stride)})"
+
+
+def _size(source: Source, parts: list[str]) -> str:
+    """A size as the class of a wrapper is given it elsewhere: one that it keeps may be compared with another."""
+    if all(part.lstrip("-").isdigit() for part in parts):
+        return source.const(_one_size(tuple(map(int, parts))), "size")
+    return f"{source.const(torch.Size, 'Size')}({_tuple(parts)})"
 
 
 def _tuple(parts: Sequence[str]) -> str:

@@ -10,13 +10,14 @@ their metas are made with `count_symints=False`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import torch
 
 from subclass_aot._torch import is_nested_int
+from subclass_aot.flatten import contexts
 
 SYMBOLIC: Final = None
 """Stands in `outer_size` and `outer_stride` where the number is known only at the call."""
@@ -101,7 +102,7 @@ class SubclassCreationMeta:
         included_subclass_symints: Whether symbolic sizes and strides have slots.
         attrs: Its inner tensors by name, in the order of `__tensor_flatten__`.
         cls: Its class.
-        context: The second result of `__tensor_flatten__`.
+        context: The second result of `__tensor_flatten__`, but for what it repeats: see Note [Sizes in contexts].
         outer_size: Its size; `SYMBOLIC` (`None`) where only the call knows, `NESTED_INT` for a ragged dimension.
         outer_stride: Its stride, in the same way.
         storage_offset: Its storage offset, or `SYMBOLIC`.
@@ -135,6 +136,43 @@ class SubclassCreationMeta:
         """
         return f".{name}"
 
+    def context_of(self, size: Sequence[Any], stride: Sequence[Any]) -> Any:
+        """Returns the context of a wrapper of this size and these strides."""
+        return contexts.filled(self.context, size, stride)
+
+    def context_restrided(self, size: Sequence[Any], stride: Sequence[Any]) -> Any:
+        """Returns the context of a wrapper of this size, and of these strides where this one has others in it."""
+        return contexts.filled(contexts.restrided(self.context, self.outer_stride, stride), size, stride)
+
+    def context_resized(self, size: Sequence[Any]) -> Any:
+        """Returns the context of a wrapper of that size, where this one has its own in it."""
+        return contexts.resized(self.context, self.outer_size, size)
+
+    @property
+    def repeated(self) -> tuple[contexts.Repeated, ...]:
+        """What the context has in it of the size and strides."""
+        return tuple(what for _, what in contexts.repeated(self.context))
+
+    def symbolic_places(self, path: str) -> Iterator[tuple[str, str]]:
+        """Yields where contexts repeat symbolic sizes or strides, of wrappers inside, too, and what they repeat.
+
+        Args:
+            path: What leads to the wrapper.
+        """
+        yield from ((place, str(number)) for place, number in contexts.repeated(self.context, path))
+        yield from _inside(self.attrs, self.step, path)
+
+    @staticmethod
+    def masked(context: Any, path: str, places: Mapping[str, str]) -> Any:
+        """Replaces what a context repeats of its wrapper by words, which are the same for all sizes.
+
+        Args:
+            context: The context.
+            path: What leads to the wrapper.
+            places: As `symbolic_places` gives them; others may be among them.
+        """
+        return contexts.masked(context, path, places)
+
     @property
     def meta(self) -> Any:
         """The context, under the name it has in AOTAutograd."""
@@ -154,6 +192,14 @@ class SubclassCreationMeta:
     def symbolic_strides(self) -> tuple[int, ...]:
         """The dimensions whose stride is symbolic."""
         return tuple(d for d, stride in enumerate(self.outer_stride) if stride is SYMBOLIC)
+
+
+def _inside(parts: Mapping[Any, Any], step: Callable[[Any], str], path: str) -> Iterator[tuple[str, str]]:
+    for key, part in parts.items():
+        if isinstance(part, SubclassCreationMeta):
+            yield from part.symbolic_places(path + step(key))
+        elif isinstance(part, ContainerMeta):
+            yield from _inside(part.items, part.step, path + step(key))
 
 
 InnerMeta: TypeAlias = PlainTensorMeta | OpaqueMeta | AbsentMeta | ContainerMeta | SubclassCreationMeta

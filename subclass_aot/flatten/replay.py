@@ -75,7 +75,7 @@ class Replayed:
         stride: tuple[int, ...],
     ) -> None:
         self._cls, self._names, self._context = cls, tuple(names), context
-        self._size, self._stride = size, stride
+        self._size, self._stride = torch.Size(size), stride  # a class may keep it, and compare it with others
         self.why_not = _unlike_others(cls)
         self.make: Rebuild = self._watch if self.may_be else self._by_itself
 

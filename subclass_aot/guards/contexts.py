@@ -73,6 +73,11 @@ def _attributes_read(code: types.CodeType) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(read))
 
 
+def same_layout_of_any_size(tensor: Any, meta: SubclassCreationMeta) -> bool:
+    """Tells the same where the context repeats sizes, which the tensor itself tells. See Note [Sizes in contexts]."""
+    return same_layout(tensor, tuple(meta.attrs), meta.context_of(tensor.size(), tensor.stride()))
+
+
 def same_layout(tensor: Any, names: tuple[str, ...], context: object) -> bool:
     """Tells whether a wrapper of another library has these inner tensors and this context."""
     found_names, found_context = tensor.__tensor_flatten__()

@@ -14,6 +14,7 @@ from subclass_aot import _torch
 from subclass_aot.aliasing import autograd_base, storage_groups
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
+from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.guards.modes import MODES, Modes
 from subclass_aot.meta import Spec
 from subclass_aot.objects import facts_of, integers_in, text_of
@@ -105,12 +106,16 @@ def describe_tensor(tensor: torch.Tensor, path: str = "", places: Mapping[str, s
     if hasattr(tensor, "__tensor_flatten__"):
         names, context = tensor.__tensor_flatten__()
         inner = ", ".join(f"{n}: {_inner(getattr(tensor, n), f'{path}.{n}', places)}" for n in names)
+        context = SubclassCreationMeta.masked(context, path, places)
         text += f" {{{inner}}}" + (f" context {context!r}" if context is not None else "")
     return text
 
 
 def symbolic_places(signature: JointSignature) -> dict[str, str]:
-    """Names every size and stride of the inputs that is a symbol or made of symbols, with its text."""
+    """Names every size and stride of the inputs that is a symbol or made of symbols, with its text.
+
+    Where the context of a wrapper repeats one, that place is named, too. See Note [Sizes in contexts].
+    """
     if signature.assumptions.symbols is None:
         return {}
     found: dict[str, Any] = {}
@@ -122,7 +127,11 @@ def symbolic_places(signature: JointSignature) -> dict[str, str]:
             found.update({f"{path}.stride({dim})": n for dim, n in enumerate(pattern.stride)})
         elif slot.dim is not None:
             found[f"{path}.{slot.kind}({slot.dim})"] = pattern
-    return {place: signature.assumptions.symbols.text(n) for place, n in found.items() if is_symbolic(plain(n))}
+    texts = {place: signature.assumptions.symbols.text(n) for place, n in found.items() if is_symbolic(plain(n))}
+    for given in signature.inputs:
+        if isinstance(given.meta, SubclassCreationMeta):
+            texts.update(given.meta.symbolic_places(given.path))
+    return texts
 
 
 def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
@@ -143,7 +152,7 @@ def unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
     for place, text in symbolic_places(signature).items():
         if text.isidentifier() and text not in values:
             values[text] = numbers[place]
-        elif (expected := _evaluated(text, values)) is not None and expected != numbers[place]:
+        elif place in numbers and (expected := _evaluated(text, values)) is not None and expected != numbers[place]:
             wrong.append(f"{place}: {text} before, that is {expected}, {numbers[place]} now")
     where = ", ".join(f"{name} = {value}" for name, value in values.items())
     for text, _ in signature.assumptions.symbols.assumptions(values):

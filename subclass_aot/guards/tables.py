@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from subclass_aot import _native
+from subclass_aot import _native, _torch
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.guards.contexts import absent_fields, constants_of
 from subclass_aot.meta import Spec
@@ -118,7 +118,9 @@ def _describe(value: Any, meta: InnerMeta, is_leaf: bool | None) -> Description 
     if None in inner:
         return None
     constants = constants_of(value, meta)
-    if constants is None:  # its class is asked, by generated code, which can be read
+    if constants is None or _torch.waits_when_read(
+        meta.cls
+    ):  # its class is asked, by generated code, which can be read
         return None
     return is_leaf, (tuple(meta.attrs), inner, constants, absent_fields(meta), meta.storage_offset or 0)
 

@@ -20,7 +20,7 @@ from subclass_aot.flatten import (
     PlainTensorMeta,
     SubclassCreationMeta,
 )
-from subclass_aot.guards.contexts import absent_fields, constants_of, same_layout
+from subclass_aot.guards.contexts import absent_fields, constants_of, same_layout, same_layout_of_any_size
 from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.size_guards import Kind, SizeGuards
 from subclass_aot.guards.tables import Pattern, TabledValue, lines_of, make_table
@@ -223,6 +223,8 @@ class _Reader:
         self.guards.checked.append((name, value))
         if meta.storage_offset:  # results that are made like it have it, too
             self.source.refuse_if(f"{name}.storage_offset() != {meta.storage_offset}")
+        if _torch.waits_when_read(meta.cls):  # what is compiled may begin with a write, and kernels do not wait
+            self.source.line(f"{name}.{_torch.WAIT}()")
         for attribute, inner in meta.attrs.items():
             local = self.source.fresh(f"{name}_{attribute}")
             self.source.line(f"{local} = {name}.{attribute}")
@@ -256,6 +258,10 @@ class _Reader:
 
     def context(self, name: str, value: torch.Tensor, meta: SubclassCreationMeta) -> None:
         """Compares what `__tensor_flatten__` says beside the tensors; of attributes, most are the same object."""
+        if meta.repeated:
+            layout = self.source.const(same_layout_of_any_size, "same_layout_of_any_size")
+            self.source.refuse_if(f"not {layout}({name}, {self.source.const(meta, 'meta')})")
+            return
         constants = constants_of(value, meta)
         if constants is None:
             layout = self.source.const(same_layout, "same_layout")

@@ -15,6 +15,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
+from subclass_aot.meta.tensor import MetaTensor, root
 
 _NO_FUNCTIONAL_FORM = """`torch.distributed.{name}` cannot be part of a graph{why}.
   Your line:  {line}
@@ -146,6 +147,16 @@ def _wait(tensor: torch.Tensor) -> Any:
     return _torch.functional_collectives.wait_tensor(tensor)
 
 
+def _wait_for(tensor: torch.Tensor) -> Any:
+    """Gives back a view of an input itself, as the operator does: a write into it is a write into the input.
+
+    The guard has waited for inputs. What a collective gives in the graph is another value after this operator.
+    """
+    if not isinstance(tensor, MetaTensor) or tensor.base is None:
+        return NotImplemented
+    return tensor if getattr(root(tensor).tag, "op", None) == "placeholder" else NotImplemented
+
+
 def _refused(name: str, why: str = "") -> TraceError:
     return TraceError(_NO_FUNCTIONAL_FORM.format(name=name, why=why, line=user_line(), others=_OTHERS))
 
@@ -184,6 +195,7 @@ FUNCTIONAL_FORMS: dict[Any, Callable[..., Any]] = (
     {
         **{getattr(torch.ops.c10d, name).default: form for name, form in _FORMS.items()},
         **dict.fromkeys(_torch.LAZY_WAITS, _wait),
+        _torch.functional_collectives.wait_tensor.default: _wait_for,
     }
     if torch.distributed.is_available()
     else {}

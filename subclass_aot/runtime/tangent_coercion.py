@@ -85,7 +85,10 @@ def _same_outside(tangent: object, meta: SubclassCreationMeta) -> TypeGuard[torc
     if type(tangent) is not meta.cls or not hasattr(tangent, "__tensor_flatten__"):
         return False
     names, context = tangent.__tensor_flatten__()
-    return tuple(names) == tuple(meta.attrs) and bool(context == meta.context)
+    if tuple(names) != tuple(meta.attrs):
+        return False
+    geometry = tangent.size(), tangent.stride()
+    return bool(context == meta.context_of(*geometry)) or bool(context == meta.context_restrided(*geometry))
 
 
 def _by_its_class(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
@@ -94,14 +97,15 @@ def _by_its_class(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any
         return None
     if not isinstance(meta, SubclassCreationMeta):
         return hook(None, torch.Tensor)
-    return hook(meta.context) if type(tangent) is meta.cls else hook(meta.context, meta.cls)
+    context = _context_for(tangent, meta)
+    return hook(context) if type(tangent) is meta.cls else hook(context, meta.cls)
 
 
 def _by_expected_class(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
     if not isinstance(meta, SubclassCreationMeta):
         return None
     convert: Any = getattr(meta.cls, "from_tangent", None)
-    return None if convert is None else convert(tangent, meta.context)
+    return None if convert is None else convert(tangent, _context_for(tangent, meta))
 
 
 def _by_parts(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
@@ -112,7 +116,13 @@ def _by_parts(tangent: object, meta: InnerMeta, specs: Sequence[Any]) -> Any:
     if any(inner[name] is None and not isinstance(part, AbsentMeta) for name, part in meta.attrs.items()):
         return None
     cls: Any = meta.cls
-    return cls.__tensor_unflatten__(inner, meta.context, tangent.size(), tangent.stride())
+    return cls.__tensor_unflatten__(inner, _context_for(tangent, meta), tangent.size(), tangent.stride())
+
+
+def _context_for(tangent: object, meta: SubclassCreationMeta) -> Any:
+    """The context that a tangent should have, with its own sizes."""
+    known = isinstance(tangent, torch.Tensor) and tangent.dim() == len(meta.outer_size)
+    return meta.context_of(tangent.size(), tangent.stride()) if known else meta.context  # type: ignore[attr-defined]
 
 
 def restrided(leaf: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:

@@ -22,6 +22,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.aliasing import autograd_base, storage_groups
 from subclass_aot.call import Arguments
+from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.guards import MODES, Modes
 from subclass_aot.objects import Holder
 from subclass_aot.objects import nodes as kinds
@@ -274,7 +275,8 @@ class _Writer:
             with at(f".{name}"):
                 inner.append(f"{name}: {self._inner(getattr(tensor, name), f'{path}.{name}')}")
         with at("context"):
-            return f"{text} {{{', '.join(inner)}}} {tensor.storage_offset()} {self._value(context)}"
+            told = self._value(SubclassCreationMeta.masked(context, path, self.places))
+            return f"{text} {{{', '.join(inner)}}} {tensor.storage_offset()} {told}"
 
     def _inner(self, value: object, path: str) -> str:
         if isinstance(value, torch.Tensor):

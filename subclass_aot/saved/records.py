@@ -12,7 +12,14 @@ from typing import Any
 
 from subclass_aot import _torch, descriptors, outputs
 from subclass_aot.aliasing import Base
-from subclass_aot.flatten import AbsentMeta, ContainerMeta, OpaqueMeta, PlainTensorMeta, SubclassCreationMeta
+from subclass_aot.flatten import (
+    AbsentMeta,
+    ContainerMeta,
+    OpaqueMeta,
+    PlainTensorMeta,
+    Repeated,
+    SubclassCreationMeta,
+)
 from subclass_aot.graph import Look, RegeneratedView
 from subclass_aot.objects import Entry
 from subclass_aot.outcome import Change, Given, Identity, Leaf, Literal, New, Tuple, Weak
@@ -50,7 +57,7 @@ RECORDS: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
         *_DESCRIPTORS,
-        *(AbsentMeta, ContainerMeta, OpaqueMeta, PlainTensorMeta, SubclassCreationMeta),
+        *(AbsentMeta, ContainerMeta, OpaqueMeta, PlainTensorMeta, Repeated, SubclassCreationMeta),
         *(outputs.InputLeaf, outputs.AliasOfLeaf, outputs.Value, outputs.SameAsInput, outputs.SameAsOutput),
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ViewChain, outputs.ViewStep),
         *(outputs.ComputedSymints, outputs.NumberAt),
@@ -96,6 +103,10 @@ class Limits:
         words = [word for word in _words(record) if not _is_plain(word)]
         if words:
             return f"{words[0]!r:.80} is no name of an attribute"
+        if isinstance(record, SubclassCreationMeta):
+            rank = len(record.outer_size)
+            if not all(x.dim is None or 0 <= x.dim < rank for x in record.repeated):
+                return "its context repeats the size of a dimension that it does not have"
         if isinstance(record, VersionBump | Beginning) and not _STEPS.fullmatch(record.path):
             return f"{record.path!r:.80} is no path"
         if isinstance(record, SavedWay) and isinstance(record.start, str) and record.start not in _STARTS:

@@ -109,8 +109,8 @@ class _FakeMaker:
             for name, part in meta.attrs.items()
         }
         if _has_outer_rule(value, meta):  # it computes the outer size, and is not told another
-            return value.__tensor_unflatten__(inner, meta.context, None, None)
-        return value.__tensor_unflatten__(inner, meta.context, size, stride)
+            return value.__tensor_unflatten__(inner, meta.context_resized(size), None, None)
+        return value.__tensor_unflatten__(inner, meta.context_resized(size), torch.Size(size), stride)  # type: ignore[arg-type]  # symbols, too
 
     def values_of_jagged(self, value: Any, path: str) -> MetaTensor:
         """Makes the elements. Only their number may be a symbol: torch multiplies nested ints by known strides."""

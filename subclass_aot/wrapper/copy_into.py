@@ -15,6 +15,11 @@ from subclass_aot.wrapper.shared_fields import base_of, shared_fields, why_witho
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
 
+_OTHER_CONTEXT = (
+    "from_plain gives a {cls} with {name}={new!r}, and this one has {name}={old!r}: a write goes into the inner "
+    "tensors, and cannot change what stands beside them. Make {name} a tensor field, or keep self.{name} in from_plain"
+)
+
 
 def copy_into(
     cls: type[WrapperTensor], func: Operator, self: Any, source: torch.Tensor, non_blocking: bool = False
@@ -45,6 +50,8 @@ def copy_into(
         if self.numel() == 0:  # of which no author should have to think
             return self
         new = self.from_plain(_plain(source).expand(self.shape))
+        if other := _other_context(self, new):
+            raise errors.refused(cls, func, (self, source), other)
     else:
         why = f"{cls.__name__} has no method from_plain(self, plain) that says how a dense tensor becomes one like self"
         why += f", and {changed}" if changed else ""
@@ -61,6 +68,20 @@ def copy_into(
         if name not in shared:
             target.copy_(values[name], non_blocking)
     return self
+
+
+def _other_context(self: Any, new: Any) -> str:
+    """Says which field of the context is another one in what `from_plain` gives; "" where all are the same.
+
+    A write goes into inner tensors. What they mean with the context of `self` is not what they mean with another.
+    """
+    if type(new) is not type(self):
+        return ""
+    mine, theirs = self.__wrapper_state__(), new.__wrapper_state__()
+    for name, value in mine.items():
+        if name in theirs and theirs[name] is not value and theirs[name] != value:
+            return _OTHER_CONTEXT.format(cls=type(self).__name__, name=name, new=theirs[name], old=value)
+    return ""
 
 
 def _copy_into_base(

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor
-from subclass_aot.flatten import SYMBOLIC, PlainTensorMeta, SubclassCreationMeta, create_subclass_meta
-from subclass_aot.flatten.metas import NESTED_INT, AbsentMeta, OpaqueMeta, frozen_sizes
+from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, create_subclass_meta
+from subclass_aot.flatten.metas import NESTED_INT, SYMBOLIC, AbsentMeta, OpaqueMeta, frozen_sizes
 from subclass_aot.symbols import Symbols
 
 

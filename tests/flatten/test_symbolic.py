@@ -12,7 +12,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from subclass_aot.aotautograd import unwrap_tensor_subclasses, wrap_tensor_subclasses
 from subclass_aot.errors import PlanError
-from subclass_aot.flatten import SYMBOLIC, FlattenPlan, SubclassCreationMeta, create_subclass_meta
+from subclass_aot.flatten import FlattenPlan, SubclassCreationMeta, create_subclass_meta
+from subclass_aot.flatten.metas import SYMBOLIC
 from tests.classes import Flat
 from tests.flatten import aot
 
