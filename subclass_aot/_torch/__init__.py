@@ -29,6 +29,7 @@ from subclass_aot._torch.autograd import made_without_grad as made_without_grad
 from subclass_aot._torch.autograd import mark_as_parameter as mark_as_parameter
 from subclass_aot._torch.autograd import may_be_made_again as may_be_made_again
 from subclass_aot._torch.autograd import refuse_compiled_autograd as refuse_compiled_autograd
+from subclass_aot._torch.autograd import release_with as release_with
 from subclass_aot._torch.autograd import sequence_number_of as sequence_number_of
 from subclass_aot._torch.autograd import sequence_number_of_current_gradient as sequence_number_of_current_gradient
 from subclass_aot._torch.autograd import set_versions as set_versions
@@ -88,6 +89,8 @@ from subclass_aot._torch.expressions import known as known
 from subclass_aot._torch.expressions import limit as limit
 from subclass_aot._torch.expressions import number_of as number_of
 from subclass_aot._torch.expressions import sizes_of as sizes_of
+from subclass_aot._torch.graphs import dismantle as dismantle
+from subclass_aot._torch.graphs import make_graph_module as make_graph_module
 from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
 from subclass_aot._torch.inductor import draw_as_inductor as draw_as_inductor
@@ -99,7 +102,6 @@ from subclass_aot._torch.inductor import inductor_modes as inductor_modes
 from subclass_aot._torch.inductor import inductor_switches as inductor_switches
 from subclass_aot._torch.inductor import load_artifacts as load_artifacts
 from subclass_aot._torch.inductor import looks_channels_last as looks_channels_last
-from subclass_aot._torch.inductor import make_graph_module as make_graph_module
 from subclass_aot._torch.inductor import recorded_artifacts as recorded_artifacts
 from subclass_aot._torch.logs import artifact_log as artifact_log
 from subclass_aot._torch.logs import is_artifact_enabled as is_artifact_enabled

@@ -25,7 +25,7 @@ from subclass_aot.graph.annotations import annotations_of
 from subclass_aot.graph.functional_forms import replay as replay_operator
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, roomy
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.passes import cleaned, is_backward, is_symint
 from subclass_aot.symbols import current_symbols
 
@@ -97,18 +97,12 @@ def _is_write_back(node: fx.Node) -> bool:
     return target is not None and target.op == "placeholder"
 
 
-class _Replay(Recorder):
-    """Records again what listeners have heard already."""
-
-    is_heard = False
-
-
 class _Rewrite:
     """A recorded graph, and the recorder that it is played to."""
 
     def __init__(self, recorded: Recorder, bases: Mapping[SyntheticBase, Base], live: Sequence[fx.Node]) -> None:
         self.recorded = recorded
-        self.recorder = _Replay(recorded.decompositions)  # the form of `t_` without mutation may be one of them
+        self.recorder = Recorder(recorded.decompositions)  # the form of `t_` without mutation may be one of them
         self.bases = bases
         self.live = live
         self.storage_of: dict[Any, Any] = {}
@@ -117,10 +111,10 @@ class _Rewrite:
             recorded.node_of(leaf) for leaf, *_ in recorded.mutations.metadata if isinstance(leaf, MetaTensor)
         }
         self.extents = {
-            recorded.node_of(owner): recorded.mutations.extents[owner]
-            for owner in dict.fromkeys(map(root, recorded.mutations.resized))
+            storage.tag: recorded.mutations.extents[storage]
+            for storage in dict.fromkeys(map(Storage.of, recorded.mutations.resized))
         }
-        self.owner_of = {recorded.node_of(leaf): recorded.node_of(root(leaf)) for leaf in recorded.mutations.resized}
+        self.owner_of = {recorded.node_of(leaf): Storage.of(leaf).tag for leaf in recorded.mutations.resized}
         self.metadata_mutations = [n for n in self.placeholders if n in metadata_mutations]
 
     def make_inputs(self) -> list[MetaTensor]:

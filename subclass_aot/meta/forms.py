@@ -15,7 +15,9 @@ from subclass_aot.meta.collectives import FUNCTIONAL_FORMS
 from subclass_aot.meta.ctc import CTC, ctc_loss
 from subclass_aot.meta.packed import PACK, pack
 from subclass_aot.meta.sparse import embedding_bag_backward, leave_out, sparse_of
-from subclass_aot.meta.spec import STRIDED_NESTED
+from subclass_aot.meta.spec import STRIDED_NESTED, Spec
+from subclass_aot.meta.storage import of_memory
+from subclass_aot.meta.tensor import new_leaf
 from subclass_aot.operators import PHYSICAL
 
 
@@ -94,6 +96,14 @@ def _padded_to_jagged(dense: torch.Tensor, offsets: Sequence[torch.Tensor], tota
     return _aten._padded_dense_to_jagged_forward.default(dense, offsets, known)
 
 
+def set_to_memory(x: torch.Tensor, memory: torch.UntypedStorage, *place: Any) -> Any:
+    """Does what `set_` does with a storage, by a flat tensor that has all of it."""
+    nbytes = memory.nbytes()
+    spec = Spec.make((nbytes // x.dtype.itemsize,), (1,), 0, x.dtype, memory.device)
+    leaf = new_leaf(spec, of_memory(memory, spec))
+    return (_aten.set_.source_Tensor_storage_offset if place else _aten.set_.source_Tensor)(x, leaf, *place)
+
+
 def _strided_nested(*args: object, **kwargs: object) -> Any:
     raise TraceError(f"{STRIDED_NESTED}\n  Your line:  {user_line()}")
 
@@ -114,6 +124,8 @@ _FORMS: dict[Any, Callable[..., Any]] = {
     _aten._nested_tensor_from_mask_left_aligned.default: _strided_nested,
     _aten._nested_from_padded.default: _strided_nested,
     _aten._nested_view_from_buffer.default: _strided_nested,
+    _aten.set_.source_Storage: set_to_memory,
+    _aten.set_.source_Storage_storage_offset: set_to_memory,
     _aten.masked_select.default: _masked_select,
     _aten._sparse_coo_tensor_with_dims_and_tensors.default: sparse_of,
     _aten._embedding_bag_backward.default: embedding_bag_backward,

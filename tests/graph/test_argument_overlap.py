@@ -10,6 +10,7 @@ import torch
 from subclass_aot import Spec
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder
+from subclass_aot.meta import Storage
 from tests.graph.recording import raw, recorded
 
 SQUARE = Spec.of(torch.ones(3, 3))
@@ -32,7 +33,7 @@ def test_what_shares_a_storage(program: Any) -> None:
 def test_inputs_that_overlap() -> None:
     def program(x: Any, y: Any) -> None:
         fill(x, y)
-        recorder.listeners.argument_overlap.of_inputs = {id(x): (0, 1), id(y): (0, 1)}
+        recorder.listeners.argument_overlap.of_inputs = {Storage.of(x): (0, 1), Storage.of(y): (0, 1)}
         with pytest.raises(MutationError, match="shares memory with another of its arguments"):
             fill(x, y)
 
