@@ -192,12 +192,11 @@ def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 
 def release_with(owner: Any, function: type[torch.autograd.Function]) -> None:
-    """Has an `autograd.Function` let go of its methods when `owner` is gone, and with it the last node.
+    """Has an `autograd.Function` let go of its methods when `owner` and its last node in autograd's graph are gone.
 
-    A class refers to itself, so what its methods refer to would wait for the collector. Nodes do not count in Python,
-    but each refers to its class: how often, torch does not tell. When it goes: what was compiled waits for the collector.
+    A class refers to itself, so what its methods refer to would wait for the collector. When it goes: it waits.
     """
-    node: Any = function._backward_cls  # type: ignore[attr-defined]
+    node: Any = function._backward_cls
     without_nodes = -1
 
     def number_of_nodes() -> int:
@@ -212,7 +211,7 @@ def release_with(owner: Any, function: type[torch.autograd.Function]) -> None:
             del node.__del__
 
     without_nodes = sys.getrefcount(node)
-    weakref.finalize(owner, release)
+    weakref.finalize(owner, release).atexit = False
 
 
 _COMPILED_ALREADY = """Compiled autograd wants to look into a backward that is compiled already.

@@ -1,12 +1,12 @@
-"""Graphs that are gone when nobody looks at them any more.
+"""Graphs that are gone when nobody uses them any more.
 
 Note [Graphs without the collector]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 A graph refers to its nodes, they to each other and to the graph, and the graph to its module: so each would stay until
-the collector comes by, and with it all that nodes know (tensors without data, symbols and their solver). A graph of this
-library refers to its module weakly. When the module dies, references are counted: if the graph and its nodes have none
-but their own, the graph is taken apart. Else somebody works with it, and all is as torch has it: the graph keeps its
-module, and the collector frees both.
+the collector comes by, and with it all that nodes know (tensors without data, symbols and their solver). A graph of
+this library refers to its module weakly. When the module dies, references are counted: if the graph and its nodes have
+none but their own, the graph is dismantled. Else somebody works with it, and all is as torch has it: the graph keeps
+its module, and the collector frees both.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: Graph, name
 
 
 def dismantle(graph: Graph) -> None:
-    """Takes a graph apart that nobody looks at any more, so that it need not wait for the collector.
+    """Dismantles a graph that nobody uses any more, so that it need not wait for the collector.
 
     There is no public form. When it goes: nothing, and graphs wait.
     """
     for node in [graph._root, *graph.nodes]:
         node.users.clear()
-        node._prev = node._next = None  # type: ignore[assignment]
+        node._prev = node._next = None
     vars(graph).clear()
 
 

@@ -96,12 +96,22 @@ def _padded_to_jagged(dense: torch.Tensor, offsets: Sequence[torch.Tensor], tota
     return _aten._padded_dense_to_jagged_forward.default(dense, offsets, known)
 
 
-def set_to_memory(x: torch.Tensor, memory: torch.UntypedStorage, *place: Any) -> Any:
+def set_to_memory(
+    x: torch.Tensor,
+    memory: torch.UntypedStorage,
+    offset: int = 0,
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] = (),
+) -> torch.Tensor:
     """Does what `set_` does with a storage, by a flat tensor that has all of it."""
-    nbytes = memory.nbytes()
-    spec = Spec.make((nbytes // x.dtype.itemsize,), (1,), 0, x.dtype, memory.device)
-    leaf = new_leaf(spec, of_memory(memory, spec))
-    return (_aten.set_.source_Tensor_storage_offset if place else _aten.set_.source_Tensor)(x, leaf, *place)
+    flat = Spec.make((memory.nbytes() // x.dtype.itemsize,), (1,), 0, x.dtype, memory.device)
+    storage = of_memory(memory, flat)
+    if size is None:
+        return _aten.set_.source_Tensor(x, new_leaf(flat, storage))  # type: ignore[no-any-return]
+    spec = Spec.make(tuple(size), tuple(stride) or _torch.contiguous_stride(tuple(size)), offset, x.dtype, flat.device)
+    storage.make_room(spec, is_owner=False)
+    set_to_memory(x, memory)
+    return _aten.as_strided_.default(x, spec.size, spec.stride, offset)  # type: ignore[no-any-return]
 
 
 def _strided_nested(*args: object, **kwargs: object) -> Any:

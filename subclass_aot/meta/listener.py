@@ -20,9 +20,9 @@ class Listener:
     In a `with` block it hears of each operator on leaves that a program in this thread runs, in whatever stream:
     a trace, forward and backward, `meta()`, or none. A trace that begins again is heard again.
 
-    It hears of each storage once as it is made (or, if it is that of a real tensor, first met), before the operator that
-    made it is heard of; and once as it dies, which is when the last tensor on it is gone. So it hears of the death of
-    storages, too, that are older than the block.
+    It hears of each storage once as it is made (or, if it is that of a real tensor, first met), before the operator
+    that made it is heard of; and once as it dies, which is when the last tensor on it is gone. So it hears of the death
+    of storages, too, that are older than the block.
     """
 
     def on_operator(

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -191,6 +191,13 @@ def of_memory(memory: torch.UntypedStorage, spec: Spec) -> Storage:
     return found[1]
 
 
+def _refuses(call: str) -> Callable[..., NoReturn]:
+    def refuse(self: StorageHandle, *args: object, **kwargs: object) -> NoReturn:
+        self._refuse(f"{call}()")
+
+    return refuse
+
+
 class StorageHandle(torch.UntypedStorage):
     """What a program gets for a `Storage`: one of torch's storages, with a size and without memory.
 
@@ -219,25 +226,35 @@ class StorageHandle(torch.UntypedStorage):
         return self.shared.device
 
     @property
-    def _cdata(self) -> int:  # type: ignore[override]
+    def _cdata(self) -> int:
         """What programs compare: the same for all tensors that share memory."""
         return id(self.shared)
 
-    def resize_(self, size: int) -> StorageHandle:  # type: ignore[override]
+    def resize_(self, size: int) -> StorageHandle:
         """Changes the size, except in a trace."""
         if self.shared.tag is not None:
             self._refuse("resize_()")
         self.shared.resize(int(size))
         return self
 
-    def byteswap(self, dtype: torch.dtype) -> None:
-        """Refuses, since torch would swap bytes at address zero."""
-        self._refuse("byteswap()")
+    def share_memory_(self, *args: object) -> StorageHandle:
+        """Does nothing, except in a trace: there is nothing to share."""
+        if self.shared.tag is not None:
+            self._refuse("share_memory_()")
+        return self
 
-    def _refuse(self, call: str) -> None:
+    _share_fd_cpu_ = _share_filename_cpu_ = share_memory_
+
+    def __repr__(self) -> str:
+        return f"[{torch.typename(self)}(device={self.device}) of size {self.nbytes()}]"
+
+    def _refuse(self, call: str) -> NoReturn:
         raise DataDependentError(
             _NO_MEMORY.format(call=f"untyped_storage().{call}", line=user_line(), storage=self.shared)
         )
+
+    # Torch would swap bytes at address zero, or go round in circles.
+    byteswap, tolist, __getitem__, __reduce__ = map(_refuses, ("byteswap", "tolist", "__getitem__", "__reduce__"))
 
 
 MEMORY = frozenset({torch.UntypedStorage, StorageHandle})
@@ -248,5 +265,5 @@ class _Blank(torch.Tensor):
     """A tensor that has nothing but the storage that torch makes for a wrapper."""
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, *args: Any) -> Any:  # type: ignore[override]
+    def __torch_dispatch__(cls, func: Any, *args: Any) -> Any:
         return NotImplemented

@@ -15,9 +15,9 @@ from subclass_aot.errors import TraceError
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
 from subclass_aot.meta.forms import BY_VALUES, form_of
 from subclass_aot.meta.infer import asks_for_values
-from subclass_aot.meta.listener import Answers, in_thread
+from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.spec import Spec
-from subclass_aot.meta.storage import Storage
+from subclass_aot.meta.storage import Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor, new_leaf
 from subclass_aot.operators import PHYSICAL, Effects, effects_of
 

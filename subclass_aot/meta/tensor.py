@@ -134,6 +134,12 @@ class MetaTensor(torch.Tensor):
         """Its storage, which has a size and no memory."""
         return self._storage.handle()
 
+    def set_(self, source: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As of any tensor. A tensor as source of which a part is taken is a storage: C++ would ask for its own."""
+        if isinstance(source, torch.Tensor) and (args or kwargs):
+            source = source.untyped_storage()
+        return torch.Tensor.set_(self, *[x for x in (source, *args) if x is not None], **kwargs)
+
     def data_ptr(self) -> int:
         """Zero, and an error in a trace."""
         if getattr(self, "tag", None) is not None:

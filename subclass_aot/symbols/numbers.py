@@ -46,7 +46,7 @@ def solver_in(values: Iterable[object]) -> Any:
     return next((_torch.solver_of(v) for v in values if is_symbolic(v)), None)
 
 
-def remembered(solver: Any, what: str) -> dict[Any, Any]:
+def remembered(solver: object, what: str) -> dict[Any, Any]:
     """A table of what is remembered for as long as a solver is used.
 
     Args:
@@ -57,7 +57,7 @@ def remembered(solver: Any, what: str) -> dict[Any, Any]:
     return tables.setdefault(what, {})
 
 
-def forget(solver: Any) -> None:
+def forget(solver: object) -> None:
     """Forgets what was remembered: it has numbers of the solver, which refer to the solver."""
     vars(solver).pop(_TABLES, None)
 

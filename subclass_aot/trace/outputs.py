@@ -81,8 +81,8 @@ class OutputReader:
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
-        self.slot_of = {leaf: i for i, leaf in enumerate(leaves) if isinstance(leaf, MetaTensor)}
-        self.slot_of_storage = {Storage.of(leaf): i for leaf, i in self.slot_of.items()}
+        slots = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, MetaTensor)]
+        self.slot_of: dict[MetaTensor | Storage, int] = {key: i for i, x in slots for key in (x, Storage.of(x))}
         self.lift = lift
         self.computed: dict[OutputDescriptor, Any] = {}
         self.intermediate_bases: list[tuple[torch.Tensor, Value]] = []
@@ -208,7 +208,7 @@ class OutputReader:
             # The leaf of an input that was turned in place is one that looks as before, for the graph and for backward.
             if slot is not None and not new_object and id(leaf) not in self.metadata_mutated:
                 return InputLeaf(slot)
-            slot = self.slot_of_storage.get(Storage.of(leaf))
+            slot = self.slot_of.get(Storage.of(leaf))
             if slot is not None:
                 start = Storage.of(leaf).spec
                 shift = start.offset * start.dtype.itemsize // leaf.spec.dtype.itemsize
