@@ -58,6 +58,14 @@ class _WeaklyOwned(Graph):
     def owning_module(self, module: Any) -> None:
         self._owning_module: Any = weakref.ref(module) if isinstance(module, _Module) else module
 
+    def _python_code(self, root_module: str, namespace: _Namespace, **kwargs: Any) -> Any:
+        code = super()._python_code(root_module, namespace, **kwargs)
+        # What writes the code waits for the collector: its functions refer to each other. What they name need not.
+        named, code.globals = code.globals, dict(code.globals)
+        named.clear()
+        namespace._obj_to_name.clear()
+        return code
+
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_owning_module": self.owning_module}
 

@@ -58,8 +58,9 @@ def remembered(solver: object, what: str) -> dict[Any, Any]:
 
 
 def forget(solver: object) -> None:
-    """Forgets what was remembered: it has numbers of the solver, which refer to the solver."""
+    """Forgets what was remembered of a solver: it refers to the solver."""
     vars(solver).pop(_TABLES, None)
+    _torch.forget_answers(solver)
 
 
 _TABLES = "subclass_aot_tables"
