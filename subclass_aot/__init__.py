@@ -1,24 +1,19 @@
 """Ahead-of-time compilation in which PyTorch tensor subclasses are first-class citizens."""
 
-from typing import TYPE_CHECKING
+import importlib
+from typing import TYPE_CHECKING, Any
 
 # First, so that an unsupported torch is reported as such, and not as a missing name somewhere below.
 import subclass_aot._version_check  # noqa: F401
 
 # isort: split
+import subclass_aot.graph  # noqa: F401  # whose operators are in files that torch loads
 from subclass_aot import descriptors, files, ops
 from subclass_aot._native import show_config
-from subclass_aot.backends import inductor
-from subclass_aot.blocks import compile_blocks
-from subclass_aot.call import mark_static_address
-from subclass_aot.compile import aot_compile
 from subclass_aot.errors import CompiledFileError, SubclassAotError, UnsupportedTorchError
-from subclass_aot.export import export_forward
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.joint import compile_joint, trace_joint
 from subclass_aot.load import load
 from subclass_aot.meta import MetaTensor, Spec, register_meta, to_meta
-from subclass_aot.sizes import mark_dynamic
 from subclass_aot.tensors import (
     Float8Weight,
     Int4Weight,
@@ -34,8 +29,39 @@ from subclass_aot.tensors import (
 )
 from subclass_aot.wrapper import Outer, ViewOf, WrapperTensor, structure, train_fields
 
-if TYPE_CHECKING:  # else it is the room of that name, which can be called: see there
-    from subclass_aot.meta import meta as meta
+if TYPE_CHECKING:
+    from subclass_aot.backends import inductor
+    from subclass_aot.blocks import compile_blocks
+    from subclass_aot.call import mark_static_address
+    from subclass_aot.compile import aot_compile
+    from subclass_aot.export import export_forward
+    from subclass_aot.joint import compile_joint, trace_joint
+    from subclass_aot.meta import meta as meta  # is the room of that name, which can be called: see there
+    from subclass_aot.sizes import mark_dynamic
+
+_WHEN_USED = {
+    "aot_compile": "compile",
+    "compile_blocks": "blocks",
+    "compile_joint": "joint",
+    "export_forward": "export",
+    "inductor": "backends",
+    "mark_dynamic": "sizes",
+    "mark_static_address": "call",
+    "trace_joint": "joint",
+}
+"""The rooms of names that are imported when they are used: the compiler takes as long to import as all else."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHEN_USED:
+        raise AttributeError(f"module 'subclass_aot' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"subclass_aot.{_WHEN_USED[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __version__ = "0.1.0"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from subclass_aot.backends import Compiler
-from subclass_aot.compile import CompiledFunction, restored
-from subclass_aot.saved import read_file
+if TYPE_CHECKING:  # which takes as long to import as all else: see `subclass_aot/__init__.py`
+    from subclass_aot.backends import Compiler
+    from subclass_aot.compile import CompiledFunction
 
 
 def load(
@@ -52,6 +52,9 @@ def load(
     >>> loaded(torch.ones(3)).equal(result)
     True
     """
+    from subclass_aot.compile import restored
+    from subclass_aot.saved import read_file
+
     file = read_file(path, trust)
     file.refuse_others(fn_or_module, trust)
     options = file.options_with({"fw_compiler": fw_compiler, "bw_compiler": bw_compiler}, trust)

@@ -30,6 +30,7 @@ from subclass_aot._torch.autograd import made_without_grad as made_without_grad
 from subclass_aot._torch.autograd import mark_as_parameter as mark_as_parameter
 from subclass_aot._torch.autograd import may_be_made_again as may_be_made_again
 from subclass_aot._torch.autograd import refuse_compiled_autograd as refuse_compiled_autograd
+from subclass_aot._torch.autograd import release_with as release_with
 from subclass_aot._torch.autograd import sequence_number_of as sequence_number_of
 from subclass_aot._torch.autograd import sequence_number_of_current_gradient as sequence_number_of_current_gradient
 from subclass_aot._torch.autograd import set_versions as set_versions
@@ -99,6 +100,8 @@ from subclass_aot._torch.generator import is_default_generator as is_default_gen
 from subclass_aot._torch.generator import is_later_state as is_later_state
 from subclass_aot._torch.generator import state_bytes as state_bytes
 from subclass_aot._torch.generator import state_of_no_seed as state_of_no_seed
+from subclass_aot._torch.graphs import dismantle as dismantle
+from subclass_aot._torch.graphs import make_graph_module as make_graph_module
 from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
 from subclass_aot._torch.inductor import draw_as_inductor as draw_as_inductor
@@ -112,7 +115,6 @@ from subclass_aot._torch.inductor import inductor_switch_names as inductor_switc
 from subclass_aot._torch.inductor import inductor_switches as inductor_switches
 from subclass_aot._torch.inductor import load_artifacts as load_artifacts
 from subclass_aot._torch.inductor import looks_channels_last as looks_channels_last
-from subclass_aot._torch.inductor import make_graph_module as make_graph_module
 from subclass_aot._torch.inductor import recorded_artifacts as recorded_artifacts
 from subclass_aot._torch.logs import artifact_log as artifact_log
 from subclass_aot._torch.logs import is_artifact_enabled as is_artifact_enabled
@@ -181,6 +183,7 @@ from subclass_aot._torch.symbolic import bindings_of as bindings_of
 from subclass_aot._torch.symbolic import evaluate as evaluate
 from subclass_aot._torch.symbolic import example_of as example_of
 from subclass_aot._torch.symbolic import expression_of as expression_of
+from subclass_aot._torch.symbolic import forget_answers as forget_answers
 from subclass_aot._torch.symbolic import is_checked_by as is_checked_by
 from subclass_aot._torch.symbolic import is_unbacked_asked as is_unbacked_asked
 from subclass_aot._torch.symbolic import new_size as new_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
@@ -191,6 +192,29 @@ def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     argument. Operators see to such arguments themselves.
     """
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
+
+
+def release_with(owner: Any, function: type[torch.autograd.Function]) -> None:
+    """Has an `autograd.Function` let go of its methods when `owner` and its last node in autograd's graph are gone.
+
+    A class refers to itself, so what its methods refer to would wait for the collector. When it goes: it waits.
+    """
+    node: Any = function._backward_cls
+    without_nodes = -1
+
+    def number_of_nodes() -> int:
+        return sys.getrefcount(node) - without_nodes
+
+    def release(dying: object = None) -> None:
+        if number_of_nodes() > (dying is not None):
+            node.__del__ = release
+            return
+        del function.forward, function.backward
+        if dying is not None:
+            del node.__del__
+
+    without_nodes = sys.getrefcount(node)
+    weakref.finalize(owner, release).atexit = False
 
 
 _COMPILED_ALREADY = """Compiled autograd wants to look into a backward that is compiled already.

@@ -1,4 +1,4 @@
-"""Graphs, fake tensors, and inductor below AOTAutograd."""
+"""Fake tensors, and inductor below AOTAutograd."""
 
 from __future__ import annotations
 
@@ -15,13 +15,6 @@ if TYPE_CHECKING:  # of which the one brings sympy
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx import Graph, GraphModule, Node
-
-
-def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: Graph, name: str) -> torch.fx.GraphModule:
-    """A `GraphModule` that generates its Python code when it is first run or printed; most graphs never are."""
-    with torch.fx._lazy_graph_module._use_lazy_graph_module(True):
-        module: torch.fx.GraphModule = torch.fx._lazy_graph_module._make_graph_module(root, graph, name)
-        return module
 
 
 def fake_mode(solver: ShapeEnv | None = None) -> Any:

@@ -26,12 +26,16 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 def shape_env() -> Any:
     """Torch's solver for symbolic sizes. Importing it brings sympy, so it waits for the first trace that wants one."""
-    solver = _solver_class()
-    for method in vars(solver.__base__).values():
-        # What a solver has answered is remembered in caches of the class, with the solver, until one with another count
-        # of assumptions is asked: of equal programs, all would be kept.
+    return _solver_class()()
+
+
+def forget_answers(solver: Any) -> None:
+    """Forgets what a solver has answered: torch remembers it in caches of the class, which refer to the solver.
+
+    A cache that is of no use any more would keep it until another solver is queried. When it goes: that.
+    """
+    for method in vars(type(solver).__base__).values():
         getattr(method, "cache_clear", int)()
-    return solver()
 
 
 @cache
@@ -267,25 +271,30 @@ def tell_unknowns(env: Any, value_of: Callable[[Any], Any], is_cautious: bool) -
         value_of: Gives the value of a symbol, or None.
         is_cautious: Whether they decide, too, where an operator is content with a guess.
     """
-    import sympy
-
-    class Values(dict[Any, Any]):
-        """Asked when it is needed, and not before: a value costs a run of what was recorded."""
-
-        def __len__(self) -> int:
-            return 1
-
-        def __contains__(self, symbol: object) -> bool:
-            return isinstance(symbol, sympy.Symbol) and value_of(symbol) is not None
-
-        def __getitem__(self, symbol: sympy.Basic) -> Any:
-            return sympy.sympify(value_of(symbol))
-
-        def get(self, symbol: sympy.Basic, default: object = None) -> Any:
-            return self[symbol] if symbol in self else default
-
-    env.real_tensor_prop_unbacked_vals = Values()
+    env.real_tensor_prop_unbacked_vals = _ValuesOfUnknowns(value_of)
     env.is_cautious = is_cautious
+
+
+class _ValuesOfUnknowns(dict[Any, Any]):
+    """Queried when a value is needed, and not before: each costs a run of what was recorded."""
+
+    def __init__(self, value_of: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._value_of = value_of
+
+    def __len__(self) -> int:
+        return 1
+
+    def __contains__(self, symbol: object) -> bool:
+        return bool(getattr(symbol, "is_Symbol", False)) and self._value_of(symbol) is not None
+
+    def __getitem__(self, symbol: sympy.Basic) -> Any:
+        import sympy
+
+        return sympy.sympify(self._value_of(symbol))
+
+    def get(self, symbol: sympy.Basic, default: object = None) -> Any:
+        return self[symbol] if symbol in self else default
 
 
 @contextmanager

@@ -62,7 +62,6 @@ class Replayed:
         stride: Outside.
 
     Attributes:
-        make: What makes a wrapper of its inner tensors, in the order of `names`.
         why_not: Why it is not replayed; None before the first call, and where it is.
     """
 
@@ -76,21 +75,21 @@ class Replayed:
     ) -> None:
         self._cls, self._names, self._context = cls, tuple(names), context
         self._size, self._stride = torch.Size(size), stride  # a class may keep it, and compare it with others
+        self._by_itself: Rebuild = functools.partial(_unflatten, cls, self._names, context, self._size, self._stride)
         self.why_not = _unlike_others(cls)
-        self.make: Rebuild = self._watch if self.may_be else self._by_itself
+        if not self.may_be:
+            self.make = self._by_itself  # type: ignore[method-assign]
 
     @property
     def may_be(self) -> bool:
         """Whether it is, or may be after the first call."""
         return self.why_not is None and MODE != "0"
 
-    def _by_itself(self, *inner: Any) -> torch.Tensor:
-        held = dict(zip(self._names, inner, strict=True))
-        made: torch.Tensor = self._cls.__tensor_unflatten__(held, self._context, self._size, self._stride)  # type: ignore[attr-defined]
-        return made
+    def make(self, *inner: Any) -> torch.Tensor:
+        """Makes a wrapper of its inner tensors, in the order of `names`, and finds out how to make the next ones.
 
-    def _watch(self, *inner: Any) -> torch.Tensor:
-        """Makes a wrapper, and finds out how to make the next ones."""
+        What makes those takes its place. It does not refer to this object, which would then wait for the collector.
+        """
         profiled = sys.getprofile() is not None  # there is one place for a profiler, and one in C cannot be put back
         if profiled or _torch.dispatch_modes() or not all(map(_is_real, inner)):
             return self._by_itself(*inner)
@@ -100,7 +99,7 @@ class Replayed:
         if self.why_not is None:
             self.why_not = self._learn(made, inner)
         if self.why_not is not None:
-            self.make = self._by_itself
+            self.make = self._by_itself  # type: ignore[method-assign]
         return made
 
     def _learn(self, made: torch.Tensor, inner: tuple[Any, ...]) -> str | None:
@@ -119,8 +118,15 @@ class Replayed:
         why = _difference(made, self._by_itself(*inner)) or _difference(made, replay(*inner))
         if why:
             return f"it is not the same another time: {why}"
-        self.make = _compared(replay, self._by_itself) if MODE == "check" else replay
+        self.make = _compared(replay, self._by_itself) if MODE == "check" else replay  # type: ignore[method-assign]
         return None
+
+
+def _unflatten(
+    cls: Any, names: Sequence[str], context: object, size: tuple[int, ...], stride: tuple[int, ...], *inner: Any
+) -> torch.Tensor:
+    made: torch.Tensor = cls.__tensor_unflatten__(dict(zip(names, inner, strict=True)), context, size, stride)
+    return made
 
 
 def _is_real(tensor: Any) -> bool:

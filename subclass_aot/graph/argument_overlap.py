@@ -9,7 +9,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.auto_functionalize import has_no_functional_variant, is_whole, listed
 from subclass_aot.graph.listener import GraphListener
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.symbols import SizesMustBeKnown
 
@@ -30,11 +30,11 @@ class ArgumentOverlap(GraphListener):
     and is given whole once more to be read.
 
     Attributes:
-        of_inputs: By the id of a leaf, the flat slots of inputs that it overlaps.
+        of_inputs: By its storage, the flat slots of inputs that an input overlaps.
     """
 
     def __init__(self) -> None:
-        self.of_inputs: dict[int, tuple[int, ...]] = {}
+        self.of_inputs: dict[Storage, tuple[int, ...]] = {}
 
     def wants(self, func: _torch.Operator) -> bool:
         return has_no_functional_variant(func)
@@ -59,5 +59,5 @@ class ArgumentOverlap(GraphListener):
 
     def _memory(self, leaf: MetaTensor) -> Any:
         """What is equal for leaves that may share memory."""
-        owner = id(root(leaf))
-        return self.of_inputs.get(owner, owner)
+        storage = Storage.of(leaf)
+        return self.of_inputs.get(storage, storage)

@@ -24,10 +24,10 @@ from subclass_aot.descriptors import (
 )
 from subclass_aot.graph.annotations import annotations_of
 from subclass_aot.graph.functional_forms import replay as replay_operator
-from subclass_aot.graph.memory_views import MemoryViews, Storage
+from subclass_aot.graph.memory_views import FlatStorage, MemoryViews
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.resize import resized_by, resizes, roomy
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.passes import cleaned, is_backward, is_symint
 from subclass_aot.symbols import current_symbols
 
@@ -102,18 +102,12 @@ def _is_write_back(node: fx.Node) -> bool:
     return target is not None and target.op == "placeholder"
 
 
-class _Replay(Recorder):
-    """Records again what listeners have heard already."""
-
-    is_heard = False
-
-
 class _Rewrite:
     """A recorded graph, and the recorder that it is played to."""
 
     def __init__(self, recorded: Recorder, bases: Mapping[SyntheticBase, Base], live: Sequence[fx.Node]) -> None:
         self.recorded = recorded
-        self.recorder = _Replay(recorded.decompositions)  # the form of `t_` without mutation may be one of them
+        self.recorder = Recorder(recorded.decompositions)  # the form of `t_` without mutation may be one of them
         self.bases = bases
         self.live = live
         self.placeholders: list[Any] = [n for n in recorded.in_order() if n.op == "placeholder"]
@@ -121,10 +115,10 @@ class _Rewrite:
             recorded.node_of(leaf) for leaf, *_ in recorded.mutations.metadata if isinstance(leaf, MetaTensor)
         }
         self.extents = {
-            recorded.node_of(owner): recorded.mutations.extents[owner]
-            for owner in dict.fromkeys(map(root, recorded.mutations.resized))
+            storage.tag: recorded.mutations.extents[storage]
+            for storage in dict.fromkeys(map(Storage.of, recorded.mutations.resized))
         }
-        self.owner_of = {recorded.node_of(leaf): recorded.node_of(root(leaf)) for leaf in recorded.mutations.resized}
+        self.owner_of = {recorded.node_of(leaf): Storage.of(leaf).tag for leaf in recorded.mutations.resized}
         self.metadata_mutations = [n for n in self.placeholders if n in metadata_mutations]
         based = {desc for base in bases for desc in base.base_of}
         stored = [*self.extents, *(node for node in self.placeholders if descriptor_of(node) in based)]
@@ -174,7 +168,7 @@ class _Rewrite:
         node_of = {descriptor_of(node): node for node in self.placeholders}
         for base, storage in zip(self.bases, storages, strict=True):
             for node in map(node_of.__getitem__, base.base_of):
-                self.memory.storage_of[node] = Storage(storage)
+                self.memory.storage_of[node] = FlatStorage(storage)
                 values[node] = self.memory.storage_of[node].view(node.meta["spec"])
         values = {node: self.memory.noted(node, value) for node, value in values.items()}
         at_end = [storage for base, storage in zip(self.bases.values(), storages, strict=True) if base.is_written]
@@ -199,7 +193,7 @@ class _Rewrite:
             value = self.play_node(node, values)
             if node in self.extents:
                 spec = node.meta["spec"]
-                self.memory.storage_of[node] = Storage(roomy(value, spec, self.extents[node]))
+                self.memory.storage_of[node] = FlatStorage(roomy(value, spec, self.extents[node]))
                 value = self.memory.storage_of[node].view(spec)
             values[node] = self.memory.noted(node, value)
         if snapshots is None:

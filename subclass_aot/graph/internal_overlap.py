@@ -21,7 +21,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.graph.listener import GraphListener, written_leaves
 from subclass_aot.graph.view_ops import regenerated_view
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.meta import MetaTensor, Storage, new_leaf
 from subclass_aot.operators import effects_of
 from subclass_aot.symbols import SizesMustBeKnown
 
@@ -37,10 +37,12 @@ def has_internal_overlap(leaf: object) -> TypeGuard[MetaTensor]:
 
 
 def apart(leaf: MetaTensor) -> Any:
-    """The same part of the storage as `leaf`, without repeated dims, as a view of what the storage was made for."""
-    owner, spec = root(leaf), leaf.spec
-    if spec.solver is not None or owner.spec.solver is not None:
+    """The same part of the storage as `leaf`, with each place once, as a view of what the storage was made for."""
+    storage, spec = Storage.of(leaf), leaf.spec
+    if spec.solver is not None or storage.spec.solver is not None:
         raise SizesMustBeKnown
+    owner = new_leaf(storage.spec, storage)
+    owner.tag = storage.tag
     stride = tuple(map(int, spec.stride))
     size = [1 if step == 0 else int(n) for n, step in zip(spec.size, stride, strict=True)]
     again = None
@@ -59,7 +61,7 @@ class InternalOverlap(GraphListener):
         self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
     ) -> None:
         for leaf in written_leaves(func, args, kwargs):
-            if has_internal_overlap(root(leaf)) and not has_internal_overlap(leaf):
+            if Storage.of(leaf).spec.overlaps_itself and not has_internal_overlap(leaf):
                 with recorder:
                     leaf.tag = apart(leaf).tag
 

@@ -6,7 +6,6 @@ would be wrong in silence, so it is refused.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +14,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.listener import GraphListener
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.meta import MetaTensor, Storage
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
@@ -28,11 +27,11 @@ _LAZY_VIEW_WRITTEN = """A tensor is conjugated or negated lazily, as in x.conj()
 
 
 class LazyViews(GraphListener):
-    """Notes which leaves were computed where eager has a lazy view, and what was written of those."""
+    """Notes which storages were computed where eager has a lazy view, and what was written of those."""
 
     def __init__(self) -> None:
-        self._pairs: list[tuple[MetaTensor, MetaTensor]] = []  # what is a view in eager, behind its source
-        self._stale: set[MetaTensor] = set()
+        self._pairs: list[tuple[Storage, Storage]] = []  # what is a view in eager, behind its source
+        self._stale: set[Storage] = set()
 
     def fork(self) -> LazyViews:
         views = LazyViews()
@@ -41,11 +40,11 @@ class LazyViews(GraphListener):
 
     def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
         if type(source) is MetaTensor and type(copy) is MetaTensor:
-            self._pairs.append((root(source), root(copy)))
+            self._pairs.append((Storage.of(source), Storage.of(copy)))
 
-    def stand_for(self, leaf: MetaTensor) -> bool:
-        """Tells whether a leaf was computed where eager has a lazy view."""
-        return any(copy is leaf for _, copy in self._pairs)
+    def stand_for(self, storage: Storage) -> bool:
+        """Tells whether a storage was computed where eager has a lazy view."""
+        return any(copy is storage for _, copy in self._pairs)
 
     def on_operator(
         self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
@@ -54,7 +53,7 @@ class LazyViews(GraphListener):
             self.refuse_stale(*args, *kwargs.values())
 
     def on_write(self, recorder: Recorder, func: _torch.Operator, leaf: MetaTensor) -> None:
-        written = root(leaf)
+        written = Storage.of(leaf)
         for source, copy in self._pairs:
             if written is source:
                 self._stale.add(copy)
@@ -74,8 +73,5 @@ class LazyViews(GraphListener):
         """
         for value in values:
             for leaf in value if isinstance(value, list | tuple) else (value,):
-                if type(leaf) is MetaTensor and root(leaf) in self._stale:
+                if type(leaf) is MetaTensor and Storage.of(leaf) in self._stale:
                     raise MutationError(_LAZY_VIEW_WRITTEN.format(line=user_line(), shape=repr(leaf.spec)))
-
-    def collections(self) -> list[Collection[Any]]:
-        return [self._stale, *self._pairs]

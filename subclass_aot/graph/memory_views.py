@@ -43,7 +43,7 @@ How = Literal["slices", "windows", "storage"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Storage:
+class FlatStorage:
     """A flat tensor that has the elements of others.
 
     Attributes:
@@ -55,7 +55,7 @@ class Storage:
     begins: Any = 0
 
     @staticmethod
-    def of(value: torch.Tensor, spec: Spec, dtype: torch.dtype) -> Storage:
+    def of(value: torch.Tensor, spec: Spec, dtype: torch.dtype) -> FlatStorage:
         """Makes a new one, with the elements of a tensor.
 
         Args:
@@ -66,10 +66,10 @@ class Storage:
         if spec.is_packed:
             begins = spec.offset * spec.dtype.itemsize // dtype.itemsize
             flat = value if value.dim() == 1 else value.reshape(-1)
-            return Storage((flat if dtype is spec.dtype else flat.view(dtype)).clone(), begins)
+            return FlatStorage((flat if dtype is spec.dtype else flat.view(dtype)).clone(), begins)
         flat = value.new_empty((spec.extent - spec.offset,))
         flat.as_strided(spec.size, spec.stride, 0).copy_(value)
-        return Storage(flat, spec.offset)
+        return FlatStorage(flat, spec.offset)
 
     def view(self, spec: Spec) -> torch.Tensor:
         """Makes one of the others; one of another type than the storage is the tensor that it was made of."""
@@ -108,7 +108,7 @@ class MemoryViews:
     """
 
     def __init__(self, recorded: Recorder, stored: Iterable[fx.Node]) -> None:
-        self.storage_of: dict[fx.Node, Storage] = {}
+        self.storage_of: dict[fx.Node, FlatStorage] = {}
         self._stored = set(stored)
         self._flat: dict[fx.Node, torch.dtype] = {}
         self._owners: dict[fx.Node, Any] = {}  # what they are when they are made, which may be turned later
@@ -134,7 +134,7 @@ class MemoryViews:
         """
         if node in self._flat:
             spec = node.meta["spec"]
-            self.storage_of[node] = Storage.of(value, spec, self._flat[node])
+            self.storage_of[node] = FlatStorage.of(value, spec, self._flat[node])
             value = self.storage_of[node].view(spec)
         if node in self._owners:
             self._owners[node] = value
@@ -238,7 +238,7 @@ def _scattered(tensor: Any, source: Any, spec: Spec, view: Spec) -> Any:
     if spec.solver is not None or view.solver is not None:
         raise SizesMustBeKnown
     # It begins where the tensor does: eager copies the whole storage.
-    storage = Storage(tensor.new_empty((max(spec.extent, view.extent),)))
+    storage = FlatStorage(tensor.new_empty((max(spec.extent, view.extent),)))
     copy = storage.view(spec)
     copy.copy_(tensor)
     storage.view(view).copy_(source)

@@ -16,7 +16,7 @@ from subclass_aot.graph.internal_overlap import reaches_places_twice
 from subclass_aot.graph.listener import GraphListener
 from subclass_aot.graph.messages import METADATA_MUTATED, OUT_GROWS, VIEW_OF_MUTATED_BEFORE
 from subclass_aot.graph.resize import RESIZE_AS, RESIZED_DTYPE, RESIZES, resize_like
-from subclass_aot.meta import MetaTensor, Spec, root
+from subclass_aot.meta import MetaTensor, Spec, Storage
 from subclass_aot.operators import effects_of
 from subclass_aot.symbols import SizesMustBeKnown
 
@@ -53,21 +53,21 @@ class MutationLog(GraphListener):
     """Notes writes and metadata mutations, and refuses what no graph can do.
 
     Attributes:
-        written: Leaves whose storage was written, each with the phases it was written in.
+        written: Storages that were written, each with the phases it was written in.
         metadata: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in order: the
             tensor, the operator, its other arguments, whether autograd sees it.
         version_before: By the id of such a tensor, its version before the last time.
         resized: Leaves that `resize_` changed, and what they look like since. See Note [Resized tensors].
-        extents: How many elements the storage of a leaf has in the end, where that is more than it began with.
+        extents: How many elements a storage has in the end, where that is more than it began with.
     """
 
     def __init__(self) -> None:
-        self.written: dict[MetaTensor, set[Phase]] = {}
+        self.written: dict[Storage, set[Phase]] = {}
         self.metadata: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
         self.version_before: dict[int, int] = {}
         self._noted: dict[MetaTensor, Spec] = {}  # what inputs look like since an operator among `metadata`
         self.resized: dict[MetaTensor, Spec] = {}
-        self.extents: dict[MetaTensor, int] = {}
+        self.extents: dict[Storage, int] = {}
         self._outdated: dict[int, weakref.ref[torch.Tensor]] = {}  # by its id: a view of what was turned since
 
     def __bool__(self) -> bool:
@@ -75,13 +75,13 @@ class MutationLog(GraphListener):
         return bool(self.written or self.metadata)
 
     @property
-    def changed(self) -> list[MetaTensor]:
-        """The leaves whose storage is not what it was."""
-        return [*self.written, *map(root, self.resized)]
+    def changed(self) -> list[Storage]:
+        """The storages that are not what they were."""
+        return [*self.written, *map(Storage.of, self.resized)]
 
     def fork(self) -> MutationLog:
         log = MutationLog()
-        log.written = {leaf: set(phases) for leaf, phases in self.written.items()}
+        log.written = {storage: set(phases) for storage, phases in self.written.items()}
         log.metadata = list(self.metadata)
         log.resized, log.extents = dict(self.resized), dict(self.extents)
         log.version_before, log._outdated = dict(self.version_before), dict(self._outdated)
@@ -141,20 +141,20 @@ class MutationLog(GraphListener):
                 raise MutationError(VIEW_OF_MUTATED_BEFORE.format(reason=_OUTDATED, line=user_line()))
 
     def on_write(self, recorder: Recorder, func: _torch.Operator, leaf: MetaTensor) -> None:
-        owner = root(leaf)
+        storage = Storage.of(leaf)
         where = {"operator": func, "line": user_line()}
-        if owner.tag.op == "get_attr":
-            raise MutationError(_CONSTANT_WRITTEN.format(shape=repr(owner.spec), **where))
-        if func.overloadpacket is torch.ops.aten.set_ and owner.tag.op == "placeholder":
-            raise MutationError(_STORAGE_REPLACED.format(shape=repr(owner.spec), **where))
+        if storage.tag.op == "get_attr":
+            raise MutationError(_CONSTANT_WRITTEN.format(shape=repr(storage.spec), **where))
+        if func.overloadpacket is torch.ops.aten.set_ and leaf.tag.op == "placeholder":
+            raise MutationError(_STORAGE_REPLACED.format(shape=repr(leaf.spec), **where))
         if torch.Tag.inplace_view not in func.tags and reaches_places_twice(func, leaf):
             raise MutationError(_WRITTEN_TWICE.format(shape=repr(leaf.spec), **where))
         if not effects_of(func).reshapes:
             self._refuse_resized(func, leaf)
-        self.written.setdefault(owner, set()).add(recorder.phase)
+        self.written.setdefault(storage, set()).add(recorder.phase)
 
     def collections(self) -> list[Collection[Any]]:
-        return [self.written, self.resized, self.extents, self._noted, *self.metadata]
+        return [self.resized, self._noted, *self.metadata]
 
     def _note_resize(self, func: _torch.Operator, leaf: MetaTensor) -> None:
         """Notes how much memory a tensor has that is given another size. See Note [Resized tensors].
@@ -163,8 +163,9 @@ class MutationLog(GraphListener):
             MutationError: A graph cannot do that.
             SizesMustBeKnown: A size is a symbol.
         """
-        began: Spec = root(leaf).tag.meta["spec"]
-        if root(leaf).tag.op == "get_attr":
+        storage = Storage.of(leaf)
+        began: Spec = storage.tag.meta["spec"]
+        if storage.tag.op == "get_attr":
             raise MutationError(_CONSTANT_WRITTEN.format(operator=func, line=user_line(), shape=repr(began)))
         if leaf.spec.dtype is not began.dtype:
             before, after = began.dtype, leaf.spec.dtype
@@ -175,8 +176,9 @@ class MutationLog(GraphListener):
         self._note_extent(leaf)
 
     def _note_extent(self, leaf: MetaTensor) -> None:
-        owner = root(leaf)
-        self.extents[owner] = max(self.extents.get(owner, owner.tag.meta["spec"].extent), leaf.spec.extent)
+        storage = Storage.of(leaf)
+        began: Spec = storage.tag.meta["spec"]
+        self.extents[storage] = max(self.extents.get(storage, began.extent), leaf.spec.extent)
 
     def _refuse_resized(self, func: _torch.Operator, leaf: MetaTensor) -> None:
         """Refuses tensors of another size as `out=`, where more than this tensor would change with it."""
@@ -186,10 +188,15 @@ class MutationLog(GraphListener):
         if leaf.tag.op == "placeholder":
             path = str(descriptor_of(leaf.tag))
             raise MutationError(METADATA_MUTATED.format(path=path, before=before, after=leaf.spec))
-        if leaf.base is not None and before.numel < leaf.spec.numel:
+        if _is_view(leaf) and before.numel < leaf.spec.numel:
             sizes = {"before": list(before.size), "after": list(leaf.spec.size)}
             raise MutationError(OUT_GROWS.format(operator=func, line=user_line(), **sizes))
         if before.solver is None and leaf.spec.solver is None:
             self._note_extent(leaf)
             if leaf in self.resized:
                 self.resized[leaf] = leaf.spec
+
+
+def _is_view(leaf: MetaTensor) -> bool:
+    """Whether an operator made a leaf as a view of another."""
+    return leaf.tag is not Storage.of(leaf).tag

@@ -29,7 +29,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import is_own, user_line
 from subclass_aot.errors import TraceError
 from subclass_aot.graph.listener import GraphListener
-from subclass_aot.meta import MetaTensor, Spec, root
+from subclass_aot.meta import MetaTensor, Spec, Storage
 from subclass_aot.operators import argument_at
 
 if TYPE_CHECKING:  # which has this listener
@@ -77,8 +77,8 @@ class Places(GraphListener):
     def __init__(self) -> None:
         self.views: dict[fx.Node, tuple[fx.Node, Spec | None]] = {}
         self.begins_read: list[Any] = []
-        self.reaching: set[MetaTensor] = set()
-        self.bytes_of: dict[MetaTensor, int] = {}
+        self.reaching: set[Storage] = set()
+        self.bytes_of: dict[Storage, int] = {}
         self.counts_in_inputs = False
 
     def fork(self) -> Places:
@@ -99,11 +99,11 @@ class Places(GraphListener):
         kwargs: dict[str, Any],
         result: Any,
     ) -> None:
-        owner = root(args[0])
+        owner = Storage.of(args[0])
         if func in SAFE_VIEWS:
             self.views[node] = owner.tag, None
             for part in result if isinstance(result, tuple | list) else (result,):
-                part.base = owner
+                part._storage = owner
             return
         view = result.spec if func is UNFOLD else counted_view(func, args[0].spec, args, kwargs)
         self.views[node] = owner.tag, view
@@ -125,7 +125,7 @@ class Places(GraphListener):
             self.counts_in_inputs = True
 
     def collections(self) -> list[Collection[Any]]:
-        return [self.begins_read, self.reaching, self.bytes_of]
+        return [self.begins_read]
 
 
 def counted_view(func: Any, source: Spec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Spec:
@@ -148,7 +148,7 @@ def _note(recorder: Recorder, x: torch.Tensor) -> Any:
     """Notes that a program asks where a tensor begins."""
     if not is_own(sys._getframe(2)):
         if isinstance(x, MetaTensor):
-            recorder.listeners.places.begins_read.append(root(x).tag)
+            recorder.listeners.places.begins_read.append(Storage.of(x).tag)
         elif _torch.is_traceable_wrapper_subclass(x):
             recorder.listeners.places.begins_read.append(x)
     return NotImplemented

@@ -33,7 +33,7 @@ from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.rng import RandomNumbers
 from subclass_aot.graph.stack_traces import StackTraces
 from subclass_aot.graph.symint_nodes import SymintNodes
-from subclass_aot.meta import MetaTensor, Spec, Stream, new_leaf
+from subclass_aot.meta import MetaTensor, Spec, Storage, Stream, new_leaf
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import new_node
 from subclass_aot.symbols import is_symbolic
@@ -49,6 +49,26 @@ GRADIENT = _Gradient()
 def is_gradient(value: object) -> bool:
     """Whether a tensor stands for a `.grad` that is no input."""
     return type(value) is MetaTensor and value.tag is GRADIENT
+
+
+def tag(leaf: MetaTensor, node: object) -> None:
+    """Says what stands for a leaf in the graph, and for its storage, if that is new."""
+    leaf.tag = node
+    storage = Storage.of(leaf)
+    if storage.tag is None:
+        storage.tag = node
+
+
+class _Owned:
+    """A graph that a recorder and its forks have in common. It is gone with the last of them, without the collector."""
+
+    def __init__(self, graph: fx.Graph) -> None:
+        self.graph = graph
+
+    def __del__(self) -> None:
+        is_over = getattr(self.graph, "is_over", False)  # which a tensor that somebody has kept is asked
+        _torch.dismantle(self.graph)
+        self.graph.is_over = is_over  # type: ignore[attr-defined]
 
 
 class Listeners(NamedTuple):
@@ -130,7 +150,8 @@ class Recorder(Stream):
     ) -> None:
         super().__init__(internal_overlap.before(lstm.before(decompositions or {})))
         self.default_dtype = torch.get_default_dtype()
-        self.graph = fx.Graph()
+        self._owned = _Owned(fx.Graph())
+        self.graph = self._owned.graph
         self.nodes: set[fx.Node] = set()
         self.symints = SymintNodes(self.graph)
         self.phase: Phase = "forward"
@@ -152,7 +173,8 @@ class Recorder(Stream):
     def fork(self) -> Recorder:
         """A recorder that goes on from here in the same graph, and knows nothing of what others record there."""
         fork = Recorder(self.decompositions, listeners=self.listeners.fork())
-        fork.graph, fork.nodes, fork.symints = self.graph, set(self.nodes), self.symints.copy()
+        fork.graph, fork._owned = self.graph, self._owned
+        fork.nodes, fork.symints = set(self.nodes), self.symints.copy()
         fork.phase, fork.made = self.phase, self.made
         return fork
 
@@ -190,7 +212,7 @@ class Recorder(Stream):
     def new_leaf(self, spec: Spec, node: fx.Node) -> MetaTensor:
         """A new leaf that is what a new node gives."""
         leaf = new_leaf(spec)
-        leaf.tag = node
+        tag(leaf, node)
         node.meta["spec"] = spec
         node.meta["val"] = val_of(spec)
         self._describe(node)
@@ -229,7 +251,7 @@ class Recorder(Stream):
 
     def written_nodes(self) -> set[fx.Node]:
         """The nodes whose memory was written."""
-        return {self.node_of(owner) for owner in self.mutations.changed}
+        return {storage.tag for storage in self.mutations.changed}
 
     def note_used(self, args: tuple[Any, ...]) -> None:
         """Notes what an operator is given, so that the trace knows it: wrappers, leaves that look otherwise now."""
@@ -267,7 +289,7 @@ class Recorder(Stream):
             node.meta["spec"] = result.spec
             node.meta["val"] = val_of(result.spec)
             if not effects.writes or effects.returns_written[0] is None:
-                result.tag = node
+                tag(result, node)
                 self.made.append(weakref.ref(result))
         elif is_symbolic(result):
             node.meta["val"] = result
@@ -295,7 +317,7 @@ class Recorder(Stream):
                 item = self._item(node, i)
                 item.meta["spec"] = part.spec
                 item.meta["val"] = values[-1]
-                part.tag = item
+                tag(part, item)
                 self.made.append(weakref.ref(part))
             else:
                 values.append(part)

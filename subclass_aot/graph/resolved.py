@@ -13,7 +13,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.graph.recorder import Recorder
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.meta import MetaTensor, Storage
 
 
 def _resolved(recorder: Recorder, x: torch.Tensor) -> Any:
@@ -22,7 +22,7 @@ def _resolved(recorder: Recorder, x: torch.Tensor) -> Any:
 
 def _has_lazy(recorder: Recorder, x: torch.Tensor) -> bool:
     if type(x) is MetaTensor:
-        return recorder.listeners.lazy_views.stand_for(root(x))
+        return recorder.listeners.lazy_views.stand_for(Storage.of(x))
     names = x.__tensor_flatten__()[0] if _torch.is_traceable_wrapper_subclass(x) else ()
     return any(_has_lazy(recorder, getattr(x, name)) for name in names)
 

@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator, MutableSet, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import optree
 import torch
@@ -92,7 +93,7 @@ def write_guarded(
     if within_dynamo:
         read = writer.write_rest()
     else:
-        read = writer.write(state, set() if together is None else together, told_apart)
+        read = writer.write(state, WeakSet() if together is None else together, told_apart)
     body(writer.source, writer.reads)
     call = writer.source.build()
     if read:

@@ -27,7 +27,7 @@ from subclass_aot.descriptors import (
 from subclass_aot.errors import JointGraphError
 from subclass_aot.joint import messages
 from subclass_aot.joint.records import name_of
-from subclass_aot.meta import MetaTensor, Spec, meta, new_leaf, root
+from subclass_aot.meta import MetaTensor, Spec, Storage, meta, new_leaf
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import is_backward, new_node
 from subclass_aot.symbols import Symbols, is_symbolic, unbacked_sizes
@@ -204,7 +204,7 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
     if list(map(_torch.version_of, given)) != versions:
         raise JointGraphError(messages.WRITES.format(node=node.name, operator=target))
     hidden = _torch.is_overload(target) and not any(effects_of(target).returns_view_of)
-    if hidden and isinstance(value, MetaTensor) and any(root(x) is root(value) for x in given):
+    if hidden and isinstance(value, MetaTensor) and any(Storage.of(x) is Storage.of(value) for x in given):
         raise JointGraphError(messages.HIDDEN_VIEW.format(node=node.name, operator=target))
     return value
 

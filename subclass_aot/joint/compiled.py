@@ -94,7 +94,7 @@ class CompiledJoint:
         self._graphs = graphs
         self._entry: Entry | None = None
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_torch.not_by_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *values: torch.Tensor) -> Any:
         modes = global_state()
         if self._entry is not None:
@@ -152,7 +152,7 @@ class BoundJoint:
     def __reduce__(self) -> Any:
         raise TypeError(messages.NOT_PICKLED)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_torch.not_by_dynamo  # type: ignore[untyped-decorator]
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         entry, modes = self._entry, global_state()
         leaves, treespec = None, None

@@ -15,7 +15,8 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
-from subclass_aot.meta.tensor import MetaTensor, root
+from subclass_aot.meta.storage import Storage
+from subclass_aot.meta.tensor import MetaTensor
 
 _NO_FUNCTIONAL_FORM = """`torch.distributed.{name}` cannot be part of a graph{why}.
   Your line:  {line}
@@ -152,9 +153,11 @@ def _wait_for(tensor: torch.Tensor) -> Any:
 
     The guard has waited for inputs. What a collective gives in the graph is another value after this operator.
     """
-    if not isinstance(tensor, MetaTensor) or tensor.base is None:
+    if not isinstance(tensor, MetaTensor):
         return NotImplemented
-    return tensor if getattr(root(tensor).tag, "op", None) == "placeholder" else NotImplemented
+    owner = Storage.of(tensor).tag
+    is_view_of_input = tensor.tag is not owner and getattr(owner, "op", None) == "placeholder"
+    return tensor if is_view_of_input else NotImplemented
 
 
 def _refused(name: str, why: str = "") -> TraceError:

@@ -10,13 +10,14 @@ import torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator
 from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.meta.forms import set_to_memory
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
-from subclass_aot.meta.listener import in_thread
 from subclass_aot.meta.spec import Spec
+from subclass_aot.meta.storage import MEMORY, Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor, is_over, new_leaf, set_spec
 from subclass_aot.meta.unbacked import unbacked_rule
 from subclass_aot.operators import PHYSICAL, Effects, argument_at, effects_of
-from subclass_aot.symbols import SizesMustBeKnown, key_of
+from subclass_aot.symbols import SizesMustBeKnown, key_of, remembered
 
 REAL_WRITTEN = """A result without data would be written into a real one: the tensor `{name}`.
   Your line:  {line}
@@ -39,7 +40,7 @@ def run(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
     Returns:
         What the operator returns, with `MetaTensor`s for tensors. A written argument comes back as the same object,
-        a view knows its base.
+        a view has the storage of what it is a view of.
     """
     # A number's type matters to promotion, and 1 == 1.0 == True: types are in the key beside values. Symbolic numbers
     # are in lists, which have no hash: theirs would make an assumption.
@@ -77,6 +78,8 @@ def run(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return _view(specs, argument_at(viewed, args, kwargs))
     if effects.pure:
         return _blanks(specs)
+    if func in _SETS and type(args[0]) is MetaTensor:
+        args[0]._storage = Storage.of(args[1]) if len(args) > 1 else Storage(specs)
     return _aliased(effects, specs, args, kwargs)
 
 
@@ -98,6 +101,8 @@ def _dispatch(
             for b in a:
                 if type(b) is MetaTensor and b.tag is not None:
                     _refuse_if_over(func, b)
+        elif type(a) in MEMORY:
+            return set_to_memory(*args)
     func, kwargs = PHYSICAL.get(func, func), kwargs or {}
     result = run(func, args, kwargs)
     for listener in in_thread.listeners:
@@ -116,7 +121,7 @@ def _inferred(key: list[Any], func: Operator, args: tuple[Any, ...], kwargs: dic
     if unbacked_rule(func) is not None:  # each time another result
         return effects, infer(func, args, kwargs)
     solver = solver_of_call(key)
-    cache = _cache if solver is None else vars(solver).setdefault("subclass_aot_inferred", {})
+    cache = _cache if solver is None else remembered(solver, "inferred")
     frozen = tuple(key_of(*part) if type(part) is list else part for part in key)
     try:
         found = cache.get(frozen)
@@ -184,11 +189,8 @@ def _blanks(specs: Any) -> Any:
     return kind([_blanks(s) for s in specs]) if kind is tuple or kind is list else specs
 
 
-def _view(spec: Spec, of: object) -> MetaTensor:
-    leaf = new_leaf(spec)
-    if type(of) is MetaTensor:
-        leaf.base = of if of.base is None else of.base
-    return leaf
+def _view(spec: Spec, of: Any) -> MetaTensor:
+    return new_leaf(spec, of._storage if type(of) is MetaTensor else Storage.of(of))
 
 
 def _list_key(values: Iterable[Any], key: list[Any]) -> None:
@@ -219,6 +221,7 @@ def _specs(values: Any) -> Any:
 _DENSE_DISPATCH = torch.Tensor.__torch_dispatch__
 _SYMBOLIC = frozenset({torch.SymInt, torch.SymFloat, torch.SymBool})
 LEAF_TYPES: set[type] = {MetaTensor, torch.Tensor, torch.nn.Parameter}
+_SETS = frozenset(getattr(torch.ops.aten.set_, name) for name in torch.ops.aten.set_.overloads())
 _ASK_FOR_SIZES = frozenset({torch.ops.aten.size.default, torch.ops.aten.stride.default})
 """What torch calls where a formula in C++ wants plain numbers, and a tensor has symbolic ones."""
 _CACHE_LIMIT = 200_000

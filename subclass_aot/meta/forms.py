@@ -15,7 +15,9 @@ from subclass_aot.meta.collectives import FUNCTIONAL_FORMS
 from subclass_aot.meta.ctc import CTC, ctc_loss
 from subclass_aot.meta.packed import PACK, pack
 from subclass_aot.meta.sparse import embedding_bag_backward, leave_out, sparse_of
-from subclass_aot.meta.spec import STRIDED_NESTED
+from subclass_aot.meta.spec import STRIDED_NESTED, Spec
+from subclass_aot.meta.storage import of_memory
+from subclass_aot.meta.tensor import new_leaf
 from subclass_aot.operators import PHYSICAL
 
 
@@ -106,6 +108,24 @@ def _zeros(
     return _aten.zeros.default(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
 
 
+def set_to_memory(
+    x: torch.Tensor,
+    memory: torch.UntypedStorage,
+    offset: int = 0,
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] = (),
+) -> torch.Tensor:
+    """Does what `set_` does with a storage, by a flat tensor that has all of it."""
+    flat = Spec.make((memory.nbytes() // x.dtype.itemsize,), (1,), 0, x.dtype, memory.device)
+    storage = of_memory(memory, flat)
+    if size is None:
+        return _aten.set_.source_Tensor(x, new_leaf(flat, storage))  # type: ignore[no-any-return]
+    spec = Spec.make(tuple(size), tuple(stride) or _torch.contiguous_stride(tuple(size)), offset, x.dtype, flat.device)
+    storage.make_room(spec, is_owner=False)
+    set_to_memory(x, memory)
+    return _aten.as_strided_.default(x, spec.size, spec.stride, offset)  # type: ignore[no-any-return]
+
+
 def _strided_nested(*args: object, **kwargs: object) -> Any:
     raise TraceError(f"{STRIDED_NESTED}\n  Your line:  {user_line()}")
 
@@ -127,6 +147,8 @@ _FORMS: dict[Any, Callable[..., Any]] = {
     _aten._nested_tensor_from_mask_left_aligned.default: _strided_nested,
     _aten._nested_from_padded.default: _strided_nested,
     _aten._nested_view_from_buffer.default: _strided_nested,
+    _aten.set_.source_Storage: set_to_memory,
+    _aten.set_.source_Storage_storage_offset: set_to_memory,
     _aten.masked_select.default: _masked_select,
     _aten._sparse_coo_tensor_with_dims_and_tensors.default: sparse_of,
     _aten._embedding_bag_backward.default: embedding_bag_backward,

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch import Operator
+from subclass_aot.meta.storage import Storage, add_listeners, in_thread, unheard
 
 if TYPE_CHECKING:  # which asks the stream that runs
     from subclass_aot.meta.tensor import MetaTensor
 
 
 class Listener:
-    """Hears of operators without being asked anything: a profiler, a part of a recorder.
+    """Hears of operators and of memory without being asked anything: a profiler, a part of a recorder.
 
     In a `with` block it hears of each operator on leaves that a program in this thread runs, in whatever stream:
     a trace, forward and backward, `meta()`, or none. A trace that begins again is heard again.
+
+    It hears of each storage once as it is made (or, if it is that of a real tensor, first met), before the operator
+    that made it is heard of; and once as it dies, which is when the last tensor on it is gone. So it hears of the death
+    of storages, too, that are older than the block.
     """
 
     def on_operator(
@@ -26,28 +30,29 @@ class Listener:
     ) -> Any:
         """Called after each operator, with the leaves it was given and the ones it made."""
 
+    def on_storage(self, storage: Storage) -> None:
+        """Called when a storage is made; `Storage.of(tensor)` is that of a tensor."""
+
+    def on_resize(self, storage: Storage, before: int) -> None:
+        """Called when the size of a storage has changed, with the bytes that it had before."""
+
+    def on_release(self, storage: Storage) -> None:
+        """Called when a storage dies; it is not to be kept."""
+
+    unheard = staticmethod(unheard)
+
     def __enter__(self) -> Any:
         in_thread.listeners = (*in_thread.listeners, self)
+        add_listeners(1)
         return self
 
     def __exit__(self, *error: object) -> None:
         in_thread.listeners = tuple([other for other in in_thread.listeners if other is not self])
-
-
-class _On(threading.local):
-    """The listeners of this thread."""
-
-    listeners: tuple[Listener, ...] = ()
-
-
-in_thread = _On()
+        add_listeners(-1)
 
 
 class Answers(_torch.DispatchMode):
     """What a stream may be asked, and its answers where it knows nothing."""
-
-    is_heard = True
-    """Whether the listeners of this thread hear of its operators."""
 
     def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> None:
         """Hears that a leaf no recorder has a tag on is given the data of another tensor."""

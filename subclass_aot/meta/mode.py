@@ -16,8 +16,9 @@ from subclass_aot._torch import Operator
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta.dispatch import REAL_WRITTEN
 from subclass_aot.meta.functions import Replaced
+from subclass_aot.meta.storage import Storage
 from subclass_aot.meta.stream import Stream
-from subclass_aot.meta.tensor import MetaTensor, root
+from subclass_aot.meta.tensor import MetaTensor
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.symbols import is_symbolic
 
@@ -67,8 +68,8 @@ def meta(device: str | torch.device | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def gradients_without_data(root: MetaTensor) -> Iterator[None]:
-    """Within the block, zeros that autograd makes where it has no gradient are without data, and where `root` is."""
+def gradients_without_data(start: MetaTensor) -> Iterator[None]:
+    """Within the block, zeros that autograd makes where it has no gradient are without data, and where `start` is."""
     running = running_stream()
     if running is not None and not isinstance(running, DataFree):
         yield
@@ -76,7 +77,7 @@ def gradients_without_data(root: MetaTensor) -> Iterator[None]:
     with meta():
         stream = running_stream()
         assert isinstance(stream, DataFree)
-        before, stream.of_meta = stream.of_meta, root.spec.device
+        before, stream.of_meta = stream.of_meta, start.spec.device
         try:
             yield
         finally:
@@ -99,7 +100,7 @@ class DataFree(Stream):
     def __init__(self) -> None:
         super().__init__()
         self._values = _ByLeaf()
-        self._met = _ByLeaf()  # the leaves that stand for real tensors
+        self._met: weakref.WeakSet[Storage] = weakref.WeakSet()  # what stands for the memory of real tensors
         self.of_meta = torch.device("meta")  # what a factory that asks for this device means: see `native_device`
 
     def __torch_dispatch__(
@@ -120,7 +121,7 @@ class DataFree(Stream):
     def lift(self, tensor: torch.Tensor) -> MetaTensor:
         leaf = super().lift(tensor)
         if tensor.device.type != "meta":
-            self._met.note(leaf, tensor)
+            self._met.add(Storage.of(leaf))
         if type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.device.type == "cpu":
             self._note(leaf, tensor.detach())
         return leaf
@@ -132,7 +133,7 @@ class DataFree(Stream):
                 if type(a) is MetaTensor and id(a) not in self._values:
                     return  # as most
         for place in writes:
-            if any(self._met.of(root(x)) is not None for x in _leaves(argument_at(place, args, kwargs))):
+            if any(Storage.of(x) in self._met for x in _leaves(argument_at(place, args, kwargs))):
                 raise MutationError(REAL_WRITTEN.format(name=place[1], line=user_line()))
         made = _leaves(result)
         if func.overloadpacket is not torch.ops.aten.set_ and all(
@@ -195,8 +196,8 @@ class DataFree(Stream):
 
     def _forget(self, written: object) -> None:
         """Nothing is known any more of what shares memory with a leaf, or with several."""
-        owners = {id(root(x)) for x in _leaves(written)}
-        self._values.forget(lambda leaf: id(root(leaf)) in owners)
+        written_storages = {Storage.of(x) for x in _leaves(written)}
+        self._values.forget(lambda leaf: Storage.of(leaf) in written_storages)
 
 
 class _ByLeaf(dict[int, tuple["weakref.ref[MetaTensor]", Any]]):

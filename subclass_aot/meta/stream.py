@@ -16,8 +16,10 @@ from subclass_aot.meta.default_dtype import with_dtype
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
 from subclass_aot.meta.forms import BY_VALUES, form_of
 from subclass_aot.meta.infer import asks_for_values
-from subclass_aot.meta.listener import Answers, in_thread
-from subclass_aot.meta.tensor import MetaTensor
+from subclass_aot.meta.listener import Answers
+from subclass_aot.meta.spec import Spec
+from subclass_aot.meta.storage import Storage, in_thread
+from subclass_aot.meta.tensor import MetaTensor, new_leaf
 from subclass_aot.operators import PHYSICAL, Effects, effects_of
 
 _HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no rule for it without data.
@@ -58,7 +60,7 @@ class Stream(Answers):
 
     def lift(self, tensor: torch.Tensor) -> MetaTensor:
         """The leaf that stands for a real tensor met on the way."""
-        return MetaTensor(tensor)
+        return new_leaf(Spec.of(tensor), Storage.of(tensor))
 
     def known(self, tensor: torch.Tensor, by_looking: bool = True) -> torch.Tensor | None:
         with _torch.disable_current_modes():
@@ -101,7 +103,7 @@ class Stream(Answers):
                 return known
         result = run(func, args, kwargs)
         self.on_operator(func, args, kwargs, result)
-        for listener in in_thread.listeners if self.is_heard else ():
+        for listener in in_thread.listeners:
             listener.on_operator(self, func, args, kwargs, result)
         return result
 

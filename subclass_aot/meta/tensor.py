@@ -14,6 +14,7 @@ from subclass_aot.codegen import constant_checks
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.spec import Spec, indexed, native_device
+from subclass_aot.meta.storage import Storage
 
 _DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor other memory.
   Your line:  {line}
@@ -49,15 +50,15 @@ class MetaTensor(torch.Tensor):
     torch.Size([10000000000, 5])
     """
 
-    __slots__ = ("spec", "base", "tag")
+    __slots__ = ("spec", "tag", "_storage")
     __torch_function__ = _torch.disabled_torch_function_impl
     __torch_dispatch__: Any  # is set in `dispatch.py`, which makes tensors of this class
 
     spec: Spec
-    base: MetaTensor | None
-    """The tensor whose storage this one shares, if it was made as a view."""
     tag: Any
     """Belongs to the recorder; None where there is none. One whose `graph` says `is_over` is of a finished trace."""
+    _storage: Storage
+    """What it shares with its views: see `Storage.of`."""
 
     def __new__(cls, tensor: torch.Tensor, device: str | torch.device | None = None) -> MetaTensor:
         return new_leaf(Spec.of(tensor, indexed(device) if device is not None else None))
@@ -97,6 +98,7 @@ class MetaTensor(torch.Tensor):
                 mode.replaced(self, value)
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         self.spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
+        self._storage = Storage.of(value)
 
     @property
     def grad(self) -> Any:
@@ -116,7 +118,7 @@ class MetaTensor(torch.Tensor):
 
     def storage_offset(self) -> Any:
         """Where it begins in its storage. A trace hears that a program asked: that is a fact of the call."""
-        node: Any = getattr(root(self), "tag", None)
+        node: Any = Storage.of(self).tag
         if hasattr(node, "graph") and hasattr(node.graph, "begins_read") and not is_own(sys._getframe(1)):
             node.graph.begins_read.append(node)
         return self.spec.offset
@@ -144,11 +146,14 @@ class MetaTensor(torch.Tensor):
             torch.Tensor.backward(self, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     def untyped_storage(self) -> torch.UntypedStorage:
-        """Its storage, which has no memory."""
-        storage = torch.Tensor.untyped_storage(self)
-        if getattr(self, "tag", None) is not None:  # all else that reads a storage asks whether it has memory
-            storage.byteswap = _refuse_byteswap  # type: ignore[method-assign]
-        return storage
+        """Its storage, which has a size and no memory."""
+        return self._storage.handle()
+
+    def set_(self, source: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As of any tensor. A tensor as source of which a part is taken is a storage: C++ would ask for its own."""
+        if isinstance(source, torch.Tensor) and (args or kwargs):
+            source = source.untyped_storage()
+        return torch.Tensor.set_(self, *[x for x in (source, *args) if x is not None], **kwargs)
 
     def data_ptr(self) -> int:
         """Zero, and an error in a trace."""
@@ -205,11 +210,17 @@ class MetaTensor(torch.Tensor):
         return _rebuild, (self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
 
 
-def new_leaf(spec: Spec) -> MetaTensor:
-    """A new leaf with `spec` and a storage of its own."""
+def new_leaf(spec: Spec, storage: Storage | None = None) -> MetaTensor:
+    """Makes a new leaf.
+
+    Args:
+        spec: What it looks like.
+        storage: The memory that it shares with others; a new one if left out.
+    """
     leaf: MetaTensor = _make(MetaTensor, *spec._blank_args)
     leaf.spec = spec
-    leaf.base = leaf.tag = None
+    leaf.tag = None
+    leaf._storage = Storage(spec) if storage is None else storage
     return leaf
 
 
@@ -218,19 +229,11 @@ def is_over(value: object) -> bool:
     return isinstance(value, MetaTensor) and getattr(getattr(value.tag, "graph", None), "is_over", False)
 
 
-def root(leaf: MetaTensor) -> MetaTensor:
-    """The leaf that stands for the storage of `leaf`."""
-    return leaf if leaf.base is None else leaf.base
-
-
 def set_spec(leaf: MetaTensor, spec: Spec) -> None:
     """Gives a leaf another spec in place, as `transpose_` and `resize_` do."""
     _torch.set_geometry(leaf, spec.size, spec.stride, spec.offset)
     leaf.spec = spec
-
-
-def _refuse_byteswap(dtype: torch.dtype) -> None:
-    raise DataDependentError(_NO_MEMORY.format(call="byteswap()", line=user_line(), tensor="of that storage"))
+    leaf._storage.make_room(spec, leaf.tag is not None and leaf.tag is leaf._storage.tag)
 
 
 def _rebuild(spec: Spec, requires_grad: bool, is_parameter: bool) -> Any:

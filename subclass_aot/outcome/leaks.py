@@ -83,9 +83,7 @@ def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
     once = {id(collection): collection for collection in collections[1:]}  # forks of a recorder share some
     known = Counter(id(x) for collection in once.values() for x in collection)
     for tensor in {id(x): x for collection in collections for x in collection}.values():
-        if type(tensor) is MetaTensor:
-            known[id(tensor.base)] += 1
-        elif isinstance(tensor, torch.Tensor):  # a wrapper; jagged ones have a table beside
+        if isinstance(tensor, torch.Tensor) and type(tensor) is not MetaTensor:  # a wrapper; jagged ones have a table
             for value in vars(tensor).values():
                 known.update(map(id, value.values()) if type(value) is dict else (id(value),))
     return known

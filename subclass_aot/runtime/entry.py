@@ -136,7 +136,9 @@ def _applied(convention: Convention, forward: Callable[..., Any], backward: Call
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type("Compiled", (torch.autograd.Function,), members)
     _torch.refuse_compiled_autograd(function)
-    return _torch.apply_of(function)
+    apply = _torch.apply_of(function)
+    _torch.release_with(apply, function)
+    return apply
 
 
 def _text(function: Any) -> str:

@@ -46,6 +46,26 @@ def solver_in(values: Iterable[object]) -> Any:
     return next((_torch.solver_of(v) for v in values if is_symbolic(v)), None)
 
 
+def remembered(solver: object, what: str) -> dict[Any, Any]:
+    """A table of what is remembered for as long as a solver is used.
+
+    Args:
+        solver: The solver.
+        what: A name for the table.
+    """
+    tables: dict[str, dict[Any, Any]] = vars(solver).setdefault(_TABLES, {})
+    return tables.setdefault(what, {})
+
+
+def forget(solver: object) -> None:
+    """Forgets what was remembered of a solver: it refers to the solver."""
+    vars(solver).pop(_TABLES, None)
+    _torch.forget_answers(solver)
+
+
+_TABLES = "subclass_aot_tables"
+
+
 class SizesMustBeKnown(Exception):
     """Raised in a trace that cannot go on with symbolic sizes: it can with known ones.
 

@@ -22,7 +22,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_user_file, user_line_in
-from subclass_aot.symbols.numbers import Bounds, Number
+from subclass_aot.symbols.numbers import Bounds, Number, forget
 
 if TYPE_CHECKING:  # comes with the first symbol
     import sympy
@@ -51,6 +51,10 @@ class Symbols:
         self._unbacked: list[Any] = []
         self._again: list[Any] = []
         self._told = 0  # how many assumptions were told, and not made by a program
+
+    def __del__(self) -> None:
+        if not self._are_guarded:
+            forget(self.env)
 
     def size(self, hint: int, where: str, bounds: Bounds | None = None) -> Number:
         """A size that is `hint` in the example.

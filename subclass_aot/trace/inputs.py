@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,7 @@ from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta
 from subclass_aot.graph import GRADIENT, Recorder, messages
 from subclass_aot.jagged import structure_slots
-from subclass_aot.meta import MetaTensor, SparseGradient, Spec, is_over, new_leaf
+from subclass_aot.meta import MetaTensor, SparseGradient, Spec, Storage, is_over, new_leaf
 from subclass_aot.outputs import Value
 from subclass_aot.signature import Input
 from subclass_aot.sizes import DynamicSizes, GivenSizes, plan_of_fakes, symbolic_fakes
@@ -202,10 +202,10 @@ class TracedInputs:
         if symbolic:
             raise SizesMustBeKnown([self.plan.paths[i] for i in symbolic])
 
-    def is_among(self, slot: int, leaves: set[MetaTensor]) -> bool:
-        """Whether a flat slot holds one of some leaves."""
+    def is_among(self, slot: int, storages: Container[Storage]) -> bool:
+        """Whether a flat slot holds a leaf with one of some storages."""
         leaf = self.leaves[slot]
-        return isinstance(leaf, MetaTensor) and leaf in leaves
+        return isinstance(leaf, MetaTensor) and Storage.of(leaf) in storages
 
 
 def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inference: bool) -> TracedInputs:
@@ -266,9 +266,9 @@ def _placeholders(plan: InputPlan, user: UserInputs, recorder: Recorder) -> list
         leaf = leaves[slot] = recorder.placeholder(f"primals_{number}", spec, plan.desc_of(slot))
         if not isinstance(real, MetaTensor):
             recorder.listeners.real_tensors.stand_in(real, leaf)
-            recorder.listeners.places.bytes_of[leaf] = real.untyped_storage().nbytes()
+            recorder.listeners.places.bytes_of[Storage.of(leaf)] = real.untyped_storage().nbytes()
     for cluster in overlapping_slots(user.leaves):
-        recorder.listeners.argument_overlap.of_inputs.update((id(leaves[slot]), cluster) for slot in cluster)
+        recorder.listeners.argument_overlap.of_inputs.update((Storage.of(leaves[slot]), cluster) for slot in cluster)
     for slot in plan.structure:  # see Note [Jagged tensors]
         first = next(s for s in plan.structure if user.leaves[s] is user.leaves[slot])
         leaves[slot] = leaves[first]
@@ -362,8 +362,8 @@ def _fake(leaf: Any) -> Any:
     """Another leaf for the same graph input."""
     if not isinstance(leaf, MetaTensor):
         return leaf
-    fake = new_leaf(leaf.spec)
-    fake.base, fake.tag = leaf, leaf.tag
+    fake = new_leaf(leaf.spec, Storage.of(leaf))
+    fake.tag = leaf.tag
     return fake
 
 

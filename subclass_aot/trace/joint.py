@@ -15,6 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase, describe, descriptor_of
 from subclass_aot.graph import Looks, Recorder, remove_mutations
+from subclass_aot.meta import Listener
 from subclass_aot.outcome import Existed, find_holders
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
@@ -178,7 +179,7 @@ def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.Gra
         for slots in (found.mutated_leaves, backward.mutated_leaves)
     )
     bases = {SyntheticBase(tuple(map(plan.desc_of, base.slots))): base for base in found.bases}
-    with with_symbols(plan):
+    with with_symbols(plan), Listener.unheard():  # which have heard it already
         functional = remove_mutations(recorder, {**forward.nodes, **backward.nodes}, written, bases, live)
     graph = functional.graph
     output = graph.output(tuple(functional.outputs.values()))

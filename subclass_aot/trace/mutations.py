@@ -10,7 +10,7 @@ from subclass_aot import _torch, descriptors
 from subclass_aot.aliasing import Base, bases_of, has_internal_overlap, is_autograd_leaf, storage_groups, versions
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder, Retrace, messages
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.outputs import AliasOfLeaf, InputLeaf, Output, Value, ViewOfInput
 from subclass_aot.signature import AutogradMutation, MetadataMutation, Mutations, VersionBump
 from subclass_aot.trace.input_views import check_histories, check_shared_fields
@@ -90,7 +90,7 @@ def writes(
         SizesMustBeKnown: One with symbolic sizes shares memory that is written.
     """
     flat_of = inputs.plan.index_map.flat_of
-    written = {leaf for leaf, phases in recorder.mutations.written.items() if "forward" in phases}
+    written = {storage for storage, phases in recorder.mutations.written.items() if "forward" in phases}
     mutated_leaves: list[int] = []
     autograd_mutations: list[AutogradMutation] = []
     untouched: list[int] = []
@@ -127,7 +127,7 @@ def backward_writes(inputs: TracedInputs, recorder: Recorder, bases: Sequence[Ba
     Raises:
         MutationError: One shares memory that forward writes.
     """
-    written = {leaf for leaf, phases in recorder.mutations.written.items() if "backward" in phases}
+    written = {storage for storage, phases in recorder.mutations.written.items() if "backward" in phases}
     found = [s for s in inputs.plan.graph_slots if inputs.is_among(s, written)] if written else []
     for slot in found:
         if any(slot in base.slots for base in bases):
@@ -168,7 +168,7 @@ def _refuse_other_leaves(inputs: TracedInputs, metadata_mutated: set[int]) -> No
             continue
         if leaf.grad_fn is not None and not inputs.plan.is_dense(slot):
             raise MutationError(messages.INNER_GRADIENT.format(path=inputs.plan.desc_of(slot)))
-        if inputs.plan.index_map.slots[slot].outer in metadata_mutated and root(after[slot]) is leaf:
+        if inputs.plan.index_map.slots[slot].outer in metadata_mutated and Storage.of(after[slot]) is Storage.of(leaf):
             continue
         if after[slot] is not leaf and not inputs.plan.is_dense(slot):
             raise MutationError(messages.REPLACED_LEAF.format(path=inputs.plan.desc_of(slot)))
@@ -218,9 +218,9 @@ def _bases(
     slots = inputs.plan.index_map.slots
     through_autograd = {s for i in autograd_mutations for s in inputs.plan.index_map.flat_of(i)}
     written = {*mutated_leaves, *through_autograd}
-    resized = {root(leaf): recorder.mutations.extents[root(leaf)] for leaf in recorder.mutations.resized}
+    resized = {s: recorder.mutations.extents[s] for s in map(Storage.of, recorder.mutations.resized)}
     check_shared_fields(user.arguments.values, {slots[s].outer for s in written}, inputs.plan.paths)
-    extents = {s: resized[inputs.leaves[s]] for s in inputs.plan.graph_slots if inputs.is_among(s, set(resized))}
+    extents = {s: resized[Storage.of(inputs.leaves[s])] for s in inputs.plan.graph_slots if inputs.is_among(s, resized)}
     path_of = lambda slot: str(inputs.plan.desc_of(slot))  # noqa: E731
     reaching = [s for s in inputs.plan.graph_slots if inputs.is_among(s, recorder.listeners.places.reaching)]
     bases = bases_of(user.leaves, written, path_of, extents, reaching) if written or extents or reaching else []

@@ -16,7 +16,7 @@ from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot
 from subclass_aot.graph import RegeneratedView, messages, regenerated_view
 from subclass_aot.jagged import structure_slots
-from subclass_aot.meta import MetaTensor, Spec, new_leaf, root
+from subclass_aot.meta import MetaTensor, Spec, Storage, new_leaf
 from subclass_aot.outputs import (
     AliasOfLeaf,
     ComputedSymints,
@@ -64,7 +64,7 @@ class OutputReader:
             there they share storage leaf by leaf.
         metadata_mutations: Tensors whose size or strides the function changed in place. A view of one may not fit it
             any more.
-        stands_for_lazy: Whether a leaf was computed where eager mode has a lazy view.
+        stands_for_lazy: Whether a storage was computed where eager mode has a lazy view.
         loses_gradient: Whether a view that is made again as autograd remembers it would miss a part of its gradient.
     """
 
@@ -77,7 +77,7 @@ class OutputReader:
         lift: Callable[[torch.Tensor], MetaTensor],
         autograd_views: bool = True,
         metadata_mutations: Sequence[Any] = (),
-        stands_for_lazy: Callable[[MetaTensor], bool] = lambda leaf: False,
+        stands_for_lazy: Callable[[Storage], bool] = lambda storage: False,
         loses_gradient: Callable[[torch.Tensor], bool] = lambda view: False,
     ) -> None:
         self.stands_for_lazy, self.loses_gradient = stands_for_lazy, loses_gradient
@@ -85,7 +85,8 @@ class OutputReader:
         self.autograd_views = autograd_views
         self.inputs = {id(t): i for i, t in enumerate(inputs)}
         self.blank_inputs = inputs
-        self.slot_of = {leaf: i for i, leaf in enumerate(leaves) if isinstance(leaf, MetaTensor)}
+        slots = [(i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, MetaTensor)]
+        self.slot_of: dict[MetaTensor | Storage, int] = {key: i for i, x in slots for key in (x, Storage.of(x))}
         self.lift = lift
         self.computed: dict[OutputDescriptor, Any] = {}
         self.intermediate_bases: list[tuple[torch.Tensor, Value]] = []
@@ -193,9 +194,9 @@ class OutputReader:
         """Whether what autograd calls a view has memory of its base: a class may compute what is a view in torch."""
         if isinstance(view, MetaTensor):
             return True
-        own = {root(x) for x in FlattenPlan.leaves_of(base) if isinstance(x, MetaTensor)}
-        roots = [root(x) for x in FlattenPlan.leaves_of(view) if isinstance(x, MetaTensor)]
-        return not roots or any(x in own or self.stands_for_lazy(x) for x in roots)
+        own = {Storage.of(x) for x in FlattenPlan.leaves_of(base) if isinstance(x, MetaTensor)}
+        storages = [Storage.of(x) for x in FlattenPlan.leaves_of(view) if isinstance(x, MetaTensor)]
+        return not storages or any(x in own or self.stands_for_lazy(x) for x in storages)
 
     def _value(self, result: torch.Tensor, desc: OutputDescriptor) -> Value:
         plan, leaves = FlattenPlan.read([result], where=str(desc))
@@ -211,9 +212,9 @@ class OutputReader:
             # The leaf of an input that was turned in place is one that looks as before, for the graph and for backward.
             if slot is not None and not new_object and id(leaf) not in self.metadata_mutated:
                 return InputLeaf(slot)
-            slot = self.slot_of.get(root(leaf))
+            slot = self.slot_of.get(Storage.of(leaf))
             if slot is not None:
-                start = root(leaf).spec
+                start = Storage.of(leaf).spec
                 shift = start.offset * start.dtype.itemsize // leaf.spec.dtype.itemsize
                 return AliasOfLeaf(slot, leaf.spec, leaf.spec.offset - shift)
         return self._computed(leaf, desc)

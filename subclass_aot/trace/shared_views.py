@@ -14,7 +14,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.flatten import FlattenPlan
-from subclass_aot.meta import MetaTensor, root
+from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.trace.autograd_graph import has_history
 from subclass_aot.wrapper import remembered_base
 
@@ -61,7 +61,9 @@ def _is_alias(tensor: torch.Tensor, of: torch.Tensor) -> bool:
     return tensor is of or (
         one.metas == other.metas
         and all(
-            isinstance(x, MetaTensor) and root(x) is root(y) and (x.spec, x.spec.offset) == (y.spec, y.spec.offset)
+            isinstance(x, MetaTensor)
+            and Storage.of(x) is Storage.of(y)
+            and (x.spec, x.spec.offset) == (y.spec, y.spec.offset)
             for x, y in zip(inner, outer, strict=True)
             if isinstance(y, MetaTensor)
         )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -256,4 +257,28 @@ def allow_loading(cls: type[WrapperTensor]) -> None:
         for f in cls.__wrapper_declaration__.fields.values()
         if isinstance(f.annotation, type) and issubclass(f.annotation, Enum)
     ]
-    torch.serialization.add_safe_globals([cls, rebuild_wrapper, _rebuild_as_written, _of_bits, *enums])
+    safe: list[Any] = [_SafeClass.of(each) for each in (cls, *enums)]
+    torch.serialization.add_safe_globals([*safe, rebuild_wrapper, _rebuild_as_written, _of_bits])
+
+
+class _SafeClass(tuple[Any, str]):
+    """What torch is told of a class that may be loaded: the class, and its name.
+
+    Torch keeps what it is told for ever, and unpacks it whenever it loads. So the class is weakly held, and of several
+    of one name, as in a notebook, the one that was defined last is loaded.
+    """
+
+    _by_name: ClassVar[dict[str, _SafeClass]] = {}
+    cls: weakref.ref[type]
+
+    @staticmethod
+    def of(cls: type) -> _SafeClass:
+        """Returns the one for the name of a class, and has it stand for this class."""
+        name = f"{cls.__module__}.{cls.__qualname__}"
+        found = _SafeClass._by_name.setdefault(name, _SafeClass((None, name)))
+        found.cls = weakref.ref(cls)
+        return found
+
+    def __iter__(self) -> Iterator[Any]:
+        cls = self.cls()
+        return iter((cls, self[1]) if cls is not None else (None, ""))

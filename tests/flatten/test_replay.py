@@ -35,7 +35,7 @@ def replayed(x: Any) -> Replayed:
 
 
 def is_replayed(found: Replayed) -> bool:
-    return getattr(found.make, "__self__", None) is not found
+    return getattr(found.make, "__self__", None) is not found and found.make is not found._by_itself
 
 
 def two(**options: Any) -> TwoTensor:

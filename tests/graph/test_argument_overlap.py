@@ -10,6 +10,7 @@ import torch
 from subclass_aot import Spec
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder
+from subclass_aot.meta import Storage
 from subclass_aot.symbols import SizesMustBeKnown, Symbols
 from tests.graph.recording import raw, recorded
 
@@ -89,7 +90,7 @@ def test_where_symbolic_sizes_do_not_tell_they_must_be_known() -> None:
 def test_inputs_that_overlap() -> None:
     def program(x: Any, y: Any) -> None:
         fill(x, y)
-        recorder.listeners.argument_overlap.of_inputs = {id(x): (0, 1), id(y): (0, 1)}
+        recorder.listeners.argument_overlap.of_inputs = {Storage.of(x): (0, 1), Storage.of(y): (0, 1)}
         with pytest.raises(MutationError, match="has elements in the same places"):
             fill(x, y)
 

@@ -10,6 +10,7 @@ import torch
 
 from subclass_aot import Spec, TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
+from subclass_aot.meta import Storage
 from subclass_aot.testing import check_compiled
 from tests.graph.recording import gone_backward, recorded
 
@@ -105,4 +106,5 @@ def test_what_one_backward_makes_stale_is_not_so_for_others() -> None:
     second, _ = gone_backward(forward, lambda _: seen.sin())
     with pytest.raises(MutationError, match="conjugated or negated lazily"), first:
         seen.cos()
-    assert [recorder.listeners.lazy_views.stand_for(seen) for recorder in (forward, first, second)] == [True] * 3
+    storage = Storage.of(seen)
+    assert [recorder.listeners.lazy_views.stand_for(storage) for recorder in (forward, first, second)] == [True] * 3

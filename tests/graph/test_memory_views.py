@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from subclass_aot import Spec, trace_joint
 from subclass_aot.errors import MutationError
-from subclass_aot.graph.memory_views import Storage
+from subclass_aot.graph.memory_views import FlatStorage
 from tests.graph.recording import finished, recorded
 
 aten: Any = torch.ops.aten
@@ -91,13 +91,13 @@ def test_several_types_are_refused() -> None:
 def test_a_storage(part: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dtype) -> None:
     value = part(torch.arange(12).to(dtype))
     spec = Spec.of(value)
-    storage = Storage.of(value, spec, dtype)
+    storage = FlatStorage.of(value, spec, dtype)
     assert torch.equal(storage.view(spec), value) and storage.flat.dim() == 1
     inner = value[1:]
     assert torch.equal(storage.view(Spec.of(inner)), inner)
     if spec.is_packed and dtype is torch.complex64:
         real = torch.view_as_real(value)
-        storage = Storage.of(value, spec, torch.float32)
+        storage = FlatStorage.of(value, spec, torch.float32)
         assert torch.equal(storage.view(spec), value) and torch.equal(storage.view(Spec.of(real[1:])), real[1:])
 
 

@@ -12,6 +12,7 @@ from torch import nn
 from subclass_aot import MetaTensor, TwoTensor, mark_static_address, trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.errors import TraceError
+from subclass_aot.meta import Storage
 from subclass_aot.sizes import DynamicSizes
 from subclass_aot.symbols import SizesMustBeKnown, is_symbolic
 from subclass_aot.trace.inputs import InputPlan, plan_inputs
@@ -104,7 +105,7 @@ def test_each_leaf_has_a_placeholder_and_fakes_are_made_of_them() -> None:
         assert inputs.traced[0].a is inputs.leaves[0] and inputs.traced[0].b is inputs.leaves[1]
         assert inputs.traced[1] is inputs.leaves[2] and inputs.seen == inputs.traced
         assert [recorder.node_of(leaf).name for leaf in inputs.leaves] == [f"primals_{i}" for i in (1, 2, 3)]
-        assert [inputs.is_among(slot, {inputs.leaves[1]}) for slot in range(3)] == [False, True, False]
+        assert [inputs.is_among(slot, {Storage.of(inputs.leaves[1])}) for slot in range(3)] == [False, True, False]
 
 
 def test_a_grad_is_there_but_whoever_computes_with_it_is_refused() -> None:

@@ -1,0 +1,125 @@
+"""Graphs that are gone when nobody uses them any more.
+
+Note [Graphs without the collector]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A graph refers to its nodes, they to each other and to the graph, and the graph to its module: so each would stay until
+the collector comes by, and with it all that nodes know (tensors without data, symbols and their solver). A graph of
+this library refers to its module weakly. When the module dies, references are counted: if the graph and its nodes have
+none but their own, the graph is dismantled. Else somebody works with it, and all is as torch has it: the graph keeps
+its module, and the collector frees both.
+"""
+
+from __future__ import annotations
+
+import gc
+import operator
+import sys
+import weakref
+from collections import Counter, defaultdict
+from types import BuiltinMethodType, MethodType
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.graph import _FindNodesLookupTable, _Namespace
+from torch.fx.immutable_collections import immutable_dict, immutable_list
+
+
+def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: Graph, name: str) -> GraphModule:
+    """Makes a module of a graph. It generates its Python code when it is first run or printed; most graphs never are.
+
+    The lazy form is private. When it goes: the public one, which takes a quarter of the time of a trace more.
+    """
+    return _Module(root, graph, name)
+
+
+def dismantle(graph: Graph) -> None:
+    """Dismantles a graph that nobody uses any more, so that it need not wait for the collector.
+
+    There is no public form. When it goes: nothing, and graphs wait.
+    """
+    for node in [graph._root, *graph.nodes]:
+        node.users.clear()
+        node._prev = node._next = None
+    vars(graph).clear()
+
+
+class _WeaklyOwned(Graph):
+    """A graph that does not keep the module alive that it belongs to. When the attribute goes: as `dismantle`."""
+
+    @property
+    def owning_module(self) -> Any:
+        """The module that it belongs to."""
+        owner = self._owning_module
+        return owner() if isinstance(owner, weakref.ref) else owner
+
+    @owning_module.setter
+    def owning_module(self, module: Any) -> None:
+        self._owning_module: Any = weakref.ref(module) if isinstance(module, _Module) else module
+
+    def _python_code(self, root_module: str, namespace: _Namespace, **kwargs: Any) -> Any:
+        code = super()._python_code(root_module, namespace, **kwargs)
+        # What writes the code waits for the collector: its functions refer to each other. What they name need not.
+        named, code.globals = code.globals, dict(code.globals)
+        named.clear()
+        namespace._obj_to_name.clear()
+        return code
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_owning_module": self.owning_module}
+
+
+class _Module(_LazyGraphModule):
+    """The module of a graph of this library. See Note [Graphs without the collector]."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self._graph
+
+    @graph.setter
+    def graph(self, graph: Graph) -> None:
+        if type(graph) is Graph:
+            graph.__class__ = _WeaklyOwned
+        GraphModule.graph.__set__(self, graph)  # type: ignore[attr-defined]
+
+    def __del__(self) -> None:
+        table = vars(self)
+        if type(table.get("_graph")) is not _WeaklyOwned or sys.is_finalizing():
+            return
+        if table["_graph"].owning_module not in (None, self):
+            return
+        if _is_held(table):
+            table["_graph"]._owning_module = self  # which is alive again
+        else:
+            dismantle(table["_graph"])
+
+
+def _is_held(table: dict[str, Any]) -> bool:
+    """Tells whether anybody refers to the graph of a module, or to a part of it, but the module and the graph itself.
+
+    Args:
+        table: The attributes of the module. No variable here or in the caller refers to the graph.
+    """
+    level: list[Any] = [table["_graph"]]
+    parts = {id(level[0]): level[0]}
+    references = Counter(parts.keys())  # that of the module
+    while level:
+        inside = gc.get_referents(*level)
+        references.update(map(id, inside))
+        level = list({id(x): x for x in inside if type(x) in _PARTS and id(x) not in parts}.values())
+        parts.update(zip(map(id, level), level, strict=True))
+    # One more is the list's, and one that of `map`. What has no nodes in it may be anybody's: sizes, for one.
+    own = [x for x in parts.values() if type(x) in _NODES or Node in map(type, gc.get_referents(x))]
+    del level, inside, parts
+    known = [references[id(x)] + 2 for x in own]
+    return any(map(operator.gt, map(sys.getrefcount, own), known))
+
+
+_NODES = {Node, _WeaklyOwned}
+_PARTS = {
+    *_NODES, tuple, list, dict, defaultdict, set, immutable_list, immutable_dict, MethodType, BuiltinMethodType,
+    _Namespace, _FindNodesLookupTable,
+}  # fmt: skip
+"""What a graph is made of. What nodes say of themselves leads on to other graphs, perhaps."""
