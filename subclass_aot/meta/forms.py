@@ -126,6 +126,11 @@ def set_to_memory(
     return _aten.as_strided_.default(x, spec.size, spec.stride, offset)  # type: ignore[no-any-return]
 
 
+def _polygamma_(x: torch.Tensor, n: int) -> torch.Tensor:
+    """Writes, as an operator whose arguments are in another order than those of `polygamma`: torch knows no form of it."""
+    return x.copy_(_aten.polygamma.default(n, x))
+
+
 def _strided_nested(*args: object, **kwargs: object) -> Any:
     raise TraceError(f"{STRIDED_NESTED}\n  Your line:  {user_line()}")
 
@@ -138,6 +143,7 @@ _FORMS: dict[Any, Callable[..., Any]] = {
     _aten.native_batch_norm.default: _batch_norm,
     _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
     _aten._efficientzerotensor.default: _zeros,
+    _aten.polygamma_.default: _polygamma_,
     _aten.allclose.default: _allclose,
     _aten.equal.default: _equal,
     _aten.index.Tensor: _index,

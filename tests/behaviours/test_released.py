@@ -162,7 +162,7 @@ def left_by(run: Callable[[], None], times: int = 3) -> Counter[str]:
     return counts() - before
 
 
-@pytest.mark.parametrize("name", PROGRAMS.keys() - {"values read"})  # which only a call has
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n != "values read"])  # which only a call has
 def test_a_trace_leaves_nothing(name: str) -> None:
     make, argument = PROGRAMS[name]
 

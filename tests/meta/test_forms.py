@@ -108,3 +108,18 @@ def test_conjugation_is_computed() -> None:
 def test_nested_tensors_with_strides_are_refused_by_name() -> None:
     with sa.meta(), pytest.raises(TraceError, match="Your line:  /"):
         torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_polygamma_in_place_is_compiled(n: int) -> None:
+    x = torch.rand(3) + 1
+    expected = torch.polygamma(n, x)
+
+    def write(x: torch.Tensor) -> torch.Tensor:
+        return x.polygamma_(n) * 1
+
+    given = x.clone()
+    torch.testing.assert_close(sa.aot_compile(write)(given), expected)
+    torch.testing.assert_close(given, expected)
+    inside = sa.aot_compile(lambda x: x.clone().polygamma_(n))
+    torch.testing.assert_close(inside(x), expected)
