@@ -30,7 +30,7 @@ def laid_out(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], out:
         kwargs: Its named arguments, likewise.
         out: Its result, as torch's rules say.
     """
-    if type(out) is not Tensor or out.dim() < 2 or not _is_iterated(func) or effects_of(func).mutates:
+    if type(out) is not Tensor or out.dim() == 0 or not _is_iterated(func) or effects_of(func).mutates:
         return out
     operands = list(_operands(func, args, kwargs))
     try:

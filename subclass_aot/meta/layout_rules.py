@@ -224,6 +224,12 @@ def _(result: Tensor, self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     return _laid_out(result, lambda result, *operands: iterated(result.shape, operands), operands)
 
 
+@corrects(_aten.ldexp.Tensor)
+def _(found: Tensor, self: Tensor, other: Tensor) -> Tensor:
+    factor = other.new_empty(other.shape) if other.is_floating_point() else other  # a power of 2 is packed
+    return _laid_out(found, _iterated(0, 1), [self, factor])
+
+
 @register_meta(_aten.pow.Scalar)
 def _(self: Any, exponent: Tensor) -> Tensor:
     return exponent.new_empty(exponent.shape, dtype=torch.result_type(self, exponent))
