@@ -39,14 +39,19 @@ def _(found: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *option
 @corrects(_aten.native_group_norm_backward.default)
 def _(found: Any, gradient: Tensor, x: Tensor, *args: Any) -> Any:
     of_x, *others = found
-    return (None if of_x is None else _with(x, strides.suggested(x, x.shape)), *others)
+    return (None if of_x is None else x.new_empty_strided(x.shape, strides.suggested(x, x.shape)), *others)
 
 
-@corrects(_aten._native_batch_norm_legit.no_stats, _aten._batch_norm_with_update.default)
+@corrects(
+    _aten._native_batch_norm_legit.no_stats,
+    _aten._batch_norm_with_update.default,
+    _aten._batch_norm_with_update_functional.default,
+)
 def _(found: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *args: Any) -> Any:
     result, mean, inverse, *others = found
-    statistics = _as(_statistics_dtype(x, weight, bias, *args), [mean, inverse])
-    return (_with(result, strides.packed_first(x, x.shape)), *statistics, *others)
+    saved = _as(_statistics_dtype(x, weight, bias, *args), [mean, inverse])
+    reserve, running = others[:1], [y.to(r.dtype) for y, r in zip(others[1:], args, strict=False)]
+    return (_with(result, strides.packed_first(x, x.shape)), *saved, *reserve, *running)
 
 
 @corrects(
@@ -63,19 +68,20 @@ def _(found: Any, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, traini
     return (_with(result, strides.packed_first(x, x.shape)), *saved, *running)
 
 
-@corrects(_aten._native_batch_norm_legit_no_training.default)
+@corrects(_aten._native_batch_norm_legit_no_training.default, _aten._batch_norm_no_update.default)
 def _(found: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, *options: Any) -> Any:
     dtype = _statistics_dtype(x, weight, bias, mean, var)
-    return (_with(found[0], strides.packed_first(x, x.shape)), *(x.new_empty(0, dtype=dtype) for _ in range(2)))
+    saved = [x.new_empty(0, dtype=dtype) for _ in range(2)]
+    return (_with(found[0], strides.packed_first(x, x.shape)), *saved, *found[3:])
 
 
-@corrects(_aten.native_batch_norm_backward.default)
+@corrects(_aten.native_batch_norm_backward.default, _aten.batch_norm_backward.default)
 def _(found: Any, gradient: Tensor, x: Tensor, weight: Tensor | None, *args: Any) -> Any:
     of_x, *others = found
     if of_x is not None:
         agree = _torch.looks_channels_last(gradient) == _torch.looks_channels_last(x) and _is_packed(gradient)
         of_x = _with(of_x, strides.packed_first(x, x.shape) if agree else strides.suggested(x, x.shape))
-    return (of_x, *_as(_statistics_dtype(x, weight, *args), others))
+    return (of_x, *_as(_statistics_dtype(x, weight, *args[:4]), others))
 
 
 def _statistics_dtype(x: Tensor, *arguments: object) -> torch.dtype:

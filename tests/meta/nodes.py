@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import optree
@@ -24,7 +25,7 @@ class Comparing(fx.Interpreter):
         if n.op == "call_function":
             pairs = zip(leaves(result), leaves(n.meta.get("val")), strict=True)
             for real, told in ((facts(x), facts(y)) for x, y in pairs if isinstance(x, torch.Tensor)):
-                if real != told:
+                if told is not None and real != told:
                     operands = [facts(self.env[x]) for x in n.all_input_nodes if isinstance(self.env[x], torch.Tensor)]
                     self.wrong.append(f"{n.target} of {operands}: {told}, and the kernel gives {real}")
         return result
@@ -35,18 +36,37 @@ def leaves(tree: Any) -> list[Any]:
 
 
 def facts(x: Any) -> Any:
-    if not isinstance(x, torch.Tensor):
-        return x
+    """What is compared of a result; sizes that only the call knows are anything."""
+    if not isinstance(x, torch.Tensor) or not all(type(n) is int for n in (*x.shape, *x.stride())):
+        return None
     return tuple(x.shape), x.stride() if x.numel() else None, x.dtype, x.storage_offset() if x.numel() else None
 
 
-def wrong_nodes(program: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
-    """Compiles a program and calls it, forward and backward, and returns what is wrong of nodes of its graphs."""
-    wrong: list[str] = []
-    compiled = aot_compile(program, fw_compiler=lambda graph_module, inputs: Comparing(graph_module, wrong).run)
-    results = [x for x in leaves(compiled(*args, **kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
+def run(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Calls a program, and goes backward."""
+    results = [x for x in leaves(program(*args, **kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
     wanted = [x for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
     if results and wanted:
-        tangents = [torch.ones_like(x) for x in results]
-        torch.autograd.grad(results, wanted, tangents, allow_unused=True)
+        torch.autograd.grad(results, wanted, [torch.ones_like(x) for x in results], allow_unused=True)
+
+
+def runs(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> bool:
+    """Whether eager does not refuse a program, as one of kernels that do not know a layout."""
+    try:
+        run(program, args, kwargs)
+    except (RuntimeError, ValueError, NotImplementedError, IndexError):
+        return False
+    return True
+
+
+def wrong_nodes(
+    program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})
+) -> list[str]:
+    """Compiles a program and calls it, forward and backward, and returns what is wrong of nodes of its graphs."""
+    wrong: list[str] = []
+
+    def comparing(graph_module: fx.GraphModule, examples: Any) -> Callable[[list[Any]], Any]:
+        return lambda inputs: Comparing(graph_module, wrong).run(*inputs)
+
+    run(aot_compile(program, fw_compiler=comparing), args, kwargs)
     return wrong
