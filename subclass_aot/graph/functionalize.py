@@ -97,6 +97,13 @@ def _is_write_back(node: fx.Node) -> bool:
     return target is not None and target.op == "placeholder"
 
 
+_aten = torch.ops.aten
+_DECOMPOSED = {
+    _aten.binary_cross_entropy_with_logits.default: _aten.binary_cross_entropy_with_logits.out,
+}
+"""Operators with a kernel that transforms decompose into more of them, and their forms that transforms leave alone."""
+
+
 class _Replay(Recorder):
     """Records again what listeners have heard already."""
 
@@ -222,6 +229,10 @@ class _Rewrite:
             return target(self.storage_of[node.args[0]], *args[1:])  # a view of the base, not of another view
         if target is operator.getitem:
             return args[0][args[1]]
+        if target in _DECOMPOSED:
+            spec = node.meta["spec"]
+            result = args[0].new_empty_strided(spec.size, spec.stride, dtype=spec.dtype)
+            return _DECOMPOSED[target](*args, **kwargs, out=result)
         return replay_operator(self.recorder.graph, target, args, kwargs)
 
 
