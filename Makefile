@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist
 # What needs the accelerator from the start of the process; `make test-native` has all of it.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
-.PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit bench-doors bench-memory bench-inductor docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-inductor docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,10 @@ bench-limit: $(VENV)/.test  ## Measure the hot path without the accelerator and 
 		echo "### With the accelerator"; echo; cat build/limit/accelerator/table.md; } > docs/benchmarks/limit.md
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only int8 --out build/limit/int8
 	cp build/limit/int8/table.md docs/benchmarks/int8.md
+
+bench-kernels: $(VENV)/.test  ## Measure training steps on large tensors against eager; writes docs/benchmarks/kernels.md
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only kernels --out build/kernels
+	cp build/kernels/table.md docs/benchmarks/kernels.md
 
 bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, transforms, files and processes; writes docs/benchmarks/doors.md (15 minutes)
 	$(BIN)/python -m subclass_aot build-native

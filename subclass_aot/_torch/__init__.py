@@ -104,6 +104,7 @@ from subclass_aot._torch.graphs import dismantle as dismantle
 from subclass_aot._torch.graphs import make_graph_module as make_graph_module
 from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
+from subclass_aot._torch.inductor import convolution_backend as convolution_backend
 from subclass_aot._torch.inductor import draw_as_inductor as draw_as_inductor
 from subclass_aot._torch.inductor import draws_as_eager as draws_as_eager
 from subclass_aot._torch.inductor import fake_mode as fake_mode
@@ -157,6 +158,7 @@ from subclass_aot._torch.operators import call_of as call_of
 from subclass_aot._torch.operators import can_decompose as can_decompose
 from subclass_aot._torch.operators import decomposition_of as decomposition_of
 from subclass_aot._torch.operators import has_composite_implicit_kernel as has_composite_implicit_kernel
+from subclass_aot._torch.operators import has_parts as has_parts
 from subclass_aot._torch.operators import has_reduction_tag as has_reduction_tag
 from subclass_aot._torch.operators import has_shape_by_data as has_shape_by_data
 from subclass_aot._torch.operators import is_factory as is_factory

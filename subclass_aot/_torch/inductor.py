@@ -35,6 +35,43 @@ def fake_on_cpu(meta: torch.Tensor) -> Any:
 _mode_on_cpu: Any = None
 
 
+def convolution_backend(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: object,
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    transposed: bool,
+    output_padding: list[int],
+    groups: int,
+) -> tuple[str, torch.memory_format]:
+    """Which kernels torch selects on CPU for a convolution of meta tensors, and the memory format that they work in.
+
+    `bias` is a tensor, or its sizes. Nothing public tells. When it goes: `("", torch.contiguous_format)`, and what a
+    convolution in channels-last gives is told with wrong strides.
+    """
+    x, weight = fake_on_cpu(x), fake_on_cpu(weight)
+    named = {"bias": fake_on_cpu(bias) if isinstance(bias, torch.Tensor) else None}
+    if bias is not None and named["bias"] is None:
+        named["bias_sizes"] = bias
+    with _mode_on_cpu:  # in which these say that they lie on the CPU
+        backend = torch._C._select_conv_backend(
+            x,
+            weight,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            transposed=transposed,
+            output_padding=output_padding,
+            groups=groups,
+            **named,
+        )
+        if x.dim() == 3:  # an image of one row
+            x, weight = x.contiguous().unsqueeze(2), weight.unsqueeze(2)
+        return backend.name, torch._C._conv_determine_backend_memory_format(x, weight, backend)
+
+
 def looks_channels_last(tensor: torch.Tensor) -> bool:
     """Whether kernels take a tensor for channels-last, which `is_contiguous` does not tell where a size is one."""
     return torch._prims_common.suggest_memory_format(tensor) is not torch.contiguous_format

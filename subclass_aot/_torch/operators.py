@@ -93,20 +93,34 @@ def is_factory(func: Operator) -> bool:
 
 
 def has_composite_implicit_kernel(func: Operator) -> bool:
-    """True if the operator is made of others. `OpOverload` has no public question for it.
+    """True if the operator is made of others that run in its place. `OpOverload` has no public question for it.
 
-    Some operators are torchscript's only, such as `prim::layout` and `aten::sym_size`: the dispatcher does not know
-    them, and asked for their kernels, raises where C++ may stand in between and end the process.
+    A few operators, such as `silu_backward`, are made of others and have a kernel of their own as well, which runs
+    then: autograd does not decompose them. Some operators are torchscript's only, such as `prim::layout` and
+    `aten::sym_size`: the dispatcher does not know them, and queried for their kernels, raises where C++ may stand in
+    between and end the process.
     """
     name = func.name()
     if not torch._C._dispatch_has_kernel(name):
         return False
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    return has_kernel(name, "CompositeImplicitAutograd") and not any(has_kernel(name, key) for key in _BACKENDS)
+
+
+_BACKENDS = ("CPU", "CUDA", "XPU", "MPS")
 
 
 def can_decompose(func: Operator) -> bool:
     """Whether `func` is written in terms of other operators, which autograd would have called in its place."""
     return torch._C.DispatchKey.CompositeImplicitAutograd in func.py_kernels or has_composite_implicit_kernel(func)
+
+
+def has_parts(func: Operator) -> bool:
+    """Whether `func` is written in terms of other operators, be it that a kernel of its own runs in their place."""
+    name = func.name()
+    return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(
+        name, "CompositeImplicitAutograd"
+    )
 
 
 def decomposition_of(func: Operator) -> Any:

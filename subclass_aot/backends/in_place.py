@@ -39,5 +39,19 @@ WRITING: dict[object, _torch.Operator] = {
 }
 """Operators that change a part of their first argument, and their forms that write it."""
 
+OVERWRITING: dict[object, _torch.Operator] = {
+    getattr(getattr(_aten, name), overload): getattr(getattr(_aten, f"{name}_"), overload)
+    for overload, names in {
+        "default": (
+            "abs", "ceil", "cos", "erf", "exp", "expm1", "floor", "log", "log1p", "neg", "reciprocal", "relu", "round",
+            "rsqrt", "sigmoid", "sin", "sqrt", "tanh", "clamp_min", "clamp_max", "clamp",
+        ),
+        "Tensor": ("add", "sub", "mul", "div"),
+        "Scalar": ("add", "sub", "mul", "div"),
+    }.items()
+    for name in names
+}  # fmt: skip
+"""Pointwise operators, and their forms that write the result into their first argument."""
+
 STRIDED = {_aten.as_strided.default, _aten.as_strided_scatter.default, _aten.as_strided_copy.default}
 """Operators that reach all of the memory of a tensor."""

@@ -13,6 +13,9 @@ takes apart, if nothing else reads that memory later:
   may be on that of any of its arguments. What the graph returns is read at its end, so results and what is saved for
   backward are safe, and what is kept for an operator that was put off is read there.
 
+A pointwise operator writes over its first operand likewise, or over the other of two that may change places: composite
+operators do so in eager with what they compute on their way, and each new tensor of a large size costs a pass over it.
+
 A tensor that takes over the memory of another is the only one alive on it. So it is enough to know until when the
 tensors are read that share memory in the graph as it stands: linear time, and the graph itself is not changed. Results
 are the same to the last bit, but that a gradient of -0.0 to which nothing is added keeps its sign.
@@ -29,7 +32,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.backends.in_place import BACKWARD_OF, STRIDED, VIEW_OF, WRITING
+from subclass_aot.backends.in_place import BACKWARD_OF, OVERWRITING, STRIDED, VIEW_OF, WRITING
 from subclass_aot.backends.memory import Memory
 from subclass_aot.meta import Spec
 from subclass_aot.operators import effects_of
@@ -202,6 +205,21 @@ class _Planner:
         self._write(node, into, Call(WRITING[node.target], self._call(node).args, dict(node.kwargs)))
         return True
 
+    def overwrite(self, node: fx.Node) -> bool:
+        """A pointwise operator: its result is written over its first argument, or over a factor or term."""
+        if node.target is _aten.add.Tensor and self.add(node):
+            return True
+        if any(isinstance(x, fx.Node) and x in self.put_off for x in node.args):
+            return False
+        args = node.args
+        swaps = node.target in _COMMUTATIVE and len(args) == 2 and not node.kwargs
+        for order in (args, args[::-1]) if swaps else (args,):
+            others = [x for x in (*order[1:], *node.kwargs.values()) if x is not order[0]]
+            if self._is_free(order[0], node, *others):
+                self._write(node, order[0], Call(OVERWRITING[node.target], order, dict(node.kwargs)))
+                return True
+        return False
+
     def _drop_unread(self, output: fx.Node) -> None:
         """Leaves out what only operators read that do not run."""
         read = {owner_of(n, self.same) for n in output.all_input_nodes}
@@ -319,6 +337,7 @@ def _never(planner: _Planner, node: fx.Node) -> bool:
     return False
 
 
+_COMMUTATIVE = {_aten.add.Tensor, _aten.mul.Tensor}
 _PARTS: dict[object, Callable[[fx.Node], Iterator[fx.Node]]] = {
     **dict.fromkeys(VIEW_OF, _parts_of_scatter),
     _aten.add.Tensor: _parts_of_sum,
@@ -328,5 +347,5 @@ _IN_PLACE: dict[object, Callable[[_Planner, fx.Node], bool]] = {
     **dict.fromkeys(WRITING, _Planner.by_name),
     _aten.copy.default: _Planner.copy,
     _aten.clone.default: _Planner.clone,
-    _aten.add.Tensor: _Planner.add,
+    **dict.fromkeys(OVERWRITING, _Planner.overwrite),
 }

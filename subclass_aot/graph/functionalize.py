@@ -102,6 +102,13 @@ def _is_write_back(node: fx.Node) -> bool:
     return target is not None and target.op == "placeholder"
 
 
+_aten = torch.ops.aten
+_DECOMPOSED = {
+    _aten.binary_cross_entropy_with_logits.default: _aten.binary_cross_entropy_with_logits.out,
+}
+"""Operators with a kernel that transforms decompose into more of them, and their forms that transforms leave alone."""
+
+
 class _Rewrite:
     """A recorded graph, and the recorder that it is played to."""
 
@@ -226,6 +233,10 @@ class _Rewrite:
         made = self.memory.play(node, values, args)
         if made is not NotImplemented:
             return made
+        if target in _DECOMPOSED:
+            spec = node.meta["spec"]
+            result = args[0].new_empty_strided(spec.size, spec.stride, dtype=spec.dtype)
+            return _DECOMPOSED[target](*args, **kwargs, out=result)
         return replay_operator(self.recorder.graph, target, args, kwargs)
 
 

@@ -3,7 +3,9 @@
 import sys
 import types
 
+import subclass_aot.meta.convolution
 import subclass_aot.meta.layout_rules
+import subclass_aot.meta.norms
 import subclass_aot.meta.shape_rules  # noqa: F401
 from subclass_aot.meta.functions import Replaced as Replaced
 from subclass_aot.meta.infer import call_on_meta as call_on_meta

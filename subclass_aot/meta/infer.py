@@ -14,9 +14,9 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator, OperatorPacket
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
+from subclass_aot.meta.elementwise import laid_out
 from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.unbacked import unbacked_rule
-from subclass_aot.meta.wrapped_numbers import beside_number
 from subclass_aot.operators import effects_of, without_out
 from subclass_aot.symbols import current_symbols, solver_in
 
@@ -88,7 +88,11 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             torch.no_grad(),
             _torch.python_dispatcher() if symbolic else nullcontext(),
         ):
-            out = beside_number(func, meta_args, call_on_meta(func, meta_args, meta_kwargs))
+            out = call_on_meta(func, meta_args, meta_kwargs)
+            if func in _corrections and func not in _rules:
+                out = _corrections[func](out, *meta_args, **meta_kwargs)
+            elif func not in _rules:
+                out = laid_out(func, meta_args, meta_kwargs, out)
     finally:
         _device.reset(outer)
     return optree.tree_map(lambda x: Spec.of(x, device) if isinstance(x, torch.Tensor) else x, out, none_is_leaf=True)
@@ -158,12 +162,35 @@ def register_meta(op: Operator | OperatorPacket) -> Callable[[Callable[..., Any]
     return register
 
 
+def corrects(*funcs: Operator, on_each_device: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declares what differs in the results of operators from what torch says of them without data.
+
+    Args:
+        *funcs: The operators.
+        on_each_device: Whether on other devices than the CPU, too.
+
+    Returns:
+        A decorator for a function that is given what torch says, on meta, and the arguments of the operator, and
+        returns the result. A rule that is registered for the operator goes before both.
+    """
+
+    def register(correct: Callable[..., Any]) -> Callable[..., Any]:
+        def on_cpu(found: Any, *args: Any, **kwargs: Any) -> Any:
+            return correct(found, *args, **kwargs) if result_device().type == "cpu" else found
+
+        _corrections.update(dict.fromkeys(funcs, correct if on_each_device else on_cpu))
+        return correct
+
+    return register
+
+
 def result_device() -> torch.device:
     """For a shape function that must know: the device of the result. The tensors it is given say `meta`."""
     return _device.get()
 
 
 _rules: dict[Any, Callable[..., Any]] = {}
+_corrections: dict[Any, Callable[..., Any]] = {}
 _device: ContextVar[torch.device] = ContextVar("device")
 on_new_rule: list[Callable[[], None]] = []
 """Called after a rule was registered: caches of inference results forget."""

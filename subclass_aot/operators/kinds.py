@@ -30,8 +30,8 @@ MOVES = frozenset(
 )
 """Operators that keep, move or copy a tensor as it is. Torch tags `clone` as pointwise; it must not share a mask."""
 
-_POINTWISE = frozenset({_aten._conj_physical.default, _aten.leaky_relu.default})
-"""Operators that are pointwise, and that torch 2.11 does not tag so."""
+_POINTWISE = frozenset({_aten._conj_physical.default, _aten.leaky_relu.default, _aten.mish_backward.default})
+"""Operators that are pointwise, and that torch, or torch 2.11, does not tag so."""
 
 
 class OperatorKind(Enum):

@@ -64,7 +64,8 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     6. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `empty_like`, `new_zeros`,
        ... and the views, in the way that `views=` declares for each field.
     7. For a class with `to_plain` (unless it says `fallback="error"`): the operator on what the wrappers stand for.
-    8. An `OperatorRuleError`, with a stub to paste.
+    8. What an operator with a kernel, as `mish_backward`, would be made of if it had none.
+    9. An `OperatorRuleError`, with a stub to paste.
 
     Args:
         cls: The wrapper class.
@@ -180,7 +181,9 @@ def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:
         return Recipe.EACH
     if _torch.is_overload(func) and built_in(cls, func) is not None:
         return Recipe.BUILT_IN
-    return Recipe.PLAIN if cls.__wrapper_declaration__.fallback == "plain" else Recipe.NONE
+    if cls.__wrapper_declaration__.fallback == "plain":
+        return Recipe.PLAIN
+    return Recipe.PARTS if _torch.is_overload(func) and _torch.has_parts(func) else Recipe.NONE
 
 
 def _without_rules(cls: type[WrapperTensor], func: Any) -> Handler:

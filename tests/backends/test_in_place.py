@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.backends.in_place import BACKWARD_OF, VIEW_OF, WRITING
+from subclass_aot.backends.in_place import BACKWARD_OF, OVERWRITING, VIEW_OF, WRITING
 
 aten = torch.ops.aten
 ROWS = torch.tensor([2, 0])
@@ -65,3 +65,17 @@ def test_a_gradient_is_zero_outside_of_the_view(func: Callable[..., torch.Tensor
     view.add_(gradient)
     assert torch.equal(total, func(gradient, [3, 2], *ARGUMENTS[func]))
     assert total.any()
+
+
+@pytest.mark.parametrize("func", OVERWRITING, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_a_pointwise_form_that_writes_leaves_what_the_operator_returns(func: Any, dtype: torch.dtype) -> None:
+    needed = [a.name for a in func._schema.arguments if not a.has_default_value()][1:]
+    x = torch.rand(7, 33, dtype=dtype) + (-0.5 if func in (aten.abs.default, aten.relu.default) else 0.5)
+    other = torch.rand(33, dtype=dtype) + 0.5 if func._overloadname == "Tensor" else 0.75
+    args = (other,) * len(needed) if "clamp" not in str(func) else (0.75,)
+    written = x.clone()
+    returned = OVERWRITING[func](written, *args)
+    assert returned is written
+    assert torch.equal(written, func(x, *args))
+    assert not torch.equal(written, x)

@@ -310,6 +310,54 @@ def test_a_result_has_memory_of_its_own() -> None:
     assert not result._is_view()
 
 
+def polynomial(x: Any) -> Any:
+    return 1 + x * (2 + x * 3)
+
+
+def test_pointwise_operators_write_over_what_dies_with_them() -> None:
+    forward, backward = graphs_of(polynomial, torch.randn(4, 3, requires_grad=True))
+    assert forward.count("aten_mul_Tensor(") == 2  # of the input, and of what is saved: new memory
+    assert forward.count("aten_add__Tensor(") == 2
+    assert "aten_add_Tensor(" not in forward
+    assert backward.count("aten_add__Tensor(") == 1
+
+
+def test_a_factor_is_written_over_where_the_first_is_not_free() -> None:
+    (forward,) = graphs_of(lambda x: x * (x - 1), torch.randn(4, 3))
+    assert "aten_mul__Tensor(sub, primals_1)" in forward
+
+
+PERSISTING: dict[str, Callable[[torch.Tensor], Any]] = {
+    "what is returned": lambda x: (y := x * 2, y + 1),
+    "what a view of is returned": lambda x: ((y := x * 2)[0], y + 1),
+    "what is read later": lambda x: (y := x * 2).exp() + y,
+    "an input": lambda x: x.exp(),
+    "a part of it": lambda x: (y := x * 2) + y[0],
+    "itself turned": lambda x: (y := x * 2) + y.t(),
+    "itself": lambda x: (y := x * 2) * y,
+    "another dtype": lambda x: (x > 0) + x,
+    "a smaller one": lambda x: (x.sum(0) * 2) + x,
+    "an expanded one": lambda x: (x.sum(0) * 2).expand(3, 3) + 1,
+    "other strides": lambda x: (x * 2).t() + x * 3,
+    "twice negated": lambda x: (x * 2).neg().neg(),
+    "a difference": lambda x: x - x.exp(),
+    "a quotient": lambda x: x / x.exp(),
+    "parts of one": lambda x: [a + b for a, b in zip((x * 2).split(1), (x * 3).split(1), strict=True)],
+}
+
+
+@pytest.mark.parametrize("name", PERSISTING)
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_is_needed_is_not_written_over(name: str, grad: bool) -> None:
+    program = PERSISTING[name]
+
+    def listed(x: Any) -> Any:
+        out = program(x * 1)
+        return tuple(out) if isinstance(out, tuple | list) else (out,)
+
+    assert_as_eager(listed, torch.randn(3, 3, dtype=torch.float64), grad)
+
+
 def test_a_graph_is_not_changed() -> None:
     graph = fx.symbolic_trace(lambda x: aten.add.Tensor(x, x)).graph
     before = str(graph)

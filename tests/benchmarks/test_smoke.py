@@ -21,6 +21,7 @@ from benchmarks import (
     flatness,
     growth,
     int8,
+    kernels,
     leaves,
     limit,
     loops,
@@ -61,6 +62,7 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "files": lambda: files.run(TINY, layers=1),
     "new process": lambda: new_process.run(TINY, layers=1),
     "int8": lambda: int8.run(TINY, names=["ViT"], with_inductor=False),
+    "kernels": lambda: kernels.run(TINY, names=["silu", "prelu"]),
     "transforms": lambda: transforms.run(TINY, layers=1),
     "limit": lambda: limit.run(TINY, 2, layers=1, modules=(1, 2), signatures=3, with_dynamo=False),
 }

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import fx
 
-from subclass_aot import TwoTensor, trace_joint
+from subclass_aot import TwoTensor, aot_compile, trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import descriptor_of
 from subclass_aot.operators import effects_of
@@ -134,3 +135,25 @@ def test_decompositions_reach_the_operators_of_wrappers() -> None:
     assert aten.sigmoid.default in operators(trace) and aten.tanh.default not in operators(trace)
     for a, b in zip(trace.graph_module(x.a, x.b), (x.a.tanh(), x.b.tanh()), strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_loss_with_a_kernel_stays_one_operator(reduction: str, dynamic: bool) -> None:
+    """Its derivative writes in place, and torch's transforms decompose it where something does."""
+    graphs: list[fx.GraphModule] = []
+
+    def keep(graph: fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    def loss(x: Any, y: Any) -> Any:
+        return torch.nn.functional.binary_cross_entropy_with_logits(x, y, reduction=reduction)
+
+    x, y = torch.randn(3, 4).t().requires_grad_(), torch.rand(4, 3)
+    found, expected = aot_compile(loss, fw_compiler=keep, dynamic=dynamic)(x, y), loss(x, y)
+    assert found.equal(expected) and found.stride() == expected.stride()
+    gradients = [torch.autograd.grad(result.sum(), x)[0] for result in (found, expected)]
+    assert gradients[0].equal(gradients[1])
+    names = [str(n.target) for n in graphs[0].graph.nodes if n.op == "call_function"]
+    assert [n for n in names if "size" not in n] == ["aten.binary_cross_entropy_with_logits.default"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
@@ -13,6 +15,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from subclass_aot import MetaTensor, Spec
 from subclass_aot.errors import DataDependentError, TraceError
+from tests.meta.nodes import runs, wrong_nodes
 from tests.torches import TORCH
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -22,13 +25,24 @@ def reversed_dims(x: torch.Tensor) -> torch.Tensor:
     return x.permute(tuple(reversed(range(x.dim()))))
 
 
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    return x.contiguous() if layout is None else x.contiguous(memory_format=layout)
+
+
+def one(dim: int, layout: str) -> Any:
+    """Of a dim only the first place, in a layout."""
+    return lambda x: LAYOUTS[layout](x.narrow(dim, 0, 1) if x.dim() > dim and x.shape[dim] > 1 else x)
+
+
 LAYOUTS: dict[str, Any] = {
     "packed": lambda x: x.contiguous(),
     "transposed": lambda x: x.mT.contiguous().mT if x.dim() > 1 else x,
-    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x,
+    "channels last": lambda x: channels_last(x),
     "column-major": lambda x: reversed_dims(reversed_dims(x).contiguous()),
     "steps": lambda x: x.repeat_interleave(2, -1)[..., ::2] if x.dim() else x,
 }
+ONES = {f"one in dim {dim}, {layout}": one(dim, layout) for dim in range(4) for layout in [*LAYOUTS][:4]}
 # Where torch's shape function refuses what the CPU kernel takes, or a value is read without asking through an operator.
 REFUSED = {
     "sparse.sampled_addmm": "sparse arguments",
@@ -90,12 +104,83 @@ def test_all_of_op_db_is_checked() -> None:
     assert len(CHECKED) > 600
 
 
+def in_thread(work: Callable[[], object]) -> None:
+    """Runs something with a short stack: samples read all of it."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(work).result()
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_metadata_of_results(layout: str, part: int) -> None:
-    with ThreadPoolExecutor(1) as thread:  # samples look at the whole stack, which is a deep one here
-        for _ in thread.map(lambda op: check(op, layout), CHECKED[part::PARTS]):
-            pass
+    in_thread(lambda: [check(op, layout) for op in CHECKED[part::PARTS]])
+
+
+NOT_TOLD = {
+    "linalg.lstsq": "whether there are residuals depends on the data",
+    "linalg.lstsq.grad_oriented": "as linalg.lstsq",
+}
+"""Operators that are not compiled, each with the reason; `tests/op_db/failures.toml` has them, too."""
+OF_MEMORY = (
+    "as_strided",
+    "ctc_loss",
+    "native_group_norm",
+    "ormqr",
+    "householder",
+    "geqrf",
+    "lu_",
+    "ldl",
+    "segment_reduce",
+)
+"""Operators whose samples have numbers that fit the sizes, or the memory, of their tensors: no size becomes one."""
+
+
+def check_nodes(layouts: Iterable[str], part: int, dtype: torch.dtype = torch.float32, samples: int = 1) -> None:
+    """Compares each node of compiled operators with the kernel: size, stride, offset and dtype.
+
+    Args:
+        layouts: Those of the tensors of a sample, from `LAYOUTS` and `ONES`.
+        part: Which operators, of `PARTS` parts.
+        dtype: The dtype of the samples.
+        samples: How many samples of each operator.
+    """
+    found, tried = [], 0
+    for op in CHECKED[part::PARTS]:
+        if dtype not in op.dtypes or op.full_name in NOT_TOLD:
+            continue
+        drawn = op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd and dtype.is_floating_point)
+        for sample, layout in itertools.product(itertools.islice(drawn, samples), layouts):
+            if layout in ONES and any(name in op.full_name for name in OF_MEMORY):
+                continue
+            change = {**LAYOUTS, **ONES}[layout]
+
+            def laid_out(x: Any, change: Any = change) -> Any:
+                return change(x.detach()).detach().requires_grad_(x.requires_grad) if is_dense(x) else x
+
+            tree: Any = ([sample.input, *sample.args], sample.kwargs)
+            args, kwargs = optree.tree_map(laid_out, tree, none_is_leaf=True)
+            if runs(op.op, args, kwargs):
+                args, kwargs = optree.tree_map(laid_out, tree, none_is_leaf=True)  # some are written
+                found += [f"{op.full_name}, {layout}: {what}" for what in wrong_nodes(op.op, args, kwargs)]
+                tried += 1
+    assert not found
+    assert tried > (20 if dtype.is_floating_point else 5)
+
+
+SHORT = ("channels last",)
+"""The layouts that `make test` has time for."""
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nodes_are_as_their_kernels_have_them(part: int) -> None:
+    in_thread(lambda: check_nodes(SHORT, part))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64])
+def test_nodes_in_all_layouts(dtype: torch.dtype, part: int) -> None:
+    in_thread(lambda: check_nodes([*LAYOUTS, *ONES], part, dtype, samples=2))
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -23,7 +23,17 @@ from subclass_aot.meta import Spec
 from subclass_aot.tensors import TwoTensor
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.fuzz import custom_operators
-from subclass_aot.testing.fuzz.templates import EVERY_KIND, GIVEN_WHOLE, INNER, KINDS, PAIRS, RESHAPES, UNIFORM, WRITTEN
+from subclass_aot.testing.fuzz.templates import (
+    EVERY_KIND,
+    GIVEN_WHOLE,
+    IMAGES,
+    INNER,
+    KINDS,
+    PAIRS,
+    RESHAPES,
+    UNIFORM,
+    WRITTEN,
+)
 from subclass_aot.testing.fuzz.trees import Tagged, Tree, trees
 from subclass_aot.testing.runs import Later
 
@@ -41,6 +51,9 @@ ALIASES = ("same", "leaf", "inner", "around", "twice", "base", "apart", "moved",
 
 Mode = str
 
+_SIZES = [(2, 3), (2, 3), (2, 2), (3, 3), (3,), (), (1, 3), (3, 1)]
+_IMAGES = [(2, 3, 2, 3), (2, 1, 3, 3), (1, 3, 3, 3), (3, 3, 1, 1), (3, 1, 2, 1)]
+_LAYOUTS = ["packed", "packed", "packed", "transposed", "offset"]
 _DTYPES = [torch.float64] * 5 + [torch.float32, torch.int64]
 _EVERY_DTYPE = [*_DTYPES, torch.float64, torch.float64, torch.complex128]
 
@@ -53,7 +66,7 @@ class Argument:
         tree: Its class.
         size: Its size.
         dtype: Its dtype.
-        layout: "packed", "transposed", or "offset" into a larger storage.
+        layout: "packed", "transposed", "offset" into a larger storage, or, of four dims, "channels last".
         grad: "none", "leaf", "computed" (a non-leaf), "view" (a view of a non-leaf).
         alias: "" or what it is of argument `of`: the "same" object; its first "leaf", or another tensor on the "inner"
             memory of that; a wrapper "around" that leaf and another, or that holds it "twice"; on its storage, over it
@@ -70,6 +83,11 @@ class Argument:
     alias: str = ""
     of: int = 0
     begins: int = 0
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it has batch, channels, height and width."""
+        return not self.alias and len(self.size) == 4
 
     def make(self, generator: torch.Generator) -> tuple[Any, list[Any]]:
         """A new tensor, and the tensors behind it: where gradients arrive, and its base."""
@@ -90,6 +108,8 @@ class Argument:
         value = (value if self.dtype.is_floating_point or self.dtype.is_complex else value * 3).to(self.dtype)
         if self.layout == "transposed":
             value = value.permute(tuple(reversed(range(value.dim()))))
+        if self.layout == "channels last":
+            value = value.contiguous(memory_format=torch.channels_last)
         value = (value[1] if self.layout == "offset" else value).detach()
         if not self.begins:
             return value
@@ -209,8 +229,9 @@ def arguments(
         tree = Tree("TwoTensor") if alias in ("around", "twice") else Tree("dense")
         return Argument(tree, (1,), grad=earlier[of].grad if alias in ("same", "view") else "none", alias=alias, of=of)
     dtype = draw(st.sampled_from(_EVERY_DTYPE if everything else _DTYPES))
-    size = draw(st.sampled_from([(2, 3), (2, 3), (2, 2), (3, 3), (3,), ()]))
-    layout = draw(st.sampled_from(["packed", "packed", "packed", "transposed", "offset"]))
+    is_image = everything and draw(st.integers(0, 5)) == 0
+    size = draw(st.sampled_from(_IMAGES if is_image else _SIZES))
+    layout = draw(st.sampled_from([*_LAYOUTS, *["channels last"] * 3] if is_image else _LAYOUTS))
     follows = dtype.is_floating_point or dtype.is_complex
     kinds = ["none", "none", "leaf", "leaf", "computed", "view"] if follows else ["none"]
     return Argument(draw(trees()), size, dtype, layout, draw(st.sampled_from(kinds)))
@@ -231,6 +252,9 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True, eve
         given.append(draw(arguments(given, aliases, everything)))
     mode = draw(st.sampled_from(["grad"] * 6 + ["no_grad", "inference"]))
     empty = Program(tuple(given), (), ("None",), mode)
+    kinds = EVERY_KIND if everything else KINDS
+    if any(argument.is_image for argument in given):
+        kinds = (*kinds, *[IMAGES] * 24)
     statements: list[tuple[str, bool]] = []
     keep_errors = draw(st.integers(0, 9)) == 0
     tensors, _ = empty.make_arguments(0)
@@ -238,7 +262,7 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True, eve
     with mode_of(empty), torch.random.fork_rng(devices=[]), torch_does_not_warn():
         torch.manual_seed(0)  # shapes may depend on what is drawn, and each draw of a program must go the same way
         for _ in range(draw(st.integers(0, max_statements))):
-            text = draw(_statements(list(values), everything))
+            text = draw(_statements(list(values), kinds))
             no_grad = draw(st.integers(0, 1 if statements and statements[-1][1] else 4)) == 0
             if _ambiguous(text, no_grad, values):
                 continue
@@ -273,8 +297,8 @@ def torch_does_not_warn() -> Iterator[None]:
 
 
 @st.composite
-def _statements(draw: st.DrawFn, names: list[str], everything: bool) -> str:
-    kind = draw(st.sampled_from(EVERY_KIND if everything else KINDS))
+def _statements(draw: st.DrawFn, names: list[str], kinds: Sequence[tuple[str, ...]]) -> str:
+    kind = draw(st.sampled_from(kinds))
     template = draw(st.sampled_from(kind))
     recent = [*names, *names[-2:]]
     operands = [draw(st.sampled_from(recent)), draw(st.sampled_from(recent))]

@@ -86,6 +86,20 @@ LAYERS = (
 )  # fmt: skip
 """What models are made of."""
 
+IMAGES = (
+    "nn.conv2d({0}, {1}, padding=1)", "nn.conv2d({0}, {0}[:1], padding=1)", "nn.conv2d({0}, {1}[..., :1, :1])",
+    "nn.conv2d({0}, {0}[:1].mT.transpose(0, 1), padding=1, groups={0}.shape[1])", "nn.conv_transpose2d({0}, {1})",
+    "nn.conv_transpose2d({0}, {0}[:1].transpose(0, 1))", "nn.group_norm({0}, 1)", "nn.instance_norm({0})",
+    "nn.batch_norm({0}, None, None, training=True)", "nn.max_pool2d({0}, 2, 1, 1)", "nn.avg_pool2d({0}, 2, 1, 1)",
+    "nn.adaptive_avg_pool2d({0}, 1)", "nn.interpolate({0}, scale_factor=2.0, mode='bilinear')",
+    "nn.interpolate({0}, scale_factor=2.0)", "nn.pad({0}, (1, 1, 1, 1), mode='replicate')", "nn.silu({0})",
+    "nn.channel_shuffle(torch.cat([{0}, {0}], 1), 2)", "nn.glu(torch.cat([{0}, {1}], 1), 1)", "{0} * {1}[:, :1]",
+    "{0} + {0}.mean((-2, -1), keepdim=True)", "{0}.roll(1, 2)", "{0}.flip(-1)", "nn.mish({0})",
+    "{0}.contiguous(memory_format=torch.channels_last)", "{0}.to(memory_format=torch.channels_last) * 2",
+    "{0}.permute(0, 2, 3, 1).contiguous()",
+)  # fmt: skip
+"""What models of images are made of, whose kernels keep the memory format of what they are given."""
+
 DTYPES = (
     "{0}.float()", "{0}.to(torch.bfloat16)", "{0}.half()", "{0}.long()", "{0}.bool()", "{0}.to(torch.int8)",
     "{0}.double()", "torch.complex({0}, {1})", "{0}.to(torch.complex128)", "{0}.abs()", "{0}.real", "{0}.imag",
@@ -125,8 +139,8 @@ KINDS = (EXPRESSIONS, EXPRESSIONS, VIEWS, VIEWS, VIEWS, WRITES, WRITES, WRITES, 
 """The kinds of statements, the more often the more they are worth."""
 
 EVERY_KIND = (
-    *KINDS, *KINDS, *[PLACES, PLACES_WRITTEN] * 2, *[LOOKS] * 2, WRITES_THAT_LOOK, *[LAYERS] * 2, *[DTYPES] * 2, CUSTOM,
-    CUSTOM_WRITES,
+    *KINDS, *KINDS, *[PLACES, PLACES_WRITTEN] * 2, *[LOOKS] * 2, WRITES_THAT_LOOK, *[LAYERS] * 2, IMAGES, *[DTYPES] * 2,
+    CUSTOM, CUSTOM_WRITES,
 )  # fmt: skip
 """The same, and what is newer: `make fuzz` draws it."""
 

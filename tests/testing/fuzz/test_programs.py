@@ -10,8 +10,8 @@ import torch
 from hypothesis import HealthCheck, Phase
 
 from subclass_aot import aot_compile
-from subclass_aot.testing import difference, sharing
-from subclass_aot.testing.fuzz.programs import ALIASES, Argument, Program, mode_of, programs
+from subclass_aot.testing import dense_leaves, difference, sharing
+from subclass_aot.testing.fuzz.programs import ALIASES, Argument, Program, arguments, mode_of, programs
 from subclass_aot.testing.fuzz.trees import KINDS, Tree
 from subclass_aot.testing.runs import Later, differences, observe
 
@@ -44,6 +44,7 @@ FEATURES: dict[str, Callable[[Program], bool]] = {
     **{mode: lambda p, mode=mode: p.mode == mode for mode in ("no_grad", "inference")},
     "nested classes": lambda p: any(t.kind != "dense" for a in p.arguments for t in a.tree.inner),
     "mixed classes": mixes,
+    "sizes of one": lambda p: any(1 in a.size for a in p.arguments),
     "writes": says(".mul_("),
     "writes through views": says(".t().add_("),
     "other looks": says(".t_()"),
@@ -63,6 +64,23 @@ FEATURES: dict[str, Callable[[Program], bool]] = {
 @pytest.mark.parametrize("feature", FEATURES)
 def test_what_is_drawn(feature: str, drawn: list[Program]) -> None:
     assert any(map(FEATURES[feature], drawn))
+
+
+def test_images_are_drawn() -> None:
+    """Those in channels-last, too."""
+    found: set[str] = set()
+
+    @hypothesis.given(arguments(everything=True))
+    @hypothesis.settings(max_examples=300, derandomize=True, phases=[Phase.generate])
+    def draw(argument: Argument) -> None:
+        if argument.is_image:
+            found.add(argument.layout)
+            leaves = dense_leaves(argument.make(torch.Generator())[0])
+            last = argument.layout == "channels last"
+            assert not last or all(leaf.is_contiguous(memory_format=torch.channels_last) for leaf in leaves)
+
+    draw()
+    assert found == {"packed", "transposed", "offset", "channels last"}
 
 
 def test_equal_arguments_for_equal_seeds(drawn: list[Program]) -> None:

@@ -6,10 +6,12 @@ import ast
 import re
 
 import pytest
+import torch
 
 from subclass_aot.testing.fuzz import templates
 from subclass_aot.testing.fuzz.templates import (
     EVERY_KIND,
+    IMAGES,
     INNER,
     LOOKS,
     PAIRS,
@@ -28,6 +30,13 @@ def test_a_template_is_python(template: str) -> None:
     (statement,) = ast.parse(text).body
     assert isinstance(statement, ast.Expr) or any(template in kind for kind in WRITTEN)
     assert "x0" in text
+
+
+@pytest.mark.parametrize("template", IMAGES)
+def test_images_have_layers(template: str) -> None:
+    image = torch.rand(3, 3, 3, 3, dtype=torch.float64).contiguous(memory_format=torch.channels_last)
+    code = template.format("x0", "x1").replace("nn.", "torch.nn.functional.")
+    assert isinstance(eval(code, {"torch": torch, "x0": image, "x1": image}), torch.Tensor)
 
 
 @pytest.mark.parametrize("template", [*LOOKS, *WRITES_THAT_LOOK])
