@@ -127,7 +127,7 @@ def set_to_memory(
 
 
 def _polygamma_(x: torch.Tensor, n: int) -> torch.Tensor:
-    """Writes, as an operator whose arguments are in another order than those of `polygamma`: torch knows no form of it."""
+    """Writes what `polygamma` returns, whose arguments are in another order: torch knows no form without a write."""
     return x.copy_(_aten.polygamma.default(n, x))
 
 
