@@ -9,6 +9,9 @@ from subclass_aot._torch.aotautograd import BOXED as BOXED
 from subclass_aot._torch.aotautograd import descriptors as descriptors
 from subclass_aot._torch.aotautograd import held_input as held_input
 from subclass_aot._torch.aotautograd import live_input as live_input
+from subclass_aot._torch.aotautograd import memory_format_meta as memory_format_meta
+from subclass_aot._torch.aotautograd import mirror_autograd as mirror_autograd
+from subclass_aot._torch.aotautograd import plain_meta as plain_meta
 from subclass_aot._torch.aotautograd import within_tracing as within_tracing
 from subclass_aot._torch.autograd import BASE as BASE
 from subclass_aot._torch.autograd import IS_VIEW as IS_VIEW
@@ -93,6 +96,7 @@ from subclass_aot._torch.inductor import compile_with_inductor as compile_with_i
 from subclass_aot._torch.inductor import draw_as_inductor as draw_as_inductor
 from subclass_aot._torch.inductor import fake_mode as fake_mode
 from subclass_aot._torch.inductor import fake_on_cpu as fake_on_cpu
+from subclass_aot._torch.inductor import fake_over as fake_over
 from subclass_aot._torch.inductor import force_strides as force_strides
 from subclass_aot._torch.inductor import inductor_decompositions as inductor_decompositions
 from subclass_aot._torch.inductor import inductor_modes as inductor_modes

@@ -31,7 +31,7 @@ def shape_env() -> Any:
         # What a solver has answered is remembered in caches of the class, with the solver, until one with another count
         # of assumptions is asked: of equal programs, all would be kept.
         getattr(method, "cache_clear", int)()
-    return solver()
+    return solver(tracked_fakes=[])  # which `torch.export` wants, that compilers may call
 
 
 @cache

@@ -12,7 +12,7 @@ from torch import fx
 from torch.fx.node import Argument
 
 from subclass_aot import _torch
-from subclass_aot.backends import example_inputs, put_fakes
+from subclass_aot.backends import Fakes, example_inputs
 from subclass_aot.descriptors import (
     InputDescriptor,
     LiveInput,
@@ -170,17 +170,14 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
 
 
 def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
-    """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec."""
+    """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there."""
 
     def partition(joint: fx.GraphModule, _: object, **options: object) -> tuple[fx.GraphModule, fx.GraphModule]:
-        own, mode = put_fakes(joint)
-        inputs = [n.meta["val"] for n in joint.graph.nodes if n.op == "placeholder"]
-        with _torch.within_tracing(mode):
-            graphs = partition_fn(joint, inputs, **options)
+        fakes = Fakes(joint)
+        with _torch.within_tracing(fakes.mode):
+            graphs = partition_fn(joint, fakes.inputs, **options)
         for graph in (joint, *graphs):
-            for node in graph.graph.nodes:
-                if node.name in own:
-                    node.meta["val"] = own[node.name]
+            fakes.put_back(graph)
         return graphs
 
     return partition
