@@ -299,7 +299,7 @@ class CompiledFunction(Generic[_P, _R]):
             tried: What fits but for values that it looks at, and what it found.
         """
         args, kwargs, _, _, modes = call
-        with one_at_a_time:
+        with one_at_a_time, _torch.classes_see_nothing():
             fitting = [s for s in self._specializations if s.entry.call(*call, check_only=True) is not MISS]
             for specialization in fitting:
                 if specialization not in tried and self._values.may_fit(specialization.signature, tried):

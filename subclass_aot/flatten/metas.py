@@ -31,7 +31,7 @@ class PlainTensorMeta:
 
     Args:
         unwrapped_idx: Its position in the flat list.
-        cls: `torch.Tensor` or `Parameter` for a dense tensor; the class of any other value.
+        cls: `torch.Tensor`, `Parameter` or a plain subclass for a dense tensor; the class of any other value.
         dtype: Its dtype, or `None` where it is no tensor.
     """
 

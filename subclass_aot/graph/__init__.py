@@ -1,5 +1,6 @@
 """Recording of operators into a graph."""
 
+from subclass_aot.graph.fronts import conversions as conversions
 from subclass_aot.graph.functionalize import remove_mutations as remove_mutations
 from subclass_aot.graph.generators import drawing_from as drawing_from
 from subclass_aot.graph.generators import generators as generators

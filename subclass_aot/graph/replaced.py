@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from subclass_aot.graph.fronts import FRONTS
 from subclass_aot.graph.higher_order import HIGHER_ORDER
 from subclass_aot.graph.in_place_views import IN_PLACE_VIEWS
 from subclass_aot.graph.resolved import RESOLVED
 
-REPLACED: dict[Any, Callable[..., Any]] = {**HIGHER_ORDER, **IN_PLACE_VIEWS, **RESOLVED}
+REPLACED: dict[Any, Callable[..., Any]] = {**HIGHER_ORDER, **IN_PLACE_VIEWS, **RESOLVED, **FRONTS}
 """What is called, by what the program calls."""

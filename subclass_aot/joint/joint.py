@@ -240,14 +240,15 @@ def trace_joint(
         raise TraceError(messages.TRANSFORMED)
     options = TraceOptions()
     replaced = resolve(decompositions).decompositions() if isinstance(decompositions, str) else decompositions or {}
-    while True:
-        arguments = Arguments.of(fn, args, kwargs, options.with_grad).parameters_first()
-        try:
-            trace = trace_arguments(fn, arguments, replaced, DynamicPolicy(dynamic).next(arguments))
-        except Retrace as found:  # with the gradients of inputs
-            options = found.options(options)
-        else:
-            return _joint(fn, arguments, trace, frozenset(map(str, replaced)))
+    with _torch.classes_see_nothing():
+        while True:
+            arguments = Arguments.of(fn, args, kwargs, options.with_grad).parameters_first()
+            try:
+                trace = trace_arguments(fn, arguments, replaced, DynamicPolicy(dynamic).next(arguments))
+            except Retrace as found:  # with the gradients of inputs
+                options = found.options(options)
+            else:
+                return _joint(fn, arguments, trace, frozenset(map(str, replaced)))
 
 
 def _joint(fn: Callable[..., Any], arguments: Arguments, trace: JointTrace, replaced: frozenset[str]) -> Joint:

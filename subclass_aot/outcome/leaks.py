@@ -73,7 +73,7 @@ def find_holders(
 
 def _is_traced(tensor: object) -> TypeGuard[torch.Tensor]:
     """Tells whether it is a leaf, or a wrapper that has one inside; real wrappers may be used in a trace, too."""
-    if type(tensor) is MetaTensor:
+    if type(tensor) is MetaTensor or _torch.is_front(tensor):
         return True
     return isinstance(tensor, torch.Tensor) and any(map(_is_traced, vars(tensor).values()))
 
@@ -86,6 +86,8 @@ def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
         if type(tensor) is MetaTensor:
             known[id(tensor.base)] += 1
         elif isinstance(tensor, torch.Tensor):  # a wrapper; jagged ones have a table beside
+            if _torch.is_front(tensor):
+                known[id(_torch.leaf_of(tensor))] += 1
             for value in vars(tensor).values():
                 known.update(map(id, value.values()) if type(value) is dict else (id(value),))
     return known

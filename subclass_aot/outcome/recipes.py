@@ -141,6 +141,7 @@ class Outcome:
         objects: Objects of the call that results hold, or that change: how to get to each. Entries are of those before.
         changes: What is put into them.
         assigned: Where flattened results after those of the user go, for errors and for `explain()`.
+        attributes: What stands on new dense tensors: their positions among the flattened results, names and values.
     """
 
     result: Recipe
@@ -148,6 +149,7 @@ class Outcome:
     objects: tuple[Way, ...]
     changes: tuple[Change, ...]
     assigned: tuple[str, ...]
+    attributes: tuple[tuple[int, tuple[tuple[str, Recipe], ...]], ...] = ()
 
     @property
     def literals(self) -> list[Any]:
@@ -158,6 +160,7 @@ class Outcome:
             self.result,
             *(part for pair in pairs for part in pair),
             *(part for new in self.new for part in new.parts),
+            *(value for _, entries in self.attributes for _, value in entries),
         ]
         found: list[Any] = []
         while todo:

@@ -61,7 +61,7 @@ def _saved_outcome(outcome: Outcome, pinned: Mapping[int, str]) -> SavedOutcome:
             start = NamedObject(pinned[id(start.value)])
         ways.append(SavedWay(start, way.steps))
     new = tuple(map(_saved_new, outcome.new))
-    return SavedOutcome(outcome.result, new, tuple(ways), outcome.changes, outcome.assigned)
+    return SavedOutcome(outcome.result, new, tuple(ways), outcome.changes, outcome.assigned, outcome.attributes)
 
 
 def _saved_new(new: NewObject) -> SavedNew:
@@ -89,7 +89,7 @@ def signature_of(
     kinds = {change.table.kind for change in out.changes} & _OF_FUNCTIONS
     if kinds and not trust:
         raise Refused(_CHANGES_FUNCTION.format(kinds=", ".join(sorted(kinds))))
-    outcome = Outcome(out.result, new, ways, out.changes, out.assigned)
+    outcome = Outcome(out.result, new, ways, out.changes, out.assigned, out.attributes)
     index_map = IndexMap.of(given.meta for given in saved.inputs)
     if len(index_map.slots) != sum(len(given.specs) for given in saved.inputs):
         raise Refused("the inputs have other leaves than specs")

@@ -114,6 +114,7 @@ class SavedOutcome:
     objects: tuple[SavedWay, ...]
     changes: tuple[Change, ...]
     assigned: tuple[str, ...]
+    attributes: tuple[tuple[int, tuple[tuple[str, Recipe], ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot import descriptors
+from subclass_aot import _torch, descriptors
 from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import TraceError
@@ -89,7 +89,8 @@ def run_forward(
     recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
     args, kwargs = call
     refuse_parallel_method(fn)
-    out = fn(*args, **kwargs)
+    with _torch.classes_see_again():
+        out = fn(*args, **kwargs)
     grad_modes = before, torch.is_grad_enabled()
     recorder.listeners.random_numbers.refuse_seeds()
     results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
