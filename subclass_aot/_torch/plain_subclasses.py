@@ -99,7 +99,7 @@ def give_up_fronts(is_over: Callable[[Any], bool]) -> None:
             object.__setattr__(front, "__class__", TracedTensor)
 
 
-def leaf_of(tensor: Any) -> Any:
+def leaf_of(tensor: object) -> Any:
     """The leaf behind a front; any other value as it is."""
     found = _leaves.get(id(tensor)) if _leaves else None
     return found[1] if found is not None and found[0]() is tensor else tensor
@@ -110,7 +110,7 @@ def is_front(value: object) -> bool:
     return leaf_of(value) is not value
 
 
-def leaves_of_fronts(values: Any, met: list[tuple[Any, Any]]) -> Any:
+def leaves_of_fronts(values: object, met: list[tuple[Any, Any]]) -> Any:
     """The arguments of an operator with leaves in the place of fronts.
 
     Args:
@@ -122,11 +122,11 @@ def leaves_of_fronts(values: Any, met: list[tuple[Any, Any]]) -> Any:
     return _without_fronts(values, met)
 
 
-def _without_fronts(value: Any, met: list[tuple[Any, Any]]) -> Any:
-    kind = type(value)
-    if kind is tuple or kind is list:
+def _without_fronts(value: object, met: list[tuple[Any, Any]]) -> Any:
+    kind: Any = type(value)
+    if isinstance(value, tuple | list) and kind in (tuple, list):
         return kind([_without_fronts(x, met) for x in value])
-    if kind is dict:
+    if isinstance(value, dict) and kind is dict:
         return {key: _without_fronts(x, met) for key, x in value.items()}
     leaf = leaf_of(value)
     if leaf is not value:
@@ -162,13 +162,13 @@ def conversions_replaced(
     """
 
     def or_else(first: Callable[..., Any], torchs: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Any:
             made = first(*args, **kwargs)
             return torchs(*args, **kwargs) if made is NotImplemented else made
 
         return call
 
-    def new_parameter(cls: Any, data: Any = None, requires_grad: bool = True, **kwargs: Any) -> Any:
+    def new_parameter(cls: type, data: object = None, requires_grad: bool = True, **kwargs: object) -> Any:
         if cls is torch.nn.Parameter or kwargs or is_front(data):
             return NotImplemented
         return make_subclass(cls, data, requires_grad)

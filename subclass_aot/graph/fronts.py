@@ -14,7 +14,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.graph.recorder import Recorder
-from subclass_aot.meta import MetaTensor, running_stream
+from subclass_aot.meta import MetaTensor
 
 _aten = torch.ops.aten
 
@@ -43,7 +43,7 @@ def _make_subclass(
 
 
 def _new(cls: type[torch.Tensor], *args: object, **options: object) -> Any:
-    if options or not _torch.is_plain_subclass(cls) or running_stream() is None:
+    if options or not _torch.is_plain_subclass(cls) or _running() is None:
         return NotImplemented
     is_copy = len(args) == 1 and isinstance(args[0], torch.Tensor)
     return _as_subclass(args[0] if is_copy else torch.Tensor(*args), cls)  # type: ignore[arg-type]
@@ -51,10 +51,15 @@ def _new(cls: type[torch.Tensor], *args: object, **options: object) -> Any:
 
 def _recorder_of(tensor: object, cls: type) -> Recorder | None:
     """Finds what records a traced tensor of which a program wants one of a class; None for others, torch's business."""
-    leaf, stream = _torch.leaf_of(tensor), running_stream()
+    leaf = _torch.leaf_of(tensor)
     is_given = cls in (torch.Tensor, torch.nn.Parameter) or _torch.is_plain_subclass(cls)
     is_traced = type(leaf) is MetaTensor and leaf.tag is not None
-    return stream if is_given and is_traced and isinstance(stream, Recorder) else None
+    return _running() if is_given and is_traced else None
+
+
+def _running() -> Recorder | None:
+    """Returns the innermost recorder of this thread."""
+    return next((mode for mode in reversed(_torch.dispatch_modes()) if isinstance(mode, Recorder)), None)
 
 
 def _converted(recorder: Recorder, operator: Callable[..., Any], tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:

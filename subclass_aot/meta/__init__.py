@@ -10,7 +10,6 @@ from subclass_aot.meta.infer import call_on_meta as call_on_meta
 from subclass_aot.meta.infer import register_meta as register_meta
 from subclass_aot.meta.listener import Listener as Listener
 from subclass_aot.meta.mode import meta as meta
-from subclass_aot.meta.mode import running_stream as running_stream
 from subclass_aot.meta.module import to_meta as to_meta
 from subclass_aot.meta.sparse import SparseGradient as SparseGradient
 from subclass_aot.meta.spec import STRIDED_NESTED as STRIDED_NESTED

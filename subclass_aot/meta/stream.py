@@ -37,9 +37,7 @@ class Stream(Answers):
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]] | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.decompositions = decompositions or {}
-        self.class_of_next: type[torch.Tensor] | None = (
-            None  # of what the next operator gives: see Note [Plain subclasses]
-        )
+        self.class_of_next: type[torch.Tensor] | None = None  # of the next result: see Note [Plain subclasses]
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Called after each operator, with the leaves it was given and the ones it made."""

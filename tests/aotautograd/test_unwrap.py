@@ -143,7 +143,7 @@ def test_which_convention_is_meant_must_be_said() -> None:
         unwrap_tensor_subclasses(VALUES, append_symints=True, is_joint_structure=False)
     with pytest.raises(PlanError, match="is given `is_joint_structure` and descriptors"):
         unwrap_tensor_subclasses(VALUES, [], is_joint_structure=False)
-    with pytest.raises(PlanError, match="needs `subclass_metas`: at a call, sizes are numbers"):
+    with pytest.raises(PlanError, match="needs `subclass_metas`: at a call, sizes\\s+are numbers"):
         runtime_unwrap_tensor_subclasses(VALUES, append_symints=True)
     with pytest.raises(PlanError, match="wrapped_args_descs: there are 1 for 4 values"):
         unwrap_tensor_subclasses(VALUES, [words.PlainAOTInput(0)], append_symints=False)

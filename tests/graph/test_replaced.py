@@ -11,6 +11,7 @@ import torch
 
 from subclass_aot import Spec
 from subclass_aot.graph import REPLACED, Recorder
+from subclass_aot.graph.fronts import FRONTS
 from subclass_aot.graph.higher_order import HIGHER_ORDER
 from subclass_aot.graph.in_place_views import IN_PLACE_VIEWS
 from subclass_aot.graph.resolved import RESOLVED
@@ -19,8 +20,8 @@ from tests.graph.recording import SPEC, raw, recorded
 
 
 def test_it_is_all_that_the_room_has() -> None:
-    parts = HIGHER_ORDER, IN_PLACE_VIEWS, RESOLVED
-    assert REPLACED == HIGHER_ORDER | IN_PLACE_VIEWS | RESOLVED and len(REPLACED) == sum(map(len, parts))
+    parts = HIGHER_ORDER, IN_PLACE_VIEWS, RESOLVED, FRONTS
+    assert REPLACED == HIGHER_ORDER | IN_PLACE_VIEWS | RESOLVED | FRONTS and len(REPLACED) == sum(map(len, parts))
 
 
 @pytest.mark.parametrize("replacement", set(REPLACED.values()), ids=lambda replacement: replacement.__name__)
