@@ -92,7 +92,7 @@ def aot_compile(
         fn: A function or an `nn.Module`; an exported program stands for its `module()`. Arguments may be any structure
             of tensors, wrappers, modules and Python values; modules bring their parameters and buffers.
         fw_compiler: `"eager"`, `"inductor"`, or a callable `(graph_module, example_inputs)` that returns a function of
-            one list of tensors, which returns a sequence. Example inputs have no data.
+            the inputs, which returns a sequence: any compiler written for AOTAutograd. Example inputs are fake tensors.
         bw_compiler: The same for the backward graph; `fw_compiler` if left out.
         partition_fn: Splits the joint graph: `(joint, joint_inputs, *, num_fwd_outputs)` to two graphs, as
             `functorch.compile.min_cut_rematerialization_partition`. The default saves what backward reads.
@@ -299,7 +299,7 @@ class CompiledFunction(Generic[_P, _R]):
             tried: What fits but for values that it looks at, and what it found.
         """
         args, kwargs, _, _, modes = call
-        with one_at_a_time:
+        with one_at_a_time, _torch.classes_see_nothing():
             fitting = [s for s in self._specializations if s.entry.call(*call, check_only=True) is not MISS]
             for specialization in fitting:
                 if specialization not in tried and self._values.may_fit(specialization.signature, tried):

@@ -417,9 +417,10 @@ def outermost(desc: Descriptor) -> Descriptor:
     return desc
 
 
-def undescribed(meta: dict[str, Any]) -> dict[str, Any]:
-    """Returns the `meta` of a node without what says that it is an input."""
-    return {key: value for key, value in meta.items() if key not in (_KEY, _KEY_OF_TORCH)}
+def undescribed(meta: dict[str, Any], *others: str) -> dict[str, Any]:
+    """Returns the `meta` of a node without what says that it is an input, and without `others`, which are not read."""
+    left_out = {_KEY, _KEY_OF_TORCH, *others}
+    return {key: meta[key] for key in meta if key not in left_out}
 
 
 def describe_last(node: fx.Node, joint: fx.Node, count: int) -> None:

@@ -142,12 +142,17 @@ class StridedView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ViewOfInput:
-    """A view of an input as autograd sees it; `replay(input, *symints)` makes it."""
+    """A view of an input as autograd sees it; `replay(input, *symints)` makes it.
+
+    Attributes:
+        cls: The plain subclass that it is of; None for one that has none.
+    """
 
     value: int
     replay: Callable[..., torch.Tensor]
     symints: tuple[Number, ...]
     requires_grad: bool
+    cls: type | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,6 +162,7 @@ class ViewOfBase:
     Attributes:
         output: The result that is the base, or a made leaf between the base and the view; None if neither is a result.
         intermediate_base: Where `output` is None, the position of the base among `OutputReader.intermediate_bases`.
+        cls: As of `ViewOfInput`.
     """
 
     output: int | None
@@ -164,6 +170,7 @@ class ViewOfBase:
     replay: Callable[..., torch.Tensor]
     symints: tuple[Number, ...]
     requires_grad: bool
+    cls: type | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,7 @@ def test_every_graph_has_them(name: str, torchs_partitioner: bool) -> None:
 
     def note(graph: fx.GraphModule, _: Any) -> Any:
         graphs.append(graph)
-        return lambda inputs: graph(*inputs)
+        return lambda *inputs: graph(*inputs)
 
     partition = min_cut_rematerialization_partition if torchs_partitioner else None
     compiled = sa.aot_compile(program, fw_compiler=note, partition_fn=partition, lazy_backward=False)
@@ -208,7 +208,7 @@ def test_tensors_at_keys_that_are_tensors_are_told_apart() -> None:
 
     def note(graph: fx.GraphModule, _: Any) -> Any:
         graphs.append(graph)
-        return lambda inputs: graph(*inputs)
+        return lambda *inputs: graph(*inputs)
 
     @torch.no_grad()
     def step(gradients: list[torch.Tensor]) -> None:

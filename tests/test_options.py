@@ -49,7 +49,7 @@ def test_when_backward_is_compiled(lazy: bool) -> None:
 
     def note(graph: fx.GraphModule, _: Any) -> Any:
         graphs.append(graph)
-        return lambda inputs: graph(*inputs)
+        return lambda *inputs: graph(*inputs)
 
     result = aot_compile(lambda x: (x * x).sum(), fw_compiler=note, lazy_backward=lazy)(
         torch.ones(2, requires_grad=True)

@@ -17,6 +17,31 @@ def descriptors() -> Any:
     return torchs
 
 
+def memory_format_meta(tensor: torch.Tensor) -> Any:
+    """What AOTAutograd notes of the strides that a tangent like a tensor is expected to have.
+
+    It has no public name. Where it goes, metas have no `memory_format`.
+    """
+    from torch._functorch._aot_autograd.schemas import MemoryFormatMeta
+
+    return MemoryFormatMeta.from_tensor(tensor)
+
+
+def plain_meta(position: int) -> Any:
+    """AOTAutograd's own meta of a value that is one slot. It has no public name, and is in metas that users bring."""
+    from torch._functorch._aot_autograd.schemas import PlainTensorMeta
+
+    return PlainTensorMeta(position)
+
+
+def mirror_autograd(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Gives a tensor the `requires_grad` and the place in autograd's graph of another, as AOTAutograd does.
+
+    It has no public name. Where it goes, `target.requires_grad_(source.requires_grad)` is what matters of it.
+    """
+    torch._mirror_autograd_meta_to(source, target)  # type: ignore[attr-defined]
+
+
 def within_tracing(mode: Any) -> Any:
     """A block in which torch's partitioners find the fake mode of a trace: to save states of random numbers, they ask.
 

@@ -29,7 +29,12 @@ def fake_on_cpu(meta: torch.Tensor) -> Any:
     """A fake CPU tensor over a meta tensor, for shape functions that ask for the device. When it goes: no tensor."""
     global _mode_on_cpu
     _mode_on_cpu = _mode_on_cpu or fake_mode()
-    return torch._subclasses.fake_tensor.FakeTensor(_mode_on_cpu, meta, torch.device("cpu"))
+    return fake_over(_mode_on_cpu, meta, torch.device("cpu"))
+
+
+def fake_over(mode: Any, meta: torch.Tensor, device: torch.device) -> Any:
+    """A fake tensor over a meta tensor. By an operator within its mode, which is public, it takes ten times as long."""
+    return torch._subclasses.fake_tensor.FakeTensor(mode, meta, device)
 
 
 _mode_on_cpu: Any = None

@@ -26,7 +26,7 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 def shape_env() -> Any:
     """Torch's solver for symbolic sizes. Importing it brings sympy, so it waits for the first trace that wants one."""
-    return _solver_class()()
+    return _solver_class()(tracked_fakes=[])  # which `torch.export` wants, that compilers may call
 
 
 def forget_answers(solver: Any) -> None:

@@ -1,5 +1,8 @@
 """What compiles a dense graph."""
 
+from subclass_aot.backends.fakes import Fakes as Fakes
+from subclass_aot.backends.fakes import fake_of as fake_of
+from subclass_aot.backends.fakes import solver_of as solver_of
 from subclass_aot.backends.registry import BACKENDS as BACKENDS
 from subclass_aot.backends.registry import Artifacts as Artifacts
 from subclass_aot.backends.registry import Backend as Backend
@@ -7,10 +10,6 @@ from subclass_aot.backends.registry import BoxedFunction as BoxedFunction
 from subclass_aot.backends.registry import Compiler as Compiler
 from subclass_aot.backends.registry import compiled as compiled
 from subclass_aot.backends.registry import example_inputs as example_inputs
-from subclass_aot.backends.registry import fake_of as fake_of
 from subclass_aot.backends.registry import inductor as inductor
-from subclass_aot.backends.registry import map_leaves as map_leaves
-from subclass_aot.backends.registry import put_fakes as put_fakes
 from subclass_aot.backends.registry import resolve as resolve
-from subclass_aot.backends.registry import solver_of as solver_of
 from subclass_aot.backends.registry import without_autocast as without_autocast

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import MethodType
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from torch import fx
 
 from subclass_aot import _torch
 from subclass_aot.backends.draws import inductor_decompositions, keep_draws
+from subclass_aot.backends.fakes import Fakes, fake_of, solver_of
 from subclass_aot.backends.inductor import (
     given_sizes,
     sizes_to_pass,
@@ -28,19 +28,19 @@ from subclass_aot.backends.one_by_one import write_graph
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.passes import copied_graph, draws, take_any_strides
-from subclass_aot.symbols import is_symbolic, solver_in
+from subclass_aot.symbols import is_symbolic
 
 BoxedFunction = Callable[[list[Any]], Sequence[Any]]
 """Takes its inputs as one list, which it may empty; returns its outputs in order."""
 
 Compiler = Callable[[fx.GraphModule, list[Any]], Any]
-"""`(graph_module, example_inputs)` to a boxed function, as AOTAutograd has it. Example inputs have no data."""
+"""`(graph_module, example_inputs)` to a function, as AOTAutograd has it. Example inputs are fake tensors."""
 
 _STRIDES = "output_strides"
 
 _UNKNOWN = """There is no compiler named {name!r}.
   Names:   {names}
-  Or pass a callable: (graph_module, example_inputs) -> function of one list of tensors."""
+  Or pass a callable: (graph_module, example_inputs) -> function of the inputs, as for AOTAutograd."""
 
 _UNKNOWN_MODE = """inductor has no mode {mode!r}.
   Modes: {names}"""
@@ -51,7 +51,15 @@ _UNKNOWN_SWITCH = """inductor has no switch {name!r}.
 
 _NOT_CALLABLE = """The {which} compiler returned {got}, which cannot be called.
   Compiler: {compiler}
-  Instead:  return a function that takes one list of tensors and returns a sequence of tensors."""
+  Instead:  return a function that takes the inputs of the graph and returns a sequence of its outputs."""
+
+_WRONG_ARGUMENTS = """The {which} compiler returned a function that cannot be called with the inputs of its graph.
+  Function: {got}
+  Inputs:   {count}
+  Compiler: {compiler}
+  As in AOTAutograd, a function that says `{boxed} = True` gets its inputs as one list, and all else one by one.
+  Instead:  return a function of `*inputs`, or `functorch.compile.make_boxed_func(function)` of such a function, or set
+            `function.{boxed} = True` on one that takes a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,25 +156,54 @@ def example_inputs(graph: fx.GraphModule) -> list[Any]:
 
 
 def _call(compiler: Compiler, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-    compiled = compiler(graph, inputs)
+    fakes = Fakes(graph, inputs)
+    with _torch.within_tracing(fakes.mode):
+        compiled = compiler(graph, fakes.inputs)
+    which = "backward" if is_backward else "forward"
     if not callable(compiled):
-        which = "backward" if is_backward else "forward"
-        raise CompilerResultError(
-            _NOT_CALLABLE.format(which=which, got=f"a {type(compiled).__name__}", compiler=compiler)
+        got = f"a {type(compiled).__name__}"
+        raise CompilerResultError(_NOT_CALLABLE.format(which=which, got=got, compiler=compiler))
+    if not _takes(compiled, len(inputs)):
+        message = _WRONG_ARGUMENTS.format(
+            which=which, got=compiled, count=len(inputs), compiler=compiler, boxed=_torch.BOXED
         )
-    return boxed(compiled)
+        raise CompilerResultError(message)
+    outputs: Any = graph.graph.output_node().args[0]
+    return _boxed(compiled, len(outputs))
 
 
-def boxed(compiled: Callable[..., Any]) -> BoxedFunction:
-    """`compiled` as a function of one list.
+def _takes(compiled: Callable[..., Any], count: int) -> bool:
+    """Whether what a compiler returned can be called as it will be, as far as that can be known."""
+    try:
+        signature = inspect.signature(compiled, follow_wrapped=False)
+    except (TypeError, ValueError):  # made by C or C++, as a `ScriptFunction`
+        return True
+    try:
+        signature.bind(*range(1 if getattr(compiled, _torch.BOXED, False) else count))
+    except TypeError:
+        return False
+    return True
 
-    A module, a module's `forward`, and what says `_boxed_call = False` take their inputs one by one.
+
+def _boxed(compiled: Callable[..., Any], count: int) -> BoxedFunction:
+    """What a compiler returned as a function of one list, by AOTAutograd's conventions.
+
+    What has that flag takes its inputs as one list, and everything else one by one. A tensor is the only output.
+
+    Args:
+        compiled: What was returned.
+        count: How many outputs the graph has.
     """
-    owner = compiled.__self__ if isinstance(compiled, MethodType) else compiled
-    flag = getattr(compiled, _torch.BOXED, None)
-    if flag or (flag is None and not isinstance(owner, torch.nn.Module)):
+    is_boxed = getattr(compiled, _torch.BOXED, False)
+    if is_boxed and count != 1:
         return compiled
-    return lambda inputs: compiled(*inputs)
+    if is_boxed:
+        return lambda inputs: _as_sequence(compiled(inputs))
+    return lambda inputs: _as_sequence(compiled(*inputs))
+
+
+def _as_sequence(outputs: object) -> Any:
+    return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
 
 
 def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
@@ -200,13 +237,6 @@ def _eager(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Boxed
     return write_graph(graph)
 
 
-def solver_of(graph: fx.GraphModule) -> Any:
-    """What the symbolic numbers in a graph belong to, or None if it has none."""
-    specs = (n.meta["spec"] for n in graph.graph.nodes if "spec" in n.meta)
-    found = next((spec.solver for spec in specs if spec.solver is not None), None)
-    return solver_in(n.meta.get("val") for n in graph.graph.nodes) if found is None else found
-
-
 class _Fakes(fx.Interpreter):
     """Puts a fake tensor on each node, views sharing storage as they do when the graph runs."""
 
@@ -218,7 +248,7 @@ class _Fakes(fx.Interpreter):
     def run_node(self, node: fx.Node) -> Any:
         val = node.meta.get("val")
         if node.op == "call_function" and node.meta.get("unbacked"):  # run again, the operator would make other numbers
-            val = map_leaves(lambda spec: fake_of(spec, self.mode), val)
+            val = _with_fakes(val, self.mode)
             node.meta["unbacked_bindings"] = _torch.bindings_of(self.solver, node.meta["unbacked"], val)
         elif node.op == "placeholder" or not is_symbolic(val):
             with self.mode:
@@ -227,32 +257,11 @@ class _Fakes(fx.Interpreter):
         return val
 
 
-def map_leaves(make: Callable[[Spec], Any], val: object) -> Any:
-    """What a node stands for (a leaf, or several), with another tensor for each leaf."""
+def _with_fakes(val: object, mode: AbstractContextManager[object]) -> Any:
+    """What a node stands for, a leaf or several, with a fake tensor for each leaf."""
     if isinstance(val, tuple | list):
-        return type(val)(map_leaves(make, v) for v in val)
-    return make(val.spec) if isinstance(val, MetaTensor) else val
-
-
-def put_fakes(graph: fx.GraphModule) -> tuple[dict[str, Any], Any]:
-    """Puts fake tensors where this library has tensors without data: in `meta["val"]`, one for each spec.
-
-    Returns:
-        What stood there, by the names of the nodes; and the mode of the fakes.
-    """
-    mode = _torch.fake_mode(solver_of(graph))
-    fake = functools.cache(lambda spec: fake_of(spec, mode))
-    before = {node.name: node.meta["val"] for node in graph.graph.nodes if "val" in node.meta}
-    for node in graph.graph.nodes:
-        if node.name in before:
-            node.meta["val"] = map_leaves(fake, before[node.name])
-    return before, mode
-
-
-def fake_of(spec: Spec, mode: AbstractContextManager[object]) -> torch.Tensor:
-    """The fake tensor that torch's own passes want where this library has a `MetaTensor`."""
-    with mode:
-        return torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device=spec.device)
+        return type(val)(_with_fakes(v, mode) for v in val)
+    return fake_of(val.spec, mode) if isinstance(val, MetaTensor) else val
 
 
 def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:

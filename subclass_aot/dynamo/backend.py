@@ -77,14 +77,17 @@ def backend(
     """
     chosen = _options(options or {}, mode)
     gm = as_called(gm)
-    later = aot_compile(gm, **chosen.keywords)
+    later: Callable[..., Any] = aot_compile(gm, **chosen.keywords)
+    if any(_torch.is_plain_subclass(type(x)) for x in example_inputs):  # what their functions do is in the graph
+        later = _unseen_by_classes(later)
     if any(isinstance(x, torch.Tensor) and _torch.is_jagged(type(x)) for x in example_inputs):
         return later  # their nested ints are Dynamo's, and mean nothing outside its fakes
     captured = Captured.of(gm, example_inputs)
     if captured.loses_sizes:
         return later
     try:
-        compiled = _compile(captured, example_inputs, chosen)
+        with _torch.without_torch_function():
+            compiled = _compile(captured, example_inputs, chosen)
     except (Retrace, DataDependentError):  # with the gradients of inputs, or for the values of each call
         return later
     except Exception:
@@ -102,6 +105,16 @@ def backend(
         except OtherValue:
             result = MISS
         return later(*args) if result is MISS else result
+
+    return run
+
+
+def _unseen_by_classes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that runs where classes do not see functions of torch."""
+
+    def run(*args: object) -> Any:
+        with _torch.without_torch_function():
+            return function(*args)
 
     return run
 

@@ -61,6 +61,12 @@ def tensor_instead_of_value(leaf: object, kind: str, where: str) -> NoReturn:
     raise PlanError(f"{where}: planned as {kind}, got {_name(type(leaf))}.\nAre the leaves in the order of `unwrap`?")
 
 
+def no_tensor(leaf: object, where: str) -> NoReturn:
+    """Raises for what is no tensor in the place of an inner one."""
+    got = "None" if leaf is None else f"an object of type {_name(type(leaf))}"
+    raise PlanError(f"{where}: planned as an inner tensor, got {got}.\nAre the leaves in the order of `unwrap`?")
+
+
 WHY_CLASSES_COUNT = (
     "A plan is made for one tree of classes; make a new one, `FlattenPlan.of(values)`, for values of another."
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot._torch import is_opaque_value, is_traceable_wrapper_subclass, mirrors_requires_grad
 from subclass_aot.errors import InnerTensorError, PlanError
 from subclass_aot.flatten.contexts import patterned
@@ -89,9 +90,11 @@ class _Walk:
     def plain(self, value: object) -> PlainTensorMeta:
         if not isinstance(value, torch.Tensor):
             return PlainTensorMeta(self.take(value), type(value))
-        # A plan made on fake tensors serves real ones: of dense classes only the two usual ones are told apart.
-        cls = torch.nn.Parameter if type(value) is torch.nn.Parameter else torch.Tensor
-        return PlainTensorMeta(self.take(value), cls, value.dtype)
+        # A plan made on fake tensors serves real ones: those of torch's tracers are dense.
+        cls = type(value) if _torch.is_plain_subclass(type(value)) else torch.Tensor
+        if type(value) is torch.nn.Parameter:
+            cls = torch.nn.Parameter
+        return PlainTensorMeta(self.take(_torch.leaf_of(value)), cls, value.dtype)
 
     def wrapper(self, value: torch.Tensor, where: str) -> SubclassCreationMeta:
         start = len(self.slots)

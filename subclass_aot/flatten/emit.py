@@ -16,8 +16,10 @@ import torch
 from subclass_aot import _native
 from subclass_aot._torch import (
     HAS_WAITED,
+    as_class,
     context_of_new,
     contiguous_stride,
+    is_plain_subclass,
     make_wrapper_subclass,
     waits_when_read,
 )
@@ -185,6 +187,9 @@ def emit_wrap(source: Source, meta: InnerMeta, leaves: Sequence[str]) -> str:
 
 
 def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
+    if isinstance(meta, PlainTensorMeta) and is_plain_subclass(meta.cls):
+        cls = source.const(meta.cls, meta.cls.__name__)
+        return _assign(source, meta.cls.__name__.lower(), f"{source.const(as_class, 'as_class')}({next(slots)}, {cls})")
     if isinstance(meta, PlainTensorMeta | OpaqueMeta):
         return next(slots)
     if isinstance(meta, AbsentMeta):

@@ -32,7 +32,7 @@ class PlainTensorMeta:
 
     Args:
         unwrapped_idx: Its position in the flat list.
-        cls: `torch.Tensor` or `Parameter` for a dense tensor; the class of any other value.
+        cls: `torch.Tensor`, `Parameter` or a plain subclass for a dense tensor; the class of any other value.
         dtype: Its dtype, or `None` where it is no tensor.
     """
 
@@ -44,6 +44,11 @@ class PlainTensorMeta:
     def arg_count(self) -> int:
         """How many flat slots it takes: one."""
         return 1
+
+    @property
+    def memory_format(self) -> Any:
+        """None: what `create_subclass_meta(with_memory_format=True)` gives has one."""
+        return None
 
     @property
     def is_tensor(self) -> bool:
@@ -182,6 +187,38 @@ class SubclassCreationMeta:
     def original_subclass_type(self) -> type[torch.Tensor]:
         """The class, under the name it has in AOTAutograd."""
         return self.cls
+
+    @property
+    def inner_keys(self) -> list[str]:
+        """The names of the inner tensors, as they are called in AOTAutograd before torch 2.5."""
+        return list(self.attrs)
+
+    @property
+    def original_subclass(self) -> None:
+        """None: a description holds no tensor, as AOTAutograd's after `make_runtime_safe`."""
+        return None
+
+    @property
+    def memory_format(self) -> Any:
+        """None: what `create_subclass_meta(with_memory_format=True)` gives has one."""
+        return None
+
+    def make_runtime_safe(self) -> None:
+        """Does nothing: AOTAutograd's forgets its tensor here, and symbolic numbers."""
+
+    def creation_fn(self, all_args: Sequence[Any], *, is_runtime: bool = True) -> Any:
+        """Rebuilds the wrapper from the flat list of all values, as AOTAutograd's metas do.
+
+        Args:
+            all_args: The flat list.
+            is_runtime: Makes no difference: the meta does not know where autograd stands.
+
+        Raises:
+            PlanError: The list is too short, or has no tensor where an inner one should be.
+        """
+        from subclass_aot.flatten.by_meta import rebuild_by  # which is made of this file
+
+        return rebuild_by(self, all_args, is_runtime=is_runtime, where="args")
 
     @property
     def symbolic_sizes(self) -> tuple[int, ...]:

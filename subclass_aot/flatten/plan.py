@@ -13,6 +13,7 @@ import torch
 from subclass_aot import _native
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
+from subclass_aot.flatten.by_meta import read_by, rebuild_by
 from subclass_aot.flatten.creation import describe_and_read, read_leaves
 from subclass_aot.flatten.emit import emit_unpack, emit_unwrap, emit_wrap
 from subclass_aot.flatten.index_map import IndexMap, Slot, flat_starts
@@ -108,6 +109,36 @@ class FlattenPlan:
         """
         return read_leaves(value, name)
 
+    @staticmethod
+    def leaves_by(value: object, meta: Any, *, append_symints: bool, name: str = "value") -> list[Any]:
+        """Reads the leaves of one value by a meta that may be one of AOTAutograd's own.
+
+        Args:
+            value: The value.
+            meta: What it is planned to be.
+            append_symints: Whether symbolic sizes and strides are leaves.
+            name: What errors call the value.
+
+        Raises:
+            PlanError: It is of another class, or has other inner tensors.
+        """
+        return list(read_by(value, meta, append_symints=append_symints, where=name))
+
+    @staticmethod
+    def rebuild_by(meta: Any, leaves: Sequence[Any], *, is_runtime: bool, name: str = "value") -> Any:
+        """Rebuilds one wrapper by a meta that may be one of AOTAutograd's own.
+
+        Args:
+            meta: What it is.
+            leaves: Those of the whole list. Its own begin at `meta.flat_tensor_start_idx`.
+            is_runtime: Whether it is left without the `requires_grad` of the wrapper that such a meta describes.
+            name: What errors call the value.
+
+        Raises:
+            PlanError: Leaves are missing, or there is no tensor where an inner one should be.
+        """
+        return rebuild_by(meta, leaves, is_runtime=is_runtime, where=name)
+
     @cached_property
     def index_map(self) -> IndexMap:
         """Which leaf belongs to which value, and what each leaf is."""
@@ -144,14 +175,17 @@ class FlattenPlan:
         """The generated function from a list of leaves to the tuple of values."""
         return self.generate_wrap(check=True)
 
-    def generate_wrap(self, *, check: bool, activations: int = 0) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+    def generate_wrap(
+        self, *, check: bool, activations: int = 0, only_tensors: bool = False
+    ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         """Generates another `wrap`.
 
         Args:
             check: Whether class and dtype of each leaf are checked.
+            only_tensors: Whether it is checked of inner tensors that they are tensors, of whatever kind.
             activations: How many more leaves follow, to be returned as they are after the values.
         """
-        return wrap_function(self.metas, self.index_map, self.where, check, activations)
+        return wrap_function(self.metas, self.index_map, self.where, check, activations, only_tensors)
 
     @property
     def source(self) -> str:
@@ -175,7 +209,12 @@ def careful_unwrap(
 
 
 def wrap_function(
-    metas: Sequence[ValueMeta], index_map: IndexMap, where: str, check: bool, activations: int
+    metas: Sequence[ValueMeta],
+    index_map: IndexMap,
+    where: str,
+    check: bool,
+    activations: int,
+    only_tensors: bool = False,
 ) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """Generates the function from leaves to values. See `FlattenPlan.generate_wrap`."""
     source = Source("wrap", "leaves", f"`{where}`, rebuilt from their leaves.")
@@ -191,6 +230,9 @@ def wrap_function(
     if check and not in_one_call:
         for slot, leaf in zip(slots, leaves, strict=False):
             _check_leaf(source, slot, leaf, where)
+    for slot, leaf in zip(slots, leaves, strict=False) if only_tensors else ():
+        if slot.path or not isinstance(slot.meta, PlainTensorMeta):
+            _check_kind(source, slot, leaf, where)
     starts = flat_starts(metas)
     values = [emit_wrap(source, meta, leaves[starts[i] : starts[i + 1]]) for i, meta in enumerate(metas)]
     source.line(f"return ({''.join(f'{value}, ' for value in values + leaves[len(slots) :])})")
@@ -236,8 +278,18 @@ def _check_leaf(source: Source, slot: Slot, leaf: str, where: str) -> None:
         refuse = source.const(checks.wrong_leaf, "wrong_leaf")
         source.line(f"if {wrong}: {refuse}({leaf}, {cls}, {dtype}, {name!r})")
     else:
+        _check_kind(source, slot, leaf, where)
+
+
+def _check_kind(source: Source, slot: Slot, leaf: str, where: str) -> None:
+    """Appends a check that a leaf is a tensor, or that what is a number or opaque is none."""
+    name, tensor = slot.name(where), source.const(torch.Tensor, "Tensor")
+    if isinstance(slot.meta, PlainTensorMeta):
+        refuse = source.const(checks.no_tensor, "no_tensor")
+        other = f"{leaf}.__class__ is not {tensor} and not isinstance({leaf}, {tensor})"
+        source.line(f"if {other}: {refuse}({leaf}, {name!r})")
+    else:
         kind = "an opaque value" if slot.kind == "opaque" else f"a {slot.kind}"
-        tensor = source.const(torch.Tensor, "Tensor")
         refuse = source.const(checks.tensor_instead_of_value, "tensor_instead_of_value")
         source.line(f"if isinstance({leaf}, {tensor}): {refuse}({leaf}, {kind!r}, {name!r})")
 

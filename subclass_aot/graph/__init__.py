@@ -2,6 +2,7 @@
 
 from subclass_aot.graph.drawn import drawn_named as drawn_named
 from subclass_aot.graph.drawn import name_of_drawn as name_of_drawn
+from subclass_aot.graph.fronts import conversions as conversions
 from subclass_aot.graph.functionalize import remove_mutations as remove_mutations
 from subclass_aot.graph.generators import drawing_from as drawing_from
 from subclass_aot.graph.generators import generators as generators

@@ -257,6 +257,10 @@ class Recorder(Stream):
         """Notes what an operator is given, so that the trace knows it: wrappers, leaves that look otherwise now."""
         self.made += [weakref.ref(x) for x in args if isinstance(x, torch.Tensor)]
 
+    def on_front(self, front: torch.Tensor) -> None:
+        """Notes a tensor of a plain subclass, so that the trace knows it."""
+        self.made.append(weakref.ref(front))
+
     def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
         for hear in self.listeners.methods("on_lazy_view"):
             hear(source, copy)

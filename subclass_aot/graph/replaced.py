@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from subclass_aot.graph.fronts import FRONTS
 from subclass_aot.graph.higher_order import HIGHER_ORDER
 from subclass_aot.graph.in_place_views import IN_PLACE_VIEWS
 from subclass_aot.graph.lost_out import LOST_OUT
 from subclass_aot.graph.places import PLACES
 from subclass_aot.graph.resolved import RESOLVED
 
-REPLACED: dict[Any, Callable[..., Any]] = {**HIGHER_ORDER, **IN_PLACE_VIEWS, **LOST_OUT, **PLACES, **RESOLVED}
+REPLACED: dict[Any, Callable[..., Any]] = {**HIGHER_ORDER, **IN_PLACE_VIEWS, **LOST_OUT, **PLACES, **RESOLVED, **FRONTS}
 """What is called, by what the program calls."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import math
 import sys
@@ -327,9 +328,10 @@ def refusing_line(call: Call, *given: object) -> str:
         *given: What it is given.
     """
     lines: list[str] = []
+    generated = inspect.unwrap(call).__globals__["__name__"]
 
     def note(frame: types.FrameType, event: str, argument: object) -> Any:
-        if frame.f_globals.get("__name__") != call.__globals__["__name__"]:
+        if frame.f_globals.get("__name__") != generated:
             return None
         if event == "return" and (argument is MISS or argument is None and frame.f_code.co_name == "read"):
             lines.append(linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip())

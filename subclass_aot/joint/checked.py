@@ -42,12 +42,12 @@ Outputs = Sequence[tuple[OutputDescriptor, Any]]
 
 def spec_of(node: fx.Node) -> Any:
     """Returns what a node gives: the spec of a tensor, or a symbolic number."""
-    return node.meta.get("spec", node.meta.get("val"))
+    return node.meta["spec"] if "spec" in node.meta else node.meta.get("val")
 
 
 def notes_of(node: fx.Node) -> dict[str, Any]:
     """Returns what stands in `meta` of a node beside shapes and descriptors, as far as pickle takes it along."""
-    notes = {key: x for key, x in undescribed(node.meta).items() if key not in _OF_SHAPES}
+    notes = undescribed(node.meta, *_OF_SHAPES)
     return {key: x for key, x in notes.items() if _goes_through_pickle(x)}
 
 
@@ -162,7 +162,7 @@ def _copy(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, Any], value: 
     """Copies a node, with what it gives and the phase that it belongs to in `meta`."""
     args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
     copy = new_node(graph, node.op, node.target, args, kwargs, node.name)
-    copy.meta = {key: x for key, x in undescribed(node.meta).items() if key not in _OF_SHAPES}
+    copy.meta = undescribed(node.meta, *_OF_SHAPES)
     copy.meta.setdefault("stack_trace", "")
     if isinstance(value, MetaTensor):
         copy.meta["spec"] = value.spec
@@ -189,7 +189,7 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
     if _torch.is_overload(target) and effects_of(target).writes:
         raise JointGraphError(messages.WRITES.format(node=node.name, operator=target))
     if node.meta.get("unbacked"):  # run again, the operator would make other numbers
-        return node.meta["val"]
+        return _without_data(node.meta["val"])
     args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
     given = [x for x in map(values.__getitem__, node.all_input_nodes) if isinstance(x, MetaTensor)]
     versions = list(map(_torch.version_of, given))
@@ -221,7 +221,7 @@ def _run(owner: fx.GraphModule, node: fx.Node, args: tuple[Any, ...], kwargs: di
 def _without_data(val: Any) -> Any:
     if isinstance(val, tuple | list):
         return tuple(map(_without_data, val))
-    return MetaTensor.like(val) if isinstance(val, torch.Tensor) else val
+    return new_leaf(Spec.of(val)) if isinstance(val, torch.Tensor) else val
 
 
 def _result(graph: fx.Graph, node: Any, desc: OutputDescriptor, before: Any) -> Any:

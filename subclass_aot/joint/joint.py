@@ -12,7 +12,7 @@ from typing import Any
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.backends import fake_of, put_fakes, resolve, solver_of
+from subclass_aot.backends import Fakes, resolve
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import InputDescriptor, OutputDescriptor, describe, descriptor_of
 from subclass_aot.errors import TraceError
@@ -44,6 +44,7 @@ class Joint:
         call: What the call was like that was traced.
         ins: What each input was, and its spec.
         outs: What each output was, and its spec.
+        vals: The fake tensors of the graph.
         replaced: The names of operators that were replaced while tracing.
     """
 
@@ -52,10 +53,11 @@ class Joint:
     call: TracedCall
     ins: tuple[tuple[InputDescriptor, Any], ...]
     outs: tuple[tuple[OutputDescriptor, Any], ...]
+    vals: Fakes
     replaced: frozenset[str] = frozenset()
 
     def __reduce__(self) -> Any:
-        fields = tuple(getattr(self, each.name) for each in dataclasses.fields(self))
+        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name != "vals"}
         return _unpickled, (fields, [notes_of(node) for node in _without_attributes(self.graph_module)])
 
     def __repr__(self) -> str:
@@ -131,23 +133,14 @@ class Joint:
 
     def fake_inputs(self) -> list[Any]:
         """Returns for each input of the graph a torch `FakeTensor`, with the symbols of the trace; all of one mode."""
-        mode = _torch.fake_mode(solver_of(self.graph_module))
-        return [fake_of(spec, mode) if isinstance(spec, Spec) else spec for _, spec in self.ins]
+        return list(self.vals.inputs)
 
     @contextmanager
     def fakes(self) -> Iterator[None]:
-        """Within the block, `meta["val"]` of each node is a torch `FakeTensor`, for passes that want one.
-
-        Autocast is off: what a pass runs again was cast when it was recorded.
-        """
-        before, _ = put_fakes(self.graph_module)
-        try:
-            with _torch.disable_autocast():
-                yield
-        finally:
-            for node in self.graph_module.graph.nodes:
-                if node.name in before:
-                    node.meta["val"] = before[node.name]
+        """Within the block, torch finds the mode of the fake tensors in `meta["val"]`, as a pass may that has none of
+        them at hand. Autocast is off: what a pass runs again was cast when it was recorded."""
+        with _torch.disable_autocast(), _torch.within_tracing(self.vals.mode):
+            yield
 
     def with_graph_module(self, graph_module: fx.GraphModule) -> Joint:
         """Returns the same with another graph, for passes that make one and leave this as it is.
@@ -184,9 +177,10 @@ class Joint:
         return ", ".join(near[:5]) + (", ..." if len(near) > 5 else "")
 
 
-def _unpickled(fields: tuple[Any, ...], notes: Sequence[dict[str, Any]]) -> Joint:
+def _unpickled(fields: Mapping[str, Any], notes: Sequence[dict[str, Any]]) -> Joint:
     """The inverse of `Joint.__reduce__`. What pickle makes of a graph has nothing in `meta`."""
-    joint = Joint(*fields)
+    inputs = [new_leaf(spec) if isinstance(spec, Spec) else spec for _, spec in fields["ins"]]
+    joint = Joint(**fields, vals=Fakes(fields["graph_module"], inputs))
     for node, noted in zip(_without_attributes(joint.graph_module), notes, strict=True):
         node.meta.update(noted)
     graph = joint.graph_module.graph
@@ -246,14 +240,15 @@ def trace_joint(
         raise TraceError(messages.TRANSFORMED)
     options = TraceOptions()
     replaced = resolve(decompositions).decompositions() if isinstance(decompositions, str) else decompositions or {}
-    while True:
-        arguments = Arguments.of(fn, args, kwargs, options.with_grad).parameters_first()
-        try:
-            trace = trace_arguments(fn, arguments, replaced, DynamicPolicy(dynamic).next(arguments))
-        except Retrace as found:  # with the gradients of inputs
-            options = found.options(options)
-        else:
-            return _joint(fn, arguments, trace, frozenset(map(str, replaced)))
+    with _torch.classes_see_nothing():
+        while True:
+            arguments = Arguments.of(fn, args, kwargs, options.with_grad).parameters_first()
+            try:
+                trace = trace_arguments(fn, arguments, replaced, DynamicPolicy(dynamic).next(arguments))
+            except Retrace as found:  # with the gradients of inputs
+                options = found.options(options)
+            else:
+                return _joint(fn, arguments, trace, frozenset(map(str, replaced)))
 
 
 def _joint(fn: Callable[..., Any], arguments: Arguments, trace: JointTrace, replaced: frozenset[str]) -> Joint:
@@ -267,5 +262,6 @@ def _joint(fn: Callable[..., Any], arguments: Arguments, trace: JointTrace, repl
         call=TracedCall.of(fn, arguments, trace.signature),
         ins=tuple((descriptor_of(node), spec_of(node)) for node in inputs),
         outs=tuple(zip(descriptor_of(output), specs, strict=True)),
+        vals=Fakes(trace.graph_module),
         replaced=replaced,
     )

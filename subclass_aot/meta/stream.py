@@ -44,6 +44,7 @@ class Stream(Answers):
         super().__init__()  # type: ignore[no-untyped-call]
         self.decompositions = decompositions or {}
         self.default_dtype: torch.dtype | None = None
+        self.class_of_next: type[torch.Tensor] | None = None  # of the next result: see Note [Plain subclasses]
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Called after each operator, with the leaves it was given and the ones it made."""
@@ -54,6 +55,9 @@ class Stream(Answers):
 
     def on_wrapper_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Called before an operator on a wrapper goes to the wrapper's class."""
+
+    def on_front(self, front: torch.Tensor) -> None:
+        """Hears of a new tensor of a plain subclass that stands before a leaf."""
 
     def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
         """Hears that `copy` was computed where eager has a view of `source`: a lazy conjugation or negation."""
@@ -77,6 +81,12 @@ class Stream(Answers):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        met: list[tuple[Any, Any]] = []
+        behind = _torch.leaves_of_fronts((args, kwargs), met)
+        if met:
+            self.on_wrapper_operator(func, args, kwargs or {})
+        if met or self.class_of_next is not None:
+            return self._fronted(func, types, behind, met)
         effects = _straight.get(id(func))
         if effects is None and _torch.is_higher_order(func):
             raise TraceError(_HIGHER_ORDER.format(name=func.name(), line=user_line()))
@@ -106,6 +116,23 @@ class Stream(Answers):
         for listener in in_thread.listeners:
             listener.on_operator(self, func, args, kwargs, result)
         return result
+
+    def _fronted(self, func: Operator, types: Any, behind: tuple[Any, Any], met: list[tuple[Any, Any]]) -> Any:
+        """Runs an operator on the leaves behind fronts; a written argument comes back as the front that it is."""
+        cls, self.class_of_next = self.class_of_next, None
+        others = [kind for kind in types if kind is not _torch.TracedTensor]
+        result = self.__torch_dispatch__(func, others, *behind)
+        if cls is not None:
+            front = result.front(cls)
+            self.on_front(front)
+            return front
+        front_of = {id(leaf): front for front, leaf in met}
+        if effects_of(func).reshapes:
+            for front, leaf in met:
+                _torch.set_geometry(front, leaf.spec.size, leaf.spec.stride, leaf.spec.offset)
+        if type(result) in (tuple, list):
+            return type(result)([front_of.get(id(x), x) for x in result])
+        return front_of.get(id(result), result)
 
     def _in_another_form(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator that is replaced by others or needs no rule, else NotImplemented."""

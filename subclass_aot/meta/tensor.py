@@ -32,6 +32,11 @@ _CONSTANT = """A tensor of a trace, which has no data, would be a constant of ge
   The tensor:   {tensor}
   Instead: hold the tensor as an argument, as an attribute, or in a list or dict, where a call finds its own one."""
 
+_NO_FRONT = """A traced tensor cannot be of the class {cls}: {reason}
+  Your line:  {line}
+  Its objects have another layout in memory than those of `Tensor`, as with `__slots__`.
+  Instead: keep such attributes in the `__dict__`, without slots; or use `x.as_subclass(torch.Tensor)` there."""
+
 _GRAD: Any = torch.Tensor.grad  # the property
 
 
@@ -137,6 +142,19 @@ class MetaTensor(torch.Tensor):
         """As of any tensor, in `meta()` without the hardware, too."""
         device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
         return self.to(device, None, *args, **kwargs)
+
+    def front(self, cls: type[torch.Tensor]) -> Any:
+        """Makes a tensor of a plain subclass, which stands before this leaf. See Note [Plain subclasses].
+
+        Raises:
+            TraceError: Tensors of the class cannot be made so.
+        """
+        spec = self.spec
+        try:
+            look = spec.size, spec.stride, spec.offset, None, spec.dtype, spec.layout, native_device(spec.device)
+            return _torch.make_front(cls, self, *look)
+        except TypeError as error:
+            raise TraceError(_NO_FRONT.format(cls=cls.__qualname__, line=user_line(), reason=error)) from error
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """As of any tensor. What autograd makes on the way has no data either."""

@@ -70,6 +70,13 @@ class _Writer:
             self.objects.append(self.reached(way))
         changes = [(c, self.pairs(c.assigned), self.expressions(c.removed)) for c in self.outcome.changes]
         result = self.expression(self.outcome.result)
+        attributes = [
+            (self.results[position], name, self.expression(value))
+            for position, entries in self.outcome.attributes
+            for name, value in entries
+        ]
+        for tensor, name, value in attributes:
+            self.source.line(f"{tensor}.__dict__[{name!r}] = {value}")
         for change, assigned, removed in changes:
             self.change(change, self.objects[change.object], assigned, removed)
         self.change_process()

@@ -73,7 +73,7 @@ def find_holders(
 
 def _is_traced(tensor: object) -> TypeGuard[torch.Tensor]:
     """Tells whether it is a leaf, or a wrapper that has one inside; real wrappers may be used in a trace, too."""
-    if type(tensor) is MetaTensor:
+    if type(tensor) is MetaTensor or _torch.is_front(tensor):
         return True
     return isinstance(tensor, torch.Tensor) and any(map(_is_traced, vars(tensor).values()))
 
@@ -84,6 +84,8 @@ def _known_references(collections: Sequence[Collection[Any]]) -> Counter[int]:
     known = Counter(id(x) for collection in once.values() for x in collection)
     for tensor in {id(x): x for collection in collections for x in collection}.values():
         if isinstance(tensor, torch.Tensor) and type(tensor) is not MetaTensor:  # a wrapper; jagged ones have a table
+            if _torch.is_front(tensor):
+                known[id(_torch.leaf_of(tensor))] += 1
             for value in vars(tensor).values():
                 known.update(map(id, value.values()) if type(value) is dict else (id(value),))
     return known

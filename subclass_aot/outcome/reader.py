@@ -12,6 +12,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.meta import MetaTensor
 from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Pinned, Way
 from subclass_aot.outcome.recipes import (
     Change,
@@ -80,8 +81,10 @@ def read_outcome(
         if twice and (id(holder.value) in twice or _is_of_arguments(change)):
             path = twice.get(id(holder.value)) or next(iter(twice.values()))
             raise MutationError(_PASSED_TWICE.format(path=path, changed=change.path))
+    attributes = tuple(reader.attributes())
     paths = tuple(reader.paths[count:])
-    return reader.leaves, Outcome(recipe, tuple(reader.new), tuple(reader.objects), tuple(changes), paths)
+    new, objects = tuple(reader.new), tuple(reader.objects)
+    return reader.leaves, Outcome(recipe, new, objects, tuple(changes), paths, attributes=attributes)
 
 
 def _is_of_arguments(change: Change) -> bool:
@@ -130,6 +133,23 @@ class _Reader:
             return self._registered(value, path)
         tables = object_tables(value)
         return self._object_with(value, tables, path) if tables else Literal(value)
+
+    def attributes(self) -> Iterator[tuple[int, tuple[tuple[str, Recipe], ...]]]:
+        """Yields what the function put on dense tensors that it made, by their positions among the results.
+
+        What stands there may be further tensors, which are results then. What is on tensors of the call is a change.
+        """
+        met: set[int] = set()
+        position = 0
+        while position < len(self.leaves):
+            value, path = self.leaves[position], self.paths[position]
+            is_new = type(_torch.leaf_of(value)) is MetaTensor and self.seen.position_of(value) is None
+            if is_new and id(value) not in met:
+                met.add(id(value))
+                names = [name for name in vars(value) if not _torch.is_mark(name)]
+                if names:
+                    yield position, tuple((n, self.recipe(vars(value)[n], f"{path}.{n}")) for n in names)
+            position += 1
 
     def _leaf(self, value: object, path: str) -> Leaf:
         self.leaves.append(value)

@@ -76,7 +76,7 @@ def viewed_node(node: fx.Node) -> fx.Node | None:
 
 def is_symint(node: fx.Node) -> bool:
     """Tells whether a node stands for a symbolic number."""
-    return is_symbolic(node.meta.get("val"))
+    return "spec" not in node.meta and is_symbolic(node.meta.get("val"))
 
 
 def is_backward(node: fx.Node) -> bool:

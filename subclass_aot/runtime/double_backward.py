@@ -64,7 +64,8 @@ class DoubleBackward:
                 return backward(ctx, *tangents)
             keeper = ctx.next_functions[0][0]  # what `keep` returned is the first tensor that the function was given
             values = list(keeper.saved_tensors)
-            with nullcontext() if keeper.state is None else drawing_from(keeper.state):
+            draws = nullcontext() if keeper.state is None else drawing_from(keeper.state)
+            with _torch.classes_see_functions(), draws:
                 gradients = self._vjp(values, list(tangents))
             return (None,) * (len(ctx.needs_input_grad) - len(gradients)) + tuple(gradients)
 

@@ -8,6 +8,7 @@ backward graph and wraps gradients.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, MutableSet
 from dataclasses import dataclass
 from typing import Any
@@ -94,12 +95,15 @@ def make_entry(
     convention = Convention(signature, compiled.graphs, keeps_inputs=compiled.double_backward is not None)
     sources: dict[str, str] = {}
     function = None
+    seen = any(_torch.is_plain_subclass(cls) and _torch.sees_functions(cls) for cls in map(type, arguments.values))
     if compiled.backward is not None:
         forward = write_forward(convention, compiled.forward)
         backward = write_backward(convention, compiled.backward, compiled.others)
         _torch.below_dynamo(forward)  # which autograd calls, as it does the other one
         _torch.below_dynamo(backward)
         sources = {"forward": _text(forward), "backward": _text(backward)}
+        if seen:
+            backward = _unseen_by_classes(backward)
         double_backward = compiled.double_backward
         if double_backward is None:
             chosen = once_differentiable(backward, compiled.direct_grad)
@@ -124,7 +128,22 @@ def make_entry(
         arguments.with_views(signature.views), signature, state, body, together, told_apart, within_dynamo
     )
     _torch.below_dynamo(call)
-    return Entry(call, arguments.is_flat, {"call": _text(call), **sources})
+    text = _text(call)
+    if seen:
+        call = _unseen_by_classes(call)
+    return Entry(call, arguments.is_flat, {"call": text, **sources})
+
+
+def _unseen_by_classes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that runs where classes do not see functions of torch: what theirs do is in the graph already."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _torch.without_torch_function():
+            return function(*args, **kwargs)
+
+    _torch.below_dynamo(run)
+    return run
 
 
 def _applied(convention: Convention, forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:

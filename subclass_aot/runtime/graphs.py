@@ -13,7 +13,7 @@ from torch import fx
 from torch.fx.node import Argument
 
 from subclass_aot import _torch
-from subclass_aot.backends import example_inputs, put_fakes
+from subclass_aot.backends import Fakes, example_inputs
 from subclass_aot.descriptors import (
     InputDescriptor,
     LiveInput,
@@ -183,22 +183,18 @@ def backward_inputs(graphs: Graphs, backward: fx.GraphModule) -> list[Any]:
 
 
 def _with_fakes(partition_fn: PartitionFn) -> PartitionFn:
-    """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there, one per spec.
+    """Torch's partitioners look for fake tensors in `meta["val"]`: while one runs, they stand there.
 
     See Note [What runs once], too.
     """
 
     def partition(joint: fx.GraphModule, _: object, num_fwd_outputs: int) -> tuple[fx.GraphModule, fx.GraphModule]:
         removed = RemovedOnce(joint, num_fwd_outputs)
-        given = removed.given
-        own, mode = put_fakes(given)
-        inputs = [n.meta["val"] for n in given.graph.nodes if n.op == "placeholder"]
-        with _torch.as_recorded(), _torch.within_tracing(mode):
-            graphs = partition_fn(given, inputs, num_fwd_outputs=removed.num_fwd_outputs)
-        for graph in (given, *graphs):
-            for node in graph.graph.nodes:
-                if node.name in own:
-                    node.meta["val"] = own[node.name]
+        fakes = Fakes(removed.given)
+        with _torch.as_recorded(), _torch.within_tracing(fakes.mode):
+            graphs = partition_fn(removed.given, fakes.inputs, num_fwd_outputs=removed.num_fwd_outputs)
+        for graph in (removed.given, *graphs):
+            fakes.put_back(graph)
         removed.put_back(*graphs)
         return graphs
 

@@ -8,6 +8,7 @@ from typing import assert_never
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.outputs import (
@@ -95,9 +96,13 @@ class Results:
 
     def _leaf(self, leaf: MadeLeaf, made: str) -> str:
         """Appends what makes a leaf of autograd's graph of something that forward made, and may have saved."""
-        name, parameter = self._source.fresh("leaf"), torch.nn.Parameter
-        make = self._source.const(parameter, "Parameter") if leaf.is_parameter else ""
-        self._source.line(f"{name} = {make}({made}.detach()).requires_grad_()")
+        name, cls = self._source.fresh("leaf"), leaf.meta.cls
+        bare = f"{made}.detach()"
+        if _torch.is_plain_subclass(cls):
+            bare = f"{self._source.const(_torch.as_class, 'as_class')}({bare}, {self._source.const(cls, cls.__name__)})"
+        elif leaf.is_parameter:
+            bare = f"{self._source.const(torch.nn.Parameter, 'Parameter')}({bare})"
+        self._source.line(f"{name} = ({bare}).requires_grad_()")
         return name
 
     def _view(self, i: int, view: ViewOfInput | ViewOfBase, base: str, grad: bool) -> str:
@@ -105,7 +110,8 @@ class Results:
         source, name = self._source, self._source.fresh("view")
         arguments = "".join(f", {self._symints.one(n)}" for n in view.symints)
         with nullcontext() if grad else source.block(f"with {source.const(torch.no_grad, 'no_grad')}():"):
-            source.line(f"{name} = {source.const(view.replay, 'view_of')}({base}{arguments})")
+            as_class = "" if view.cls is None else f".as_subclass({source.const(view.cls, view.cls.__name__)})"
+            source.line(f"{name} = {source.const(view.replay, 'view_of')}({base}{arguments}){as_class}")
         if PlainOutput(i) in self._leaves:
             source.line(f"{name}.requires_grad_()")
         return name

@@ -64,7 +64,7 @@ def _saved_outcome(outcome: Outcome, pinned: Mapping[int, str]) -> SavedOutcome:
     new = tuple(map(_saved_new, outcome.new))
     return SavedOutcome(
         outcome.result, new, tuple(ways), outcome.changes, outcome.assigned, outcome.generator, outcome.keeps_generator,
-        outcome.default_dtype,
+        outcome.default_dtype, outcome.attributes,
     )  # fmt: skip
 
 
@@ -94,8 +94,9 @@ def signature_of(
     if kinds and not trust:
         raise Refused(_CHANGES_FUNCTION.format(kinds=", ".join(sorted(kinds))))
     outcome = Outcome(
-        out.result, new, ways, out.changes, out.assigned, out.generator, out.keeps_generator, out.default_dtype
-    )
+        out.result, new, ways, out.changes, out.assigned, out.generator, out.keeps_generator, out.default_dtype,
+        out.attributes,
+    )  # fmt: skip
     index_map = IndexMap.of(given.meta for given in saved.inputs)
     if len(index_map.slots) != sum(len(given.specs) for given in saved.inputs):
         raise Refused("the inputs have other leaves than specs")

@@ -120,6 +120,7 @@ class SavedOutcome:
     generator: Leaf | None
     keeps_generator: bool
     default_dtype: torch.dtype | None
+    attributes: tuple[tuple[int, tuple[tuple[str, Recipe], ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,10 @@ class _FakeMaker:
         """Makes a fake of what is described by `meta`; what is no tensor stays as it is."""
         match meta:
             case PlainTensorMeta():
-                return self.leaf(value, path, inherited) if isinstance(value, torch.Tensor) else value
+                if not isinstance(value, torch.Tensor):
+                    return value
+                leaf = self.leaf(value, path, inherited)
+                return _torch.as_class(leaf, meta.cls) if _torch.is_plain_subclass(meta.cls) else leaf
             case ContainerMeta():
                 parts = {
                     key: self.make(value[key], m, path + meta.step(key), inherited) for key, m in meta.items.items()

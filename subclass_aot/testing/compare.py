@@ -64,6 +64,11 @@ def difference(expected: object, got: object, strides: bool = True, rtol: float 
     >>> difference(torch.ones(2), torch.zeros(2))
     'values tensor([1., 1.]) expected, tensor([0., 0.]) got'
     """
+    with _torch.without_torch_function():
+        return _difference(expected, got, strides, rtol, atol)
+
+
+def _difference(expected: object, got: object, strides: bool, rtol: float, atol: float) -> str:
     if type(expected) is not type(got):
         return f"{type(expected).__name__} expected, {type(got).__name__} got"
     if not isinstance(expected, torch.Tensor) or not isinstance(got, torch.Tensor):
@@ -81,15 +86,24 @@ def difference(expected: object, got: object, strides: bool = True, rtol: float 
         if expected.dtype.itemsize == 1 and expected.is_floating_point():  # torch compares no such numbers
             expected, got = expected.float(), got.float()
         same = torch.allclose(expected, got, rtol=rtol, atol=atol, equal_nan=True)
-        return "" if same else f"values {expected} expected, {got} got"
+        return _difference_of_attributes(expected, got) if same else f"values {expected} expected, {got} got"
     (names, context), (got_names, got_context) = expected.__tensor_flatten__(), got.__tensor_flatten__()
     if (list(names), context) != (list(got_names), got_context):
         return f"{list(names)}, {context} expected, {list(got_names)}, {got_context} got"
     for name in names:
-        found = difference(getattr(expected, name), getattr(got, name), strides, rtol, atol)
+        found = _difference(getattr(expected, name), getattr(got, name), strides, rtol, atol)
         if found:
             return f".{name}: {found}"
     return ""
+
+
+def _difference_of_attributes(expected: torch.Tensor, got: torch.Tensor) -> str:
+    """How what a program put on two dense tensors differs. Values are compared if they are no objects of a program."""
+    names, others = ({n: x for n, x in vars(t).items() if not _torch.is_mark(n)} for t in (expected, got))
+    if names.keys() != others.keys():
+        return f"attributes {sorted(names)} expected, {sorted(others)} got"
+    plain = (n for n, x in names.items() if type(x) in (bool, int, float, str, type(None)))
+    return next((f".{n}: {names[n]!r} expected, {others[n]!r} got" for n in plain if names[n] != others[n]), "")
 
 
 def cut_off(tensor: torch.Tensor) -> bool:

@@ -88,6 +88,7 @@ class Given:
         base: What it is a view of, where autograd knows it to be one; then `history` says nothing.
         parameter: Whether it is an `nn.Parameter`.
         role: "argument"; "constant", which the program closes over; or "hidden", the base of another.
+        cls: The plain subclass that it is of, if it is of one.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Given:
     base: Given | None = None
     parameter: bool = False
     role: str = "argument"
+    cls: type[torch.Tensor] | None = None
 
 
 class Capture:
@@ -114,10 +116,11 @@ class Capture:
 
     def all(self, tensors: Sequence[Any]) -> list[Given]:
         """Recipes for `x0`, `x1`, ..."""
-        for i, tensor in enumerate(tensors):
-            if _torch.base_of(tensor) is None:  # before the views of it, so that they find it
-                self.given(tensor, f"x{i}")
-        return [self.given(tensor, f"x{i}") for i, tensor in enumerate(tensors)]
+        with _torch.without_torch_function():
+            for i, tensor in enumerate(tensors):
+                if _torch.base_of(tensor) is None:  # before the views of it, so that they find it
+                    self.given(tensor, f"x{i}")
+            return [self.given(tensor, f"x{i}") for i, tensor in enumerate(tensors)]
 
     def given(self, tensor: torch.Tensor, name: str, role: str = "argument") -> Given:
         """A recipe for `tensor`."""
@@ -125,8 +128,9 @@ class Capture:
         if known is None:
             base = self._base(tensor, name)
             history = "" if not tensor.requires_grad else "leaf" if tensor.is_leaf else "computed"
-            parameter = isinstance(tensor, torch.nn.Parameter)
-            known = Given(name, self._tree(tensor), history, base, parameter, role)
+            cls = type(tensor) if _torch.is_plain_subclass(type(tensor)) else None
+            parameter = isinstance(tensor, torch.nn.Parameter) and cls is None
+            known = Given(name, self._tree(tensor), history, base, parameter, role, cls)
             self._given[id(tensor)] = known
             self._alive.append(tensor)
         return known

@@ -36,6 +36,18 @@ def non_leaf(root: torch.Tensor) -> Any:
     return _NonLeaf.apply(root, box)  # type: ignore[no-untyped-call]
 
 
+def of_class(tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:
+    """A tensor of a plain subclass on the memory of another; its gradient goes to that if it wants one.
+
+    >>> class Mask(torch.Tensor):
+    ...     pass
+    >>> of_class(torch.ones(2), Mask)
+    Mask([1., 1.])
+    """
+    with _torch.without_torch_function():
+        return tensor.as_subclass(cls) if tensor.requires_grad else _torch.as_class(tensor, cls)
+
+
 @dataclass
 class Printer:
     """Writes Python that makes tensors of recipes.
@@ -68,17 +80,20 @@ class Printer:
                 view = f"as_strided({given.tree.size}, {given.tree.stride}, {given.tree.offset})"
             else:
                 view = f"view_as({base})"
-            self.lines.append(f"{name} = {base}.{view}")
+            self.lines.append(f"{name} = {self._of_class(f'{base}.{view}', given)}")
             return name
         made = self._tree(given.tree)
         if given.history == "computed":
             root = f"{name}_root"
             self._assign(root, f"{_detached(made)}.requires_grad_()")
-            self._assign(name, self._computed(given, root))
+            self._assign(name, self._of_class(self._computed(given, root), given))
             self.roots.append(root)
             return name
         if given.parameter:
             made = f"torch.nn.Parameter({made}{'' if given.history else ', requires_grad=False'})"
+        elif given.cls is not None:
+            grad = ".requires_grad_()" if given.history else ""
+            made = f"{self._of_class(_detached(made), given)}{grad}"
         elif given.history:
             made = f"{_detached(made)}.requires_grad_()"
         if made != name:
@@ -86,6 +101,12 @@ class Printer:
         if given.history == "leaf":
             self.roots.append(name)
         return name
+
+    def _of_class(self, made: str, given: Given) -> str:
+        """An expression of the same, of the class that it is to have."""
+        if given.cls is None:
+            return made
+        return f"{self.names.const(of_class, 'of_class')}({made}, {self.names.const(given.cls, given.cls.__name__)})"
 
     def _computed(self, given: Given, root: str) -> str:
         leaves = list(leaves_of(given.tree))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -127,7 +127,7 @@ class Script:
             if id(old) not in done:
                 base = None if old.base is None else given(old.base)
                 name = new.get(old.name, old.name)
-                done[id(old)] = Given(name, old.tree, old.history, base, old.parameter, old.role)
+                done[id(old)] = replace(old, name=name, base=base)
             return done[id(old)]
 
         def text(old: str) -> str:

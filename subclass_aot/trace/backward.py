@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +74,7 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
     both.phase = "backward"
     try:
         # The recorder of forward hears none of it, nor what this one does with real tensors it meets on the way.
-        with _torch.disable_current_modes(), both, Replaced(both, REPLACED):
+        with _torch.disable_current_modes(), both, Replaced(both, REPLACED), _seen_as_in_eager_mode(tangents):
             gradients, nodes, errors = _gradients(inputs, forward.made_leaves, tangents, both)
             both.listeners.random_numbers.end_backward(both)
     except RuntimeError as error:
@@ -87,6 +88,13 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
     if errors and (mutated_leaves or both.mutations.metadata):
         raise RuntimeError(next(iter(errors.values())))  # the trace may be to blame, or has written on the way to it
     return Backward(both, tangents, gradients, nodes, mutated_leaves, errors)
+
+
+def _seen_as_in_eager_mode(tangents: Tangents) -> AbstractContextManager[None]:
+    """In hooks and the like, classes see functions of torch, unless one of them is asked for the gradient."""
+    kinds = map(type, tangents.ends)
+    asked = any(_torch.is_plain_subclass(cls) and _torch.sees_functions(cls) for cls in kinds)
+    return nullcontext() if asked else _torch.classes_see_again()
 
 
 def _gradients(

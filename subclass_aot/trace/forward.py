@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from subclass_aot import descriptors
+from subclass_aot import _torch, descriptors
 from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import TraceError
@@ -91,7 +91,8 @@ def run_forward(
     refuse_parallel_method(fn)
     dtype = torch.get_default_dtype()
     try:
-        out = fn(*args, **kwargs)
+        with _torch.classes_see_again():
+            out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
     finally:
         torch.set_default_dtype(dtype)  # each call sets what the function leaves, when it has run

@@ -99,11 +99,14 @@ class TracedViews:
             for view, position, path in zip(arguments.views, arguments.view_of, self.paths, strict=True)
         ]
         self.plan = FlattenPlan.of(self.views, count_symints=False, where="views", names=self.paths)
-        self.leaves = self.plan.unwrap(self.views)
+        self.leaves = self._read()
         self.specs = [getattr(leaf, "spec", None) for leaf in self.leaves]
         for real, leaf in zip(self.plan.unwrap(arguments.views), self.leaves, strict=True):
             if isinstance(leaf, MetaTensor) and not isinstance(real, MetaTensor):
                 recorder.listeners.real_tensors.stand_in(real, leaf)
+
+    def _read(self) -> list[Any]:
+        return [_torch.leaf_of(x) for x in self.plan.unwrap(self.views)]
 
     def check(self, metadata_mutated: Collection[int]) -> None:
         """Refuses what a graph cannot do to a view.
@@ -115,7 +118,7 @@ class TracedViews:
             MutationError: Another view has other sizes, strides or inner tensors than before.
         """
         slots = self.plan.index_map.slots
-        for slot, leaf, spec, now in zip(slots, self.leaves, self.specs, self.plan.unwrap(self.views), strict=True):
+        for slot, leaf, spec, now in zip(slots, self.leaves, self.specs, self._read(), strict=True):
             path = self.paths[slot.outer] + "".join(slot.path)
             if slot.outer in metadata_mutated or not isinstance(leaf, MetaTensor):
                 continue
@@ -135,6 +138,8 @@ def _regenerated(view: torch.Tensor, base: torch.Tensor, path: str) -> Any:
             again = regenerated_view(base, view.size(), view.stride(), offset)
         else:
             again = _torch.view_function(view)(base)
+    if again is not None and _torch.is_plain_subclass(type(view)):
+        again = again.as_subclass(type(view))
     if again is None:
         raise MutationError(messages.LOST_VIEW_OF_INPUT.format(path=path))
     _torch.set_view_rules(again, rules)

@@ -124,7 +124,8 @@ def plan_inputs(arguments: Arguments, dynamic: DynamicSizes | GivenSizes | None)
             symbols = Symbols()
             tensors = symbolic_fakes(arguments, dynamic, symbols)
         flatten = plan_of_fakes(tensors, arguments)
-    user = UserInputs(arguments, flatten.unwrap(arguments.values), flatten.unwrap(tensors))
+    patterns = [_torch.leaf_of(x) for x in flatten.unwrap(tensors)]
+    user = UserInputs(arguments, flatten.unwrap(arguments.values), patterns)
     positions = range(len(arguments.values))
     plan = InputPlan(
         flatten,

@@ -15,7 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase, describe, descriptor_of
 from subclass_aot.graph import Looks, Recorder, remove_mutations
-from subclass_aot.meta import Listener
+from subclass_aot.meta import Listener, is_over
 from subclass_aot.outcome import Existed, find_holders
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
@@ -87,6 +87,7 @@ def trace_once(
             trace = _joint(inputs, forward, backward)
         finally:
             recorder.graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
+            _torch.give_up_fronts(is_over)
         for each in (recorder, backward.recorder):
             each.forget_tensors()
         if values is not None:

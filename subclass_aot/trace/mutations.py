@@ -142,11 +142,11 @@ def refuse_views_of_mutated_metadata(
     metadata_mutated = {mutation.input for mutation in found.metadata_mutations}
     slots = inputs.plan.index_map.slots
     for i in metadata_mutated.intersection(i for i, _ in found.autograd_mutations):
-        if _torch.base_of(user.arguments.values[i]) is not None and not isinstance(inputs.traced[i], MetaTensor):
+        if _torch.base_of(user.arguments.values[i]) is not None and not _is_dense(inputs.traced[i]):
             raise MutationError(messages.MUTATED_VIEW.format(path=inputs.plan.paths[i]))
     for path, view in zip(inputs.views.paths, inputs.views.views, strict=True):
         mutated_at = recorder.mutations.version_before.get(id(view), _torch.version_of(view))
-        if _torch.version_of(view) > mutated_at + 1 and not isinstance(view, MetaTensor):
+        if _torch.version_of(view) > mutated_at + 1 and not _is_dense(view):
             raise MutationError(messages.MUTATED_VIEW.format(path=path))
     for output in outputs:
         leaves = output.leaves if isinstance(output, Value) else ()
@@ -154,14 +154,14 @@ def refuse_views_of_mutated_metadata(
         if isinstance(output, ViewOfInput) and output.value < len(inputs.traced):
             is_view = _torch.is_view(user.arguments.values[output.value])
             sources = {output.value} if is_view and inputs.traced[output.value].requires_grad else set()
-        dense = {i for i in sources if i < len(inputs.traced) and isinstance(inputs.traced[i], MetaTensor)}
+        dense = {i for i in sources if i < len(inputs.traced) and _is_dense(inputs.traced[i])}
         for i in (sources - dense) & metadata_mutated:
             raise MutationError(messages.VIEW_OF_MUTATED.format(path=inputs.plan.paths[i]))
 
 
 def _refuse_other_leaves(inputs: TracedInputs, metadata_mutated: set[int]) -> None:
     """Another inner tensor, or one that looks otherwise, where the input itself was not turned."""
-    after = inputs.plan.flatten.unwrap(inputs.traced)
+    after = [_torch.leaf_of(x) for x in inputs.plan.flatten.unwrap(inputs.traced)]
     for slot in inputs.plan.graph_slots:
         leaf = inputs.leaves[slot]
         if not isinstance(leaf, MetaTensor):
@@ -175,6 +175,10 @@ def _refuse_other_leaves(inputs: TracedInputs, metadata_mutated: set[int]) -> No
         if not after[slot].spec.equals(inputs.specs[slot]):
             path, before, now = inputs.plan.desc_of(slot), inputs.specs[slot], after[slot].spec
             raise MutationError(messages.METADATA_MUTATED.format(path=path, before=before, after=now))
+
+
+def _is_dense(traced: torch.Tensor) -> bool:
+    return isinstance(_torch.leaf_of(traced), MetaTensor)
 
 
 def _refuse_mutated_together(inputs: TracedInputs, user: UserInputs, metadata_mutated: set[int]) -> None:

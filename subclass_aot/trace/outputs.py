@@ -115,7 +115,8 @@ class OutputReader:
                 base, desc, leaf = self._base_of(result), PlainOutput(i), leaf_behind(result)
                 known = None if base is None else shared.get(id(base))
                 if leaf is not None and id(leaf) in own and id(leaf) not in self.inputs:
-                    outputs.append(ViewOfBase(own[id(leaf)], -1, _view_of_leaf(result, leaf), (), True))
+                    view = _view_of_leaf(result, leaf)
+                    outputs.append(ViewOfBase(own[id(leaf)], -1, view, (), True, _class_of(result)))
                 else:
                     outputs.append(self._tensor(result, desc) if known is None else self._view_of(result, known, desc))
         return tuple(outputs)
@@ -166,7 +167,7 @@ class OutputReader:
             position = known[0] if known else len(self.intermediate_bases)
             if not known:
                 self.intermediate_bases.append((tensor, self._value(tensor, IntermediateBase(position, desc))))
-        return ViewOfBase(output, position, *self._replay(result, tensor), has_history(result))
+        return ViewOfBase(output, position, *self._replay(result, tensor), has_history(result), _class_of(result))
 
     def computed_value(self, tensor: torch.Tensor, desc: OutputDescriptor) -> Value:
         """A value whose every leaf the graph returns, aliases of inputs or not."""
@@ -226,7 +227,8 @@ class OutputReader:
         return desc
 
     def _view(self, result: torch.Tensor, value: int) -> ViewOfInput:
-        return ViewOfInput(value, *self._replay(result, self.blank_inputs[value]), has_history(result))
+        replay = self._replay(result, self.blank_inputs[value])
+        return ViewOfInput(value, *replay, has_history(result), _class_of(result))
 
     def _replay(self, result: torch.Tensor, base: torch.Tensor) -> tuple[Callable[..., torch.Tensor], tuple[Any, ...]]:
         """How the view is made, taken from a fake that belongs to no trace, so that nothing is held on to.
@@ -240,7 +242,8 @@ class OutputReader:
         """
         _, remembered = self.remembered.get(id(result), (None, None))
         metadata_mutated = id(base) in self.metadata_mutated
-        if metadata_mutated and remembered is None and (isinstance(result, MetaTensor) or is_invalidated(result)):
+        is_dense = isinstance(_torch.leaf_of(result), MetaTensor)
+        if metadata_mutated and remembered is None and (is_dense or is_invalidated(result)):
             return _strided_view(result, base), ()
         if remembered is None and self.loses_gradient(result):
             return _strided_view(result, base), ()
@@ -253,7 +256,7 @@ class OutputReader:
             with _torch.disable_current_modes(), torch.no_grad():
                 symints: dict[Any, Any] = {}
                 note = functools.partial(_note_symint, symints)
-                blank = MetaTensor.like(base.detach())
+                blank = _blank(base)
                 with steps:
                     clean = (remembered or _torch.view_function(result))(blank, note)
         except Exception as error:
@@ -271,6 +274,17 @@ class OutputReader:
         if not symints:
             return replay, ()
         return functools.partial(_with_symints, replay, tuple(symints)), tuple(symints.values())
+
+
+def _class_of(result: torch.Tensor) -> type | None:
+    """The plain subclass of a result."""
+    return type(result) if _torch.is_front(result) else None
+
+
+def _blank(traced: torch.Tensor) -> Any:
+    """A tensor like a traced one that belongs to no trace; in the place of a front, dense."""
+    leaf = _torch.leaf_of(traced)
+    return MetaTensor.like(traced.detach()) if leaf is traced else new_leaf(leaf.spec)
 
 
 def _geometry(tensor: torch.Tensor) -> tuple[list[Any], ...]:
@@ -310,10 +324,11 @@ def _strided_view(result: torch.Tensor, base: torch.Tensor) -> Callable[[torch.T
     Autograd does not note that, so what it knows of views does not fit them; asking it may even crash. A dense tensor
     is all of its storage, whatever it looks like, so a view of it is sizes, strides and an offset.
     """
-    dense = isinstance(result, MetaTensor) and isinstance(base, MetaTensor) and result.dtype == base.dtype
+    leaf, leaf_of_base = _torch.leaf_of(result), _torch.leaf_of(base)
+    dense = isinstance(leaf, MetaTensor) and isinstance(leaf_of_base, MetaTensor) and result.dtype == base.dtype
     if not dense or is_invalidated(result):
         raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE))
-    now, before = result.spec, base.spec  # type: ignore[attr-defined]
+    now, before = leaf.spec, leaf_of_base.spec
     if now.solver is not None or before.solver is not None:
         raise SizesMustBeKnown
     return StridedView(now.size, now.stride, now.offset - before.offset)
@@ -326,13 +341,15 @@ def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.T
         MutationError: That does not say it.
         SizesMustBeKnown: They have symbolic sizes.
     """
-    if isinstance(result, MetaTensor) and isinstance(leaf, MetaTensor) and result.dtype is leaf.dtype:
-        now, before = result.spec, leaf.spec
+    view_leaf, leaf_leaf = _torch.leaf_of(result), _torch.leaf_of(leaf)
+    dense = isinstance(view_leaf, MetaTensor) and isinstance(leaf_leaf, MetaTensor)
+    if dense and result.dtype is leaf.dtype:
+        now, before = view_leaf.spec, leaf_leaf.spec
         if now.solver is not None or before.solver is not None:
             raise SizesMustBeKnown
         where: Any = now.size, now.stride, now.offset - before.offset
         with _torch.disable_current_modes(), torch.no_grad():
-            if regenerated_view(MetaTensor.like(leaf.detach()), *where) is not None:
+            if regenerated_view(_blank(leaf), *where) is not None:
                 return RegeneratedView(*where)  # it makes one of a real tensor, as here
     raise MutationError(messages.VIEW_OF_LEAF)
 

@@ -9,7 +9,7 @@ from subclass_aot import _torch
 from subclass_aot._stack import is_raised_by_user, user_line_of
 from subclass_aot.call import parallel_modules_are_refused, reads_are_refused
 from subclass_aot.errors import MutationError, SubclassAotError
-from subclass_aot.graph import REPLACED, Recorder, messages
+from subclass_aot.graph import REPLACED, Recorder, conversions, messages
 from subclass_aot.jagged import JaggedAttention
 from subclass_aot.meta import Replaced
 from subclass_aot.symbols import unbacked_sizes
@@ -67,6 +67,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
         if plan.structure:
             stack.enter_context(JaggedAttention())
         stack.enter_context(Replaced(recorder, REPLACED))
+        stack.enter_context(conversions())
         stack.enter_context(_torch.flex_attention_anywhere())
         stack.enter_context(_torch.without_dynamo())
         stack.enter_context(_torch.without_compiled_autograd())

@@ -11,8 +11,9 @@ import functorch.compile
 import pytest
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 
-from subclass_aot import MetaTensor, TwoTensor, aot_compile, export_forward, load
+from subclass_aot import Spec, TwoTensor, aot_compile, export_forward, load
 from subclass_aot.backends import BACKENDS, resolve
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.testing import difference
@@ -57,6 +58,7 @@ def boxed_function(graph: fx.GraphModule, inputs: list[Any]) -> Any:
         flat.clear()  # a boxed function may empty its list
         return graph(*given)
 
+    run._boxed_call = True  # type: ignore[attr-defined]
     return run
 
 
@@ -73,19 +75,56 @@ def flagged_as_unboxed(graph: fx.GraphModule, inputs: list[Any]) -> Any:
 
 
 def returns_a_list(graph: fx.GraphModule, inputs: list[Any]) -> Any:
-    return lambda flat: list(graph(*flat))
+    return lambda *given: list(graph(*given))
+
+
+def closure(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    def run(*given: Any) -> Any:
+        return graph(*given)
+
+    return run
+
+
+def one_by_one(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    names = ", ".join(node.name for node in graph.graph.find_nodes(op="placeholder"))
+    return eval(f"lambda {names}: graph({names})", {"graph": graph})
+
+
+def partial_of(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    return functools.partial(lambda graph, *given: graph(*given), graph)
+
+
+def partial_of_boxed(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    """A partial has not the flag of what it calls."""
+    return functools.partial(lambda make, *given: make(list(given)), functorch.compile.make_boxed_func(graph.forward))
+
+
+def interpreter(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    return fx.Interpreter(graph).run
+
+
+def compiled_by_torch(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    return torch.compile(lambda *given: graph(*given), backend="eager")
 
 
 class Compiled:
     def __init__(self, graph: fx.GraphModule, inputs: list[Any]) -> None:
         self.graph = graph
 
-    def __call__(self, flat: list[Any]) -> Any:
-        return self.graph(*flat)
+    def __call__(self, *given: Any) -> Any:
+        return self.graph(*given)
+
+
+class CompiledBoxed(Compiled):
+    _boxed_call = True
+
+    def __call__(self, given: list[Any]) -> Any:
+        return self.graph(*given)
 
 
 COMPILERS: list[Any] = [
-    "eager", module_of, method_of, boxed_function, flagged, flagged_as_unboxed, returns_a_list, Compiled,
+    "eager", module_of, method_of, boxed_function, flagged, flagged_as_unboxed, returns_a_list, Compiled, CompiledBoxed,
+    closure, one_by_one, partial_of, partial_of_boxed, interpreter, compiled_by_torch,
     functorch.compile.nop, functorch.compile.make_boxed_compiler(method_of), functools.partial(module_of),
     lambda graph, inputs: graph.eval(),
 ]  # fmt: skip
@@ -104,14 +143,45 @@ def test_what_a_compiler_may_return(compiler: Any, both: bool) -> None:
         assert not difference(a, b)
 
 
-def test_compilers_are_given_graphs_of_dense_tensors_and_inputs_without_data() -> None:
+def test_one_tensor_is_the_only_output() -> None:
+    """As in AOTAutograd; a `ScriptFunction` returns what was traced."""
+
+    def alone(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+        return lambda *given: graph(*given)[0]
+
+    def alone_in_a_list(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+        return functorch.compile.make_boxed_func(lambda *given: graph(*given)[0])
+
+    x = torch.rand(1, 3)  # of one row, which would be taken for the output
+    for compiler in (alone, alone_in_a_list):
+        assert aot_compile(torch.sin, fw_compiler=compiler)(x).equal(x.sin())
+
+
+@pytest.mark.parametrize("which, name, count", [("fw", "forward", 3), ("bw", "backward", 9)])
+def test_a_function_that_cannot_be_called_with_the_inputs(which: str, name: str, count: int) -> None:
+    options: Any = {"bw_compiler": "eager", f"{which}_compiler": lambda graph, inputs: lambda args: graph(*args)}
+    with pytest.raises(CompilerResultError) as caught:
+        sum(t.sum() for t in aot_compile(program, **options)(*arguments())).backward()
+    text = str(caught.value)
+    assert f"The {name} compiler returned a function that cannot be called with the inputs of its graph." in text
+    assert f"Inputs:   {count}\n" in text and "`function._boxed_call = True`" in text
+    boxed: Any = lambda *, args: ()  # noqa: E731
+    boxed._boxed_call = True
+    with pytest.raises(CompilerResultError, match="cannot be called with the inputs of its graph"):
+        aot_compile(torch.sin, fw_compiler=lambda graph, inputs: boxed)(torch.ones(2))
+
+
+def test_compilers_are_given_graphs_of_dense_tensors_and_fake_inputs() -> None:
     seen = []
 
     def compiler(graph: fx.GraphModule, inputs: list[Any]) -> Any:
         placeholders = [n for n in graph.graph.nodes if n.op == "placeholder"]
         assert isinstance(graph, fx.GraphModule) and len(inputs) == len(placeholders)
         for x, node in zip(inputs, placeholders, strict=True):
-            assert type(x) is MetaTensor and x.spec is node.meta["spec"] and not x.requires_grad
+            assert type(x) is FakeTensor and x is node.meta["val"] and not x.requires_grad
+            assert Spec.of(x) is node.meta["spec"]
+        context = torch._guards.TracingContext.get()
+        assert context.fake_mode is torch._guards.detect_fake_mode(inputs) is inputs[0].fake_mode
         graph.graph.lint()
         seen.append(len(inputs))
         return graph
@@ -163,7 +233,7 @@ def test_unknown_name() -> None:
 
 def broken(which: str, returned: Any) -> dict[str, Any]:
     """Options of `aot_compile` with a compiler whose function ends in `returned(outputs)`."""
-    return {f"{which}_compiler": lambda graph, inputs: lambda flat: returned(tuple(graph(*flat)))}
+    return {f"{which}_compiler": lambda graph, inputs: lambda *given: returned(tuple(graph(*given)))}
 
 
 @pytest.mark.parametrize(

@@ -403,7 +403,7 @@ def test_what_is_saved_is_dense(kind: Any, build: Any) -> None:
     given: list[type] = []
 
     def spy(graph: Any, inputs: Any) -> Any:
-        def run(values: list[Any]) -> Any:
+        def run(*values: Any) -> Any:
             given.extend(map(type, values))
             return graph.forward(*values)
 

@@ -115,7 +115,7 @@ def test_compilers_get_them() -> None:
 
     def compiler(graph_module: fx.GraphModule, inputs: Any) -> Any:
         found.append(graph_module.graph)
-        return lambda args: graph_module(*args)
+        return lambda *args: graph_module(*args)
 
     aot_compile(Layers(), fw_compiler=compiler)(X).sum().backward()
     assert all(any("custom" in node.meta for node in computed(graph)) for graph in found) and len(found) == 2

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from subclass_aot import MetaTensor, Spec, trace_joint
 from subclass_aot.errors import TraceError, UnknownTensorError
@@ -41,9 +42,11 @@ def test_nodes_say_what_and_where_they_are() -> None:
         assert isinstance(node.meta["stack_trace"], str)
         val = node.meta["val"]
         if isinstance(val, tuple):
-            assert all(type(v) is MetaTensor for v in val)
+            assert all(type(v) is FakeTensor for v in val)
         else:
-            assert type(val) is MetaTensor and type(node.meta["spec"]) is Spec and val.spec is node.meta["spec"]
+            spec = node.meta["spec"]
+            assert type(val) is FakeTensor and type(spec) is Spec
+            assert (val.shape, val.stride(), val.dtype) == (spec.size, spec.stride, spec.dtype)
     forward, backward = {}, {}
     for node in nodes_of(trace, "call_function"):
         (forward if node.meta["partitioner_tag"] == "is_forward" else backward)[node.name] = node.meta["stack_trace"]

@@ -11,6 +11,7 @@ import torch
 
 from subclass_aot import Spec
 from subclass_aot.graph import REPLACED, Recorder
+from subclass_aot.graph.fronts import FRONTS
 from subclass_aot.graph.higher_order import HIGHER_ORDER
 from subclass_aot.graph.in_place_views import IN_PLACE_VIEWS
 from subclass_aot.graph.lost_out import LOST_OUT
@@ -21,7 +22,7 @@ from tests.graph.recording import SPEC, raw, recorded
 
 
 def test_it_is_all_that_the_room_has() -> None:
-    parts = HIGHER_ORDER, IN_PLACE_VIEWS, LOST_OUT, PLACES, RESOLVED
+    parts = HIGHER_ORDER, IN_PLACE_VIEWS, LOST_OUT, PLACES, RESOLVED, FRONTS
     assert REPLACED == {name: rule for part in parts for name, rule in part.items()}
     assert len(REPLACED) == sum(map(len, parts))
 

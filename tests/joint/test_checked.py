@@ -84,7 +84,7 @@ def test_shapes_are_inferred_anew() -> None:
 
     def note(graph: fx.GraphModule, inputs: list[Any]) -> Any:
         dtypes.extend(x.dtype for x in inputs)
-        return lambda args: graph(*args)
+        return lambda *args: graph(*args)
 
     run = compile_joint(joint, bw_compiler=note, lazy_backward=False).bind(module)
     assert torch.float16 in dtypes

@@ -206,7 +206,7 @@ def test_torchs_partitioner_and_its_hints() -> None:
 
     def note(graph: Any, inputs: list[Any]) -> Any:
         saved.extend(tuple(x.shape) for x in inputs)
-        return lambda args: graph(*args)
+        return lambda *args: graph(*args)
 
     bound = compile_joint(
         joint, partition_fn=min_cut_rematerialization_partition, bw_compiler=note, lazy_backward=False

@@ -12,10 +12,12 @@ from torch import Tensor, nn
 from torch._functorch._aot_autograd import fx_utils
 from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import CheckpointPolicy
 
 from subclass_aot import Int8Weight, MetaTensor, TwoTensor, compile_joint, mark_dynamic, quantize_, trace_joint
 from subclass_aot.errors import TraceError
+from subclass_aot.testing import difference
 
 
 def model() -> nn.Module:
@@ -112,10 +114,36 @@ def test_example_inputs_and_fakes() -> None:
     assert [type(x) for x in examples] == [MetaTensor, MetaTensor, torch.SymInt, MetaTensor, MetaTensor]
     assert [type(x) for x in fakes] == [FakeTensor, FakeTensor, torch.SymInt, FakeTensor, FakeTensor]
     assert fakes[0].shape[0].node.expr == fakes[2].node.expr and len({x.fake_mode for x in fakes[:2]}) == 1
+    nodes = [node for node in joint.graph_module.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+    assert len(nodes) > 4 and all(n.meta["val"].fake_mode is fakes[0].fake_mode for n in nodes)
     with joint.fakes():
-        values = [node.meta["val"] for node in joint.graph_module.graph.nodes if node.op == "call_function"]
-        assert values and all(type(val) is FakeTensor for val in values)
-    assert all(type(n.meta["val"]) is MetaTensor for n in joint.graph_module.graph.nodes if n.op == "call_function")
+        assert torch._guards.detect_fake_mode() is fakes[0].fake_mode
+    assert torch._guards.detect_fake_mode() is None
+
+
+def test_each_input_is_an_object_of_its_own() -> None:
+    """A tracer tells inputs apart by identity, and equal specs are one object."""
+    x = torch.rand(4, requires_grad=True)
+    joint = trace_joint(lambda x, y, z: x * y + z, x, torch.rand(4), torch.rand(4))
+    nodes = joint.graph_module.graph.find_nodes(op="placeholder")
+    for inputs in (joint.example_inputs(), joint.fake_inputs(), [node.meta["val"] for node in nodes]):
+        assert len({id(x) for x in inputs}) == len(inputs) == 4
+        again = make_fx(joint.graph_module)(*inputs)
+        values = [torch.full((4,), float(n)) for n in range(4)]
+        assert not any(difference(*pair) for pair in zip(again(*values), joint.graph_module(*values), strict=True))
+
+
+def test_passes_of_torch_run_on_the_graph_as_it_is() -> None:
+    from torch._inductor.fx_passes.joint_graph import joint_graph_passes
+
+    module = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 2))
+    for dynamic in (False, True):
+        x = torch.rand(3, 4, requires_grad=True)
+        joint = trace_joint(module, x, dynamic=dynamic)
+        joint_graph_passes(joint.graph_module)
+        results = [f(x) for f in (module, compile_joint(joint).bind(module))]
+        assert not difference(*results)
+        assert not difference(*[torch.autograd.grad(y.sin().sum(), x)[0] for y in results])
 
 
 def test_sizes_may_be_symbols() -> None:

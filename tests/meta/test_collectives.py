@@ -33,7 +33,7 @@ def graph_of(function: Any, *tensors: torch.Tensor) -> list[str]:
     def keep(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
         found.extend(str(node.target).removesuffix(".default") for node in nodes)
-        return torch.fx.Interpreter(graph).boxed_run
+        return torch.fx.Interpreter(graph).run
 
     aot_compile(function, fw_compiler=keep)(*tensors)
     return found
@@ -136,7 +136,7 @@ def test_one_that_nobody_reads_in_backward_runs_all_the_same() -> None:
 
     def keep(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         seen.append([str(n.target).split(".")[1] for n in graph.graph.nodes if "c10d" in str(n.target)])
-        return torch.fx.Interpreter(graph).boxed_run
+        return torch.fx.Interpreter(graph).run
 
     def hooked(x: torch.Tensor) -> torch.Tensor:
         y = x * 2

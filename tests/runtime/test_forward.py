@@ -36,7 +36,7 @@ def test_what_is_saved_and_returned_is_the_object_that_is_returned() -> None:
 
     def compiler(graph: torch.fx.GraphModule, inputs: list[Any]) -> Any:
         run = torch.fx.Interpreter(graph).boxed_run
-        return lambda inputs: [output.detach() for output in run(inputs)]  # each is another object
+        return lambda *inputs: [output.detach() for output in run(list(inputs))]  # each is another object
 
     result = aot_compile(lambda x: x.exp(), fw_compiler=compiler)(leaf())
     (saved,) = result.grad_fn.saved_tensors

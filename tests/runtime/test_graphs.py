@@ -133,7 +133,9 @@ def test_a_partitioner_that_drops_an_input_is_refused() -> None:
 
 
 def split_of(function: Any, *args: Any) -> Graphs:
-    return split(trace_joint(function, *args), None)
+    joint = trace_joint(function, *args)
+    joint.vals.put_back(joint.graph_module)
+    return split(joint, None)
 
 
 def test_what_forward_makes_is_told_from_what_it_passes_on() -> None:

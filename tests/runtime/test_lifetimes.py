@@ -112,7 +112,7 @@ class Failing:
     def __call__(self, graph: Any, inputs: Any) -> Any:
         phase = next(self.phases)
 
-        def run(inputs: list[Any]) -> Any:
+        def run(*inputs: Any) -> Any:
             if phase == self.fails_in:
                 raise ZeroDivisionError("on purpose")
             return graph.forward(*inputs)
@@ -124,7 +124,7 @@ def test_backward_frees_activations(no_collector: None) -> None:
     kept: list[Any] = []
 
     def compiler(graph: Any, inputs: Any) -> Any:
-        def run(inputs: list[Any]) -> Any:
+        def run(*inputs: Any) -> Any:
             out = graph(*inputs)
             kept[:] = [weakref.ref(t) for t in out[1:]]
             return out
@@ -167,7 +167,7 @@ class Watched:
     def __call__(self, graph: Any, inputs: Any) -> Any:
         phase = next(self.phases)
 
-        def run(inputs: list[Any]) -> Any:
+        def run(*inputs: Any) -> Any:
             given = {id(t) for t in inputs}
             out = graph.forward(*inputs)
             self.made += [weakref.ref(t) for t in out if t is not None and id(t) not in given]

@@ -283,7 +283,7 @@ def test_what_cannot_be_compiled_runs_as_in_eager_mode() -> None:
     def compiler(graph: Any, inputs: Any) -> Any:
         if any(x.dim() == 3 for x in inputs):
             raise RuntimeError("not today")
-        return lambda args: graph(*args)
+        return lambda *args: graph(*args)
 
     compiled = sa.aot_compile(loss, fw_compiler=compiler)
     with (

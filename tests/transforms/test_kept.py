@@ -24,7 +24,7 @@ class Runs:
         self.graphs: list[torch.fx.GraphModule] = []
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: Any) -> Function:
-        def run(args: list[Any]) -> Any:
+        def run(*args: Any) -> Any:
             self.graphs.append(graph)
             return graph(*args)
 
@@ -86,7 +86,7 @@ def test_nothing_is_held_when_the_call_is_over() -> None:
     kept: list[Any] = []
 
     def compiler(graph: torch.fx.GraphModule, inputs: Any) -> Function:
-        def run(args: list[torch.Tensor]) -> Any:
+        def run(*args: torch.Tensor) -> Any:
             results = graph(*args)
             kept.extend(weakref.ref(x) for x in results)
             return results
@@ -113,7 +113,7 @@ def test_a_backward_that_cannot_be_compiled_computes_forward_again() -> None:
             op="call_function", target=SINE
         ):
             raise RuntimeError("not today")
-        return lambda args: graph(*args)
+        return lambda *args: graph(*args)
 
     compiled = sa.aot_compile(lambda x: x.sin().sum(), fw_compiler=compiler)
     with pytest.warns(UserWarning, match=r"(?s)could not be compiled.*not today"):

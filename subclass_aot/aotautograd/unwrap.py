@@ -1,0 +1,190 @@
+"""From values to their flat slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._torch import is_nested_int, is_traceable_wrapper_subclass
+from subclass_aot.aotautograd.arguments import Generated, are_ours, refuse_no_list
+from subclass_aot.descriptors import Descriptor, Inner, InnerSize, InnerStride
+from subclass_aot.errors import PlanError
+from subclass_aot.flatten import ContainerMeta, FlattenPlan, ValueMeta
+from subclass_aot.symbols import Number
+
+_NAME = "unwrap_tensor_subclasses"
+
+_OF_TWO_VERSIONS = """`unwrap_tensor_subclasses` is given {both}, which are of different versions of torch:
+  2.13:  leaves, descs = unwrap_tensor_subclasses(args, descs, append_symints=...)
+  2.4:   leaves = unwrap_tensor_subclasses(args, is_joint_structure=...)
+  here:  leaves = unwrap_tensor_subclasses(args, append_symints=..., subclass_metas=...)"""
+
+_WHICH_SYMINTS = """`unwrap_tensor_subclasses` has to be told whether symbolic sizes have slots of their own:
+  append_symints=True   for primals and results
+  append_symints=False  for tangents"""
+
+_NO_METAS = """`runtime_unwrap_tensor_subclasses(append_symints=True)` needs `subclass_metas`: at a call, sizes
+are numbers, and only the metas say which of them have slots."""
+
+_COUNT = "{name}: there are {count} for {values} values."
+
+_NO_DESCRIPTOR = "wrapped_args_descs[{i}]: {got!r} is no descriptor, of this library or of AOTAutograd."
+
+
+def unwrap_tensor_subclasses(
+    wrapped_args: Sequence[Any],
+    wrapped_args_descs: Sequence[Any] | None = None,
+    *,
+    append_symints: bool | None = None,
+    subclass_metas: Sequence[Any] | None = None,
+    is_joint_structure: bool | None = None,
+) -> Any:
+    """Returns the flat slots of all values. See Note [Leaf order].
+
+    Args:
+        wrapped_args: Dense tensors, wrapper tensors, and anything else, in a list or tuple.
+        wrapped_args_descs: What each value is, in descriptors of this library or of AOTAutograd. With them, what each
+            slot is comes back, too, as in torch 2.13.
+        append_symints: Whether the symbolic sizes and strides of wrappers have slots: for primals, not for tangents.
+        subclass_metas: What the values are planned to be. With them, which sizes have slots is as planned, classes are
+            checked, and generated code does the work; without them, what the values are is found out again.
+        is_joint_structure: Given as in torch 2.4, where sizes have no slots: whether `wrapped_args` are two lists,
+            `(primals, tangents)`. Two lists come back then.
+
+    Raises:
+        PlanError: There is no list of values, or they are not what the metas say.
+    """
+    if is_joint_structure is not None:
+        if append_symints or wrapped_args_descs is not None:
+            other = "`append_symints`" if append_symints else "descriptors"
+            raise PlanError(_OF_TWO_VERSIONS.format(both=f"`is_joint_structure` and {other}"))
+        append_symints = False
+    if append_symints is None:
+        raise PlanError(_WHICH_SYMINTS)
+    if is_joint_structure:
+        primals, tangents = joint_structure(wrapped_args)
+        return _unwrapped(primals, False, subclass_metas), _unwrapped(tangents, False, None)
+    refuse_no_list(wrapped_args, "wrapped_args", _NAME)
+    if wrapped_args_descs is None:
+        return _unwrapped(wrapped_args, append_symints, subclass_metas)
+    if len(wrapped_args_descs) != len(wrapped_args):
+        count, values = len(wrapped_args_descs), len(wrapped_args)
+        raise PlanError(_COUNT.format(name="wrapped_args_descs", count=count, values=values))
+    slots: list[tuple[Any, Any]] = []
+    for i, (value, desc) in enumerate(zip(wrapped_args, wrapped_args_descs, strict=True)):
+        slots += _described(value, _Words.of(desc, i), desc, append_symints)
+    leaves = [leaf for leaf, _ in slots]
+    if subclass_metas is not None:
+        leaves = _unwrapped(wrapped_args, append_symints, subclass_metas)
+    return leaves, [desc for _, desc in slots]
+
+
+def runtime_unwrap_tensor_subclasses(
+    wrapped_args: Sequence[Any], *, append_symints: bool, subclass_metas: Sequence[Any] | None = None
+) -> list[Any]:
+    """Returns the flat slots of the values of a call, where sizes are numbers.
+
+    Args:
+        wrapped_args: The values.
+        append_symints: Whether sizes and strides that were symbolic have slots.
+        subclass_metas: What the values are planned to be; may be left out if no size has a slot.
+
+    Raises:
+        PlanError: There is no list of values, metas are missing, or the values are not what they say.
+    """
+    refuse_no_list(wrapped_args, "wrapped_args", "runtime_unwrap_tensor_subclasses")
+    if append_symints and subclass_metas is None:
+        raise PlanError(_NO_METAS)
+    return _unwrapped(wrapped_args, append_symints, subclass_metas)
+
+
+def joint_structure(values: object) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Returns the two lists of a joint structure.
+
+    Raises:
+        PlanError: It is none.
+    """
+    parts: Any = values if isinstance(values, list | tuple) else ()
+    if len(parts) != 2 or not all(isinstance(part, list | tuple) for part in parts):
+        got = ", ".join(type(part).__name__ for part in parts) if parts else type(values).__name__
+        raise PlanError(f"the arguments of a joint graph are two flat lists, `(primals, tangents)`; got {got}")
+    return parts[0], parts[1]
+
+
+def _unwrapped(values: Sequence[Any], append_symints: bool, metas: Sequence[Any] | None) -> list[Any]:
+    if metas is None:
+        return [leaf for value in values for leaf, _ in _described(value, _NOTHING, None, append_symints)]
+    if are_ours(metas):
+        unwrap: Callable[[Sequence[Any]], list[Any]] = _unwraps.get(metas, append_symints)
+        return unwrap(values)
+    refuse_no_list(metas, "subclass_metas", _NAME)
+    if len(metas) != len(values):
+        raise PlanError(_COUNT.format(name="subclass_metas", count=len(metas), values=len(values)))
+    leaves: list[Any] = []
+    for i, (value, meta) in enumerate(zip(values, metas, strict=True)):
+        leaves += FlattenPlan.leaves_by(value, meta, append_symints=append_symints, name=f"args[{i}]")
+    return leaves
+
+
+class _Words(NamedTuple):
+    """How parts of wrappers are described: by classes of this library, or by those of AOTAutograd."""
+
+    inner: Callable[[Any, Any], Any]
+    size: Callable[[Any, int], Any]
+    stride: Callable[[Any, int], Any]
+
+    @staticmethod
+    def of(desc: object, i: int) -> _Words:
+        """Returns those for what is described so far.
+
+        Raises:
+            PlanError: It is no descriptor.
+        """
+        if isinstance(desc, Descriptor):
+            return _Words(Inner, InnerSize, InnerStride)
+        torchs = _torch.descriptors()
+        for kind in ("Input", "Output"):
+            if isinstance(desc, getattr(torchs, f"AOT{kind}")):
+                return _Words(*(getattr(torchs, f"Subclass{what}AOT{kind}") for what in ("GetAttr", "Size", "Stride")))
+        raise PlanError(_NO_DESCRIPTOR.format(i=i, got=desc))
+
+
+_NOTHING = _Words(*[lambda base, part: None] * 3)
+
+
+def _described(value: object, words: _Words, desc: object, append_symints: bool) -> Iterator[tuple[Any, Any]]:
+    """Yields the flat slots of one value, found out by asking it, each with what it is."""
+    if not is_traceable_wrapper_subclass(value):
+        yield value, desc
+        return
+    names, _ = value.__tensor_flatten__()
+    for name in names:
+        yield from _parts(getattr(value, name), words, words.inner(desc, name), append_symints)
+    if append_symints:
+        sizes: tuple[Number, ...] = value.size()
+        for of, numbers in (words.size, sizes), (words.stride, value.stride()):
+            for dim, number in enumerate(numbers):
+                if isinstance(number, torch.SymInt) and not is_nested_int(number):
+                    yield number, of(desc, dim)
+
+
+def _parts(inner: object, words: _Words, desc: object, append_symints: bool) -> Iterator[tuple[Any, Any]]:
+    """Yields those of an inner attribute: a tensor, None where one is absent, or a container of tensors."""
+    if inner is None:
+        return
+    if type(inner) in (list, tuple, dict):
+        container: Any = inner
+        for key, part in container.items() if type(inner) is dict else enumerate(container):
+            yield from _parts(part, words, words.inner(desc, ContainerMeta.step(key)), append_symints)
+    else:
+        yield from _described(inner, words, desc, append_symints)
+
+
+def _make_unwrap(metas: tuple[ValueMeta, ...], append_symints: bool) -> Callable[[Sequence[Any]], Any]:
+    return FlattenPlan(metas).generate_unwrap(append_symints=append_symints)
+
+
+_unwraps = Generated(_make_unwrap)

@@ -1,0 +1,242 @@
+"""Fake tensors for what was written for AOTAutograd: as example inputs, and in `meta["val"]` of nodes.
+
+This library's own tensors without data (`MetaTensor`) are made for traces. Compilers and passes of others know torch's
+`FakeTensor`: they search a mode among the inputs, read shapes from nodes, compare storages. To make one takes a sixth
+of the time that it takes to record an operator, so those of nodes are made when somebody reads one.
+"""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.meta import MetaTensor, Spec
+from subclass_aot.operators import effects_of
+from subclass_aot.symbols import solver_in
+
+
+class Fakes:
+    """The fake tensors of one graph, all of one mode.
+
+    Args:
+        graph: A graph with tensors without data in `meta["val"]` of its nodes. Where one stood, there is a fake tensor
+            when somebody reads it. Each placeholder has one of its own; views share the storage of what they are views
+            of, as they do when the graph runs.
+        inputs: What the inputs are, if they are not what the placeholders say.
+
+    Attributes:
+        before: What stood in `meta["val"]`, by the names of the nodes.
+    """
+
+    def __init__(self, graph: fx.GraphModule, inputs: Sequence[Any] | None = None) -> None:
+        self.before: dict[str, Any] = {}
+        self._solver = solver_of(graph)
+        self._unread: list[tuple[_Unread, Any, _Memory | None]] = []
+        metas: dict[fx.Node, _Unread] = {}
+        placeholders = graph.graph.find_nodes(op="placeholder")
+        for node in graph.graph.nodes:
+            if "val" in node.meta:
+                val = self.before[node.name] = node.meta["val"]
+                if type(val) in _OF_TENSORS or node.op == "placeholder":
+                    meta = metas[node] = _Unread(node.meta)
+                    meta.fakes = self
+                    object.__setattr__(node, "meta", meta)  # else the node is looked up in its graph
+                    if node.op != "placeholder":
+                        self._unread.append((meta, val, _memory_of(node, metas)))
+        for node in placeholders:
+            if node not in metas:  # of a graph that was pickled
+                metas[node] = node.meta = _Unread(node.meta)
+                metas[node].fakes = self
+        self._placeholders = [metas[node] for node in placeholders]
+        self._said = [dict.get(meta, "val") for meta in self._placeholders]
+        self._given = self._said if inputs is None else inputs
+        if any("unbacked" in meta for meta, _, _ in self._unread):  # inductor reads where numbers are found, and no val
+            self.read()
+
+    @cached_property
+    def mode(self) -> Any:
+        """Their `FakeTensorMode`, which has a solver."""
+        return _torch.fake_mode(_torch.shape_env() if self._solver is None else self._solver)
+
+    @cached_property
+    def inputs(self) -> list[Any]:
+        """A fake tensor for each input, or its symbolic number."""
+        with _outside_of_traces():
+            made = [fake_of(x.spec, self.mode) if isinstance(x, MetaTensor) else x for x in self._given]
+        for meta, val, fake in zip(self._placeholders, self._said, made, strict=True):
+            if dict.get(meta, "val") is val:
+                dict.__setitem__(meta, "val", fake)
+        return made
+
+    def read(self) -> None:
+        """Makes those of all nodes, unless that was done. What a pass has put in place of one stays."""
+        unread, self._unread = self._unread, []
+        made: dict[int, Any] = dict(zip(map(id, self._placeholders), self.inputs, strict=True))
+        with _outside_of_traces():
+            for meta, val, memory in unread:
+                of = None if memory is None else made[id(memory[0])]
+                fake = made[id(meta)] = self._fake(val, of, None if memory is None else memory[1])
+                if dict.get(meta, "val") is val:
+                    dict.__setitem__(meta, "val", fake)
+                if "unbacked" in meta:
+                    meta["unbacked_bindings"] = _torch.bindings_of(self._solver, meta["unbacked"], fake)
+        for meta in (*self._placeholders, *(meta for meta, _, _ in unread)):
+            meta.fakes = None
+
+    def put_back(self, graph: fx.GraphModule) -> None:
+        """Puts back what stood in `meta["val"]` of the nodes of a graph, which may be another one with such nodes."""
+        for node in graph.graph.nodes:
+            if isinstance(node.meta, _Unread):
+                node.meta = dict.copy(node.meta)
+            if node.name in self.before:
+                node.meta["val"] = self.before[node.name]
+
+    def _fake(self, val: object, of: object, part: int | None) -> Any:
+        """What a node gives, of fake tensors.
+
+        Args:
+            val: The same, of tensors without data.
+            of: What the node gives a view of, or takes a part of.
+            part: Which part; None for a view.
+        """
+        if part is not None and isinstance(of, tuple | list):
+            return of[part]
+        if isinstance(val, tuple | list):
+            return type(val)(self._fake(v, of, None) for v in val)
+        if not isinstance(val, MetaTensor):
+            return val
+        return fake_of(val.spec, self.mode, of.untyped_storage() if isinstance(of, torch.Tensor) else None)
+
+
+@contextmanager
+def _outside_of_traces() -> Iterator[None]:
+    """Within the block, tensors are made as outside of a trace: a `val` may be read while somebody traces the graph."""
+    with (
+        _torch.disable_current_modes(),
+        _torch.without_function_modes(),
+        _torch.without_transforms(),
+        torch.inference_mode(False),
+    ):
+        yield
+
+
+_OF_TENSORS = frozenset({MetaTensor, tuple, list})
+
+_Memory = tuple["_Unread", int | None]
+"""The `meta` of the node whose memory another one gives, and which part of what that gives; None for a view of it."""
+
+
+def _memory_of(node: fx.Node, metas: Mapping[fx.Node, _Unread]) -> _Memory | None:
+    args: Any = node.args
+    if node.op != "call_function":
+        return None
+    if node.target is operator.getitem:
+        return (metas[args[0]], args[1]) if args[0] in metas else None
+    if not _torch.is_overload(node.target):
+        return None
+    effects = effects_of(node.target)
+    if effects.pure or not effects.returns_view_of:
+        return None
+    place = effects.returns_view_of[0] or effects.returns_written[0]
+    if place is None or place[0] >= len(args) or args[place[0]] not in metas:
+        return None
+    return metas[args[place[0]]], None
+
+
+class _Unread(dict[str, Any]):
+    """The `meta` of a node: makes the fake tensors of the graph when somebody reads one.
+
+    Attributes:
+        fakes: The fake tensors; None when they were made.
+    """
+
+    __slots__ = ("fakes",)
+
+    fakes: Fakes | None
+
+    def _read(self) -> None:
+        if self.fakes is not None:
+            self.fakes.read()
+
+    def __getitem__(self, key: str) -> Any:
+        if key == "val":
+            self._read()
+        return dict.__getitem__(self, key)
+
+    def get(self, key: str, default: object = None) -> Any:
+        if key == "val":
+            self._read()
+        return dict.get(self, key, default)
+
+    def pop(self, key: str, *default: object) -> Any:
+        if key == "val":
+            self._read()
+        return dict.pop(self, key, *default)
+
+    def setdefault(self, key: str, default: object = None) -> Any:
+        if key == "val":
+            self._read()
+        return dict.setdefault(self, key, default)
+
+    def popitem(self) -> tuple[str, Any]:
+        self._read()
+        return dict.popitem(self)
+
+    def __iter__(self) -> Iterator[str]:  # it is defined, so `dict(meta)` and `{**meta}` read item by item
+        return dict.__iter__(self)
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    __copy__ = copy
+
+    def items(self) -> Any:
+        self._read()
+        return dict.items(self)
+
+    def values(self) -> Any:
+        self._read()
+        return dict.values(self)
+
+    def __or__(self, other: dict[str, Any]) -> Any:  # type: ignore[override]
+        return dict(self) | other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return copy.deepcopy(dict(self), memo)
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
+
+def solver_of(graph: fx.GraphModule) -> Any:
+    """The solver that the symbolic numbers in a graph belong to, or None if it has none."""
+    specs = (n.meta["spec"] for n in graph.graph.nodes if "spec" in n.meta)
+    found = next((spec.solver for spec in specs if spec.solver is not None), None)
+    return solver_in(n.meta.get("val") for n in graph.graph.nodes) if found is None else found
+
+
+def fake_of(spec: Spec, mode: Any, storage: torch.UntypedStorage | None = None) -> Any:
+    """A fake tensor like a spec.
+
+    Args:
+        spec: What it is like.
+        mode: Its mode.
+        storage: The storage of the fake tensor that it is a view of, if it is one.
+    """
+    if storage is None and spec.offset == 0:
+        tensor = torch.empty_strided(spec.size, spec.stride, dtype=spec.dtype, device="meta")
+    elif storage is None:
+        whole = torch.empty((spec.extent,), dtype=spec.dtype, device="meta")
+        tensor = whole.as_strided(spec.size, spec.stride, spec.offset)
+    else:
+        tensor = torch.empty(0, dtype=spec.dtype, device="meta")
+        tensor.set_(storage, spec.offset, spec.size, spec.stride)
+    return _torch.fake_over(mode, tensor, spec.device)
