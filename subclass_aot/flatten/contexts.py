@@ -74,7 +74,7 @@ def patterned(context: Any, size: Sequence[Any], stride: Sequence[Any]) -> Any:
     if not outer:
         return known(context)
 
-    def replaced(x: Any, path: str) -> Any:
+    def replaced(x: object, path: str) -> Any:
         if isinstance(x, torch.Size):  # which takes numbers only
             whole = len(x) == len(size) and all(map(same_number, x, size))
             return Repeated("size", None) if whole else torch.Size(map(_number_of_call, x))
@@ -113,7 +113,7 @@ def resized(context: Any, size: Sequence[Any], new: Sequence[Any]) -> Any:
         new: What stands there instead.
     """
 
-    def replaced(x: Any, path: str) -> Any:
+    def replaced(x: object, path: str) -> Any:
         return torch.Size(new) if isinstance(x, torch.Size) and len(x) and x == size else x
 
     return _mapped(context, replaced)
@@ -128,7 +128,7 @@ def restrided(context: Any, stride: Sequence[Any], new: Sequence[Any]) -> Any:
         new: What stands there instead.
     """
 
-    def replaced(x: Any, path: str) -> Any:
+    def replaced(x: object, path: str) -> Any:
         return tuple(new) if type(x) is tuple and len(x) and x == stride else x
 
     return _mapped(context, replaced)
@@ -143,7 +143,7 @@ def repeated(context: Any, path: str = "") -> Iterator[tuple[str, Repeated]]:
     """
     found: list[tuple[str, Repeated]] = []
 
-    def note(x: Any, where: str) -> Any:
+    def note(x: object, where: str) -> Any:
         if type(x) is Repeated:
             found.append((where, x))
         return x
@@ -166,7 +166,7 @@ def masked(context: Any, path: str, places: Mapping[str, Any]) -> Any:
     return _mapped(context, lambda x, where: places.get(where, x), path)
 
 
-def _number_of_call(x: Any) -> Any:
+def _number_of_call(x: object) -> Any:
     return _PLAIN[type(x)](x) if type(x) in _PLAIN and not is_nested_int(x) else x
 
 

@@ -6,7 +6,6 @@ from subclass_aot.graph.fronts import conversions as conversions
 from subclass_aot.graph.functionalize import remove_mutations as remove_mutations
 from subclass_aot.graph.generators import drawing_from as drawing_from
 from subclass_aot.graph.generators import generators as generators
-from subclass_aot.graph.generators import set_generators as set_generators
 from subclass_aot.graph.looks import Look as Look
 from subclass_aot.graph.looks import Looks as Looks
 from subclass_aot.graph.recorder import GRADIENT as GRADIENT

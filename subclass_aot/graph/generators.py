@@ -4,26 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 
 from subclass_aot import _torch
 
-States = tuple[torch.Tensor, list[torch.Tensor]]
+class States(NamedTuple):
+    """States of generators.
+
+    Attributes:
+        cpu: That of the CPU's.
+        cuda: Those of accelerators, if they are in use.
+    """
+
+    cpu: torch.Tensor
+    cuda: list[torch.Tensor]
+
+    def put_back(self) -> None:
+        """Sets the generators to these states."""
+        torch.default_generator.set_state(self.cpu)
+        if self.cuda:
+            torch.cuda.set_rng_state_all(self.cuda)
 
 
 def generators() -> States:
-    """Gives the states as they are."""
+    """Returns the states as they are."""
     with _torch.disable_current_modes():
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
-        return torch.default_generator.get_state(), cuda
-
-
-def set_generators(states: States) -> None:
-    """Puts states back."""
-    torch.default_generator.set_state(states[0])
-    if states[1]:
-        torch.cuda.set_rng_state_all(states[1])
+        return States(torch.default_generator.get_state(), cuda)
 
 
 @contextmanager
@@ -31,7 +40,7 @@ def drawing_from(states: States) -> Iterator[None]:
     """Within the block, draws go on from other states; afterwards the generators are as they were."""
     before = generators()
     try:
-        set_generators(states)
+        states.put_back()
         yield
     finally:
-        set_generators(before)
+        before.put_back()

@@ -69,7 +69,7 @@ class Recorded:
     alive: Collection[Any]
 
 
-_NO_STATES: States = torch.empty(0), []
+_NO_STATES = States(torch.empty(0), [])
 
 
 class Looks:

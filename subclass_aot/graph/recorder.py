@@ -142,6 +142,8 @@ class Recorder(Stream):
         made: Every leaf of this trace, and the wrappers that were used.
     """
 
+    # More than ten attributes: the graph and its parts, what hears of operators, and what the stream is asked for.
+
     def __init__(
         self,
         decompositions: Mapping[Any, Callable[..., Any]] | None = None,

@@ -76,7 +76,7 @@ class RandomNumbers(GraphListener):
     """
 
     def __init__(self) -> None:
-        self.start: States = torch.empty(0), []
+        self.start = States(torch.empty(0), [])
         self._is_on = False
         self._before = torch.empty(0)
         self._begun = 0
@@ -88,7 +88,7 @@ class RandomNumbers(GraphListener):
     def kept(self) -> Iterator[None]:
         """Within the block each draw moves the generator on; afterwards it is as it was."""
         self.start = generators()
-        self._before = before = self.start[0]
+        self._before = before = self.start.cpu
         self._is_on = True
         self._go_on_elsewhere()
         self._start = self._live

@@ -20,7 +20,7 @@ from subclass_aot import _torch
 from subclass_aot.backends import BACKENDS, Backend, BoxedFunction, compiled, example_inputs
 from subclass_aot.codegen import Source
 from subclass_aot.descriptors import Intermediate, LookedAt, Number, OutputDescriptor, describe, descriptor_of
-from subclass_aot.graph import generators, set_generators
+from subclass_aot.graph import generators
 from subclass_aot.objects import same_constant
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import draws, is_symint
@@ -129,7 +129,7 @@ def _without_draws(run: BoxedFunction) -> BoxedFunction:
         try:
             return run(inputs)
         except OtherValue:
-            set_generators(state)
+            state.put_back()
             raise
 
     return run_or_put_back

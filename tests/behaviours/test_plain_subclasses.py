@@ -15,6 +15,8 @@ from subclass_aot.errors import SubclassAotError
 from subclass_aot.testing import difference
 from tests.plain_subclasses import CLASSES, BlockParameter, Image, Quantity, Quiet, ScaledParameter, Tag, of_class
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Dynamo
+
 Program = Callable[..., Any]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.graph import drawing_from, generators, set_generators
+from subclass_aot.graph import drawing_from, generators
 from tests.graph.recording import raw, recorded
 
 
@@ -15,7 +15,7 @@ def test_from_one_state_the_same_numbers_are_drawn() -> None:
     states = generators()
     first = torch.rand(3)
     second = torch.rand(3)
-    set_generators(states)
+    states.put_back()
     assert torch.equal(torch.rand(3), first) and torch.equal(torch.rand(3), second)
 
 
@@ -23,7 +23,7 @@ def test_from_one_state_the_same_numbers_are_drawn() -> None:
 def test_after_the_block_the_generators_are_as_they_were(fails: bool) -> None:
     states = generators()
     first, second = torch.rand(3), torch.rand(3)
-    set_generators(states)
+    states.put_back()
     torch.rand(3)
     try:
         with drawing_from(states):
@@ -50,5 +50,5 @@ def test_accelerators_count_where_they_are_in_use(monkeypatch: pytest.MonkeyPatc
     for in_use in (False, True):
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda in_use=in_use: in_use)
         found.append(generators()[1])
-        set_generators(generators())
+        generators().put_back()
     assert found == [[], there] and put_back == [there]
