@@ -10,6 +10,7 @@ import torch
 
 from subclass_aot import _torch
 
+
 class States(NamedTuple):
     """States of generators.
 
