@@ -222,6 +222,9 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     decomposition = _torch.decomposition_of(func)
     if decomposition is not None:
         return decomposition(*args, **kwargs)
+    outs = tuple(kwargs.get(name) for _, name in effects_of(func).writes)
+    if without_out(func) is not None and all(isinstance(out, torch.Tensor) for out in outs):
+        return outs if len(outs) > 1 else outs[0]  # of the size of new results: see `_resized`
     raise _no_shape_rule(func, reason)
 
 

@@ -179,3 +179,18 @@ def test_a_custom_operator_whose_size_depends_on_data() -> None:
     """No tag tells: its own rule asks torch for a number that only data knows."""
     with pytest.raises(DataDependentError, match=r"positions.default asks for values(.|\n)*The result's shape depends"):
         sa.aot_compile(lambda x: positions(x).sum())(torch.ones(3))
+
+
+@pytest.mark.parametrize("size", [3, 0])
+def test_out_of_an_operator_without_a_shape_function(size: int) -> None:
+    """It is of the size of new results: torch knows the shape of `geqrf` and `histogram`, not that of their `out=`."""
+    x, a, tau = Spec.make((3, 3), (3, 1)), Spec.make((size, size), (size, 1)), Spec.make((size,), (1,))
+    assert infer(aten.geqrf.a, (x,), {"a": a, "tau": tau})[1].size == (3,)
+
+    def program(x: torch.Tensor, counts: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        torch.histogram(x, 4, out=(counts, edges))
+        return counts * 1
+
+    given = torch.rand(8), torch.zeros(4), torch.zeros(5)
+    expected = torch.histogram(given[0], 4)
+    assert torch.equal(sa.aot_compile(program)(*given), expected.hist) and torch.equal(given[2], expected.bin_edges)
