@@ -29,7 +29,7 @@ test-native: $(VENV)/.test  ## Run all tests with the accelerator
 	$(BIN)/python -m subclass_aot build-native
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST)
 
-test-all: $(VENV)/.models  ## Run those tests, too, that take long, and try all models of other libraries (about 90 minutes)
+test-all: $(VENV)/.models  ## Run those tests, too, that take long, and try all models of other libraries (a night: inductor compiles thousands of programs)
 	OMP_NUM_THREADS=1 $(PYTEST) --all tests subclass_aot tests/models/more
 
 test-torches:  ## Run the tests with every supported torch in turn, each in a .venv-2.15.0 (5 GB) of its own; TORCHES="2.11.0"
