@@ -58,3 +58,10 @@ def _(a: torch.Tensor, b: torch.Tensor) -> Any:
     if not isinstance(b, LoraWeight) or isinstance(a, WrapperTensor):
         return NotImplemented
     return a @ b.base + b.gain * ((a @ b.left) @ b.right)  # the thin way, which never makes the sum
+
+
+@LoraWeight.implements(aten.addmm.default)
+def _(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    if not isinstance(b, LoraWeight) or isinstance(a, WrapperTensor):
+        return NotImplemented
+    return torch.addmm(bias, a, b.base, beta=beta, alpha=alpha) + alpha * b.gain * ((a @ b.left) @ b.right)

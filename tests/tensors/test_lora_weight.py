@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from subclass_aot import Int4Weight, Int8Weight, LoraWeight, NF4Weight, train_fields
+from subclass_aot import Int4Weight, Int8Weight, LoraWeight, NF4Weight, aot_compile, train_fields
 from tests.tensors.checks import COMPILERS, EACH_COMPILER, check_linear, check_saving, layer, same, verdicts
 
 BASES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -69,13 +69,28 @@ def test_linear(compiler: str, base: str) -> None:
     check_linear(lora(base=base), compiler)
 
 
-def test_products_never_make_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("door", [lambda f: f, aot_compile], ids=["eager", "compiled"])
+@pytest.mark.parametrize("rank", [2, 3])
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_never_make_the_sum(bias: bool, rank: int, door: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    weight, x = lora(), torch.randn(*[3] * (rank - 1), 64, requires_grad=True)
+    b = torch.randn(weight.shape[0]) if bias else None
+    expected = F.linear(x, weight.to_plain(), b)
+
     def to_plain(self: LoraWeight) -> torch.Tensor:
         raise AssertionError("materialized")
 
     monkeypatch.setattr(LoraWeight, "to_plain", to_plain)
-    x = torch.randn(3, 64, requires_grad=True)
-    F.linear(x, lora()).sum().backward()
+    result = door(F.linear)(x, weight, b)
+    result.sum().backward()
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [{}, {"beta": 0.5}, {"alpha": 2}, {"beta": 3, "alpha": 0.5}])
+def test_scaled_sums_of_products(scale: dict[str, Any]) -> None:
+    weight, x, bias = lora().t(), torch.randn(3, 64), torch.randn(3, lora().shape[0])
+    expected = torch.addmm(bias, x, weight.to_plain(), **scale)
+    torch.testing.assert_close(torch.addmm(bias, x, weight, **scale), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("base", ["dense", "Int4Weight", "NF4Weight"])
