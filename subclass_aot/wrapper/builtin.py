@@ -67,9 +67,21 @@ def new_of_each(cls: type[WrapperTensor], func: Operator) -> Handler:
     return handler
 
 
-def rebuild(proto: WrapperTensor, tensors: dict[str, torch.Tensor]) -> Any:
-    """A wrapper of the class and context of `proto` that holds `tensors`."""
-    return assemble(type(proto), {**tensors, **proto.__wrapper_state__()})
+def rebuild(proto: WrapperTensor, tensors: dict[str, torch.Tensor], dtype: torch.dtype | None = None) -> Any:
+    """Makes a wrapper of the class and context of `proto` that holds `tensors`.
+
+    Args:
+        proto: A wrapper.
+        tensors: The fields that are tensors.
+        dtype: The outer dtype that it ought to have. Where it has not, and one context field is the outer dtype of
+            `proto`, that field follows.
+    """
+    state = proto.__wrapper_state__()
+    made = assemble(type(proto), {**tensors, **state})
+    if dtype is None or made.dtype == dtype:
+        return made
+    noted = [name for name, value in state.items() if value is proto.dtype]
+    return assemble(type(proto), {**tensors, **state, noted[0]: dtype}) if len(noted) == 1 else made
 
 
 def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) -> Any:
@@ -87,7 +99,7 @@ def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) ->
         else:
             dtype = None if is_structure else _converted(tensor.dtype, self.dtype, wanted)
             tensors[name] = func(tensor, **{**kwargs, "dtype": dtype})
-    result = rebuild(self, tensors)
+    result = rebuild(self, tensors, wanted)
     if result.dtype != wanted:
         why = f"no field has the outer dtype {self.dtype}, so none can be converted to {wanted}"
         raise errors.no_rule(cls, func, (self,), kwargs, why)
@@ -142,7 +154,7 @@ def _new(
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
         dtype = _converted(tensor.dtype, self.dtype, wanted) or tensor.dtype
         tensors[name] = new.default(tensor, own_size, **{**kwargs, "dtype": dtype})
-    result = rebuild(self, tensors)
+    result = rebuild(self, tensors, wanted)
     if (
         list(result.shape) != list(size)
         or result.dtype != wanted

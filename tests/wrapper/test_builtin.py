@@ -229,3 +229,72 @@ def test_optimizers_keep_their_state_in_full(optimizer: Any, cls: Any, how: Any)
             steps.step()
         ends.append(weight.detach())
     assert (ends[0].to_plain() - ends[1]).abs().max() < 0.03
+
+
+class Coded(WrapperTensor):
+    """Its outer dtype stands in its context, as in GGUF and in torchao's newer classes."""
+
+    codes: torch.Tensor
+    scale: torch.Tensor
+    shown: torch.dtype = torch.float32
+    packed: torch.dtype = torch.int8
+
+    def outer(self) -> Outer:  # type: ignore[override]
+        return Outer.like(self.codes, dtype=self.shown)
+
+    def to_plain(self) -> torch.Tensor:
+        return (self.codes.float() * self.scale).to(self.shown)
+
+
+def coded() -> Coded:
+    return Coded(torch.randint(-9, 9, (4, 8), dtype=torch.int8), torch.rand(4, 1))
+
+
+DOORS: dict[str, Any] = {
+    "eager": lambda function: function,
+    "aot_compile": aot_compile,
+    "torch.compile": lambda function: torch.compile(function, backend="subclass_aot"),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda x: x.to(torch.bfloat16),
+        lambda x: x.half(),
+        lambda x: x.double(),
+        lambda x: torch.empty_like(x, dtype=torch.bfloat16),
+        lambda x: x.new_empty(4, 8, dtype=torch.float16),
+    ],
+    ids=["to", "half", "double", "empty_like", "new_empty"],
+)
+def test_an_outer_dtype_in_the_context_follows(convert: Any, door: str, fresh_dynamo: None) -> None:
+    x = coded()
+    got, wanted = DOORS[door](convert)(x), convert(torch.empty(4, 8)).dtype
+    assert type(got) is Coded and got.dtype == got.shown == wanted
+    assert got.packed == torch.int8 and got.codes.dtype == torch.int8 and x.shown == torch.float32
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_modules_and_autocast_convert_it(door: str, fresh_dynamo: None) -> None:
+    layer = torch.nn.Linear(8, 4)
+    layer.weight = torch.nn.Parameter(coded(), requires_grad=False)
+    x = torch.randn(2, 8)
+
+    def program(x: torch.Tensor) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return layer(x)
+
+    got = DOORS[door](program)(x)
+    assert got.dtype == torch.bfloat16 and torch.equal(got, program(x))
+    layer.to(torch.float16)
+    assert layer.weight.dtype == torch.float16 and layer(x.half()).dtype == torch.float16
+
+
+def test_several_such_fields_are_ambiguous() -> None:
+    class Twice(Coded):
+        other: torch.dtype = torch.float32
+
+    with pytest.raises(OperatorRuleError, match=r"no field has the outer dtype torch\.bfloat16"):
+        Twice(coded().codes, torch.rand(4, 1), torch.bfloat16, torch.int8, torch.bfloat16).half()
