@@ -119,21 +119,16 @@ def test_inductor(database: str, door: str, part: int) -> None:
     check(found, exceptions(database, door, "inductor"))
 
 
-SAMPLE = {
-    "op_db": 30,
-    "writing_op_db": 12,
-    "module_db": 10,
-    "optim_db": 4,
-    "hop_db": 2,
-    "custom_op_db": 1,
-    "autograd_function_db": 1,
-}
-"""How many programs of each database `make test` compiles with inductor, by one door and the other in turn."""
+SAMPLE = {"op_db": 6, "writing_op_db": 2, "module_db": 2, "optim_db": 1, "hop_db": 1, "autograd_function_db": 1}
+"""How many programs of each database `make test` compiles with inductor, by one door and the other in turn.
+
+Sixty would take five minutes of the compiler of C++; `make test-all` takes all.
+"""
 
 
-@pytest.mark.parametrize("database", DATABASES)
+@pytest.mark.parametrize("database", SAMPLE)
 def test_a_sample_by_inductor(database: str) -> None:
-    every = max(1, len(cases(database)) // SAMPLE[database])
+    every = len(cases(database)) // SAMPLE[database]
     sample = cases(database)[every // 2 :: every][: SAMPLE[database]]
     for number, case in enumerate(sample):
         door = list(DOORS)[number % 2]
