@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -47,17 +48,18 @@ class Fakes:
                 val = self.before[node.name] = node.meta["val"]
                 if type(val) in _OF_TENSORS or node.op == "placeholder":
                     meta = metas[node] = _Unread(node.meta)
-                    meta.fakes = self
+                    meta.fakes = weakref.ref(self)
                     object.__setattr__(node, "meta", meta)  # else the node is looked up in its graph
                     if node.op != "placeholder":
                         self._unread.append((meta, val, _memory_of(node, metas)))
         for node in placeholders:
             if node not in metas:  # of a graph that was pickled
                 metas[node] = node.meta = _Unread(node.meta)
-                metas[node].fakes = self
+                metas[node].fakes = weakref.ref(self)
         self._placeholders = [metas[node] for node in placeholders]
         self._said = [dict.get(meta, "val") for meta in self._placeholders]
         self._given = self._said if inputs is None else inputs
+        graph.graph.fakes = self  # type: ignore[attr-defined]  # which would be a cycle, if `meta` held it
         if any("unbacked" in meta for meta, _, _ in self._unread):  # inductor reads where numbers are found, and no val
             self.read()
 
@@ -155,16 +157,17 @@ class _Unread(dict[str, Any]):
     """The `meta` of a node: makes the fake tensors of the graph when somebody reads one.
 
     Attributes:
-        fakes: The fake tensors; None when they were made.
+        fakes: The fake tensors, which the graph holds; None when they were made.
     """
 
     __slots__ = ("fakes",)
 
-    fakes: Fakes | None
+    fakes: weakref.ref[Fakes] | None
 
     def _read(self) -> None:
-        if self.fakes is not None:
-            self.fakes.read()
+        fakes = None if self.fakes is None else self.fakes()
+        if fakes is not None:
+            fakes.read()
 
     def __getitem__(self, key: str) -> Any:
         if key == "val":

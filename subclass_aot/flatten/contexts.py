@@ -78,7 +78,8 @@ def patterned(context: Any, size: Sequence[Any], stride: Sequence[Any]) -> Any:
         if isinstance(x, torch.Size):  # which takes numbers only
             whole = len(x) == len(size) and all(map(same_number, x, size))
             return Repeated("size", None) if whole else torch.Size(map(_number_of_call, x))
-        if type(x) is tuple and len(x) == len(stride) and all(map(same_number, x, stride)):
+        is_symbolic = type(x) is tuple and any(type(n) is torch.SymInt for n in x)  # else it is equal by chance
+        if is_symbolic and len(x) == len(stride) and all(map(same_number, x, stride)):
             return Repeated("stride", None)
         if type(x) is not torch.SymInt:
             return _number_of_call(x)
@@ -129,7 +130,8 @@ def restrided(context: Any, stride: Sequence[Any], new: Sequence[Any]) -> Any:
     """
 
     def replaced(x: object, path: str) -> Any:
-        return tuple(new) if type(x) is tuple and len(x) and x == stride else x
+        are = type(x) is tuple and len(x) > 0 and x == stride and not any(type(n) is bool for n in x)
+        return tuple(new) if are else x
 
     return _mapped(context, replaced)
 

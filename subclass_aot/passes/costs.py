@@ -10,10 +10,11 @@ import math
 import operator
 from typing import Any
 
+import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot.meta import MetaTensor
+from subclass_aot.meta import MetaTensor, Spec
 from subclass_aot.passes.nodes import is_symint, viewed_node
 
 _CALL_US = 2.0
@@ -76,13 +77,15 @@ class Costs:
         return found
 
 
-def _specs(node: Any) -> list[Any]:
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    if type(value) is MetaTensor:
-        return [value.spec]
-    if isinstance(value, tuple | list):
-        return [v.spec for v in value if type(v) is MetaTensor]
-    return []
+def _specs(node: object) -> list[Spec]:
+    """Returns how the tensors look that a node gives."""
+    if not isinstance(node, fx.Node):
+        return []
+    if "spec" in node.meta:
+        return [node.meta["spec"]]
+    value = node.meta.get("val")  # fake tensors, in a graph for passes of others
+    several = value if isinstance(value, tuple | list) else ()
+    return [v.spec if isinstance(v, MetaTensor) else Spec.of(v) for v in several if isinstance(v, torch.Tensor)]
 
 
 def _size(spec: Any) -> float:

@@ -96,7 +96,8 @@ PROGRAMS: dict[str, tuple[Any, Make]] = {
 def test_what_a_program_does(name: str, dynamic: bool | None, fallbacks: list[Any]) -> None:
     program, make = PROGRAMS[name]
     check(program, make, dynamic=dynamic)
-    assert not fallbacks
+    # Dynamo's graph has no sizes for the wrapper inside another: `aot_compile` has guards of its own for them.
+    assert bool(fallbacks) == (name == "nested wrappers" and dynamic is True)
 
 
 @pytest.mark.parametrize("name", ["dense", "a wrapper", "a dynamic wrapper", "a write", "weights", "a dynamic write"])

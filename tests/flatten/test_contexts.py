@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from subclass_aot.flatten.contexts import known
+from subclass_aot.flatten.contexts import Repeated, known, patterned, restrided
 from subclass_aot.symbols import Symbols, plain
 
 
@@ -57,3 +57,11 @@ def test_numbers_in_attributes_of_an_object() -> None:
     made = known(given)
     assert type(made) is Other and (made.n, made.name) == (8, "other") and given.n is n
     assert known(made) is made and known(Other) is Other
+
+
+def test_what_equals_the_strides_by_chance_stays() -> None:
+    """`(True, 1)` is equal to the strides of a tensor of size `[n, 1]`, and repeats nothing."""
+    n: Any = Symbols().size(5, "x.size(0)")
+    assert patterned((True, 1), (n, 1), (1, 1)) == (True, 1)
+    assert patterned((n, 1), (3, n), (n, 1)) == Repeated("stride", None)
+    assert restrided((True, 1), (1, 1), (3, 1)) == (True, 1) and restrided((1, 1), (1, 1), (3, 1)) == (3, 1)

@@ -65,8 +65,8 @@ def wrong_nodes(
     """Compiles a program and calls it, forward and backward, and returns what is wrong of nodes of its graphs."""
     wrong: list[str] = []
 
-    def comparing(graph_module: fx.GraphModule, examples: Any) -> Callable[[list[Any]], Any]:
-        return lambda inputs: Comparing(graph_module, wrong).run(*inputs)
+    def comparing(graph_module: fx.GraphModule, examples: Any) -> Callable[..., Any]:
+        return lambda *inputs: Comparing(graph_module, wrong).run(*inputs)
 
     run(aot_compile(program, fw_compiler=comparing), args, kwargs)
     return wrong
