@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from subclass_aot._torch.plain_subclasses import classes_see_functions
+
 if TYPE_CHECKING:  # brings sympy
     import sympy
     from torch.fx.experimental.sym_node import SymNode
@@ -237,7 +239,8 @@ def evaluate(expression: sympy.Basic, values: Mapping[Any, Any]) -> Any:
     from torch.utils._sympy.interp import sympy_interp
     from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-    return sympy_interp(PythonReferenceAnalysis, dict(values), expression)
+    with classes_see_functions():  # proxies are a class, and have to
+        return sympy_interp(PythonReferenceAnalysis, dict(values), expression)
 
 
 def statically_known_true(condition: bool | torch.SymBool) -> bool:

@@ -15,6 +15,8 @@ from subclass_aot.errors import SubclassAotError
 from subclass_aot.testing import difference
 from tests.plain_subclasses import CLASSES, BlockParameter, Image, Quantity, Quiet, ScaledParameter, Tag, of_class
 
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Dynamo
+
 Program = Callable[..., Any]
 
 
@@ -195,7 +197,10 @@ def test_the_class_is_compared_at_each_call(door: Any) -> None:
         assert same(which(x), run(x))
 
 
-@pytest.mark.parametrize("wrapper", [TwoTensor(torch.ones(3, 4), torch.ones(3, 4)), Int8Weight(torch.ones(3, 4, dtype=torch.int8), torch.ones(3, 1))])
+@pytest.mark.parametrize(
+    "wrapper",
+    [TwoTensor(torch.ones(3, 4), torch.ones(3, 4)), Int8Weight(torch.ones(3, 4, dtype=torch.int8), torch.ones(3, 1))],
+)
 def test_beside_wrappers(wrapper: Any) -> None:
     def program(w: Any, x: Any) -> Any:
         return torch.nn.functional.linear(torch.ones(2, 4), w), x.area(), isinstance(x, Tag)

@@ -22,7 +22,12 @@ def run(fn: Any, *args: Any) -> Any:
 @pytest.mark.parametrize("cls", [Tag, Quiet])
 def test_all_ways_to_make_one(cls: Any) -> None:
     def program(x: torch.Tensor) -> Any:
-        made = x.as_subclass(cls), cls(x), torch.Tensor._make_subclass(cls, x), torch.Tensor._make_subclass(cls, x, True)
+        made = (
+            x.as_subclass(cls),
+            cls(x),
+            torch.Tensor._make_subclass(cls, x),
+            torch.Tensor._make_subclass(cls, x, True),
+        )
         return *made, [type(y) is cls for y in made], [y.requires_grad for y in made], torch.nn.Parameter(x * 2)
 
     x = torch.ones(3)
