@@ -206,6 +206,7 @@ def _as_sequence(outputs: object) -> Any:
     return (outputs,) if isinstance(outputs, torch.Tensor) else outputs
 
 
+@_torch.classes_see_functions()  # compilers may trace again, with proxies, which are of a class
 def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
     """A compiled graph. Autocast is off while it is compiled: what it would cast was cast when it was recorded.
 

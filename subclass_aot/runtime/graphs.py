@@ -122,6 +122,7 @@ class Graphs:
             self.forward.meta["free_outputs"] = frozenset(_only_saved(self))
 
 
+@_torch.classes_see_functions()  # as for compilers
 def split(trace: JointTrace, partition_fn: PartitionFn | None, fuses: bool = False) -> Graphs:
     """Partitions the joint graph and puts the writes into inputs at the end of forward.
 

@@ -13,10 +13,11 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
-from subclass_aot import Spec, TwoTensor, aot_compile, export_forward, load
+from subclass_aot import Spec, TwoTensor, aot_compile, compile_joint, export_forward, load, trace_joint
 from subclass_aot.backends import BACKENDS, resolve
 from subclass_aot.errors import CompilerResultError, SubclassAotError
 from subclass_aot.testing import difference
+from tests.plain_subclasses import Tag
 
 
 def program(x: Any, y: Any) -> Any:
@@ -299,3 +300,49 @@ def test_a_partitioner_that_loses_inputs() -> None:
     compiled = aot_compile(lambda x, y: x.sin(), partition_fn=loses)
     with pytest.raises(CompilerResultError, match="has 1 inputs, but the call has 2 leaves"):
         compiled(torch.ones(2, requires_grad=True), torch.ones(2))
+
+
+def retraced(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+    """Compiles by proxies, which see functions of torch as tensors of a class do."""
+    return fx.Transformer(fx.symbolic_trace(graph)).transform()
+
+
+def retracing(joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int) -> Any:
+    graphs = functorch.compile.default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+    for graph in graphs:
+        retraced(graph, [])
+    return graphs
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("cls", [torch.Tensor, Tag, TwoTensor])
+def test_compilers_and_partitioners_may_trace_with_proxies(cls: Any, dynamic: bool, lazy: bool) -> None:
+    def given() -> Any:
+        x = torch.linspace(0, 1, 6).reshape(2, 3)
+        return (TwoTensor(x, x + 1) if cls is TwoTensor else x.as_subclass(cls)).requires_grad_()
+
+    def program(x: Any) -> Any:
+        return x.sin() * 2 + x.sum()
+
+    compiled = aot_compile(program, fw_compiler=retraced, partition_fn=retracing, dynamic=dynamic, lazy_backward=lazy)
+    (x, y), results = (given(), given()), []
+    for run, value in ((program, x), (compiled, y)):
+        results.append(run(value))
+        with torch._C.DisableTorchFunctionSubclass():
+            results[-1].sum().backward()
+    assert not difference(*results) and not difference(x.grad, y.grad)
+    assert not difference(program(x.detach()), compiled(y.detach()))
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dynamo
+def test_so_they_may_by_the_other_doors() -> None:
+    for x in torch.ones(2, 3, requires_grad=True), torch.ones(2, 3).as_subclass(Tag).requires_grad_():
+        torch.compiler.reset()
+        options = {"fw_compiler": retraced, "partition_fn": retracing}
+        y = torch.compile(squares, backend="subclass_aot", options=options)(x)
+        assert not difference(squares(x), y)
+        (grad,) = torch.autograd.grad(y.sum(), x)
+        assert not difference(torch.autograd.grad(squares(x).sum(), x)[0], grad)
+        run = compile_joint(trace_joint(squares, x), fw_compiler=retraced, partition_fn=retracing)
+        assert not difference(squares(x), run(x))

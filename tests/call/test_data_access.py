@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import re
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -55,7 +55,10 @@ def test_memory_is_not_asked_for_in_silence(fn: Callable[..., Any]) -> None:
     with pytest.raises(errors.DataDependentError) as raised:
         aot_compile(fn)(torch.tensor([1, 2]))
     message = str(raised.value)
-    assert re.search(r"(a traced tensor|Storage\(.*\)) has none", message) and f"{__file__}:{fn.__code__.co_firstlineno}:" in message
+    assert (
+        re.search(r"(a traced tensor|Storage\(.*\)) has none", message)
+        and f"{__file__}:{fn.__code__.co_firstlineno}:" in message
+    )
 
 
 def test_a_tensor_without_data_is_at_no_place() -> None:
