@@ -152,10 +152,9 @@ def null_compiler(graph: fx.GraphModule, inputs: list[object]) -> Callable[..., 
     """Compiles a graph to a function that computes its results once, and gives the same ones at each call."""
     results: list[Sequence[object]] = []
 
-    def run(inputs: list[object]) -> Sequence[object]:
+    def run(*inputs: object) -> Sequence[object]:
         if not results:
             results.append(tuple(graph.forward(*inputs)))
         return results[0]
 
-    run._boxed_call = True  # type: ignore[attr-defined]  # it takes the inputs in one list
     return run
