@@ -70,7 +70,7 @@ bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, transforms, 
 bench-memory: $(VENV)/.test  ## Measure the peak memory of training steps; writes docs/benchmarks/memory.md (10 minutes)
 	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.memory > build/memory.md && mv build/memory.md docs/benchmarks/memory.md
 
-bench-inductor: $(VENV)/.test  ## Measure inductor on every model, beside torch.compile; writes docs/benchmarks/inductor.md (2 hours)
+bench-inductor: $(VENV)/.test  ## Measure inductor on every model, beside torch.compile; writes docs/benchmarks/inductor.md (hours)
 	mkdir -p build && OMP_NUM_THREADS=1 TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m benchmarks.inductor > build/inductor.md \
 		&& mv build/inductor.md docs/benchmarks/inductor.md
 

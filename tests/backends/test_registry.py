@@ -158,14 +158,14 @@ def test_one_tensor_is_the_only_output() -> None:
         assert aot_compile(torch.sin, fw_compiler=compiler)(x).equal(x.sin())
 
 
-@pytest.mark.parametrize("which, name, count", [("fw", "forward", 3), ("bw", "backward", 9)])
+@pytest.mark.parametrize("which, name, count", [("fw", "forward", 3), ("bw", "backward", 8)])
 def test_a_function_that_cannot_be_called_with_the_inputs(which: str, name: str, count: int) -> None:
     options: Any = {"bw_compiler": "eager", f"{which}_compiler": lambda graph, inputs: lambda args: graph(*args)}
     with pytest.raises(CompilerResultError) as caught:
         sum(t.sum() for t in aot_compile(program, **options)(*arguments())).backward()
     text = str(caught.value)
     assert f"The {name} compiler returned a function that cannot be called with the inputs of its graph." in text
-    assert f"Inputs:   {count}\n" in text, text
+    assert f"Inputs:   {count}\n" in text
     assert "`function._boxed_call = True`" in text
     boxed: Any = lambda *, args: ()  # noqa: E731
     boxed._boxed_call = True
