@@ -26,7 +26,7 @@ DOORS: dict[str, Door] = {
     "torch.compile": lambda model: torch.compile(model, backend="subclass_aot", options=OPTIONS),
 }
 
-FEW = {("BertForSequenceClassification", "training", "aot_compile"), ("LlamaForCausalLM", "inference", "torch.compile")}
+FEW = {("LlamaForCausalLM", "inference", "torch.compile")}
 """What `make test` has time for: the compiler of C++ takes a minute for each."""
 
 
