@@ -119,7 +119,7 @@ def test_inductor(database: str, door: str, part: int) -> None:
     check(found, exceptions(database, door, "inductor"))
 
 
-SAMPLE = {"op_db": 6, "writing_op_db": 2, "module_db": 2, "optim_db": 1, "hop_db": 1, "autograd_function_db": 1}
+SAMPLE = {"op_db": 6, "writing_op_db": 2, "module_db": 2, "hop_db": 1, "autograd_function_db": 1}
 """How many programs of each database `make test` compiles with inductor, by one door and the other in turn.
 
 Sixty would take five minutes of the compiler of C++; `make test-all` takes all.
