@@ -27,7 +27,7 @@ def test_it_is_all_that_the_room_has() -> None:
     assert len(REPLACED) == sum(map(len, parts))
 
 
-@pytest.mark.parametrize("replacement", set(REPLACED.values()), ids=lambda replacement: replacement.__name__)
+@pytest.mark.parametrize("replacement", dict.fromkeys(REPLACED.values()), ids=lambda replacement: replacement.__name__)
 def test_the_recorder_is_the_first_argument(replacement: Callable[..., Any]) -> None:
     assert next(iter(inspect.signature(replacement).parameters)) == "recorder"
 
