@@ -120,7 +120,10 @@ def test_a_program_sees_its_class(cls: Any, program: Program, requires_grad: boo
         assert same(ran(program, cls, requires_grad), ran(door(program), cls, requires_grad))
 
 
-@pytest.mark.parametrize("program", [a_class, methods, results, converted, views])
+@pytest.mark.parametrize(
+    "program",
+    [a_class, methods, results, *(pytest.param(program, marks=pytest.mark.long) for program in (converted, views))],
+)
 @pytest.mark.parametrize("cls", CLASSES)
 def test_so_it_is_behind_dynamo(cls: Any, program: Program) -> None:
     for requires_grad in (False, True):
