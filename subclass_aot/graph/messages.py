@@ -28,10 +28,6 @@ SWITCHED_GRAD = """{path}: the function sets requires_grad of this input to Fals
   That happens while tracing, not in the graph, so later calls would not repeat it.
   Instead: call {path}.requires_grad_(False) before the compiled function."""
 
-RESIZED_LEAF = """{path}: the function changes the size of this leaf of autograd's graph in place, as by t_().
-  It also computes a gradient for it, and autograd expects one of the size that it came with.
-  Instead: use the operator that returns a new tensor (x.t() instead of x.t_()), or change it before the call."""
-
 VIEW_OF_MUTATED = """A result is a view of {path}, and the function changes the size or strides of {path} in place.
   Instead: return a copy of the view, or use the operator that returns a new tensor (x.t() instead of x.t_())."""
 

@@ -12,7 +12,7 @@ from torch import fx
 
 from subclass_aot import _torch, descriptors
 from subclass_aot.descriptors import Descriptor, OutputDescriptor
-from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import REPLACED, Recorder, messages
 from subclass_aot.jagged import with_structure_of
@@ -103,11 +103,7 @@ def _gradients(
     tangents: Tangents,
     recorder: Recorder,
 ) -> tuple[dict[Descriptor, Gradient], dict[OutputDescriptor, fx.Node], Mapping[int, str]]:
-    """Computes the gradients of inputs and of leaves that the function made, their nodes, and `Backward.errors`.
-
-    Raises:
-        MutationError: An input with a gradient has another size now, and autograd does not know that.
-    """
+    """Computes the gradients of inputs and of leaves that the function made, their nodes, and `Backward.errors`."""
     found: dict[Descriptor, Gradient] = {}
     nodes: dict[OutputDescriptor, fx.Node] = {}
     targets: dict[Any, torch.Tensor] = dict(made_leaves)
@@ -115,16 +111,9 @@ def _gradients(
     given = tangents.make(recorder)
     with _torch.disable_autocast():
         computed = gradients_of(tangents.ends, [*targets.values()], given)
-    resized = {
-        inputs.plan.descs[i]: inputs.plan.paths[i]
-        for i in inputs.requires_grad_inputs
-        if inputs.autograd_leaves[i].shape != inputs.before[i].shape
-    }
     for (of, target), gradient, ends in zip(targets.items(), computed.gradients, computed.reach, strict=True):
         if gradient is None:
             continue
-        if of in resized:
-            raise MutationError(messages.RESIZED_LEAF.format(path=resized[of]))
         desc = descriptors.Gradient(of)
         if _torch.is_jagged(type(gradient)):
             gradient = with_structure_of(target, gradient)

@@ -43,13 +43,12 @@ class Before:
     grad: torch.Tensor | None
     grad_fn: Any
     versions: dict[str, int]
-    shape: torch.Size
 
     @staticmethod
     def of(traced: torch.Tensor, meta: ValueMeta) -> Before:
         """Reads it."""
         grad = traced.grad if traced.is_leaf else None
-        return Before(traced.requires_grad, grad, traced.grad_fn, versions(traced, meta), traced.shape)
+        return Before(traced.requires_grad, grad, traced.grad_fn, versions(traced, meta))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

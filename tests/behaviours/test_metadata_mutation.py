@@ -196,25 +196,3 @@ def test_an_input_that_is_turned_and_put_into_a_wrapper(agree: Any, program: Any
         return (torch.arange(6.0).view(2, 3).requires_grad_(grad) * 1,)
 
     agree(program, make)
-
-
-@pytest.mark.parametrize(
-    "turn",
-    [lambda x: x.t_(), lambda x: x.unsqueeze_(0), lambda x: x.squeeze_(), lambda x: x.swapaxes_(0, 1)],
-    ids=["t_", "unsqueeze_", "squeeze_", "swapaxes_"],
-)
-def test_a_leaf_that_is_resized_and_has_a_gradient_is_refused(turn: Any) -> None:
-    """As it is by name: autograd has noted the size that it came with."""
-
-    def program(x: Any) -> Any:
-        with torch.no_grad():
-            turn(x)
-        return x * 2
-
-    x = torch.rand(1, 3, requires_grad=True)
-    with pytest.raises(MutationError, match=r"args\[0\]: the function changes the size of this leaf"):
-        aot_compile(program)(x)
-    assert x.shape == (1, 3)
-    y = torch.rand(1, 3)
-    expected = program(y.clone())
-    assert torch.equal(aot_compile(program)(y), expected) and y.shape == expected.shape  # no gradient, no matter
