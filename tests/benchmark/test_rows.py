@@ -57,5 +57,5 @@ def test_a_dense_tensor_looks_alike() -> None:
 def test_a_null_graph_computes_once() -> None:
     graph = fx.symbolic_trace(lambda x: [x + 1])
     run = null_compiler(graph, [])
-    first = run([torch.ones(2)])
-    assert torch.equal(first[0], torch.full((2,), 2.0)) and run([torch.zeros(2)]) is first  # type: ignore[arg-type]
+    first = run(torch.ones(2))
+    assert torch.equal(first[0], torch.full((2,), 2.0)) and run(torch.zeros(2)) is first  # type: ignore[arg-type]
