@@ -88,6 +88,7 @@ def _laid_out(result: Tensor, law: Law, args: Sequence[Any]) -> Tensor:
 _follow(
     _packed,
     _aten.col2im.default,
+    _aten.diag_embed.default,
     _aten.glu_backward.default,
     _aten.grid_sampler_2d.default,
     _aten.index_add.default,
@@ -171,6 +172,7 @@ _follow(
     _aten.polar.default,
     _aten.smooth_l1_loss.default,
 )
+_follow(_iterated(1), _aten.polygamma.default)
 _follow(_iterated(1, 0), _aten.rsub.Tensor)
 _follow(_iterated(1, 2, 0), _aten._prelu_kernel_backward.default)
 """The operators, by the way in which their kernels choose strides."""

@@ -10,7 +10,7 @@ import torch
 
 from subclass_aot import Spec
 from subclass_aot.meta.infer import infer
-from tests.meta.rules import check, columns_first
+from tests.meta.rules import check, columns_first, spec_of
 
 aten = torch.ops.aten
 
@@ -118,6 +118,17 @@ def test_angle() -> None:
     for dtype in (torch.complex64, torch.float64, torch.int32, torch.bool):
         for x in (columns_first(3, 4), torch.rand(3, 4), torch.rand(1, 4).expand(3, 4)):
             check(aten.angle.default, x.to(dtype))
+
+
+@pytest.mark.parametrize(
+    "size, stride", [((5, 1), (1, 5)), ((1, 5), (1, 1)), ((3, 4), (1, 3)), ((1, 1), (7, 9)), ((3, 1), (2, 7))]
+)
+def test_dims_of_one_place(size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    x = (torch.rand(12) + 1).as_strided(size, stride)
+    calls: Any = ((aten.diag_embed.default, (x,)), (aten.polygamma.default, (1, x)), (aten.mvlgamma.default, (x, 1)))
+    for func, args in calls:
+        told: Any = infer(func, tuple(map(spec_of, args)), {})
+        assert func(*args).stride() == told.stride, func
 
 
 def test_other_devices_are_asked_about_as_torch_does() -> None:
