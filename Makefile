@@ -21,7 +21,7 @@ KERNELS := $(wildcard tests/*/test_kernels*.py)
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-test: $(VENV)/.test  ## Run all tests and the doctests, a file at a time on each core (about 15 minutes on 2 cores)
+test: $(VENV)/.test  ## Run the tests and the doctests, a file at a time on each core (10 to 15 minutes on 2 cores); of many cases a third
 	SUBCLASS_AOT_NATIVE=exact OMP_NUM_THREADS=1 $(PYTEST)
 	if $(BIN)/python -m subclass_aot build-native; then SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST) $(KERNELS); fi
 
@@ -29,7 +29,7 @@ test-native: $(VENV)/.test  ## Run all tests with the accelerator
 	$(BIN)/python -m subclass_aot build-native
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST)
 
-test-all: $(VENV)/.models  ## Run those tests, too, that take long, and try all models of other libraries (a night: inductor compiles thousands of programs)
+test-all: $(VENV)/.models  ## Run all cases, those that take long too, and try all models of other libraries (a night: inductor compiles thousands of programs)
 	OMP_NUM_THREADS=1 $(PYTEST) --all tests subclass_aot tests/models/more
 
 test-torches:  ## Run the tests with every supported torch in turn, each in a .venv-2.15.0 (5 GB) of its own; TORCHES="2.11.0"

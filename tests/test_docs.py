@@ -31,6 +31,7 @@ def warm() -> Iterator[Any]:
         process.stdin.close()
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize(("page", "number"), BLOCKS)
 def test_a_block_runs_alone(page: str, number: int, warm: Any, tmp_path: Path) -> None:
     program = tmp_path / "block.py"

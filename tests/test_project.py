@@ -17,6 +17,8 @@ import torch
 
 import subclass_aot
 
+pytestmark = pytest.mark.every_case
+
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 PACKAGE_FILES = sorted((ROOT / "subclass_aot").rglob("*.py"))

@@ -79,6 +79,7 @@ def test_writes_into_inputs() -> None:
     assert torch.equal(y, w)
 
 
+@pytest.mark.long
 def test_the_digits_model() -> None:
     digits = Digits.load()
     agree(WithLoss(quantized_vit()), digits.train_images[:32], digits.train_labels[:32])

@@ -18,7 +18,11 @@ import torch
 from subclass_aot import aot_compile, inductor
 from tests.databases.cases import DATABASES, Case, cases, compare, run
 
-pytestmark = [pytest.mark.usefixtures("fresh_dynamo"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.every_case,
+    pytest.mark.usefixtures("fresh_dynamo"),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 EXCEPTIONS: dict[str, dict[str, str]] = tomllib.loads((Path(__file__).parent / "exceptions.toml").read_text())
 """For each database and door: a pattern of names, and the words of the error, or of the difference."""

@@ -81,6 +81,7 @@ def test_as_in_eager(program: Any, requires_grad: bool) -> None:
     check_compiled(program, [torch.randn(4, 6, 2, requires_grad=requires_grad)])
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")  # inductor warns of parts of torch that torch itself has deprecated
 @pytest.mark.parametrize("program", [padded_in_order, through_a_layer, through_layers])
 def test_with_inductor(program: Any) -> None:
