@@ -10,6 +10,7 @@ from subclass_aot._torch import Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.construct import inner_tensors
+from subclass_aot.wrapper.dense import dense
 from subclass_aot.wrapper.shared_fields import base_of, shared_fields, why_without_base
 
 if TYPE_CHECKING:  # which is made with this
@@ -104,7 +105,7 @@ def _copy_into_base(
 
 def _where_it_lies(base: Any) -> torch.Tensor:
     """A copy of what a wrapper stands for, with its strides and offset: some views count by them, as `as_strided`."""
-    plain: torch.Tensor = base.to_plain()
+    plain = dense(base)
     if plain.stride() == base.stride() and not base.storage_offset():
         return plain.clone()
     held = sum((length - 1) * step for length, step in zip(base.shape, base.stride(), strict=True)) + 1

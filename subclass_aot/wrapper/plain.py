@@ -12,6 +12,7 @@ from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors
+from subclass_aot.wrapper.dense import dense
 from subclass_aot.wrapper.shared_fields import base_of
 
 if TYPE_CHECKING:  # which is made with this
@@ -56,10 +57,10 @@ def plain_handler(cls: type[WrapperTensor], func: AnyOperator) -> Callable[..., 
             return func(*_plain(args), **_plain(kwargs))
         if effects.lists and _overlap([wrapper for _, wrapper in written]):
             return _one_by_one(handler, bound)
-        dense = {name: _plain(value) for name, value in bound.items()}
-        func(**dense)
+        plain = {name: _plain(value) for name, value in bound.items()}
+        func(**plain)
         for name in targets:
-            _take_in(bound.get(name), dense.get(name))
+            _take_in(bound.get(name), plain.get(name))
         returned = tuple(bound[name] for name in effects.returned)
         return returned[0] if len(returned) == 1 else returned or None
 
@@ -145,4 +146,4 @@ def _plain(value: Any) -> Any:
         return type(value)(map(_plain, value))
     if isinstance(value, dict):
         return {key: _plain(element) for key, element in value.items()}
-    return value.to_plain() if _is_wrapper(value) else value
+    return dense(value) if _is_wrapper(value) else value

@@ -19,6 +19,7 @@ from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.wrapper import errors, sharding
 from subclass_aot.wrapper.base import WrapperTensor
+from subclass_aot.wrapper.dense import dense
 from subclass_aot.wrapper.dispatch import dispatch
 from subclass_aot.wrapper.outer import Outer
 from subclass_aot.wrapper.shared_fields import base_of
@@ -104,7 +105,7 @@ _TRANSPOSED = {
 
 def _as_it_lies(base: Any, steps: Sequence[Step], is_copy: bool = False) -> torch.Tensor:
     """What a wrapper stands for, with the strides of the wrapper where a view counts by them; a copy if so asked."""
-    plain: torch.Tensor = base.to_plain()
+    plain = dense(base)
     if (is_copy or plain.stride() != base.stride()) and any(name in _BY_STRIDES for name, *_ in steps):
         return torch.empty_strided(base.shape, base.stride(), dtype=plain.dtype, device=plain.device).copy_(plain)
     return plain.clone() if is_copy else plain
