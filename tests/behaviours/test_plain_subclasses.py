@@ -219,11 +219,25 @@ def test_inductor_compiles_them() -> None:
 def test_a_view_of_the_class_and_its_base() -> None:
     def program(x: Any, base: torch.Tensor) -> Any:
         x.mul_(2)
-        return base + 1, x
+        return base + 1, x, x.area(), type(x) is Tag
 
     def given() -> Any:
         base = torch.ones(6, 4)
         return base[1:4].as_subclass(Tag), base
+
+    for door in DOORS[:2]:
+        assert same(program(*given()), door(program)(*given()))
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_views_of_one_tensor_that_are_written(requires_grad: bool) -> None:
+    def program(x: Any, y: Any) -> Any:
+        x.mul_(2)
+        return y + 1, x.area(), type(y) is Tag
+
+    def given() -> Any:
+        base = torch.ones(6, 4, requires_grad=requires_grad) * 1
+        return base[1:4].as_subclass(Tag), base[2:5].as_subclass(Tag)
 
     for door in DOORS[:2]:
         assert same(program(*given()), door(program)(*given()))
@@ -236,6 +250,24 @@ def test_a_gradient_asked_for_inside_has_the_class_of_eager_mode() -> None:
 
     for cls in CLASSES[:4]:
         assert same(ran(program, cls, True), ran(by_trace(program), cls, True))
+
+
+class Tenfold(torch.Tensor):
+    """Computes other sines."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result.as_subclass(torch.Tensor) * 10 if func in (torch.Tensor.sin, torch.sin) else result
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_what_functions_of_torch_do_for_the_class_is_done_once(door: Any) -> None:
+    def program(x: Any, cls: Any) -> Any:
+        return x.sin(), torch.sin(x * 2), x.cos()
+
+    for requires_grad in (False, True):
+        assert same(ran(program, Tenfold, requires_grad), ran(door(program), Tenfold, requires_grad))
 
 
 class Slotted(torch.Tensor):
