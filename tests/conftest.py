@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what is marked `long`, and two thirds of the cases of tests that have many, unless all is asked for.
+    """Leaves out what is marked `long`, and most cases of tests that have many, unless all is asked for.
 
     `make test` is to end within 15 minutes. A test that is named on the command line, as by `pytest file::test`, has
     all its cases.
@@ -46,11 +46,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = [item for item in items if item.get_closest_marker("long")]
     cases = Counter(map(_function_of, short))
     seen: set[str] = set()
-    kept = []
+    kept: list[pytest.Item] = []
     for item in short:
         function = _function_of(item)
-        # By a hash, since every third of a grid may be one place of an axis; the same ones in each process.
-        is_drawn = function not in seen or crc32(item.nodeid.encode()) % 3 == 0
+        # By a hash, since every fourth of a grid may be one place of an axis; the same ones in each process.
+        is_drawn = function not in seen or crc32(item.nodeid.encode()) % 4 == 0
         is_sampled = cases[function] > MANY and not named and not item.get_closest_marker("every_case")
         seen.add(function)
         (kept if is_drawn or not is_sampled else left_out).append(item)
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 MANY = 3
-"""Of a test that has more cases, `make test` runs the first and a third of the others; `make test-all` runs all."""
+"""Of a test that has more cases, `make test` runs the first and a quarter of the others; `make test-all` runs all."""
 
 
 def _function_of(item: pytest.Item) -> str:
