@@ -13,7 +13,7 @@ TORCHES   ?= 2.11.0 2.12.1 2.13.0 2.14.1 2.15.0
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip
 PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist loadfile
-# What needs the accelerator from the start of the process; `make test-native` has all of it.
+# What needs the accelerator from the start of the process; `make test-native` runs all files so.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
 .PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-inductor docs lint dist clean
@@ -25,7 +25,7 @@ test: $(VENV)/.test  ## Run the tests and the doctests, a file at a time on each
 	SUBCLASS_AOT_NATIVE=exact OMP_NUM_THREADS=1 $(PYTEST)
 	if $(BIN)/python -m subclass_aot build-native; then SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST) $(KERNELS); fi
 
-test-native: $(VENV)/.test  ## Run all tests with the accelerator
+test-native: $(VENV)/.test  ## Run those tests with the accelerator
 	$(BIN)/python -m subclass_aot build-native
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST)
 

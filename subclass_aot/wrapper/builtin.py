@@ -15,6 +15,7 @@ from subclass_aot.wrapper import errors, views
 from subclass_aot.wrapper.blocks import block_sizes, cut_views
 from subclass_aot.wrapper.construct import assemble, inner_tensors
 from subclass_aot.wrapper.copy_into import copy_into
+from subclass_aot.wrapper.dense import dense
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler, read_through
 from subclass_aot.wrapper.rows import how_viewed, is_kept
@@ -90,7 +91,7 @@ def _like(cls: type[WrapperTensor], func: Operator, self: Any, **kwargs: Any) ->
     if wanted.is_floating_point != self.dtype.is_floating_point or wanted.is_complex != self.dtype.is_complex:
         if not hasattr(self, "to_plain"):  # what the fields mean together does not survive such a conversion
             raise errors.no_rule(cls, func, (self,), kwargs, f"{self.dtype} to {wanted} needs a to_plain method")
-        return func(self.to_plain(), **kwargs)
+        return func(dense(self), **kwargs)
     tensors = {}
     for name, tensor in inner_tensors(self).items():
         is_structure = cls.__wrapper_declaration__.is_structure(name)

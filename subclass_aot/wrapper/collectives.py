@@ -17,6 +17,7 @@ from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.wrapper import errors
 from subclass_aot.wrapper.builtin import rebuild
 from subclass_aot.wrapper.construct import inner_tensors
+from subclass_aot.wrapper.dense import dense
 from subclass_aot.wrapper.planner import related
 from subclass_aot.wrapper.shared_fields import is_part
 
@@ -71,7 +72,7 @@ def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[...
                 and hasattr(cls, "to_plain")
                 and not any(map(is_wrapper, _tensors(args[0])))
             ):
-                as_dense = lambda tensor: tensor.to_plain() if is_wrapper(tensor) else tensor  # noqa: E731
+                as_dense = lambda tensor: dense(tensor) if is_wrapper(tensor) else tensor  # noqa: E731
                 return func(*_mapped(as_dense, args), **_mapped(as_dense, kwargs))
             why = "it has dense tensors, too, and the inner tensors of a wrapper go one by one"
             raise errors.no_rule(cls, func, args, kwargs, why)
@@ -149,14 +150,14 @@ def _on_meaning(
     if not (hasattr(cls, "to_plain") and hasattr(cls, "from_plain")):
         why = f"it adds up what {cls.__name__} stands for, and without to_plain and from_plain nobody knows that"
         raise errors.no_rule(cls, func, args, kwargs, why)
-    dense = {id(wrapper): wrapper.to_plain().clone(memory_format=torch.contiguous_format) for wrapper in wrappers}  # type: ignore[attr-defined]
-    pick = lambda tensor: dense[id(tensor)]  # noqa: E731
+    copies = {id(wrapper): dense(wrapper).clone(memory_format=torch.contiguous_format) for wrapper in wrappers}
+    pick = lambda tensor: copies[id(tensor)]  # noqa: E731
     result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
     if func.overloadpacket.__name__ == "send":  # not waited for: the other side may send, too, before it receives
         return result
     work = _waited(result)
     for written in _tensors(args[0]):
-        written.copy_(dense[id(written)])
+        written.copy_(copies[id(written)])
     return (args[0], work) if isinstance(result, tuple) else work
 
 

@@ -40,7 +40,7 @@ def copy_into(
     if not isinstance(self, cls):
         if not hasattr(source, "to_plain"):
             raise errors.no_rule(cls, func, (self, source), {}, f"{cls.__name__} has no to_plain method")
-        return self.copy_(source.to_plain(), non_blocking)
+        return self.copy_(dense(source), non_blocking)
     is_same = isinstance(source, cls) and source.__tensor_flatten__() == self.__tensor_flatten__()
     if isinstance(source, cls) and is_same and hasattr(self, "from_plain"):  # scales of rows are none of columns
         is_same = _shapes(inner_tensors(source)) == _shapes(inner_tensors(self))
@@ -134,7 +134,7 @@ def _holds(dtype: torch.dtype, other: torch.dtype) -> bool:
 
 
 def _plain(source: Any) -> torch.Tensor:
-    return source.to_plain() if hasattr(source, "to_plain") else source  # type: ignore[no-any-return]
+    return dense(source) if hasattr(source, "to_plain") else source
 
 
 def _shapes(tensors: dict[str, torch.Tensor]) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""The dense tensor that an operator takes for a wrapper: what `to_plain` gives, held to what `outer` says."""
+"""Computes the dense tensor that stands for a wrapper in an operator, and checks its size and dtype."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line
-from subclass_aot.errors import OperatorRuleError
+from subclass_aot.wrapper import errors
 
 
 def dense(wrapper: Any) -> torch.Tensor:
-    """Computes what a wrapper stands for.
+    """Computes what a wrapper stands for. Operators call this, and not `to_plain` itself.
 
     Args:
         wrapper: A wrapper whose class has `to_plain`.
@@ -33,18 +32,11 @@ def dense(wrapper: Any) -> torch.Tensor:
             plain = wrapper.to_plain()
         if _fits(plain, wrapper):
             return plain
-    cls = type(wrapper).__name__
-    raise OperatorRuleError(
-        f"{cls}.to_plain() gives {plain.dtype} {list(plain.shape)}, and {cls}.outer() says {wrapper.dtype} "
-        f"{list(wrapper.shape)}: operators would have results of another dtype or size.\n"
-        f"  at:       {user_line()}\n"
-        f"  Instead:  give what outer() says, as by `.to(self.dtype)`: fields marked with structure() keep their\n"
-        f"            dtype where a wrapper is converted, and so does a table that is no field."
-    )
+    raise errors.other_than_outer(wrapper, plain)
 
 
 def _fits(plain: torch.Tensor, wrapper: torch.Tensor) -> bool:
-    """Whether a dense tensor has the dtype of a wrapper, and no size that is known to be another; assumes nothing."""
+    """Checks dtype and sizes against those of the wrapper; symbolic sizes that may be equal fit, and add no guard."""
     if plain.dtype is not wrapper.dtype:
         return False
     mine, theirs = plain.shape, wrapper.shape

@@ -37,6 +37,18 @@ def refused(cls: type[WrapperTensor], func: AnyOperator, args: Sequence[object],
     return OperatorRuleError(f"{func} on {cls.__name__} is refused.\n{_call(func, args, {}, why)}".rstrip())
 
 
+def other_than_outer(wrapper: torch.Tensor, plain: torch.Tensor) -> OperatorRuleError:
+    """The error for a `to_plain` that gives another size or dtype than the class says in `outer`."""
+    cls = type(wrapper).__name__
+    return OperatorRuleError(
+        f"{cls}.to_plain() gives {plain.dtype} {list(plain.shape)}, and {cls}.outer() says {wrapper.dtype} "
+        f"{list(wrapper.shape)}: operators would have results of another dtype or size.\n"
+        f"  at:       {user_line()}\n"
+        f"  Instead:  give what outer() says, as by `.to(self.dtype)`: fields marked with structure() keep their\n"
+        f"            dtype where a wrapper is converted, and so does a table that is no field."
+    )
+
+
 def _call(func: AnyOperator, args: Sequence[object], kwargs: Mapping[str, object], why: str) -> str:
     schema = _torch.schema_of(func) if _torch.is_overload(func) else "a higher-order operator, which has none"
     called = [_describe(arg) for arg in args] + [f"{name}={_describe(arg)}" for name, arg in kwargs.items()]

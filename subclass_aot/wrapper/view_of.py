@@ -236,7 +236,7 @@ def _(view: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> A
         why = "it is the real or the imaginary part of a conjugate: write into that of the tensor itself"
         raise errors.no_rule(type(base), aten.copy_.default, (view, source), {}, why)
     plain = _as_it_lies(base, view.steps, is_copy=True)
-    _through(plain, view.steps).copy_(source.to_plain() if hasattr(source, "to_plain") else source)
+    _through(plain, view.steps).copy_(dense(source) if hasattr(source, "to_plain") else source)
     base.copy_(plain)
     return view
 

@@ -69,6 +69,8 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
     "cat": lambda x: torch.cat([x, x]),
     "out": lambda x: torch.add(x, 1, out=torch.empty(2, 3, dtype=x.dtype)),
     "view": lambda x: x[1:] * 2,
+    "copy": lambda x: torch.zeros(2, 3, dtype=x.dtype).copy_(x),
+    "conversion": lambda x: x.to(torch.int32),
 }
 DOORS: dict[str, Callable[[Any], Any]] = {
     "eager": lambda f: f,
@@ -112,3 +114,36 @@ def test_under_autocast_it_is_what_it_is_without(operator: str, door: str) -> No
     # What autocast casts, it casts field by field, so that a product is one of rounded parts.
     rounded = expected.dtype is torch.bfloat16
     torch.testing.assert_close(found, expected, **({"rtol": 0.05, "atol": 0.1} if rounded else {"rtol": 0, "atol": 0}))
+
+
+class Padded(sa.WrapperTensor):
+    """Has a row more than it says, so that its size is that of a slice."""
+
+    values: torch.Tensor
+
+    def outer(self) -> sa.Outer:
+        return sa.Outer.like(self.values, size=(self.values.shape[0] - 1, self.values.shape[1]))
+
+    def to_plain(self) -> Any:
+        return self.values[:-1]
+
+
+def test_symbolic_sizes_are_compared_without_a_guard() -> None:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def compiler(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = sa.aot_compile(lambda x: x * 2, fw_compiler=compiler, dynamic=True)
+    for rows in (3, 5, 9):
+        x = Padded(torch.randn(rows, 7))
+        assert torch.equal(compiled(x), x.values[:-1] * 2)
+    assert len(graphs) == 1
+
+
+def test_autocast_does_not_reach_into_a_view() -> None:
+    x = LowRank(torch.randn(4, 4), torch.randn(4, 3))
+    plain, view = x.to_plain(), x[1:3]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(view.to_plain(), plain[1:3])
