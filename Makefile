@@ -21,7 +21,7 @@ KERNELS := $(wildcard tests/*/test_kernels*.py)
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-test: $(VENV)/.test  ## Run the tests and the doctests, a file at a time on each core (10 to 15 minutes on 2 cores); of many cases a quarter
+test: $(VENV)/.test  ## Run the tests and the doctests, a file at a time on each core (8 to 16 minutes on 2 cores, by the machine); of many cases an eighth
 	SUBCLASS_AOT_NATIVE=exact OMP_NUM_THREADS=1 $(PYTEST)
 	if $(BIN)/python -m subclass_aot build-native; then SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(PYTEST) $(KERNELS); fi
 
