@@ -77,6 +77,7 @@ def counted() -> Iterator[list[int]]:
 
 def measure(name: str, budget: Budget) -> Measured:
     """Measures every side of one model."""
+    from torch._dynamo.pgo import reset_code_state
     from torch._inductor.utils import fresh_cache
 
     build, inputs = models()[name]
@@ -86,6 +87,7 @@ def measure(name: str, budget: Budget) -> Measured:
     steps = {}
     torch.compiler.reset()
     for side, compile_model in SIDES.items():
+        reset_code_state()  # else Dynamo begins with the sizes that changed on the side before as symbols
         own = copy.deepcopy(model)
         given = inputs(2)
         with fresh_cache(), counted() as count:

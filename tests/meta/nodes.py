@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
@@ -42,12 +43,21 @@ def facts(x: Any) -> Any:
     return tuple(x.shape), x.stride() if x.numel() else None, x.dtype, x.storage_offset() if x.numel() else None
 
 
-def run(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Calls a program, and goes backward."""
-    results = [x for x in leaves(program(*args, **kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
+def run(
+    program: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    during: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> None:
+    """Calls a program, and goes backward, both within a context."""
+    with during():
+        made = program(*args, **kwargs)
+    results = [x for x in leaves(made) if isinstance(x, torch.Tensor) and x.requires_grad]
     wanted = [x for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
     if results and wanted:
-        torch.autograd.grad(results, wanted, [torch.ones_like(x) for x in results], allow_unused=True)
+        tangents = [torch.ones_like(x) for x in results]
+        with during():
+            torch.autograd.grad(results, wanted, tangents, allow_unused=True)
 
 
 def runs(program: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] = MappingProxyType({})) -> bool:

@@ -78,7 +78,7 @@ def _drawn_calls(trial: Trial) -> None:
                 if call.writes and trial.rounding and not _is_finite(call.program(values[0])):
                     continue  # integers have no code for it
                 try:
-                    trial.commutes(call.text, call.program, 2 * trial.rounding)
+                    trial.commutes(call.text, call.program, 2 * trial.rounding, writes=call.writes)
                 except BrokenClause as error:
                     wrong.append(str(error))
                     break
