@@ -33,8 +33,8 @@ def named(operator: torch._ops.OpOverload) -> str:
     return operator.overloadpacket.__name__.removesuffix("_").rpartition("drawn__aten__")[2].removesuffix("___default")
 
 
-FREE = {"empty", "empty_like", "new_empty", "empty_strided", "_unsafe_view", "sym_size", "detach", "lift_fresh"}
-"""Operators that compute nothing."""
+FREE = {"empty", "empty_like", "new_empty", "empty_strided", "_unsafe_view", "sym_size", "detach", "lift_fresh", "lift_fresh_copy"}
+"""Operators that compute nothing; eager mode makes a tensor of Python numbers without an operator."""
 WRITES = {"copy", "slice_scatter", "select_scatter", "as_strided_scatter", "diagonal_scatter"}
 """How a graph without writes has them; a compiler computes them in place."""
 

@@ -161,13 +161,15 @@ class Trial:
             least = max(self._precision, _precision(mine.dtype), _precision(wanted.dtype))
             require(off <= max(tolerance, least), f"{what} has wrong values, off by {off:.3g} of the largest value")
 
-    def commutes(self, what: str, program: Program, tolerance: float = 0.0) -> None:
+    def commutes(self, what: str, program: Program, tolerance: float = 0.0, writes: bool = False) -> None:
         """Raises `BrokenClause` unless a program commutes with every reading: values, and sizes and dtype outside.
 
         Args:
             what: What the program is, for the message.
             program: A function of one tensor that returns one tensor, or several.
             tolerance: As of `agrees`.
+            writes: Whether what it returns was written in place. Of what is written a class keeps what it can hold:
+                the values that `copy_` of them leaves, which has a clause of its own.
 
         Raises:
             BrokenClause: It does something else than on dense tensors.
@@ -180,11 +182,20 @@ class Trial:
         results = several(program(tensor))
         for place, result in enumerate(results):
             want = [several(each)[place] for each in wanted]
+            if writes and type(result) is self.cls and len(want) == 1:
+                want = self._kept(result, want[0])
             here = what if len(results) == 1 else f"result {place} of {what}"
             for fact in ("shape", "dtype"):
                 mine, theirs = getattr(result, fact), getattr(want[0], fact)
                 require(mine == theirs, f"{here}: {fact} {_listed(mine)} outside, not {_listed(theirs)}")
             self.agrees(result, want, here, tolerance)
+
+    def _kept(self, tensor: torch.Tensor, dense: torch.Tensor) -> list[torch.Tensor]:
+        """What a tensor like this means when values were copied into it; those themselves if it does not take them."""
+        try:
+            return self.read(tensor.detach().clone().copy_(dense))
+        except Exception:  # noqa: BLE001 - another clause names it
+            return [dense]
 
     def of_dense(self, program: Program, dense: torch.Tensor) -> Any:
         """What a program gives for a dense tensor; what dense tensors do not do is not asked."""

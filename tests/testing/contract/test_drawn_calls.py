@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import TwoTensor, WrapperTensor
+from subclass_aot import Sparse24Weight, TwoTensor, WrapperTensor
 from subclass_aot.testing.contract.drawn_calls import CLAUSES, drawn_calls, drawn_operators
 from subclass_aot.testing.contract.trial import BrokenClause, Trial
 from tests.testing.contract.classes import Scaled, aten, scaled
@@ -51,7 +51,7 @@ def found(make: Callable[[], Any], func: Any) -> list[str]:
     trial, wrong = Trial(make), []
     for call in drawn_calls(func, trial.values()[0]):
         try:
-            trial.commutes(call.text, call.program)
+            trial.commutes(call.text, call.program, writes=call.writes)
         except BrokenClause as error:
             wrong.append(str(error))
     return wrong
@@ -67,6 +67,20 @@ def test_mistakes(mistake: str) -> None:
 
     Wrong.implements(func)(rule)
     assert any(says in why for why in found(scaled(Wrong), func))
+
+
+def test_what_is_written_is_what_the_class_can_hold() -> None:
+    """Two of four values are kept, so the sine of a weight in place is the sine less those that are pruned."""
+
+    def sparse(cls: type[Sparse24Weight] = Sparse24Weight) -> Sparse24Weight:
+        return cls.from_float(torch.randn(8, 64, generator=torch.Generator().manual_seed(0)))
+
+    class Unwritten(Sparse24Weight):
+        pass
+
+    Unwritten.implements(aten.cos_.default)(lambda x: x)
+    assert found(sparse, aten.cos_.default) == []
+    assert any("aten.cos_.default(x)" in why for why in found(lambda: sparse(Unwritten), aten.cos_.default))
 
 
 def test_the_clause() -> None:
