@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import fx
 
 from subclass_aot._torch.plain_subclasses import classes_see_functions
 
@@ -241,10 +244,48 @@ def as_python(expression: sympy.Basic, names: Mapping[Any, str]) -> str:
 def evaluate(expression: sympy.Basic, values: Mapping[Any, Any]) -> Any:
     """Computes a sympy expression by Python operators on `values`, which may be proxies of a graph."""
     from torch.utils._sympy.interp import sympy_interp
-    from torch.utils._sympy.reference import PythonReferenceAnalysis
 
     with classes_see_functions():  # proxies are a class, and have to
-        return sympy_interp(PythonReferenceAnalysis, dict(values), expression)
+        return sympy_interp(_operators_of_python(), dict(values), expression)
+
+
+@cache
+def _operators_of_python() -> type:
+    """What sympy's functions are in Python.
+
+    `PythonReferenceAnalysis` leaves some to sympy, which does not compute with proxies, and takes others from `math`,
+    which proxies do not have; compilers know both as targets of nodes.
+    """
+    from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+    def on_proxies(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(x: Any) -> Any:
+            if isinstance(x, fx.Proxy):
+                return x.tracer.create_proxy("call_function", function, (x,), {})
+            return function(x)
+
+        return call
+
+    floor, ceil, trunc, rounded = map(on_proxies, (math.floor, math.ceil, math.trunc, round))
+
+    class Operators(PythonReferenceAnalysis):
+        int_truediv = staticmethod(operator.truediv)
+        floor_to_int = staticmethod(lambda x, dtype: floor(x))
+        ceil_to_int = staticmethod(lambda x, dtype: ceil(x))
+        trunc_to_int = staticmethod(lambda x, dtype: trunc(x))
+        round_to_int = staticmethod(lambda x, dtype: rounded(x))
+        floor = staticmethod(lambda x: torch.sym_float(floor(x)))
+        ceil = staticmethod(lambda x: torch.sym_float(ceil(x)))
+
+        @staticmethod
+        def reciprocal(x: Any) -> Any:
+            return 1 / x
+
+        @staticmethod
+        def square(x: Any) -> Any:
+            return x * x
+
+    return Operators
 
 
 def statically_known_true(condition: bool | torch.SymBool) -> bool:

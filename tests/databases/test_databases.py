@@ -44,7 +44,7 @@ TOLERANCE: dict[str, dict[str, float]] = {"eager": {}, "inductor": {"rtol": 1e-3
 
 COUNTED = {
     "op_db": 680,
-    "writing_op_db": 800,
+    "writing_op_db": 650,
     "module_db": 200,
     "optim_db": 200,
     "hop_db": 12,
