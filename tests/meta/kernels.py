@@ -29,11 +29,21 @@ class Counting(TorchDispatchMode):
 
 
 def named(operator: torch._ops.OpOverload) -> str:
-    """Returns the name of an operator: what is computed in place, or into a tensor that is given, is one kernel, too."""
+    """Returns the name of an operator; one that writes in place, or into a tensor that is given, is one kernel, too."""
     return operator.overloadpacket.__name__.removesuffix("_").rpartition("drawn__aten__")[2].removesuffix("___default")
 
 
-FREE = {"empty", "empty_like", "new_empty", "empty_strided", "_unsafe_view", "sym_size", "detach", "lift_fresh", "lift_fresh_copy"}
+FREE = {
+    "empty",
+    "empty_like",
+    "new_empty",
+    "empty_strided",
+    "_unsafe_view",
+    "sym_size",
+    "detach",
+    "lift_fresh",
+    "lift_fresh_copy",
+}
 """Operators that compute nothing; eager mode makes a tensor of Python numbers without an operator."""
 WRITES = {"copy", "slice_scatter", "select_scatter", "as_strided_scatter", "diagonal_scatter"}
 """How a graph without writes has them; a compiler computes them in place."""

@@ -1,4 +1,4 @@
-"""An operator that has a kernel runs as one: graphs have no more nodes than eager mode has kernels, over all of `op_db`."""
+"""An operator that has a kernel runs as one: no graph of `op_db` has more nodes than eager mode has kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from tests.meta.test_op_db import CHECKED, NOT_TOLD, PARTS, in_thread, is_dense
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-VALUES = "what a call reads of values is a result of its graph, and the kernel of eager mode computes the same parts inside"
+VALUES = (
+    "what a call reads of values is a result of its graph, and the kernel of eager mode computes the same parts inside"
+)
 CONJUGATES = "eager mode computes conjugates where they are read, below what is counted; the gradient is one, too"
 MORE = {
     "allclose": VALUES,
