@@ -266,7 +266,7 @@ def _operators_of_python() -> type:
 
         return call
 
-    floor, ceil, trunc, rounded = map(on_proxies, (math.floor, math.ceil, math.trunc, round))
+    floor, ceil, trunc, rounded = [on_proxies(function) for function in (math.floor, math.ceil, math.trunc, round)]
 
     class Operators(PythonReferenceAnalysis):
         int_truediv = staticmethod(operator.truediv)

@@ -28,6 +28,7 @@ from subclass_aot.graph.places import (
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.view_ops import opens, regenerated_view, windows
 from subclass_aot.meta import Spec
+from subclass_aot.meta.strides import fill_a_range
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.symbols import SizesMustBeKnown
 
@@ -200,7 +201,7 @@ class MemoryViews:
             size, stride = [[int(n) for n in numbers] for numbers in (view.size, view.stride)]
             if 0 in size or opens(spec.numel, size, stride, begins):
                 return "slices"
-        return "windows" if _is_dense(spec) and begins >= 0 and not is_written else "storage"
+        return "windows" if fill_a_range(spec.size, spec.stride) and begins >= 0 and not is_written else "storage"
 
     def _owner(self, node: Any, of_any_type: bool = False) -> fx.Node:
         """Finds what a view is made of: the tensor that owns the memory, or one that sees it as another type."""
@@ -220,13 +221,6 @@ class MemoryViews:
             return node.args[0] if node in self._safe else None
         viewed = next(iter(effects_of(node.target).returns_view_of), None)
         return None if viewed is None else argument_at(viewed, node.args, node.kwargs)
-
-
-def _is_dense(spec: Spec) -> bool:
-    """Tells whether a tensor has no gaps, in whatever order its dims are."""
-    order = sorted(range(len(spec.size)), key=lambda dim: -int(spec.stride[dim]))
-    size, stride = [tuple(numbers[dim] for dim in order) for numbers in (spec.size, spec.stride)]
-    return Spec.make(size, stride).is_packed
 
 
 def _scattered(tensor: Any, source: Any, spec: Spec, view: Spec) -> Any:

@@ -10,6 +10,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import TraceError
 from subclass_aot.meta.strided_sets import Term, TooHard, covers, has_common_place, has_place_twice
+from subclass_aot.meta.strides import Unknown, fill_a_range
 from subclass_aot.symbols import Number, SizesMustBeKnown, key_of, plain, remembered, solver_in
 
 
@@ -187,7 +188,11 @@ class Spec:
                 return True
             (own, first), (places, begins) = self._bytes(), other._bytes()
             return bool(self.numel) and covers(own, places, begins - first)
-        if self.dtype is not other.dtype or not self.is_packed:
+        try:
+            is_dense = fill_a_range(self.size, self.stride)
+        except Unknown:
+            is_dense = False
+        if self.dtype is not other.dtype or not is_dense:
             raise SizesMustBeKnown
         before = other.offset - self.offset
         return bool(before >= 0) and bool(before + other.extent - other.offset <= self.numel)

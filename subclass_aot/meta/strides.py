@@ -52,12 +52,22 @@ def packed_first(x: Tensor, shape: Sequence[Number]) -> Strides:
 
 def preserved(x: Tensor) -> Strides:
     """Computes the strides of a new tensor that is like `x`, as `empty_like` and `torch.preserve_format` have it."""
-    return tuple(x.stride()) if is_dense(x) else packed(x.shape, sorted_dims(x.shape, [x.stride()]))
+    return (
+        tuple(x.stride()) if fill_a_range(x.shape, x.stride()) else packed(x.shape, sorted_dims(x.shape, [x.stride()]))
+    )
 
 
-def is_dense(x: Tensor) -> bool:
-    """Whether the elements fill a range of memory, each in a place of its own, as torch has it: none always do."""
-    steps = [pair for pair in zip(x.stride(), x.shape, strict=True) if not same(pair[1], 1)]
+def fill_a_range(shape: Sequence[Number], strides: Sequence[Number]) -> bool:
+    """Whether elements fill a range of memory, each in a place of its own, as torch has it: none always do.
+
+    Args:
+        shape: The sizes.
+        strides: The strides; in which order the dims lie does not matter.
+
+    Raises:
+        Unknown: They are symbolic, and nobody can tell.
+    """
+    steps = [pair for pair in zip(strides, shape, strict=True) if not same(pair[1], 1)]
     if any(type(size) is int and size == 0 for _, size in steps):
         return True
     expected: Number = 1

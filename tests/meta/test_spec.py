@@ -132,6 +132,9 @@ def test_symbolic_sizes_of_what_lies_in_memory() -> None:
     assert packed.is_packed and not gaps.is_packed and not packed.overlaps_itself and not gaps.overlaps_itself
     assert Spec.make((rows, 3), (0, 1)).overlaps_itself and Spec.make((rows, 3), (0, 1)).is_expanded
     assert packed.has_places_of(Spec.make((rows,), (1,), 2)) and not packed.has_places_of(Spec.make((rows,), (6,), 2))
+    turned = Spec.make((rows, 4, columns), (columns, rows * columns, 1))
+    assert turned.has_places_of(Spec.make((rows, 2), (1, 1))) and turned.has_places_of(turned)
+    assert not turned.has_places_of(Spec.make((rows,), (4 * columns,), 1 + 4 * columns))
     for question in (lambda: Spec.make((rows, 3), (2, 1)).overlaps_itself, lambda: gaps.has_places_of(packed)):
         with pytest.raises(SizesMustBeKnown):
             question()
