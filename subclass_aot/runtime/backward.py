@@ -58,19 +58,20 @@ def write_backward(
         source.line(f"({''.join(n + ', ' for n in saved + ignored)}) = ctx.saved_tensors")
         if ignored:
             source.line(f"del {', '.join(ignored)}")
-    leaves = sizes + saved
+    tangents: list[str] = []
     given = None
     if len(names) > 1:  # else there is one: autograd does not go backward for nothing at all
         given = source.fresh("tangents")  # a name, since each line for zeros needs all of them
         source.line(f"{given} = ({', '.join(names)},)")
     for name, tangent in zip(names, signature.tangents, strict=True):
-        leaves += _tangent(source, name, tangent, symints, given)
+        tangents += _tangent(source, name, tangent, symints, given)
     live = [source.fresh("live") for _ in signature.mutations.backward_writes]
     if live:
         source.line(f"({', '.join(live)},) = ctx.live")
-    source.line(f"inputs = [{', '.join(leaves + live)}]")  # a name of its own, so that what is saved can be let go
-    if saved:
-        source.line(f"del {', '.join(saved)}")
+    inputs = sizes + saved + tangents + live
+    source.line(f"inputs = [{', '.join(inputs)}]")  # a name of its own, so that saved tensors and zeros can be freed
+    if saved or tangents:
+        source.line(f"del {', '.join(saved + tangents)}")
     if saved or ignored:
         if isinstance(graph, LazyFunction):  # where compiling fails, nothing is lost
             lazy = source.const(graph, "backward_graph")

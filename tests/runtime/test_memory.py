@@ -156,6 +156,24 @@ def test_what_is_saved_is_let_go_when_it_was_read(retain_graph: bool, dynamic: b
             loss.backward()
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("make", [torch.Tensor.clone, lambda x: TwoTensor(x, x + 1)], ids=["dense", "wrapper"])
+def test_zeros_for_results_without_a_gradient_are_let_go_when_they_were_read(make: Any, dynamic: bool) -> None:
+    """As the logits of a language model, of which only the loss goes backward."""
+    watching = Watching()
+
+    def program(x: torch.Tensor) -> Any:
+        logits = x.tanh()
+        return logits, logits.sum(), logits * 2
+
+    compiled = aot_compile(program, bw_compiler=watching, dynamic=dynamic)
+    x = make(torch.rand(SIZE, SIZE)).requires_grad_()
+    compiled(x)[1].sum().backward()
+    x.grad = None
+    compiled(x)[1].sum().backward()
+    assert len(watching.holders[-1]) >= 3 and not any(watching.holders[-1])
+
+
 def test_a_backward_that_failed_to_compile_may_run_again() -> None:
     """Nothing is let go before there is something to read it."""
     failures = [ValueError("not yet")]
