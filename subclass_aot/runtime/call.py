@@ -63,6 +63,9 @@ def emit_call(
     for position in signature.mutations.requires_grad_mutations:
         source.line(f"{values[position]}.requires_grad_()")
     reads = Reads(values, leaves, reads.listing)
+    if function is not None:
+        for position in [p for p in changes if _has_gradient_of_its_new_size(convention, p, changes[p])]:
+            source.line(f"{_reshape(source, changes.pop(position), is_counted=False)}({values[position]})")
     if function is None or convention.runs_first:
         ran = _run(source, reads, convention, graph)
         made, symints = ran.values, {desc: ran.computed[desc] for desc in convention.symints}
@@ -160,9 +163,14 @@ def _emit_apply(
     source.line(f"({through}) = {source.const(function.apply, 'run')}({', '.join([*arguments, *leaves])})")
 
 
-def _reshape(source: Source, of_input: list[MetadataMutation]) -> str:
+def _has_gradient_of_its_new_size(convention: Convention, position: int, changes: list[MetadataMutation]) -> bool:
+    """Tells whether an input got other sizes where autograd does not see it: its gradient has them, too."""
+    return position in convention.requires_grad_inputs and not any(change.tracked for change in changes)
+
+
+def _reshape(source: Source, of_input: list[MetadataMutation], is_counted: bool = True) -> str:
     """The function that does to an input what the program did to its sizes and strides."""
-    return source.const(functools.partial(version_counters.reshape, of_input), "reshape")
+    return source.const(functools.partial(version_counters.reshape, of_input, is_counted=is_counted), "reshape")
 
 
 def _counters(source: Source, signature: JointSignature, reads: Reads) -> str:

@@ -45,16 +45,26 @@ def uncount(tensor: torch.Tensor) -> None:
     _torch.set_versions((tensor,), (max(0, _torch.version_of(tensor) - 1),))
 
 
-def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor) -> None:
+def reshape(changes: Sequence[MetadataMutation], tensor: torch.Tensor, is_counted: bool = True) -> None:
     """Changes the sizes and strides of an input.
 
-    The changes were counted before anything was saved, so that what is saved of the tensor's data stays valid. Here the
-    counter goes back for them, and not afterwards: a view that autograd follows notes the version that it is left at.
+    The changes are counted before anything is saved, so that what is saved of the tensor's data stays valid. Where that
+    is done, the counter goes back for them first, and not afterwards: a view that autograd follows notes the version
+    that it is left at.
+
+    Args:
+        changes: What to do.
+        tensor: The input.
+        is_counted: Whether they were counted; if not, they will be.
     """
-    if not tensor.is_inference():
-        _torch.set_versions((tensor,), (max(0, _torch.version_of(tensor) - len(changes)),))
+    has_version = not tensor.is_inference()
+    version = _torch.version_of(tensor) if has_version else 0
+    if has_version and is_counted:
+        _torch.set_versions((tensor,), (max(0, version - len(changes)),))
     if _torch.is_view(tensor):
         tensor.grad_fn  # noqa: B018  # if what it is a view of was written, autograd makes it again, as it was
     for _, operator, rest, kwargs, tracked in changes:
         with torch.set_grad_enabled(tracked):
             operator(tensor, *rest, **kwargs)
+    if has_version and not is_counted:
+        _torch.set_versions((tensor,), (version,))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, aot_compile
-from subclass_aot.testing import check_compiled
+from subclass_aot.testing import check_compiled, dense_leaves
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -80,6 +80,44 @@ def test_an_input_is_turned_before_it_is_written(make: Any, grad: bool) -> None:
     source(x, torch.rand(x.t().shape, requires_grad=True))
     text = source.source.partition("def forward")[0]
     assert text.index("reshape(") < text.index(".copy_("), text
+
+
+OTHER_SIZES = {
+    "t_": lambda x: x.t_(),
+    "transpose_": lambda x: x.transpose_(0, 1),
+    "unsqueeze_": lambda x: x.unsqueeze_(1),
+    "squeeze_": lambda x: x[None].squeeze_(0),
+    "as_strided_": lambda x: x.as_strided_((2,), (1,)),
+    "several": lambda x: x.t_().unsqueeze_(0).transpose_(0, 2),
+    "written, too": lambda x: x.t_().mul_(2),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("change", OTHER_SIZES)
+@pytest.mark.parametrize("make", [torch.Tensor.clone, lambda x: TwoTensor(x, x + 1)], ids=["dense", "wrapper"])
+def test_a_leaf_of_another_size_under_no_grad_has_a_gradient_of_that_size(
+    make: Any, change: str, dynamic: bool
+) -> None:
+    def program(x: Any) -> Any:
+        with torch.no_grad():
+            OTHER_SIZES[change](x)
+        return x * x
+
+    if change == "as_strided_" and make is not torch.Tensor.clone:
+        return  # a wrapper has no such view
+    compiled = aot_compile(program, dynamic=dynamic)
+    found = []
+    for function in (program, compiled, compiled):
+        x = make(torch.arange(6.0).view(2, 3)).requires_grad_()
+        result = function(x)
+        tangent = torch.ones_like(result)
+        (asked,) = torch.autograd.grad(result, x, tangent, retain_graph=True)
+        result.backward(tangent)
+        assert asked.shape == x.grad.shape == x.shape
+        found.append([x.shape, x.stride(), *dense_leaves(asked), *dense_leaves(x.grad)])
+    assert str(found[0]) == str(found[1]) == str(found[2])
 
 
 def test_an_input_that_begins_to_require_grad_does_so_before_the_graph_runs() -> None:
