@@ -49,8 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept: list[pytest.Item] = []
     for item in short:
         function = _function_of(item)
-        # By a hash, since every eighth of a grid may be one place of an axis; the same ones in each process.
-        is_drawn = function not in seen or crc32(item.nodeid.encode()) % 8 == 0
+        # By a hash, since every sixteenth of a grid may be one place of an axis; the same ones in each process.
+        is_drawn = function not in seen or crc32(item.nodeid.encode()) % 16 == 0
         is_sampled = cases[function] > MANY and not named and not item.get_closest_marker("every_case")
         seen.add(function)
         (kept if is_drawn or not is_sampled else left_out).append(item)
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 MANY = 3
-"""Of a test that has more cases, `make test` runs the first and an eighth of the others; `make test-all` runs all."""
+"""Of a test that has more cases, `make test` runs the first and a sixteenth of the others; `make test-all` runs all."""
 
 
 def _function_of(item: pytest.Item) -> str:
