@@ -141,6 +141,21 @@ def new_unbacked(env: Any, kind: str) -> Any:
     return number
 
 
+class _KnownByName(torch.SymFloat):
+    """A symbol for a float in a key of inductor's cache, which has a form there for `SymInt` and `SymBool` alone."""
+
+    def __reduce__(self) -> Any:
+        return str, (str(self),)
+
+    def __deepcopy__(self, memo: object) -> _KnownByName:
+        return self
+
+
+def known_by_name(number: torch.SymFloat) -> torch.SymFloat:
+    """Returns the same symbolic float, such that inductor keeps what it compiles for it."""
+    return _KnownByName(number.node)
+
+
 def solver_of(number: Symbolic) -> Any:
     """The `ShapeEnv` that a symbolic number belongs to."""
     return number.node.shape_env

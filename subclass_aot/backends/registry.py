@@ -304,8 +304,10 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
 
 def _as_symbol(number: object, solver: Any) -> Any:
     """A float that is an input, as a symbol of its own: inductor has no name for what an expression stands for."""
-    compound = isinstance(number, torch.SymFloat) and not _torch.expression_of(number).is_Symbol
-    return _torch.new_unbacked(solver, "float") if compound else number
+    if not isinstance(number, torch.SymFloat):
+        return number
+    compound = not _torch.expression_of(number).is_Symbol
+    return _torch.known_by_name(_torch.new_unbacked(solver, "float") if compound else number)
 
 
 def _keep_strides_of_outputs(graph: fx.GraphModule, mode: AbstractContextManager[object]) -> None:

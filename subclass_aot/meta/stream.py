@@ -20,7 +20,7 @@ from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor, new_leaf
-from subclass_aot.operators import PHYSICAL, Effects, effects_of
+from subclass_aot.operators import PHYSICAL, Effects, effects_of, without_out
 
 _HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no rule for it without data.
   Your line:  {line}
@@ -140,7 +140,9 @@ class Stream(Answers):
             with _torch.disable_current_modes():
                 return func(*args, **kwargs)
         form, by_values = form_of(func), BY_VALUES.get(func)
-        decomposition = form if self.is_kept(func) else self.decompositions.get(func) or form
+        # What writes into `out=` is decomposed when it has no mutation any more; not every decomposition takes `out`.
+        is_whole = self.is_kept(func) or without_out(func) is not None
+        decomposition = form if is_whole else self.decompositions.get(func) or form
         if decomposition is not None:
             with self:
                 result = decomposition(*args, **kwargs)

@@ -84,3 +84,31 @@ def test_what_is_found_has_the_strides_of_this_program() -> None:
         got = torch.autograd.grad(sum(r.sum() for r in out) if isinstance(out, tuple) else out.sum(), x)
         want = torch.autograd.grad(sum(r.sum() for r in expected) if isinstance(expected, tuple) else expected.sum(), x)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def after_steps(x: Any, count: Any) -> Any:
+    if x.sum() > 0:
+        x = x * (1 - 0.9 ** count.item())
+    return x * count.item()
+
+
+def bounded(x: Any, count: Any) -> Any:
+    y = x * max(1e-3, count.item())
+    if y.sum() > 3:
+        y = y / count.item() ** 0.5
+    return y * count.item()
+
+
+@pytest.mark.parametrize("program", [after_steps, bounded])
+def test_graphs_with_floats_that_depend_on_data_are_found_again(program: Any) -> None:
+    """As those of an optimizer that reads how many steps it has made."""
+    for first in (True, False):
+        compiled = aot_compile(program, fw_compiler="inductor")
+        for count in range(1, 6):
+            x, steps = torch.rand(8), torch.tensor(float(count))
+            torch.testing.assert_close(compiled(x, steps), program(x, steps))
+        hits, misses, bypassed = found()
+        assert bypassed == 0 and (misses if first else hits) > 0
+        if first:
+            compiled_then = misses
+    assert misses == compiled_then
