@@ -206,8 +206,8 @@ from subclass_aot._torch.symbolic import expression_of as expression_of
 from subclass_aot._torch.symbolic import forget_answers as forget_answers
 from subclass_aot._torch.symbolic import is_checked_by as is_checked_by
 from subclass_aot._torch.symbolic import is_unbacked_asked as is_unbacked_asked
-from subclass_aot._torch.symbolic import new_size as new_size
 from subclass_aot._torch.symbolic import known_by_name as known_by_name
+from subclass_aot._torch.symbolic import new_size as new_size
 from subclass_aot._torch.symbolic import new_unbacked as new_unbacked
 from subclass_aot._torch.symbolic import no_more_guards as no_more_guards
 from subclass_aot._torch.symbolic import original_expression_of as original_expression_of

@@ -153,7 +153,7 @@ class _KnownByName(torch.SymFloat):
 
 def known_by_name(number: torch.SymFloat) -> torch.SymFloat:
     """Returns the same symbolic float, such that inductor keeps what it compiles for it."""
-    return _KnownByName(number.node)
+    return _KnownByName(number.node)  # type: ignore[no-untyped-call]
 
 
 def solver_of(number: Symbolic) -> Any:

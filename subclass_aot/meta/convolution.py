@@ -17,6 +17,7 @@ _aten = torch.ops.aten
 
 @corrects(_aten.convolution.default)
 def _(result: Tensor, x: Tensor, weight: Tensor, bias: Tensor | None, *options: Any) -> Tensor:
+    _check(x, weight, bias, *options)
     layout = _Layout.of(x, weight, bias, options)
     return result if layout is None else layout.of_result(result)
 
@@ -32,6 +33,45 @@ def _(found: Any, gradient: Tensor, x: Tensor, weight: Tensor, bias_sizes: Seque
         None if of_weight is None else layout.of_weight(of_weight),
         of_bias,
     )
+
+
+def _check(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> None:
+    """Refuses what kernels refuse and torch's function of shapes lets through, with the errors that kernels raise.
+
+    Source: `check_shape_forward` in ATen's `native/Convolution.cpp`.
+    """
+    given = f"Given transposed={int(transposed)}, weight of size {list(weight.shape)}, expected"
+    channels, size = (weight.shape[0], weight.shape[1] * groups) if transposed else (None, weight.shape[0])
+    for name, numbers in {"padding": padding, "output_padding": output_padding}.items():
+        if any(n < 0 for n in numbers):
+            raise RuntimeError(f"negative {name} is not supported")
+    for name, numbers in {"stride": stride, "dilation": dilation}.items():
+        if any(n <= 0 for n in numbers):
+            raise RuntimeError(f"non-positive {name} is not supported")
+    if x.dtype is not weight.dtype:
+        raise RuntimeError(f"Input type ({x.dtype}) and weight type ({weight.dtype}) should be the same")
+    if weight.shape[0] % groups:
+        got = f"at dimension 0, but got weight of size {list(weight.shape)} instead"
+        raise RuntimeError(f"Given groups={groups}, expected weight to be divisible by {groups} {got}")
+    if channels is not None and x.shape[1] != channels:
+        got = f"have {channels} channels, but got {x.shape[1]} channels instead"
+        raise RuntimeError(f"{given} input{list(x.shape)} to {got}")
+    if bias is not None and (bias.dim() != 1 or bias.shape[0] != size):
+        got = f"1-dimensional with {size} elements, but got bias of size {list(bias.shape)} instead"
+        raise RuntimeError(f"{given} bias to be {got}")
+    if transposed and any(n >= max(pair) for n, *pair in zip(output_padding, stride, dilation, strict=False)):
+        sizes = f"output_padding {list(output_padding)}, stride {list(stride)}, dilation {list(dilation)}"
+        raise RuntimeError(f"output padding must be smaller than either stride or dilation, but got {sizes}")
 
 
 class _Layout:
