@@ -50,7 +50,7 @@ def _check(
 
     Source: `check_shape_forward` in ATen's `native/Convolution.cpp`.
     """
-    given = f"Given transposed={int(transposed)}, weight of size {list(weight.shape)}, expected"
+    given = f"Given {'transposed=1, ' * transposed}weight of size {list(weight.shape)}, expected"
     channels, size = (weight.shape[0], weight.shape[1] * groups) if transposed else (None, weight.shape[0])
     for name, numbers in {"padding": padding, "output_padding": output_padding}.items():
         if any(n < 0 for n in numbers):
