@@ -18,6 +18,7 @@ from subclass_aot.graph import internal_overlap, lstm
 from subclass_aot.graph.annotations import Annotations, annotations_of
 from subclass_aot.graph.argument_overlap import ArgumentOverlap
 from subclass_aot.graph.data_dependent import DataDependent
+from subclass_aot.graph.growing_inputs import growing_inputs
 from subclass_aot.graph.internal_overlap import InternalOverlap
 from subclass_aot.graph.lazy_views import LazyViews
 from subclass_aot.graph.listener import GraphListener, written_leaves
@@ -168,6 +169,13 @@ class Recorder(Stream):
     def mutations(self) -> MutationLog:
         """What the program has written, and turned."""
         return self.listeners.mutations
+
+    def before_out(self, functional: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for out, size, stride in growing_inputs(functional, args, kwargs):
+            with self:
+                out.resize_(size)
+                if out.stride() != stride:
+                    out.as_strided_(size, stride)
 
     def is_kept(self, func: _torch.Operator) -> bool:
         return effects_of(func).random and self.listeners.random_numbers.draws_from_state(self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -48,6 +50,9 @@ class Stream(Answers):
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Called after each operator, with the leaves it was given and the ones it made."""
+
+    def before_out(self, functional: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Called before an operator that writes into `out=`; `functional` returns what it will write."""
 
     def is_kept(self, func: Operator) -> bool:
         """Returns whether an operator runs as it is, though there is a decomposition of it."""
@@ -111,6 +116,8 @@ class Stream(Answers):
                 known = self._known(func, args, kwargs, self.look)
             if known is not None:
                 return known
+        if effects.writes and (functional := without_out(func)) is not None:
+            self.before_out(functional, args, kwargs)
         result = run(func, args, kwargs)
         self.on_operator(func, args, kwargs, result)
         for listener in in_thread.listeners:
@@ -140,9 +147,9 @@ class Stream(Answers):
             with _torch.disable_current_modes():
                 return func(*args, **kwargs)
         form, by_values = form_of(func), BY_VALUES.get(func)
-        # What writes into `out=` is decomposed when it has no mutation any more; not every decomposition takes `out`.
-        is_whole = self.is_kept(func) or without_out(func) is not None
-        decomposition = form if is_whole else self.decompositions.get(func) or form
+        decomposition = None if self.is_kept(func) else self.decompositions.get(func)
+        if decomposition is None or not _takes_out(decomposition, func):
+            decomposition = form
         if decomposition is not None:
             with self:
                 result = decomposition(*args, **kwargs)
@@ -211,3 +218,21 @@ _OF_PROFILER = frozenset(
 _ADMITTED = frozenset({MetaTensor, int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.layout})
 _straight: dict[int, Effects] = {}
 """By their `id`, operators that have no other form than their own."""
+
+
+def _takes_out(decomposition: Callable[..., Any], func: Operator) -> bool:
+    """Tells whether a decomposition writes into `out=`, if the operator does.
+
+    Torch has some under the names of all overloads of an operator that only return something, as that of `mm`. Such an
+    operator is recorded as it is, and decomposed when it has no mutation any more.
+    """
+    outs = _outs(func)
+    if not outs:
+        return True
+    parameters = inspect.signature(decomposition).parameters
+    return outs <= set(parameters) or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+@functools.cache
+def _outs(func: Operator) -> frozenset[str]:
+    return frozenset(argument.name for argument in _torch.schema_of(func).arguments if argument.is_out)
