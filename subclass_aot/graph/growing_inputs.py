@@ -23,7 +23,8 @@ def growing_inputs(
 ) -> Iterator[tuple[MetaTensor, tuple[Any, ...], tuple[Any, ...]]]:
     """Yields inputs that get another size, with that and the strides.
 
-    Not those that are also read, or share memory with what is: nobody knows what the operator would read then.
+    Not those that are also read, or share memory with what is: nobody knows what the operator would read then. Nor
+    those that require grad, since `resize_` takes none.
 
     Args:
         functional: The operator that returns what is written.
@@ -39,7 +40,7 @@ def growing_inputs(
     storages = {Storage.of(x) for x in leaves if type(x) is MetaTensor}
     found = run(functional, args, read)
     for out, new in zip(outs, found if isinstance(found, tuple | list) else (found,), strict=True):
-        if _is_input(out) and Storage.of(out) not in storages and out.shape != new.shape:
+        if _is_input(out) and not out.requires_grad and Storage.of(out) not in storages and out.shape != new.shape:
             yield out, new.shape, new.stride()
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from subclass_aot import aot_compile
+from subclass_aot.errors import MutationError
 
 pytestmark = pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 
@@ -47,9 +48,22 @@ def test_as_in_eager_mode(name: str, size: tuple[int, ...], dynamic: bool) -> No
         torch.testing.assert_close(*found)
 
 
-@pytest.mark.parametrize("program", [lambda x: torch.add(x, 1, out=x[:1]), lambda x: torch.mm(x, x[:, :1], out=x)])
-def test_what_is_read_as_well_is_refused(program: Any) -> None:
+def of_a_parameter(x: Any) -> Any:
+    with torch.no_grad():
+        return torch.mm(torch.ones(2, 2), torch.ones(2, 1), out=x.requires_grad_())
+
+
+REFUSED = {
+    "read as well": lambda x: torch.mm(x, x[:, :1], out=x),
+    "a view of it is read": lambda x: torch.add(x[None, :1], 1, out=x),
+    "a view": lambda x: torch.add(torch.ones(3, 3), 1, out=x[:1]),
+    "it requires grad": of_a_parameter,
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str) -> None:
     x = torch.rand(2, 2)
-    with pytest.raises(RuntimeError):
-        aot_compile(program)(x)
+    with pytest.raises(MutationError):
+        aot_compile(REFUSED[name])(x)
     assert x.shape == (2, 2)
