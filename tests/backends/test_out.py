@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._decomp import core_aten_decompositions
 
 from subclass_aot import TwoTensor, aot_compile
 
@@ -71,6 +72,14 @@ def test_gradients_of_an_operator_that_writes_into_out_in_backward(name: str) ->
         function(x, y).sin().sum().backward()
         gradients.append(x.grad)
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_with_decompositions_of_the_user(name: str) -> None:
+    program = PROGRAMS[name]
+    x, y, ours, theirs = torch.rand(3, 3), torch.rand(3, 3), torch.ones(3, 3), torch.ones(3, 3)
+    found = aot_compile(program, decompositions=core_aten_decompositions())(x, y, ours)
+    torch.testing.assert_close([*_results(found), ours], [*_results(program(x, y, theirs)), theirs])
 
 
 def test_a_wrapper() -> None:
