@@ -59,7 +59,7 @@ bench-limit: $(VENV)/.test  ## Measure the hot path without the accelerator and 
 # Else the system hands out fresh pages for large tensors, on either side as it happens, which takes longer than the kernels.
 KEEP_PAGES := MALLOC_MMAP_THRESHOLD_=1000000000 MALLOC_TRIM_THRESHOLD_=8000000000 MALLOC_TOP_PAD_=500000000
 
-bench-kernels: $(VENV)/.test  ## Measure training steps on large tensors against eager; writes docs/benchmarks/kernels.md (5 minutes)
+bench-kernels: $(VENV)/.test  ## Measure training steps on large tensors against eager; writes docs/benchmarks/kernels.md (2 minutes)
 	$(KEEP_PAGES) OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only kernels --out build/kernels
 	cp build/kernels/table.md docs/benchmarks/kernels.md
 

@@ -200,13 +200,13 @@ from subclass_aot._torch.symbolic import as_python as as_python
 from subclass_aot._torch.symbolic import assertions as assertions
 from subclass_aot._torch.symbolic import assumptions as assumptions
 from subclass_aot._torch.symbolic import bindings_of as bindings_of
+from subclass_aot._torch.symbolic import cacheable as cacheable
 from subclass_aot._torch.symbolic import evaluate as evaluate
 from subclass_aot._torch.symbolic import example_of as example_of
 from subclass_aot._torch.symbolic import expression_of as expression_of
 from subclass_aot._torch.symbolic import forget_answers as forget_answers
 from subclass_aot._torch.symbolic import is_checked_by as is_checked_by
 from subclass_aot._torch.symbolic import is_unbacked_asked as is_unbacked_asked
-from subclass_aot._torch.symbolic import known_by_name as known_by_name
 from subclass_aot._torch.symbolic import new_size as new_size
 from subclass_aot._torch.symbolic import new_unbacked as new_unbacked
 from subclass_aot._torch.symbolic import no_more_guards as no_more_guards

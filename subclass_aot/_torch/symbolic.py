@@ -141,19 +141,19 @@ def new_unbacked(env: Any, kind: str) -> Any:
     return number
 
 
-class _KnownByName(torch.SymFloat):
-    """A symbol for a float in a key of inductor's cache, which has a form there for `SymInt` and `SymBool` alone."""
+class _CacheableSymFloat(torch.SymFloat):
+    """A `SymFloat` that is its name in a key of inductor's cache, as `SymInt` and `SymBool` are there without this."""
 
     def __reduce__(self) -> Any:
         return str, (str(self),)
 
-    def __deepcopy__(self, memo: object) -> _KnownByName:
+    def __deepcopy__(self, memo: object) -> _CacheableSymFloat:
         return self
 
 
-def known_by_name(number: torch.SymFloat) -> torch.SymFloat:
+def cacheable(number: torch.SymFloat) -> torch.SymFloat:
     """Returns the same symbolic float, such that inductor keeps what it compiles for it."""
-    return _KnownByName(number.node)  # type: ignore[no-untyped-call]
+    return _CacheableSymFloat(number.node)  # type: ignore[no-untyped-call]
 
 
 def solver_of(number: Symbolic) -> Any:
@@ -266,7 +266,7 @@ def evaluate(expression: sympy.Basic, values: Mapping[Any, Any]) -> Any:
 
 @cache
 def _operators_of_python() -> type:
-    """What sympy's functions are in Python.
+    """Returns what sympy's functions are in Python.
 
     `PythonReferenceAnalysis` leaves some to sympy, which does not compute with proxies, and takes others from `math`,
     which proxies do not have; compilers know both as targets of nodes.

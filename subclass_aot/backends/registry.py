@@ -307,7 +307,7 @@ def _as_symbol(number: object, solver: Any) -> Any:
     if not isinstance(number, torch.SymFloat):
         return number
     compound = not _torch.expression_of(number).is_Symbol
-    return _torch.known_by_name(_torch.new_unbacked(solver, "float") if compound else number)
+    return _torch.cacheable(_torch.new_unbacked(solver, "float") if compound else number)
 
 
 def _keep_strides_of_outputs(graph: fx.GraphModule, mode: AbstractContextManager[object]) -> None:

@@ -28,7 +28,6 @@ from subclass_aot.graph.places import (
 from subclass_aot.graph.recorder import Recorder
 from subclass_aot.graph.view_ops import opens, regenerated_view, windows
 from subclass_aot.meta import Spec
-from subclass_aot.meta.strides import fill_a_range
 from subclass_aot.operators import argument_at, effects_of
 from subclass_aot.symbols import SizesMustBeKnown
 
@@ -201,7 +200,7 @@ class MemoryViews:
             size, stride = [[int(n) for n in numbers] for numbers in (view.size, view.stride)]
             if 0 in size or opens(spec.numel, size, stride, begins):
                 return "slices"
-        return "windows" if fill_a_range(spec.size, spec.stride) and begins >= 0 and not is_written else "storage"
+        return "windows" if spec.is_non_overlapping_and_dense and begins >= 0 and not is_written else "storage"
 
     def _owner(self, node: Any, of_any_type: bool = False) -> fx.Node:
         """Finds what a view is made of: the tensor that owns the memory, or one that sees it as another type."""

@@ -18,7 +18,6 @@ from subclass_aot.graph import internal_overlap, lstm
 from subclass_aot.graph.annotations import Annotations, annotations_of
 from subclass_aot.graph.argument_overlap import ArgumentOverlap
 from subclass_aot.graph.data_dependent import DataDependent
-from subclass_aot.graph.growing_inputs import growing_inputs
 from subclass_aot.graph.internal_overlap import InternalOverlap
 from subclass_aot.graph.lazy_views import LazyViews
 from subclass_aot.graph.listener import GraphListener, written_leaves
@@ -30,6 +29,7 @@ from subclass_aot.graph.mutation_log import MutationLog, Phase
 from subclass_aot.graph.node_meta import name_of, val_of
 from subclass_aot.graph.places import Places
 from subclass_aot.graph.real_tensors import RealTensors
+from subclass_aot.graph.resized_out import inputs_to_resize
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.rng import RandomNumbers
 from subclass_aot.graph.stack_traces import StackTraces
@@ -171,7 +171,7 @@ class Recorder(Stream):
         return self.listeners.mutations
 
     def before_out(self, functional: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for out, size, stride in growing_inputs(functional, args, kwargs):
+        for out, size, stride in inputs_to_resize(functional, args, kwargs):
             with self:
                 out.resize_(size)
                 if out.stride() != stride:

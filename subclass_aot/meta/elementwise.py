@@ -57,9 +57,8 @@ def iterated(shape: Sequence[Size], operands: Sequence[Tensor]) -> Strides:
         if len(shape) == 4 and all(_lies_as(x, strides.channels_last(shape)) for x in operands):
             return strides.channels_last(shape)
         first = operands[0]
-        if all(all(map(same, x.stride(), first.stride())) for x in operands[1:]) and strides.fill_a_range(
-            first.shape, first.stride()
-        ):
+        is_same = all(all(map(same, x.stride(), first.stride())) for x in operands[1:])
+        if is_same and strides.is_non_overlapping_and_dense(first.shape, first.stride()):
             return tuple(first.stride())
     return strides.packed(shape, strides.sorted_dims(shape, [_expanded(x, shape) for x in operands]))
 

@@ -9,8 +9,8 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.errors import TraceError
+from subclass_aot.meta import strides
 from subclass_aot.meta.strided_sets import Term, TooHard, covers, has_common_place, has_place_twice
-from subclass_aot.meta.strides import Unknown, fill_a_range
 from subclass_aot.symbols import Number, SizesMustBeKnown, key_of, plain, remembered, solver_in
 
 
@@ -125,6 +125,18 @@ class Spec:
         return all(type(n) is int and n == 1 or key_of(step) == key_of(packed) for n, step, packed in steps)
 
     @property
+    def is_non_overlapping_and_dense(self) -> bool:
+        """True if its elements fill a range of memory, each in a place of its own, in whatever order its dims are.
+
+        Raises:
+            SizesMustBeKnown: It depends on symbols.
+        """
+        try:
+            return strides.is_non_overlapping_and_dense(self.size, self.stride)
+        except strides.Unknown:
+            raise SizesMustBeKnown from None
+
+    @property
     def overlaps_itself(self) -> bool:
         """True if several elements are one place in memory, as in an expanded tensor, and in windows that overlap.
 
@@ -188,11 +200,7 @@ class Spec:
                 return True
             (own, first), (places, begins) = self._bytes(), other._bytes()
             return bool(self.numel) and covers(own, places, begins - first)
-        try:
-            is_dense = fill_a_range(self.size, self.stride)
-        except Unknown:
-            is_dense = False
-        if self.dtype is not other.dtype or not is_dense:
+        if self.dtype is not other.dtype or not self.is_non_overlapping_and_dense:
             raise SizesMustBeKnown
         before = other.offset - self.offset
         return bool(before >= 0) and bool(before + other.extent - other.offset <= self.numel)

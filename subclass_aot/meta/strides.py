@@ -52,13 +52,13 @@ def packed_first(x: Tensor, shape: Sequence[Number]) -> Strides:
 
 def preserved(x: Tensor) -> Strides:
     """Computes the strides of a new tensor that is like `x`, as `empty_like` and `torch.preserve_format` have it."""
-    return (
-        tuple(x.stride()) if fill_a_range(x.shape, x.stride()) else packed(x.shape, sorted_dims(x.shape, [x.stride()]))
-    )
+    if is_non_overlapping_and_dense(x.shape, x.stride()):
+        return tuple(x.stride())
+    return packed(x.shape, sorted_dims(x.shape, [x.stride()]))
 
 
-def fill_a_range(shape: Sequence[Number], strides: Sequence[Number]) -> bool:
-    """Whether elements fill a range of memory, each in a place of its own, as torch has it: none always do.
+def is_non_overlapping_and_dense(shape: Sequence[Number], strides: Sequence[Number]) -> bool:
+    """Tells whether elements fill a range of memory, each in a place of its own, as torch has it: none always do.
 
     Args:
         shape: The sizes.

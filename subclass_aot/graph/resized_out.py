@@ -1,4 +1,4 @@
-"""Inputs that are given as `out=`, and get another size by that.
+"""Inputs that are given as `out=` and get another size, larger or smaller.
 
 An operator gives what it writes into the size of its result. Where that is an input, the graph says so by `resize_` in
 front, which a call repeats (see Note [Resized tensors]).
@@ -18,10 +18,10 @@ from subclass_aot.meta.dispatch import run
 from subclass_aot.operators import effects_of
 
 
-def growing_inputs(
+def inputs_to_resize(
     functional: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Iterator[tuple[MetaTensor, tuple[Any, ...], tuple[Any, ...]]]:
-    """Yields inputs that get another size, with that and the strides.
+    """Yields inputs that get another size as `out=`, each with that size and its strides.
 
     Not those that are also read, or share memory with what is: nobody knows what the operator would read then. Nor
     those that require grad, since `resize_` takes none.
