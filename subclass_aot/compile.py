@@ -405,19 +405,16 @@ def _call_uncompiled(compiled: CompiledFunction[_P, _R], /, *args: _P.args, **kw
     return compiled.fn(*args, **kwargs)
 
 
-def restored(
-    file: SavedFile, fn: Callable[..., Any] | None, options: Options, trust: bool
-) -> CompiledFunction[..., Any]:
+def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -> CompiledFunction[..., Any]:
     """A compiled function that asks a file before it traces.
 
     Args:
         file: The file.
         fn: The function; None where nothing can be traced.
         options: What to compile with.
-        trust: Whether functions are taken from the file.
     """
     made: CompiledFunction[..., Any] = CompiledFunction(NoFunction if fn is None else fn, options)
-    made._restored = Restored(file, fn, options, trust)
+    made._restored = Restored(file, fn, options)
     return made
 
 

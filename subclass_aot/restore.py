@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
-from collections.abc import Callable, Collection, Hashable, Iterator, MutableSet
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Hashable, MutableSet
 from typing import Any, NoReturn
 
 import optree
@@ -14,7 +12,7 @@ from subclass_aot.call import Arguments
 from subclass_aot.errors import CompiledFileError, SubclassAotError
 from subclass_aot.guards import MISS, Modes, StaticInputCache, symbolic_places, unmet
 from subclass_aot.options import Options, compile_split
-from subclass_aot.runtime import OtherValue, make_entry
+from subclass_aot.runtime import make_entry
 from subclass_aot.saved import (
     NO_TRACE,
     Key,
@@ -31,13 +29,11 @@ from subclass_aot.specializations import Specialization, asked_of_lists
 
 NO_FIT = """no signature in it fits this call, and there is no function to trace. What differs from {nearest}:
 {differences}
-  Instead: call it as it was called when the file was written, or sa.load(path, fn_or_module), which traces others"""
+  Instead: call it as it was called when the file was written, or sa.load(path, fn_or_module, trust=True), which traces
+  others"""
 
 _NOT_CALLED = """This was loaded from a file without its function, so that nothing can be traced, exported or
-  transformed: sa.load(path, fn_or_module)."""
-
-_DOES_NOT_RUN = "it does not run: {kind}: {error}"
-_DOES_NOT_FIT = "it does not fit together: {kind}: {error}"
+  transformed: sa.load(path, fn_or_module, trust=True)."""
 
 _VALUES = "values of tensors that the program looks at, or that were read while tracing"
 
@@ -65,14 +61,12 @@ class Restored:
         file: The file.
         fn: The function, or None.
         options: What graphs are compiled with.
-        trust: Whether functions are taken from the file.
     """
 
-    def __init__(self, file: SavedFile, fn: Callable[..., Any] | None, options: Options, trust: bool) -> None:
+    def __init__(self, file: SavedFile, fn: Callable[..., Any] | None, options: Options) -> None:
         self._file = file
         self._fn = fn
         self._options = options
-        self._trust = trust
         self._made: dict[int, Specialization] = {}
         self.missed: list[str] = []  # what differs from the nearest call in the file, of the last one that did not fit
 
@@ -126,23 +120,9 @@ class Restored:
             lines = "\n".join(f"  {line}" for line in differences[:12])
             raise CompiledFileError(self._file.path, "", NO_FIT.format(nearest=nearest, differences=lines))
 
-    def _refusing(self, run: Callable[..., Any], place: str) -> Callable[..., Any]:
-        """The entry of a file that is not trusted: what fails there is an error of the file."""
-
-        def call(*given: object, **options: object) -> Any:
-            with refusals(self._file.path, place):
-                try:
-                    return run(*given, **options)
-                except (SubclassAotError, OtherValue):
-                    raise
-                except Exception as error:  # of a program that nobody has traced
-                    raise Refused(_DOES_NOT_RUN.format(kind=type(error).__name__, error=error)) from error
-
-        return call
-
     def _revived(self, number: int, saved: SavedSpecialization, arguments: Arguments) -> Revived:
         """Reads the signature and the graphs of a specialization."""
-        with refusals(self._file.path, f"specialization {number}"), _named():
+        with refusals(self._file.path, f"specialization {number}"):
             return saved.read(named_objects(arguments))
 
     def _compiled(
@@ -156,20 +136,12 @@ class Restored:
         together: MutableSet[StaticInputCache],
     ) -> Specialization:
         """Compiles the graphs of a specialization, and generates its guard and its entry again."""
-        place = f"specialization {number}"
-        signature = read.signature
-        with refusals(self._file.path, place):
-            name = self._file.function
-            if self._fn is not None:
-                name = getattr(self._fn, "__name__", type(self._fn).__name__)
-            with _named():
-                told_apart = asked_of_lists(self._fn or NoFunction, arguments, signature)
-            with nullcontext() if self._trust else _named():  # errors of a compiler are its own
-                compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
-            with _named():
-                entry = make_entry(arguments, signature, compiled, modes, together, told_apart)
-            if not self._trust:
-                entry = dataclasses.replace(entry, call=self._refusing(entry.call, place))
+        signature, name = read.signature, self._file.function
+        if self._fn is not None:
+            name = getattr(self._fn, "__name__", type(self._fn).__name__)
+        told_apart = asked_of_lists(self._fn or NoFunction, arguments, signature)
+        compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
+        entry = make_entry(arguments, signature, compiled, modes, together, told_apart)
         reason = f"loaded from {self._file.path}"
         return Specialization(entry, read.graphs, signature, symbolic_places(signature), saved.facts, reason, key)
 
@@ -180,17 +152,6 @@ def _unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
         return signature.begins_elsewhere((*arguments.values, *arguments.views))
     places = {text: place for place, text in reversed(symbolic_places(signature).items())}
     return [_SYMBOL.sub(lambda name: places.get(name[0], name[0]), line) for line in unmet(signature, arguments)]
-
-
-@contextmanager
-def _named() -> Iterator[None]:
-    """Within the block, any error is one of the file: it has a signature of another call, or what no signature is."""
-    try:
-        yield
-    except (SubclassAotError, Refused):
-        raise
-    except Exception as error:
-        raise Refused(_DOES_NOT_FIT.format(kind=type(error).__name__, error=error)) from error
 
 
 def _no_trace(tangents: object) -> NoReturn:

@@ -148,7 +148,6 @@ from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequen
 from subclass_aot._torch.modules import parallel_forwards as parallel_forwards
 from subclass_aot._torch.modules import parameters_of as parameters_of
 from subclass_aot._torch.modules import submodules_of as submodules_of
-from subclass_aot._torch.named_operators import is_of_plain_values as is_of_plain_values
 from subclass_aot._torch.named_operators import operator_named as operator_named
 from subclass_aot._torch.operators import METADATA_QUERIES as METADATA_QUERIES
 from subclass_aot._torch.operators import AnyOperator as AnyOperator

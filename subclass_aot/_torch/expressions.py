@@ -13,20 +13,14 @@ if TYPE_CHECKING:  # brings sympy
 Words = object
 """A number, the name of a symbol, or a list that begins with a word: a file has anything there."""
 
-_DEPTH = 32
-_PARTS = 400
-_EXPONENT = 16
-_NUMBER = 1 << 63
-
 _OTHER = "{name} of sizes cannot be written. Compile with dynamic=False"
 _BY_DATA = "{name} depends on data. Compile with dynamic=False"
 _NO_EXPRESSION = "{written!r:.80} is no expression over symbols"
-_TOO_LARGE = "an expression over symbols is too large"
 
 
 @cache
-def _words() -> dict[str, tuple[Any, bool, bool]]:
-    """By word: the class, whether its arguments are numbers, and whether it is a number: otherwise, true or false."""
+def _words() -> dict[str, Any]:
+    """Gives the classes of expressions by their words."""
     import sympy
     from sympy.core import relational
     from torch.utils._sympy import functions  # where the functions are that torch makes sizes with
@@ -37,9 +31,7 @@ def _words() -> dict[str, tuple[Any, bool, bool]]:
     numbers += [functions.IsNonOverlappingAndDenseIndicator]
     compared = [relational.Equality, relational.Unequality, relational.StrictLessThan, relational.LessThan]
     compared += [relational.StrictGreaterThan, relational.GreaterThan]
-    found: dict[str, tuple[Any, bool, bool]] = {cls.__name__: (cls, True, True) for cls in numbers}
-    found |= {cls.__name__: (cls, True, False) for cls in compared}
-    return found | {cls.__name__: (cls, False, False) for cls in (sympy.And, sympy.Or, sympy.Not)}
+    return {cls.__name__: cls for cls in (*numbers, *compared, sympy.And, sympy.Or, sympy.Not)}
 
 
 def as_words(expression: sympy.Basic, names: Mapping[Any, str]) -> Words:
@@ -59,74 +51,32 @@ def as_words(expression: sympy.Basic, names: Mapping[Any, str]) -> Words:
             raise ValueError(_BY_DATA.format(name=expression))
         return names[expression]
     name = "Rational" if expression.is_Rational else type(expression).__name__
-    if name not in _words() or name != "Rational" and type(expression) is not _words()[name][0]:
+    if name not in _words() or name != "Rational" and type(expression) is not _words()[name]:
         raise ValueError(_OTHER.format(name=name))
     if expression.is_Rational:
         return [name, int(expression.p), int(expression.q)]
     return [name, *(as_words(part, names) for part in expression.args)]
 
 
-def from_words(written: Words, symbols: Mapping[str, Any], is_number: bool) -> Any:
-    """The inverse of `as_words`. No text is evaluated: each word stands for one class.
+def from_words(written: Words, symbols: Mapping[str, Any]) -> Any:
+    """Makes the inverse of `as_words`. No text is evaluated: each word stands for one class.
 
     Args:
         written: What `as_words` gave.
         symbols: By name.
-        is_number: Whether a number is wanted, and not what is true or false.
 
     Raises:
-        ValueError: It is no such thing, or too large.
+        ValueError: It is no such thing.
     """
-    left = [_PARTS]
+    import sympy
 
-    def read(part: Words, is_number: bool, depth: int, power: int) -> Any:
-        left[0] -= 1
-        if not left[0] or depth > _DEPTH or power > _EXPONENT:  # a power is printed as a product
-            raise ValueError(_TOO_LARGE)
-        if is_number and type(part) is int and abs(part) < _NUMBER:
-            return _integer(part)
-        if is_number and type(part) is str and part in symbols:
-            return symbols[part]
-        if type(part) is not list or len(part) < 2 or type(part[0]) is not str or part[0] not in _words():
-            raise ValueError(_NO_EXPRESSION.format(written=part))
-        cls, of_numbers, gives_number = _words()[part[0]]
-        if gives_number is not is_number or not _fits(part):
-            raise ValueError(_NO_EXPRESSION.format(written=part))
-        if cls is _words()["Pow"][0]:
-            power *= part[2]
-        given = [read(x, of_numbers, depth + 1, power) for x in part[1:]]
-        try:
-            return cls(*given)
-        except Exception as error:  # of sympy: by the count of arguments, or a division by zero
-            raise ValueError(_NO_EXPRESSION.format(written=part)) from error
-
-    found = read(written, is_number, 0, 1)
-    if found.free_symbols - set(symbols.values()) or found.has(*_no_numbers()):
+    if type(written) is int:
+        return sympy.Integer(written)
+    if type(written) is str and written in symbols:
+        return symbols[written]
+    if not isinstance(written, list) or written[0] not in _words():
         raise ValueError(_NO_EXPRESSION.format(written=written))
-    return found
-
-
-def _fits(part: list[Any]) -> bool:
-    """Whether words of which more is asked have it: a power may be no larger than what a size is made of."""
-    if part[0] == "Pow":
-        return len(part) == 3 and type(part[2]) is int and 0 < part[2] <= _EXPONENT
-    if part[0] == "Rational":
-        return len(part) == 3 and type(part[1]) is int and type(part[2]) is int and 0 < part[2] < _NUMBER
-    return True
-
-
-def _integer(number: int) -> Any:
-    import sympy
-
-    return sympy.Integer(number)
-
-
-@cache
-def _no_numbers() -> tuple[Any, ...]:
-    import sympy
-    from torch.utils._sympy.numbers import int_oo
-
-    return sympy.oo, -sympy.oo, sympy.zoo, sympy.nan, int_oo, -int_oo
+    return _words()[written[0]](*(from_words(part, symbols) for part in written[1:]))
 
 
 def sizes_of(env: ShapeEnv, symbols: Mapping[Any, str]) -> dict[str, tuple[int, str]]:
@@ -199,7 +149,7 @@ def number_of(env: ShapeEnv, expression: sympy.Basic) -> Any:
     """
     expression = known(env, expression)
     value: Any = expression.xreplace(env.backed_var_to_val)
-    if not value.is_Integer or abs(int(value)) >= _NUMBER:
+    if not value.is_Integer:
         raise ValueError(_NO_EXPRESSION.format(written=expression))
     if expression.is_Integer:
         return int(value)

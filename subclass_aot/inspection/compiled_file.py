@@ -1,17 +1,27 @@
-"""What is in a file of compiled functions, as text. It is read as data: no class is looked up, and nothing is run."""
+"""What is in a file of compiled functions, as text.
+
+A file is read as data: the text in it is JSON, and no more is made of it than strings. Whoever wrote it may have
+written anything there, so each place is read as what it is, or shown as it stands.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from os import PathLike
+import json
+from collections.abc import Iterator, Sequence
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
 
-from subclass_aot.saved import SavedFile, SavedSpecialization, read_file
+from subclass_aot.errors import CompiledFileError
+from subclass_aot.saved import Json, read_document
+
+_NOT_SHOWN = "it is nothing that save has written, and cannot be shown: {kind}: {error}"
+
+_LONG = 2000
+"""Characters of a line that are shown."""
 
 
 def describe_file(path: str | PathLike[str]) -> str:
-    """Describes a file that `save` of a compiled function has written.
+    """Describes a file that `save` of a compiled function has written. Nothing of it is imported, run or made.
 
     Args:
         path: The file.
@@ -22,68 +32,77 @@ def describe_file(path: str | PathLike[str]) -> str:
     Raises:
         CompiledFileError: It is no such file, or damaged.
     """
-    file = read_file(path, trust=False)
-    return "\n".join(_lines(file, Path(path).stat().st_size))
+    document, blobs = read_document(path)
+    try:
+        return "\n".join(map(_shown, _lines(document, blobs, Path(path).stat().st_size)))
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        what = _NOT_SHOWN.format(kind=type(error).__name__, error=_shown(str(error)))
+        raise CompiledFileError(fspath(path), "", what) from error
 
 
-def _lines(file: SavedFile, size: int) -> Iterator[str]:
-    count = len(file.specializations)
-    yield f"{file.function}, compiled: {count} signature{'s' if count > 1 else ''}, {size:,} bytes"
-    yield "written with " + ", ".join(f"{name} {version}" for name, version in file.versions.items())
+def _shown(line: str) -> str:
+    """Gives a line as a terminal may have it: a text from elsewhere can hold what a terminal obeys."""
+    line = line if len(line) <= _LONG else f"{line[:_LONG]}..."
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def _lines(document: dict[str, Json], blobs: Sequence[bytes], size: int) -> Iterator[str]:
+    listed = document["specializations"]
+    yield f"{document['function']}, compiled: {len(listed)} signature{'s' * (len(listed) > 1)}, {size:,} bytes"
+    yield "written with " + ", ".join(f"{name} {document[name]}" for name in ("library", "torch", "python"))
     yield "options"
-    for name, value in file.options.items():
+    for name, value in document["options"].items():
         yield f"  {name} = {value[0] if isinstance(value, list) else value!r}"
-    if file.classes:
+    if document["classes"]:
         yield "classes"
-        yield from (f"  {name}, source {source}" for name, source in file.classes.items())
-    for name, made in file.artifacts.items():
-        yield f"compiled by {name}, read with trust=True only"
-        yield from (f"  {part}: {len(data):,} bytes" for part, data in made.items())
-    for number, saved in enumerate(file.specializations, 1):
+        yield from (f"  {name}, source {source}" for name, source in document["classes"].items())
+    for name, made in document["artifacts"].items():
+        yield f"compiled by {name}"
+        yield from (f"  {part}: {len(blobs[position]):,} bytes" for part, position in made.items())
+    for number, written in enumerate(listed, 1):
         yield ""
-        yield f"signature {number}: {saved.reason}"
-        if saved.needs:
-            yield f"  needs the function or module, for {saved.needs}"
+        yield f"signature {number}: {written['reason']}"
+        if written["needs"]:
+            yield f"  needs the function or module, for {written['needs']}"
         yield "  calls"
-        yield from (f"    {name}: {fact}" for name, fact in saved.facts.items())
-        yield from _symbols(saved)
+        yield from (f"    {name}: {fact}" for name, fact in written["facts"].items())
+        yield from _symbols(written["symbols"])
         for which in ("forward", "backward"):
-            if saved.written[which] is not None:
-                yield from _graph(saved, which)
+            if written[which] is not None:
+                yield from _graph(written[which], which, document["specs"])
 
 
-def _symbols(saved: SavedSpecialization) -> Iterator[str]:
-    if saved.symbols is None:
+def _symbols(written: Json) -> Iterator[str]:
+    """Yields lines on the symbols: `["SavedSymbols", sizes, assumed, places]`."""
+    if written is None:
         return
+    _, (_, *sizes), (_, *assumed), _ = written
     yield "  symbols"
-    for number, size in enumerate(saved.symbols.sizes):
-        most = "" if size.most is None else f", at most {size.most}"
-        yield f"    s{number} is {size.where}, {size.hint} when it was compiled, at least {size.least}{most}"
-    yield from (f"    assumed: {_words(words)}" for words in saved.symbols.assumed)
+    for number, (_, where, hint, least, most) in enumerate(sizes):
+        up_to = "" if most is None else f", at most {most}"
+        yield f"    s{number} is {where}, {hint} when it was compiled, at least {least}{up_to}"
+    yield from (f"    assumed: {_call(words)}" for words in assumed)
 
 
-def _words(written: object) -> str:
-    """An expression over symbols: `Equality(Mod(s0, 2), 0)`."""
+def _call(written: Json) -> str:
+    """Gives words as a call: `Equality(Mod(s0, 2), 0)`, or `Inner(PlainInput(args[0]), codes)`."""
     if not isinstance(written, list):
         return str(written)
-    return f"{_at(written, 0, '?')}({', '.join(map(_words, written[1:]))})"
+    word, *rest = written
+    return _call(rest) if word == "list" else f"{word}({', '.join(map(_call, rest))})"
 
 
-def _graph(saved: SavedSpecialization, which: str) -> Iterator[str]:
-    nodes = _at(saved.written[which], 2, [])
-    nodes = nodes if isinstance(nodes, list) else []
-    names = [str(_at(node, 1, "?")) for node in nodes]
-    count = sum(_at(node, 0, "") == "call_function" for node in nodes)
-    yield f"  {which} graph: {count} operators"
-    for node in nodes:
-        op, name, target, args, kwargs, val = (_at(node, i, None) for i in range(6))
-        given = [_text(arg, names) for arg in (args[1:] if isinstance(args, list) else [])]
-        pairs = kwargs[1:] if isinstance(kwargs, list) else []
-        given += [f"{_at(pair, 0, '?')}={_text(_at(pair, 1, None), names)}" for pair in pairs]
-        made = _val(val, saved.specs)
+def _graph(written: Json, which: str, specs: Json) -> Iterator[str]:
+    _, _, nodes = written
+    names = [node[1] for node in nodes]
+    yield f"  {which} graph: {sum(node[0] == 'call_function' for node in nodes)} operators"
+    for op, name, target, args, kwargs, val in nodes:
+        given = [_text(arg, names) for arg in args[1:]]
+        given += [f"{key}={_text(value, names)}" for key, value in kwargs[1:]]
+        made = "" if op == "output" else _val(val, specs)
         match op:
             case "placeholder":
-                yield f"    {name}: {made}  # {_descriptor(_at(target, 0, None))}"
+                yield f"    {name}: {made}  # {_call(target[0])}"
             case "output":
                 yield f"    return {', '.join(given)}"
             case "get_attr":
@@ -92,45 +111,32 @@ def _graph(saved: SavedSpecialization, which: str) -> Iterator[str]:
                 yield f"    {name}: {made} = {target}({', '.join(given)})"
 
 
-def _at(written: object, position: int, otherwise: object) -> Any:
-    return written[position] if isinstance(written, list) and position < len(written) else otherwise
-
-
-def _text(written: object, names: list[str]) -> str:
-    """An argument, as Python would have it."""
+def _text(written: Json, names: list[str]) -> str:
+    """Gives an argument as Python would have it."""
     if not isinstance(written, list):
         return repr(written)
-    word, rest = _at(written, 0, "?"), written[1:]
+    word, *rest = written
     if word == "NodeAt":
-        position = _at(rest, 0, -1)
-        return names[position] if isinstance(position, int) and 0 <= position < len(names) else "?"
+        return str(names[rest[0]])
     inside = ", ".join(_text(part, names) for part in rest)
     if word in ("list", "tuple"):
         return f"[{inside}]" if word == "list" else f"({inside})"
     if word == "float":
-        return str(float.fromhex(rest[0])) if rest and isinstance(rest[0], str) and "x" in rest[0] else inside
-    return f"torch.{_at(rest, 0, '?')}" if word in ("dtype", "layout", "memory_format") else f"{word}({inside})"
+        return str(float.fromhex(rest[0])) if "x" in rest[0] else str(rest[0])
+    return f"torch.{rest[0]}" if word in ("dtype", "layout", "memory_format") else f"{word}({inside})"
 
 
-def _val(written: object, specs: object) -> str:
+def _val(written: Json, specs: Json) -> str:
+    """Gives what a node stands for: `float32[2, s0]`."""
     if not isinstance(written, list):
         return repr(written)
-    word = _at(written, 0, "")
-    if word == "symint":
-        return _words(_at(written, 1, "?"))
-    if word == "symbolic spec":
-        size = _at(written, 1, [])
-        sizes = ", ".join(map(_words, size)) if isinstance(size, list) else "?"
-        return f"{_at(_at(written, 4, None), 1, '?')}[{sizes}]"
-    if word != "spec":
-        return f"({', '.join(_val(part, specs) for part in written[1:])})"
-    position = _at(written, 1, -1)
-    spec = _at(specs, position, None) if isinstance(position, int) and position >= 0 else None
-    return f"{_at(_at(spec, 3, None), 1, '?')}{_at(spec, 0, '?')}"
-
-
-def _descriptor(written: object) -> str:
-    """What an input is: `Inner(PlainInput(args[0]), codes)`."""
-    if not isinstance(written, list):
-        return str(written)
-    return f"{_at(written, 0, '?')}({', '.join(map(_descriptor, written[1:]))})"
+    word, *rest = written
+    match word:
+        case "symint":
+            return _call(rest[0])
+        case "symbolic spec":
+            return f"{rest[3][1]}[{', '.join(map(_call, rest[0]))}]"
+        case "spec":
+            size, _, _, (_, dtype), *_ = specs[rest[0]]
+            return f"{dtype}{json.dumps(size)}"
+    return f"({', '.join(_val(part, specs) for part in rest)})"

@@ -1,10 +1,12 @@
-"""Files of compiled functions: signatures and graphs in a form that is read without running code.
+"""Files of compiled functions: signatures and graphs as data that names classes, functions and operators.
 
 `write_file` and `read_file` are each other's inverse, but for what belongs to one process: guards and entries are
 generated again, for the first call that fits.
 """
 
+from subclass_aot.saved.codec import Json as Json
 from subclass_aot.saved.file import SavedFile as SavedFile
+from subclass_aot.saved.file import read_document as read_document
 from subclass_aot.saved.file import read_file as read_file
 from subclass_aot.saved.file import refusals as refusals
 from subclass_aot.saved.file import write_file as write_file

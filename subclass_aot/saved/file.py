@@ -1,4 +1,4 @@
-"""Files of compiled functions: writing one, and reading one without running anything of it."""
+"""Files of compiled functions: writing one, and reading one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from subclass_aot.saved.key import Key
 from subclass_aot.saved.names import find, name_of
 from subclass_aot.saved.refused import Refused, at
 from subclass_aot.saved.sources import source_of
-from subclass_aot.saved.specializations import SavedSpecialization, encode_specialization, texts
+from subclass_aot.saved.specializations import SavedSpecialization, encode_specialization
 from subclass_aot.signature import JointSignature
 
 NOTHING = "nothing was compiled yet: call it first, once for each signature that the file shall have"
@@ -31,7 +31,6 @@ NO_DECOMPOSITIONS = "decompositions are functions, which a file does not hold. C
 OTHER_VERSION = "it was written with {name} {before}, and here is {now}. Write it again"
 OTHER_FUNCTION = "{name} is another function than the one that was compiled, by its code. Write the file again"
 OTHER_CLASS = "the class {name} has other code than when the file was written. Write it again"
-NO_COMPILER = "it was compiled by {name}, and with trust=False no function is taken from a file: load(fw_compiler=...)"
 NO_PART = "it has other parts than such a file has"
 NO_ARTIFACTS = "{name} cannot read what it has compiled: {error}"
 
@@ -40,10 +39,6 @@ _PARTS = (
 )  # fmt: skip
 _PLAIN_OPTIONS = ("dynamic", "cache_limit", "lazy_backward", "values", "values_limit", "direct_grad")
 _COMPILERS = ("fw_compiler", "bw_compiler", "partition_fn")
-_KINDS: dict[str, tuple[type, ...]] = {
-    "dynamic": (bool, type(None)), "cache_limit": (int,), "lazy_backward": (bool,), "values": (str,),
-    "values_limit": (int,), "direct_grad": (bool,),
-}  # fmt: skip
 
 
 class Specialization(Protocol):
@@ -85,8 +80,11 @@ class SavedFile:
     specializations: tuple[SavedSpecialization, ...]
     artifacts: dict[str, dict[str, bytes]]
 
-    def refuse_others(self, fn: Callable[..., Any] | None, trust: bool) -> None:
+    def refuse_others(self, fn: Callable[..., Any] | None) -> None:
         """Compares versions, the function and the classes with those that the file was written with.
+
+        Args:
+            fn: The function, if it is there.
 
         Raises:
             CompiledFileError: One is another.
@@ -100,16 +98,15 @@ class SavedFile:
             raise CompiledFileError(self.path, "", OTHER_FUNCTION.format(name=_name(fn)))
         for name, source in self.classes.items():
             with refusals(self.path):
-                cls = find(name, trust)
+                cls = find(name)
             if not isinstance(cls, type) or source_of(cls) != source:
                 raise CompiledFileError(self.path, "", OTHER_CLASS.format(name=name))
 
-    def options_with(self, given: Mapping[str, Any], trust: bool) -> Options:
-        """The options to go on with.
+    def options_with(self, given: Mapping[str, Any]) -> Options:
+        """Gives the options to go on with.
 
         Args:
             given: Those that are given now.
-            trust: Whether functions are taken from the file.
 
         Raises:
             CompiledFileError: The file names a compiler that is not there.
@@ -119,11 +116,9 @@ class SavedFile:
             written = self.options[name]
             if given.get(name) is not None or type(written) is not list:
                 found[name] = written
-            elif not trust:
-                raise CompiledFileError(self.path, name, NO_COMPILER.format(name=written[0]))
             else:
                 with refusals(self.path, name):
-                    found[name] = find(written[0], trust)
+                    found[name] = find(written[0])
         return Options(**{**found, **{name: x for name, x in given.items() if x is not None}})
 
     def load_artifacts(self, options: Options) -> None:
@@ -194,36 +189,47 @@ def write_file(
     Path(path).write_bytes(pack(document, blobs))
 
 
-def read_file(path: str | PathLike[str], trust: bool) -> SavedFile:
-    """Reads a file; nothing of it is run.
+def read_document(path: str | PathLike[str]) -> tuple[dict[str, Json], list[bytes]]:
+    """Reads a file as data: nothing of it is run or imported, and no object is made.
 
     Args:
         path: The file.
-        trust: Whether modules may be imported, and functions taken from them, when a call needs it.
+
+    Returns:
+        The text in it, and the data beside that.
 
     Raises:
-        CompiledFileError: It is damaged, of another format, or no such file.
+        CompiledFileError: It is damaged, of another format, or no file of compiled functions.
     """
     with refusals(path):
         document, blobs = unpack(Path(path).read_bytes())
         if type(document) is not dict or tuple(document) != _PARTS:
             raise Refused(NO_PART)
-        named = texts({name: document[name] for name in _PARTS[:5]}, "the head")
-        listed, options = document["specializations"], document["options"]
-        if type(listed) is not list or type(options) is not dict or tuple(options) != _COMPILERS + _PLAIN_OPTIONS:
-            raise Refused(NO_PART)
-        _check_options(options)
-        found = []
-        for number, written in enumerate(listed, 1):
-            with at(f"specialization {number}"):
-                found.append(SavedSpecialization(written, document["specs"], blobs, trust))
-        classes = texts(document["classes"], "classes")
-        with at("artifacts"):
-            artifacts = _artifacts(document["artifacts"], blobs)
-    versions = {name: named[name] for name in _PARTS[:3]}
+    return document, blobs
+
+
+def read_file(path: str | PathLike[str]) -> SavedFile:
+    """Reads a file that is trusted. What is in it is made when a call needs it.
+
+    Args:
+        path: The file.
+
+    Raises:
+        CompiledFileError: It is damaged, of another format, or no file of compiled functions.
+    """
+    document, blobs = read_document(path)
+    found = []
+    for number, written in enumerate(document["specializations"], 1):
+        with refusals(path, f"specialization {number}"):
+            found.append(SavedSpecialization(written, document["specs"], blobs))
+    artifacts = {
+        name: {part: blobs[position] for part, position in made.items()} for name, made in document["artifacts"].items()
+    }
+    versions = {name: document[name] for name in _PARTS[:3]}
     return SavedFile(
-        fspath(path), versions, named["function"], named["source"], classes, options, tuple(found), artifacts
-    )
+        fspath(path), versions, document["function"], document["source"], document["classes"], document["options"],
+        tuple(found), artifacts,
+    )  # fmt: skip
 
 
 @contextmanager
@@ -254,32 +260,10 @@ def _added(blobs: list[bytes], data: bytes) -> int:
     return len(blobs) - 1
 
 
-def _artifacts(written: Json, blobs: Sequence[bytes]) -> dict[str, dict[str, bytes]]:
-    if type(written) is not dict or not all(type(made) is dict for made in written.values()):
-        raise Refused(NO_PART)
-    for made in written.values():
-        if not all(type(i) is int and 0 <= i < len(blobs) for i in made.values()):
-            raise Refused(NO_PART)
-    return {name: {part: blobs[i] for part, i in made.items()} for name, made in written.items()}
-
-
 def _function(value: Any) -> Any:
     if not hasattr(value, "__qualname__"):
         raise Refused(f"it is an object of {type(value).__qualname__}. Give a function of a module")
     return value
-
-
-def _check_options(options: dict[str, Json]) -> None:
-    for name in _COMPILERS:
-        value = options[name]
-        if (
-            value is not None
-            and type(value) is not str
-            and not (type(value) is list and list(map(type, value)) == [str])
-        ):
-            raise Refused(NO_PART)
-    if not all(type(options[name]) in kinds for name, kinds in _KINDS.items()):
-        raise Refused(NO_PART)
 
 
 def _classes_of(signature: JointSignature) -> Iterator[type]:

@@ -17,17 +17,9 @@ from subclass_aot.saved.refused import Refused
 
 _LOCAL = "{name} is defined inside a function, so that no other process finds it. Define it in a module"
 _MOVED = "{name} is not what its module has by that name"
-_NOT_IMPORTED = (
-    "{name} is not imported here, and nothing is with trust=False. Import {module} before, or trust the file"
-)
 _NOT_THERE = "there is no {name} here{why}"
 _NO_NAME = "{name!r} is no name of a class or function"
 _NO_OPERATOR = "{name!r} is no operator that is known here{why}"
-_FOREIGN = "{name} is an operator of a library, and with trust=False only those of aten and prims run"
-_NOT_DENSE = "{name} is no operator of tensors and numbers alone, and is not run with trust=False"
-
-PLAIN_OPERATORS = ("aten", "prims")
-"""The namespaces of torch's own operators."""
 
 _NAME = re.compile(r"[\w.]+:[\w.]+")
 _OPERATOR = re.compile(r"\w+(\.\w+){2}", re.ASCII)
@@ -55,12 +47,11 @@ def name_of(thing: Any) -> str:
     return name
 
 
-def find(name: object, trust: bool) -> Any:
-    """What a file names.
+def find(name: object) -> Any:
+    """Finds what a file names; its module is imported.
 
     Args:
         name: As `name_of` gives it.
-        trust: Whether its module may be imported.
 
     Raises:
         Refused: There is nothing of that name.
@@ -69,8 +60,6 @@ def find(name: object, trust: bool) -> Any:
         raise Refused(_NO_NAME.format(name=name))
     module = name.partition(":")[0]
     if module not in sys.modules:
-        if not trust:
-            raise Refused(_NOT_IMPORTED.format(name=name, module=module))
         try:
             importlib.import_module(module)
         except Exception as error:  # whatever the module does
@@ -90,25 +79,21 @@ def _found(name: str) -> Any:
     return found
 
 
-def operator_named(name: object, trust: bool) -> Any:
-    """The operator that a file names, such as `aten.add.Tensor`.
+def operator_named(name: object) -> Any:
+    """Finds the operator that a file names, such as `aten.add.Tensor`.
 
     Raises:
-        Refused: There is none, or it does more than compute with tensors and `trust` is not given.
+        Refused: There is none.
     """
-    func = drawn_named(name, lambda own: operator_named(own, trust)) if isinstance(name, str) else None
+    func = drawn_named(name, operator_named) if isinstance(name, str) else None
     if func is not None:
         return func
     if not isinstance(name, str) or not _OPERATOR.fullmatch(name):
         raise Refused(_NO_OPERATOR.format(name=name, why=""))
     namespace, _, rest = name.partition(".")
-    if not trust and namespace not in PLAIN_OPERATORS:
-        raise Refused(_FOREIGN.format(name=name))
     found = _torch.operator_named(namespace, *rest.split("."))
     if found is None:
         raise Refused(_NO_OPERATOR.format(name=name, why=""))
-    if not trust and not _torch.is_of_plain_values(found):
-        raise Refused(_NOT_DENSE.format(name=name))
     return found
 
 

@@ -1,16 +1,10 @@
-"""The records that a file may hold, and what holds of their fields beyond their types.
-
-Generated code has some of the words of a signature in it: names of attributes, and ways to objects. Those are compared
-with what such words look like, so that no file writes code.
-"""
+"""The records that a file may hold, each with its word."""
 
 from __future__ import annotations
 
-import keyword
-import re
 from typing import Any
 
-from subclass_aot import _torch, descriptors, outputs
+from subclass_aot import descriptors, outputs
 from subclass_aot.aliasing import Base
 from subclass_aot.flatten import (
     AbsentMeta,
@@ -73,75 +67,3 @@ RECORDS["WriteSeenByAutograd"] = descriptors.AutogradMutation  # there are two c
 
 WORDS: dict[type, str] = {cls: word for word, cls in RECORDS.items()}
 """By class."""
-
-_REPLAYS = (outputs.ViewChain, outputs.StridedView, RegeneratedView)
-_STEPS = re.compile(r"(\.\w+|\[\d+\]|\['\w*'\])*")
-_STARTS = ("args", "kwargs", "leaves", "values")
-_METHOD = ("__self__", "__func__")
-_COMPARED = frozenset(
-    {SubclassCreationMeta, SavedWay, Entry, Change, SavedNew, VersionBump, Beginning, MetadataMutation, Tuple}
-    | {outputs.ViewStep, outputs.ViewOfInput, outputs.ViewOfBase}
-)
-"""Records of which more is asked than the types of their fields."""
-
-
-class Limits:
-    """What a file may say at the most.
-
-    Attributes:
-        number: Whole numbers are below this.
-        size: Sizes in elements, and in bytes, are below this.
-    """
-
-    number = 1 << 63
-    size = 1 << 48
-
-    def problem(self, record: object) -> str:
-        """What is wrong with a record beyond its types; "" if nothing is."""
-        if type(record) not in _COMPARED:
-            return ""
-        words = [word for word in _words(record) if not _is_plain(word)]
-        if words:
-            return f"{words[0]!r:.80} is no name of an attribute"
-        if isinstance(record, SubclassCreationMeta):
-            rank = len(record.outer_size)
-            if not all(x.dim is None or 0 <= x.dim < rank for x in record.repeated):
-                return "its context repeats the size of a dimension that it does not have"
-        if isinstance(record, VersionBump | Beginning) and not _STEPS.fullmatch(record.path):
-            return f"{record.path!r:.80} is no path"
-        if isinstance(record, SavedWay) and isinstance(record.start, str) and record.start not in _STARTS:
-            return f"{record.start!r:.80} is no place where a call has objects"
-        if isinstance(record, MetadataMutation | outputs.ViewStep) and not _torch.is_overload(record.operator):
-            return f"{record.operator!r:.80} is no operator"
-        if isinstance(record, outputs.ViewOfInput | outputs.ViewOfBase) and type(record.replay) not in _REPLAYS:
-            return "a view is made again by a function of Python, and not by operators alone"
-        if isinstance(record, Tuple) and not issubclass(record.cls, tuple):
-            return f"{record.cls.__qualname__} is no class of tuples"
-        return ""
-
-
-LIMITS = Limits()
-
-
-def _words(record: object) -> list[str]:
-    """The words of a record that generated code has in it as they are."""
-    match record:
-        case SubclassCreationMeta():
-            return [*record.attrs, *([record.symbols_from] if record.symbols_from is not None else [])]
-        case SavedWay():
-            return [step for step in record.steps if isinstance(step, str) and step not in _METHOD]
-        case Entry():
-            is_word = record.table.kind in ("slots", "partial", "cells")
-            return [record.key if type(record.key) is str else ""] if is_word else []
-        case Change() if record.table.kind in ("slots", "cells", "partial"):
-            keys = [*record.removed, *(key for key, _ in record.assigned)]
-            return [key.value if isinstance(key, Literal) and type(key.value) is str else "" for key in keys]
-        case SavedNew():
-            keys = [key for table, entries in record.tables if table.kind in ("slots", "cells", "partial")
-                    for key, _ in entries]  # fmt: skip
-            return [key.value if isinstance(key, Literal) and type(key.value) is str else "" for key in keys]
-    return []
-
-
-def _is_plain(word: object) -> bool:
-    return isinstance(word, str) and word.isidentifier() and not keyword.iskeyword(word) and word[-2:] != "__"

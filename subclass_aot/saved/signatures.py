@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,16 +16,9 @@ from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.symbols import Symbols
 
 _SYMBOLIC = "it demands something of numbers that depend on data. Compile with dynamic=False"
-_UNKNOWN_CLASS = "an object of {name} is made, and with trust=False only containers of Python are"
 _NO_OBJECT = "the function that was given has no {path}"
-_NEEDS_FUNCTION = "it reads or changes {path}, which the function or module has: load(path, fn_or_module)"
-
-_CHANGES_FUNCTION = "it puts something into the {kinds} of a function, which no file does with trust=False"
 
 _ASSUMED = ("looks", "read", "beginnings")
-_OF_FUNCTIONS = frozenset({"globals", "cells", "partial"})
-_CONTAINERS = (list, dict, set, OrderedDict, deque, defaultdict)
-_FACTORIES = (None, list, dict, set, int, float, str, tuple)
 
 
 def saved_signature(signature: JointSignature, pinned: Mapping[int, str]) -> SavedSignature:
@@ -72,34 +64,26 @@ def _saved_new(new: NewObject) -> SavedNew:
     return SavedNew(new.cls, new.is_registered, new.metadata, new.parts, new.tables, new.like)
 
 
-def signature_of(
-    saved: SavedSignature, named: Mapping[str, Any], trust: bool, symbols: Symbols | None = None
-) -> JointSignature:
-    """The inverse of `saved_signature`.
+def signature_of(saved: SavedSignature, named: Mapping[str, Any], symbols: Symbols | None = None) -> JointSignature:
+    """Makes the inverse of `saved_signature`.
 
     Args:
         saved: The record.
         named: The objects that are the same at each call, by their paths.
-        trust: Whether objects of any class are made.
         symbols: The symbols in it.
 
     Raises:
-        Refused: It does not fit together, or an object is not there.
+        Refused: An object, or the pytree of a class, is not there.
     """
     out = saved.outcome
     with at("outcome"):
         ways = tuple(_way(way, named) for way in out.objects)
-        new = tuple(_new(each, trust) for each in out.new)
-    kinds = {change.table.kind for change in out.changes} & _OF_FUNCTIONS
-    if kinds and not trust:
-        raise Refused(_CHANGES_FUNCTION.format(kinds=", ".join(sorted(kinds))))
+    new = tuple(map(_new, out.new))
     outcome = Outcome(
         out.result, new, ways, out.changes, out.assigned, out.generator, out.keeps_generator, out.default_dtype,
         out.attributes,
     )  # fmt: skip
     index_map = IndexMap.of(given.meta for given in saved.inputs)
-    if len(index_map.slots) != sum(len(given.specs) for given in saved.inputs):
-        raise Refused("the inputs have other leaves than specs")
     assumptions = Assumptions(symbols, **{name: getattr(saved, name) for name in _ASSUMED})
     return JointSignature(
         saved.inputs, index_map, saved.views, saved.mutations, saved.outputs, saved.intermediate_bases,
@@ -115,23 +99,14 @@ def _way(way: SavedWay, named: Mapping[str, Any]) -> Way:
     return Way(Pinned(named[way.start.path]), way.steps)
 
 
-def _new(new: SavedNew, trust: bool) -> NewObject:
+def _new(new: SavedNew) -> NewObject:
+    made = NewObject(new.cls, new.is_registered, new.metadata, new.parts, new.tables, new.like)
     if new.is_registered:
-        made = NewObject(new.cls, True, new.metadata, new.parts)
         try:
             made.unflatten()
         except JointGraphError as error:
             raise Refused(str(error)) from error
-        return made
-    if not trust and (new.cls not in _CONTAINERS or not _is_plain_limit(new.like)):
-        raise Refused(_UNKNOWN_CLASS.format(name=new.cls.__qualname__))
-    if not isinstance(new.like, int) and new.like is not None and not callable(new.like):
-        raise Refused("a limit of a container is none")
-    return NewObject(new.cls, parts=new.parts, tables=new.tables, like=new.like)
-
-
-def _is_plain_limit(like: object) -> bool:
-    return type(like) is int or like in _FACTORIES
+    return made
 
 
 def needs_function(saved: SavedSignature, is_of_call: Callable[[str], bool]) -> str:

@@ -17,9 +17,6 @@ from subclass_aot.symbols import Symbols
 
 OTHERWISE = "its symbolic sizes cannot be told to another solver: {what}. Compile with dynamic=False"
 NOT_SO = "{written!r:.80} is assumed, and is not so in the example"
-NO_SIZE = "{size} is no symbolic size of an example"
-
-_MANY = 1000
 
 
 def saved_symbols(symbols: Symbols, places: Mapping[str, str]) -> SavedSymbols:
@@ -51,15 +48,11 @@ def symbols_of(saved: SavedSymbols) -> Symbols:
     Raises:
         Refused: It does not fit together.
     """
-    if len(saved.sizes) > _MANY or len(saved.assumed) > _MANY * 10:
-        raise Refused(OTHERWISE.format(what="there are too many"))
     symbols = Symbols()
     for size in saved.sizes:
-        if not 2 <= size.hint < 1 << 48 or not size.where.isprintable():
-            raise Refused(NO_SIZE.format(size=size))
-        symbols.size(size.hint, size.where.replace("{", "(").replace("}", ")"))
+        symbols.size(size.hint, size.where)
     for written in saved.assumed:
-        if not symbols.tell(expression_of(written, symbols, False)):
+        if not symbols.tell(expression_of(written, symbols)):
             raise Refused(NOT_SO.format(written=written))
     for size, symbol in zip(saved.sizes, symbols.names, strict=True):
         with _named():
@@ -77,7 +70,7 @@ def words_of(expression: Any, symbols: Symbols) -> Any:
         return _torch.as_words(expression, symbols.names)
 
 
-def expression_of(written: Any, symbols: Symbols, is_number: bool = True) -> Any:
+def expression_of(written: Any, symbols: Symbols) -> Any:
     """The inverse of `words_of`.
 
     Raises:
@@ -85,7 +78,7 @@ def expression_of(written: Any, symbols: Symbols, is_number: bool = True) -> Any
     """
     with _named():
         named = {name: symbol for symbol, name in symbols.names.items()}
-        return _torch.from_words(written, named, is_number)
+        return _torch.from_words(written, named)
 
 
 def number_of(written: Any, symbols: Symbols) -> Any:

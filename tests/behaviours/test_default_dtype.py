@@ -128,7 +128,7 @@ def test_what_is_left_behind(tmp_path: Path) -> None:
     torch.set_default_dtype(torch.float32)
     compiled.save(tmp_path / "file")
     joint = compile_joint(trace_joint(leaves, torch.ones(3))).bind(leaves)
-    for function in (aot_compile(leaves), compiled, load(tmp_path / "file"), joint):
+    for function in (aot_compile(leaves), compiled, load(tmp_path / "file", trust=True), joint):
         found = []
         for each in (leaves, function):
             found.append([*each(torch.ones(3)), torch.tensor(torch.get_default_dtype() is torch.float64)])

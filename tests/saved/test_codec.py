@@ -14,7 +14,7 @@ import torch
 from subclass_aot.flatten import PlainTensorMeta
 from subclass_aot.meta import Spec
 from subclass_aot.outputs import SameAsInput
-from subclass_aot.saved.codec import Decoder, Encoder, fits
+from subclass_aot.saved.codec import Decoder, Encoder
 from subclass_aot.saved.refused import Refused
 from tests.saved.programs import Pair
 
@@ -32,10 +32,10 @@ class Range:
         assert not hasattr(self, "is_loaded"), "no code of the class runs"
 
 
-def through(value: Any, trust: bool = False) -> Any:
+def through(value: Any) -> Any:
     encoder = Encoder()
     written = json.loads(json.dumps(encoder.encode(value), allow_nan=False))
-    return Decoder(json.loads(json.dumps(encoder.specs)), trust).decode(written)
+    return Decoder(json.loads(json.dumps(encoder.specs))).decode(written)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +54,8 @@ def test_values_come_back(value: Any) -> None:
     assert type(found) is type(value) and repr(found) == repr(value) and found == value
 
 
-def test_functions_are_taken_from_files_that_are_trusted() -> None:
-    assert through(math.sin, trust=True) is math.sin
-    with pytest.raises(Refused, match="with trust=False none is taken"):
-        through(math.sin)
+def test_functions_come_back() -> None:
+    assert through(math.sin) is math.sin
 
 
 @pytest.mark.parametrize(
@@ -81,51 +79,14 @@ def test_the_place_is_named() -> None:
 @pytest.mark.parametrize(
     "written",
     [
-        {}, [], [1], ["nothing"], ["float", 1], ["float", "x"], ["int", "zz"], ["dtype", "ones"],
-        ["dtype", "float32", 1],
-        ["class", "os:path"], ["class", "no_such_module:X"], ["class", "os"], ["class", "subprocess:Popen.__init__"],
-        ["enum", "enum:Enum", "x"], ["object", "subprocess:Popen", 1], ["object"], ["spec", 0], ["spec"],
-        ["operator", "aten.__class__"], ["operator", "aten.add.__class__"], ["operator", "aten.add"],
-        ["operator", "aten.from_file.default"], ["operator", "os.path.join"], ["operator", "debugprims.load.default"],
-        ["SameAsInput", "x"], ["SameAsInput"], ["SameAsInput", 1, 2], ["SameAsInput", True], ["dict", [1]],
-        ["dict", [1, 2], [1, 3]], ["device", "nowhere"], 1 << 64, 1.5, ["function", "os:system"], ["range", 1, 2, 0],
-        ["VersionBump", 0, ".a; import os"], ["SavedWay", "os.system", ["tuple"]], ["NodeAt", None],
-        ["SavedWay", "args", ["tuple", "__globals__"]], ["Tuple", ["class", "subprocess:Popen"], ["tuple"]],
-        ["MetadataMutation", 0, ["class", "subprocess:Popen"], ["tuple"], ["dict"], False],
-        ["SubclassCreationMeta", 0, 1, False, ["dict", ["a b", ["AbsentMeta"]]], ["class", "torch:Tensor"], None,
-         ["tuple"], ["tuple"], 0, ["dtype", "float32"], ["device", "cpu"], ["layout", "strided"], None],
-        ["SubclassCreationMeta", 0, 1, False, ["dict", ["a", ["AbsentMeta"]]], ["class", "builtins:int"], None,
-         ["tuple"], ["tuple"], 0, ["dtype", "float32"], ["device", "cpu"], ["layout", "strided"], None],
+        {}, [], [1], ["nothing"], ["float", 1], ["float", "x"], ["dtype", "ones"], ["dtype", "float32", 1],
+        ["class", "no_such_module:X"], ["class", "os"], ["enum", "enum:Enum", "x"], ["object", "subprocess:Popen", 1],
+        ["object"], ["spec", 0], ["spec"], ["operator", "aten.__class__"], ["operator", "aten.add.__class__"],
+        ["operator", "aten.add"], ["operator", "os.path.join"], ["operator", "debugprims.load.default"],
+        ["SameAsInput"], ["SameAsInput", 1, 2], ["dict", [1]], ["device", "nowhere"], 1.5, ["range", 1, 2, 0],
     ],
     ids=str,
 )  # fmt: skip
 def test_what_nobody_has_written_is_refused(written: Any) -> None:
     with pytest.raises(Refused):
-        Decoder([], False).decode(written)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        [[1 << 60], [1], 0], [[1 << 30, 1 << 30], [1, 1], 0], [[-1], [1], 0], [[2], [1 << 50], 0], [[2], [1, 1], 0],
-        [["2"], [1], 0], [[2], [1], -1], [[True], [1], 0],
-    ],
-    ids=str,
-)  # fmt: skip
-def test_sizes_have_limits(spec: list[Any]) -> None:
-    with pytest.raises(Refused):
-        Decoder([[*spec, ["dtype", "float32"], ["device", "cpu"], ["layout", "strided"]]], False)
-
-
-@pytest.mark.parametrize(
-    ("value", "hint", "does"),
-    [
-        (1, int, True), (True, int, False), (1, float, False), ((1, 2), tuple[int, int], True),
-        ((1,), tuple[int, int], False),
-        ([1], tuple[int, ...], False), ({"a": 1}, dict[str, int], True), ({"a": "b"}, dict[str, int], False),
-        (None, int | None, True), ("x", int | None, False), (torch.Tensor, type[torch.Tensor], True),
-        (int, type[torch.Tensor], False), ("x", Any, True),
-    ],
-)  # fmt: skip
-def test_values_are_compared_with_annotations(value: Any, hint: Any, does: bool) -> None:
-    assert fits(value, hint) is does
+        Decoder([]).decode(written)

@@ -14,16 +14,14 @@ from subclass_aot.saved.refused import Refused
 
 
 def test_names_lead_back() -> None:
-    assert find(name_of(collections.OrderedDict), False) is collections.OrderedDict
-    assert operator_named(name_of_operator(torch.ops.aten.mul.Tensor), False) is torch.ops.aten.mul.Tensor
+    assert find(name_of(collections.OrderedDict)) is collections.OrderedDict
+    assert operator_named(name_of_operator(torch.ops.aten.mul.Tensor)) is torch.ops.aten.mul.Tensor
 
 
-def test_modules_are_imported_only_with_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "not_imported_yet.py").write_text("class Weight: ...")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(Refused, match="is not imported here"):
-        find("not_imported_yet:Weight", False)
-    assert find("not_imported_yet:Weight", True).__name__ == "Weight"
+    assert find("not_imported_yet:Weight").__name__ == "Weight"
     del sys.modules["not_imported_yet"]
 
 
@@ -32,16 +30,3 @@ def test_a_class_that_no_other_process_finds_is_refused() -> None:
 
     with pytest.raises(Refused, match="inside a function"):
         name_of(Local)
-
-
-@pytest.mark.parametrize(
-    "name", ["aten.from_file.default", "aten.record_stream.default", "profiler._record_function_exit.default"]
-)
-def test_operators_that_do_more_than_compute_need_trust(name: str) -> None:
-    with pytest.raises(Refused):
-        operator_named(name, False)
-
-
-def test_operators_of_libraries_need_trust() -> None:
-    with pytest.raises(Refused, match="of a library"):
-        operator_named("torchvision.nms.default", False)

@@ -25,7 +25,7 @@ def signature(fn: Any, *args: Any, **kwargs: Any) -> JointSignature:
 def test_a_signature_comes_back(name: str) -> None:
     fn, make, kwargs = PROGRAMS[name]
     before = signature(fn, *make(), **kwargs)
-    after = signature_of(saved_signature(before, {}), {}, True)
+    after = signature_of(saved_signature(before, {}), {})
     assert after.inputs == before.inputs and after.index_map == before.index_map and after.tangents == before.tangents
     assert after.mutations == before.mutations and len(after.outcome.new) == len(before.outcome.new)
 
@@ -38,7 +38,7 @@ def test_what_the_function_has_is_needed() -> None:
     assert needs_function(given, lambda path: path.startswith("args")) == ""
 
 
-def test_closures_are_changed_with_trust_alone() -> None:
+def test_closures_are_changed() -> None:
     count = 0
 
     def counted(x: torch.Tensor) -> torch.Tensor:
@@ -48,8 +48,6 @@ def test_closures_are_changed_with_trust_alone() -> None:
 
     found = signature(counted, torch.rand(3))
     saved = saved_signature(found, {id(counted): "fn"})
-    assert signature_of(saved, {"fn": counted}, True).outcome.changes
-    with pytest.raises(Refused, match="puts something into the cells of a function"):
-        signature_of(saved, {"fn": counted}, False)
+    assert signature_of(saved, {"fn": counted}).outcome.changes
     with pytest.raises(Refused, match="the function that was given has no fn"):
-        signature_of(saved, {}, True)
+        signature_of(saved, {})

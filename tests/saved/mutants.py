@@ -1,0 +1,195 @@
+"""Files that are damaged, rewritten or made to attack: what `inspect` and `load` do with them, in a process of its own.
+
+python -m tests.saved.mutants FOLDER FIRST LAST
+
+An audit hook of Python sees what the process does: imports, code that is made, processes that start, files that are
+opened. While a file is read that is not trusted, there is one such event: that file is opened.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import subclass_aot as sa
+from subclass_aot.inspection import describe_file
+from subclass_aot.saved.container import pack, unpack
+
+NASTY: list[Any] = [
+    None, True, -1, 0, 3, 1 << 47, (1 << 63) - 1, -(1 << 63), 1 << 200, 1.5, "", "x", "__class__", "os", "a b",
+    "a;import os", "os:system", "subprocess:Popen", "builtins:eval", "builtins:exec", "antigravity:x", "this:x",
+    "aten.__class__", "aten.from_file.default", "aten.add", "debugprims.load.default", ["class", "antigravity:x"],
+    ["class", "subprocess:Popen"], ["function", "os:system"], ["operator", "aten.mul.Tensor"], ["NodeAt", 0],
+    ["NodeAt", 10**9], ["NodeAt", -1], ["tuple"], ["dict"], ["spec", 0], ["spec", -1], ["object", "subprocess:Popen"],
+    ["enum", "os:system", "x"], ["float", "nan"], ["float", "0x1p99999"], ["int", "0x" + "f" * 40], [], {}, [[]], [{}],
+    ["symint", "s0"], ["symint", ["Pow", "s0", 16]], "s0", ["Add", "s0", 1], "\x1b]0;title\x07\x1b[2J", "\ud800",
+    "s0) or open('pwned', 'w') or (s0", ["symbolic spec", ["s0"], [1], [0]], ["bytes", "zz"], "%s%n{0.__class__}",
+]  # fmt: skip
+
+
+def places(value: Any, found: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Lists every place in a text."""
+    keys = value if isinstance(value, dict) else range(len(value))
+    for key in keys:
+        found.append((value, key))
+        if isinstance(value[key], dict | list):
+            places(value[key], found)
+    return found
+
+
+def damaged(data: bytes, seed: int) -> bytes:
+    """Gives the file with some bits changed, a piece missing, or a piece twice."""
+    draw = random.Random(seed)
+    at = draw.randrange(len(data))
+    match draw.randrange(4):
+        case 0:
+            return data[:at]
+        case 1:
+            return data[:at] + data[at : at + draw.randrange(1, 64)] + data[at:]
+        case 2:
+            return data[:at] + draw.randbytes(draw.randrange(1, 16)) + data[at + draw.randrange(16) :]
+    return data[:at] + bytes([data[at] ^ (1 << draw.randrange(8))]) + data[at + 1 :]
+
+
+def rewritten(data: bytes, seed: int) -> bytes:
+    """Gives the file with other things in its text, and a right checksum."""
+    document, blobs = unpack(data)
+    draw, found = random.Random(seed), copy.deepcopy(document)
+    everything = places(found, [])
+    for _ in range(draw.choice((1, 1, 1, 2, 3))):
+        holder, key = draw.choice(everything)
+        if type(key) is str and key not in holder or type(key) is int and key >= len(holder):
+            continue
+        match draw.randrange(5):
+            case 0:
+                del holder[key]
+            case 1 if isinstance(holder, list):
+                holder.insert(key, copy.deepcopy(draw.choice(NASTY)))
+            case 2:
+                other, there = draw.choice(everything)
+                if type(there) is int and there < len(other):
+                    holder[key] = copy.deepcopy(other[there])
+            case _:
+                holder[key] = copy.deepcopy(draw.choice(NASTY))
+    return pack(found, blobs)
+
+
+def replaced(value: Any, word: str, by: Any) -> Any:
+    """Gives a text with something else in place of each list that begins with a word."""
+    if isinstance(value, dict):
+        return {key: replaced(x, word, by) for key, x in value.items()}
+    if isinstance(value, list):
+        return by if value[:1] == [word] else [replaced(x, word, by) for x in value]
+    return value
+
+
+def attacks(data: bytes) -> Iterator[bytes]:
+    """Yields files that would start a process, import a module, or read memory that is not theirs."""
+    document, blobs = unpack(data)
+    recipe = ["tuple", ["Literal", "touch"], ["Literal", "pwned"]]
+    for cls, metadata in (
+        (["class", "optree.typing:StructSequence"], ["class", "subprocess:Popen"]),
+        (["class", "functools:partial"], ["function", "os:system"]),
+        (["class", "collections:defaultdict"], ["tuple", ["function", "os:getcwd"], ["tuple"]]),
+        (["class", "antigravity:geohash"], None),
+    ):
+        new = ["SavedNew", cls, True, metadata, recipe, ["tuple"], None]
+        yield pack(replaced(document, "SavedNew", new), blobs)
+        yield pack(replaced(document, "Value", ["object", "subprocess:Popen", ["list", "touch", "pwned"]]), blobs)
+    for operator, size in (("aten._reshape_alias.default", 1 << 20), ("aten.as_strided.default", 64)):
+        changed = copy.deepcopy(document)
+        for each in changed["specializations"]:
+            for node in each["forward"][2]:
+                if node[0] == "call_function":
+                    node[2:4] = [operator, ["tuple", ["NodeAt", 0], ["list", size], ["list", 1]]]
+        yield pack(changed, blobs)
+    for deep in (2_000, 200_000):
+        yield pack({**document, "specs": "deep"}, blobs).replace(b'"deep"', b"[" * deep + b"]" * deep)
+    yield pack({**document, "fw_compiler": ["os:system"]}, blobs)
+    yield pack({**document, "artifacts": {"inductor": {"artifacts": 0, "x": -1}}}, blobs)
+    yield pack({**document, "function": "\x1b[31mred\x1b]52;c;cm0=\x07"}, blobs)
+    yield data[:13] + (3).to_bytes(4, "little") + data[17:49] + (1 << 63).to_bytes(8, "little") + data[57:]
+
+
+EVENTS: list[tuple[str, Any]] = []
+_is_watching = False
+
+
+def _watch(event: str, args: tuple[Any, ...]) -> None:
+    if _is_watching:
+        EVENTS.append((event, args))
+
+
+@contextmanager
+def watching(path: Path) -> Iterator[None]:
+    """Asserts that within the block nothing happens but that a file is opened to be read."""
+    global _is_watching
+    EVENTS.clear()
+    _is_watching = True
+    try:
+        yield
+    finally:
+        _is_watching = False
+        others = [e for e in EVENTS if e[0] != "open" or e[1][0] != str(path) or e[1][1] not in ("r", "rb")]
+        assert not others, f"{others[:3]}"[:400]
+
+
+def attempt(path: Path) -> str:
+    """Inspects a file and loads it without trust; gives what the text or the error is."""
+    found = ""
+    with watching(path):
+        for fn in (None, len):
+            try:
+                sa.load(path, fn)
+            except sa.CompiledFileError as error:
+                assert "trust=True" in error.what
+            else:
+                raise AssertionError("it was loaded")
+        try:
+            text = describe_file(path)
+        except sa.CompiledFileError as error:
+            assert error.path == str(path) and error.what
+            text, found = str(error), "refused"
+    assert all(c.isprintable() for line in text.split("\n") for c in line), text
+    return found or "shown"
+
+
+def main(folder: str, first: int, last: int) -> None:
+    """Tries all attacks, and so many mutants of each kind, on each file of a folder."""
+    sys.addaudithook(_watch)
+    kinds: collections.Counter[str] = collections.Counter()
+    files = sorted(Path(folder).glob("*.sa"))
+    for file in files:
+        describe_file(file)  # what is imported when it is used first is imported here
+        data, trial = file.read_bytes(), Path(f"{file}.{first}")
+        for attack in attacks(data):
+            trial.write_bytes(attack)
+            kinds[f"attack {attempt(trial)}"] += 1
+        for seed in range(first, last):
+            trial.write_bytes(rewritten(data, seed))
+            kinds[f"rewritten {attempt(trial)}"] += 1
+            now = damaged(data, seed)
+            if now == data:
+                continue
+            trial.write_bytes(now)
+            assert attempt(trial) == "refused"
+            try:
+                sa.load(trial, trust=True)
+            except sa.CompiledFileError as error:
+                kinds["damaged refused"] += 1
+                assert error.path == str(trial) and error.what
+            else:
+                raise AssertionError("a damaged file was loaded")
+        trial.unlink()
+    assert not Path("pwned").exists()
+    print(dict(kinds))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
