@@ -127,6 +127,7 @@ from subclass_aot._torch.logs import trace_structured as trace_structured
 from subclass_aot._torch.logs import trace_structured_artifact as trace_structured_artifact
 from subclass_aot._torch.modules import BUFFERS as BUFFERS
 from subclass_aot._torch.modules import HOW_HOOKS_RUN as HOW_HOOKS_RUN
+from subclass_aot._torch.modules import LISTS_OF_WEIGHTS as LISTS_OF_WEIGHTS
 from subclass_aot._torch.modules import MODULE_HOOKS as MODULE_HOOKS
 from subclass_aot._torch.modules import MODULE_TABLES as MODULE_TABLES
 from subclass_aot._torch.modules import NOT_READ_BY_FORWARD as NOT_READ_BY_FORWARD

@@ -115,6 +115,9 @@ HOW_HOOKS_RUN = (
 )  # fmt: skip
 """What every module notes of its hooks: of the same kind."""
 
+LISTS_OF_WEIGHTS = ("_flat_weights", "_flat_weight_refs")
+"""Lists in which recurrent layers of torch have their parameters once more. When a name goes, so does it here."""
+
 NOT_READ_BY_FORWARD = (
     "_non_persistent_buffers_set", "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
     "_load_state_dict_post_hooks", "_compiled_call_impl",

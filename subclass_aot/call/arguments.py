@@ -20,7 +20,7 @@ from subclass_aot.call.pytree import flatten_around_tensor_keys, has_tensor_keys
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
 from subclass_aot.objects import Holder, Objects, Pinned, Way, parts_of
-from subclass_aot.tables import Table, extras_of
+from subclass_aot.tables import Table, extras_of, tables_of_this_thread
 
 _LAYOUT = """{path} is a tensor of the layout {layout}, and graphs take tensors with strides.
   Instead: pass its indices and values as dense tensors, or a wrapper tensor that holds them."""
@@ -229,7 +229,7 @@ class Arguments:
             The arguments, with `values` for tensors, `views` included. Lists and dicts among them are new ones.
         """
         leaves = list(self.leaves)
-        with self.objects.restored([module for _, module in self.modules]):
+        with tables_of_this_thread([module for _, module in self.modules]), self.objects.restored():
             for place, position in self.placed:
                 match place:
                     case ArgumentPlace():

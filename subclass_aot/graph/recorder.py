@@ -60,6 +60,10 @@ def tag(leaf: MetaTensor, node: object) -> None:
         storage.tag = node
 
 
+_ASKED = ("is_over", "thread", "real_inputs")
+"""What a tensor that somebody has kept is asked of its graph, when that is gone. See `meta/other_threads.py`."""
+
+
 class _Owned:
     """A graph that a recorder and its forks have in common. It is gone with the last of them, without the collector."""
 
@@ -67,9 +71,9 @@ class _Owned:
         self.graph = graph
 
     def __del__(self) -> None:
-        is_over = getattr(self.graph, "is_over", False)  # which a tensor that somebody has kept is asked
+        kept = {name: x for name, x in vars(self.graph).items() if name in _ASKED}
         _torch.dismantle(self.graph)
-        self.graph.is_over = is_over  # type: ignore[attr-defined]
+        vars(self.graph).update(kept)
 
 
 class Listeners(NamedTuple):

@@ -10,6 +10,7 @@ import torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator
 from subclass_aot.errors import MutationError, TraceError
+from subclass_aot.meta import other_threads
 from subclass_aot.meta.forms import set_to_memory
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
 from subclass_aot.meta.spec import Spec
@@ -93,17 +94,18 @@ def _dispatch(
     """The body of `MetaTensor.__torch_dispatch__`."""
     if not (LEAF_TYPES.issuperset(types) or only_leaves(types)):
         return NotImplemented
+    kwargs = kwargs or {}
     for a in args:
         if type(a) is MetaTensor:
-            if a.tag is not None:
-                _refuse_if_over(func, a)
+            if a.tag is not None and _is_elsewhere(func, a):
+                return other_threads.run_on_inputs(func, args, kwargs, MetaTensor)
         elif type(a) is list:
             for b in a:
-                if type(b) is MetaTensor and b.tag is not None:
-                    _refuse_if_over(func, b)
+                if type(b) is MetaTensor and b.tag is not None and _is_elsewhere(func, b):
+                    return other_threads.run_on_inputs(func, args, kwargs, MetaTensor)
         elif type(a) in MEMORY:
             return set_to_memory(*args)
-    func, kwargs = PHYSICAL.get(func, func), kwargs or {}
+    func = PHYSICAL.get(func, func)
     result = run(func, args, kwargs)
     for listener in in_thread.listeners:
         listener.on_operator(None, func, args, kwargs, result)
@@ -135,9 +137,17 @@ def _inferred(key: list[Any], func: Operator, args: tuple[Any, ...], kwargs: dic
     return found
 
 
-def _refuse_if_over(func: Operator, leaf: MetaTensor) -> None:
+def _is_elsewhere(func: Operator, leaf: MetaTensor) -> bool:
+    """Tells whether another thread traces a tensor, or has traced it.
+
+    Raises:
+        TraceError: The trace is over.
+    """
+    if other_threads.is_elsewhere(leaf.tag):
+        return True
     if is_over(leaf):
         raise TraceError(_OVER.format(operator=func, line=user_line(), tensor=leaf))
+    return False
 
 
 def only_leaves(types: Collection[type[torch.Tensor]]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Iterator
 from typing import Any, SupportsIndex
@@ -13,6 +14,7 @@ from subclass_aot._stack import is_own, user_line
 from subclass_aot.codegen import constant_checks
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.listener import Answers
+from subclass_aot.meta.other_threads import real_input
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.storage import Storage
 
@@ -109,13 +111,18 @@ class MetaTensor(torch.Tensor):
     def grad(self) -> Any:
         """Its gradient. A trace hears that it was asked for: whether an input has one is a fact of the call."""
         node: Any = getattr(self, "tag", None)
-        if hasattr(node, "graph") and hasattr(node.graph, "grads_read"):
-            node.graph.grads_read.append(node)
+        if node is not None:
+            real = real_input(node)
+            if real is not None:
+                return real.grad
+            if hasattr(node, "graph") and hasattr(node.graph, "grads_read"):
+                node.graph.grads_read.append(node)
         return _GRAD.__get__(self)
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
-        _GRAD.__set__(self, value)
+        real = real_input(getattr(self, "tag", None))
+        _GRAD.__set__(self if real is None else real, value)
 
     @grad.deleter
     def grad(self) -> None:
@@ -165,7 +172,8 @@ class MetaTensor(torch.Tensor):
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """Its storage, which has a size and no memory."""
-        return self._storage.handle()
+        real = real_input(self.tag)
+        return self._storage.handle() if real is None else real.untyped_storage()
 
     def set_(self, source: Any = None, *args: Any, **kwargs: Any) -> Any:
         """As of any tensor. A tensor as source of which a part is taken is a storage: C++ would ask for its own."""
@@ -175,9 +183,10 @@ class MetaTensor(torch.Tensor):
 
     def data_ptr(self) -> int:
         """Zero, and an error in a trace."""
-        if getattr(self, "tag", None) is not None:
+        real = real_input(getattr(self, "tag", None))
+        if real is None and getattr(self, "tag", None) is not None:
             raise self._no_memory("data_ptr()")
-        return torch.Tensor.data_ptr(self)
+        return torch.Tensor.data_ptr(self if real is None else real)
 
     def tolist(self) -> Any:
         """The elements, where they are known."""
@@ -208,21 +217,30 @@ class MetaTensor(torch.Tensor):
         return DataDependentError(_NO_MEMORY.format(call=call, line=user_line(), tensor=self))
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
+        real = real_input(getattr(self, "tag", None))
+        if real is not None:
+            return repr(real)
         grad = ", requires_grad=True" if self.requires_grad else ""
         return f"MetaTensor({self.spec!r}{grad})".replace("Spec(", "", 1).replace(")", "", 1)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> MetaTensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        real = real_input(getattr(self, "tag", None))
+        if real is not None:
+            return copy.deepcopy(real, memo)
         if getattr(self, "tag", None) is not None and self.is_leaf:  # in a trace, a copy is computed
             made: Any = self.detach().clone().requires_grad_(self.requires_grad)
             if isinstance(self, torch.nn.Parameter):
                 made = torch.nn.Parameter(made, self.requires_grad)
             memo[id(self)] = made
-            return made  # type: ignore[no-any-return]
+            return made
         fake: MetaTensor = _rebuild(self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))
         memo[id(self)] = fake
         return fake
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        real = real_input(getattr(self, "tag", None))
+        if real is not None:
+            return real.__reduce_ex__(protocol)
         if getattr(self, "tag", None) is not None:
             raise self._no_memory("copy or pickle")
         return _rebuild, (self.spec, self.requires_grad, isinstance(self, torch.nn.Parameter))

@@ -15,7 +15,7 @@ import functools
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -40,7 +40,6 @@ from subclass_aot.objects.ways import Entry, Way
 from subclass_aot.tables import (
     ATOMS,
     HOOKS,
-    MODULE_TABLES,
     Table,
     extras_of,
     is_of_another_file,
@@ -236,11 +235,10 @@ class Objects:
             self.holders.append(Holder(path, tensor, way, pinned, [(t, []) for t in tables]))
 
     @contextmanager
-    def restored(self, modules: Iterable[torch.nn.Module]) -> Iterator[None]:
-        """Gives every object, and every module of `modules`, what it held before the block; whatever happens."""
+    def restored(self) -> Iterator[None]:
+        """Gives every object what it held before the block, whatever happens."""
         # Hooks are not written: they are read only, to find what they hold.
         before = [(t, h.value, t.read(h.value)) for h in self.holders for t, _ in h.tables if t.kind not in HOOKS]
-        before += [(t, module, t.read(module)) for module in modules for t in map(Table, MODULE_TABLES)]
         try:
             yield
         finally:
@@ -277,6 +275,16 @@ class Objects:
                     not ids.keys().isdisjoint(self.numbers(entries))
                 ):
                     table.write(holder.value, contents)
+                elif isinstance(holder.value, torch.nn.Module):
+                    self._put_what_was_walked(vars(holder.value), entries)
+
+    def _put_what_was_walked(self, attributes: dict[str, Any], entries: Entries) -> None:
+        """Puts objects back that another thread has exchanged since the walk, as pickling a recurrent layer may."""
+        for key, node in entries:
+            if isinstance(node, ObjectAt) and not node.weakly:
+                walked = self.holders[node.position].value
+                if attributes.get(key) is not walked:  # type: ignore[call-overload]
+                    attributes[key] = walked  # type: ignore[index]
 
     with_other_ids = staticmethod(with_other_ids)
 

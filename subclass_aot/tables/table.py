@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.tables.of_thread import ThreadTable
 
 Kind = (
     Literal[
@@ -94,14 +95,18 @@ class Table:
             assert isinstance(holder, types.FunctionType)
             return holder.__globals__
         found: dict[Any, Any] = holder.__dict__ if self.kind == "attributes" else holder.__dict__[self.kind]
-        return found
+        return found.mine if type(found) is ThreadTable else found
 
     def write(self, holder: object, contents: Contents) -> None:
         """Makes the table hold `contents` and nothing else."""
         match self.kind:
             case "elements":
-                _sequence(holder).clear(holder)  # the list itself stays: others may hold it
-                _sequence(holder).extend(holder, [v for _, v in contents])
+                elements = [v for _, v in contents]
+                if isinstance(holder, list):  # in one step: another thread may read it
+                    list.__setitem__(holder, slice(None), elements)
+                else:
+                    deque.clear(holder)  # type: ignore[arg-type]
+                    deque.extend(holder, elements)  # type: ignore[arg-type]
             case "members":
                 assert isinstance(holder, set)
                 set.clear(holder)

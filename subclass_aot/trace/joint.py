@@ -15,7 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase, describe, descriptor_of
 from subclass_aot.graph import Looks, Recorder, remove_mutations
-from subclass_aot.meta import Listener, is_over
+from subclass_aot.meta import Listener, is_over, other_threads
 from subclass_aot.outcome import Existed, find_holders
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
@@ -115,9 +115,10 @@ def _record(
 ) -> tuple[TracedInputs, Forward, Backward]:
     """Runs the function forward and backward. When this returns, nothing but what it returns holds traced tensors."""
     inputs = trace_inputs(plan, user, recorder, inference)
+    placeholders = recorder.graph.find_nodes(op="placeholder")
+    given = dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True))
+    other_threads.note(recorder.graph, given)
     if values is not None:
-        placeholders = recorder.graph.find_nodes(op="placeholder")
-        given = dict(zip(placeholders, [user.leaves[s] for s in plan.graph_slots], strict=True))
         values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True) as call:
         forward = run_forward(fn, call, inputs, user, recorder, inference, existed)
