@@ -15,6 +15,7 @@ from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.storage import Storage
+from subclass_aot.weak import is_weak
 
 _DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor other memory.
   Your line:  {line}
@@ -290,6 +291,8 @@ def _refuse_traced(value: object, name: str) -> None:
 
 def _tensors_in(value: object, depth: int = 5) -> Iterator[MetaTensor]:
     """Yields the leaves in a constant. One that holds itself is looked into up to a depth."""
+    if is_weak(value):  # a constant, which holds nothing
+        return
     if isinstance(value, MetaTensor):
         yield value
     elif type(value) in (tuple, list, set, frozenset, dict) and depth:

@@ -28,6 +28,7 @@ from subclass_aot.outcome.recipes import (
     Weak,
 )
 from subclass_aot.tables import Table
+from subclass_aot.weak import REFERENT, referent
 
 
 def emit_start(source: Source, outcome: Outcome) -> None:
@@ -105,6 +106,9 @@ class _Writer:
             case str(text):
                 pass
         for step in steps:
+            if step == REFERENT:
+                text = f"{self.source.const(referent, 'referent')}({text})"
+                continue
             text += f".{step}" if isinstance(step, str) else f"[{step}]"
         name = self.source.fresh("object")
         self.source.line(f"{name} = {text}")
@@ -165,7 +169,7 @@ class _Writer:
             case Identity():
                 return f"id({self.expression(recipe.of)})"
             case Weak():
-                return f"{self.source.const(weakref.ref, 'weak')}({self.expression(recipe.target)})"
+                return f"{self.source.const(getattr(weakref, recipe.kind), 'weak')}({self.expression(recipe.target)})"
             case New():
                 known = self.new.get(recipe.position)
                 return self.made(recipe.position, self.outcome.new[recipe.position]) if known is None else known

@@ -22,6 +22,7 @@ from subclass_aot import _torch
 from subclass_aot.errors import JointGraphError
 from subclass_aot.objects import Way
 from subclass_aot.tables import Table
+from subclass_aot.weak import WeakKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,10 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class Weak:
-    """A weak reference to an object."""
+    """A weak reference to an object, of a kind."""
 
     target: Recipe
+    kind: WeakKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ from subclass_aot.signature import (
     VersionBump,
 )
 from subclass_aot.tables import Table
+from subclass_aot.weak import REFERENT
 
 _DESCRIPTORS = [
     cls
@@ -77,7 +78,7 @@ WORDS: dict[type, str] = {cls: word for word, cls in RECORDS.items()}
 _REPLAYS = (outputs.ViewChain, outputs.StridedView, RegeneratedView)
 _STEPS = re.compile(r"(\.\w+|\[\d+\]|\['\w*'\])*")
 _STARTS = ("args", "kwargs", "leaves", "values")
-_METHOD = ("__self__", "__func__")
+_STEPS_OF_OTHERS = ("__self__", "__func__", REFERENT)
 _COMPARED = frozenset(
     {SubclassCreationMeta, SavedWay, Entry, Change, SavedNew, VersionBump, Beginning, MetadataMutation, Tuple}
     | {outputs.ViewStep, outputs.ViewOfInput, outputs.ViewOfBase}
@@ -129,7 +130,7 @@ def _words(record: object) -> list[str]:
         case SubclassCreationMeta():
             return [*record.attrs, *([record.symbols_from] if record.symbols_from is not None else [])]
         case SavedWay():
-            return [step for step in record.steps if isinstance(step, str) and step not in _METHOD]
+            return [step for step in record.steps if isinstance(step, str) and step not in _STEPS_OF_OTHERS]
         case Entry():
             is_word = record.table.kind in ("slots", "partial", "cells")
             return [record.key if type(record.key) is str else ""] if is_word else []

@@ -40,8 +40,8 @@ class Table:
     """One of the places where an object holds others.
 
     Attributes:
-        kind: Which; "keys" are those that are objects, "weakly" are the items of a dict that holds its keys weakly,
-            "grad" is that of a tensor, and the last are dicts of a module.
+        kind: Which; "keys" are those that are objects, "weakly" are the items of a dict that holds its keys or values
+            weakly, "grad" is that of a tensor, and the last are dicts of a module.
         only: If not None, only these keys belong to it.
         but: These do not.
         public: Whether names that begin with an underscore do not, either: those are the business of the class.
