@@ -177,8 +177,8 @@ class Recorder(Stream):
                 if out.stride() != stride:
                     out.as_strided_(size, stride)
 
-    def is_kept(self, func: _torch.Operator) -> bool:
-        return effects_of(func).random and self.listeners.random_numbers.draws_from_state(self)
+    def is_kept(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        return effects_of(func).random and self.listeners.random_numbers.draws_from_state(self, args, kwargs)
 
     def fork(self) -> Recorder:
         """A recorder that goes on from here in the same graph, and knows nothing of what others record there."""

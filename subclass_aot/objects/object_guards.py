@@ -230,6 +230,10 @@ class ObjectGuards:
                 self._partial(name, entries)
             case "grad":
                 self._grad(name, entries)
+            case "state":
+                local = self.source.fresh(f"state_of_{name}")
+                self.source.line(f"{local} = {self.source.const(_torch.generator_state, 'generator_state')}({name})")
+                self.node(local, entries[0][1])
             case (
                 _torch.PARAMETERS | _torch.BUFFERS | _torch.SUBMODULES
             ):  # of these, a walk with `whole_modules` alone has tables

@@ -345,6 +345,9 @@ class Objects:
                     raise PlanError(_IN_SET.format(path=holder.path))
                 if table.kind == "globals" and is_of_another_file(value, holder.value):
                     entries.append((key_node, ValueAt(value)))  # compared, and not looked into
+                elif table.kind == "state":
+                    entries.append((key_node, TensorAt(len(self.tensors))))
+                    self.tensors.append(HeldTensor(value, path, holder.pinned, of_generator=True))
                 else:
                     way = Way(Entry(position, table, key))
                     entries.append((key_node, self._node(value, path, way, holder.pinned)))

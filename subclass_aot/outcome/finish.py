@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.codegen import Source
 from subclass_aot.objects import Entry, Pinned, Way, make_tuple
 from subclass_aot.outcome.recipes import (
@@ -214,6 +215,9 @@ class _Writer:
         match table.kind:
             case "grad":
                 self.source.line(f"{name}.grad = {entries[0][1]}")
+            case "state":
+                set_state = self.source.const(_torch.set_generator_state, "set_state")
+                self.source.line(f"{set_state}({name}, {entries[0][1]})")
             case "elements" | "members":
                 self.add(name, table, entries)
             case "slots":
@@ -280,7 +284,7 @@ def _reaches(outcome: Outcome, target: int) -> bool:
 
 
 _KEPT_STATE = "state_of_generator"
-_BASES = (OrderedDict, defaultdict, dict, deque, list, set, types.SimpleNamespace, object)
+_BASES = (OrderedDict, defaultdict, dict, deque, list, set, types.SimpleNamespace, torch.Generator, object)
 
 
 def _set_item(holder: dict[object, object], key: object, value: object) -> None:

@@ -84,6 +84,7 @@ def run_forward(
         Retrace: It has to run once more, in another way.
         TraceError: A result depends on what is no input, and requires a gradient.
     """
+    recorder.listeners.random_numbers.own.begin_forward(recorder)
     seen = user.arguments.seen(call, inputs.seen)
     before = torch.is_grad_enabled()
     recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
