@@ -11,17 +11,11 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import is_own, user_line
 from subclass_aot.codegen import constant_checks
-from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.storage import Storage
 from subclass_aot.weak import is_weak
-
-_DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor other memory.
-  Your line:  {line}
-  The tensor: {tensor}
-  A graph can write into the memory of its inputs, but not exchange it.
-  Instead: write into the tensor, as in `with torch.no_grad(): x.copy_(value)`, or use `value` itself from there on."""
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
   Your line:  {line}
@@ -92,19 +86,19 @@ class MetaTensor(torch.Tensor):
 
     @property
     def data(self) -> Any:
-        """This tensor without its autograd history. Assigning gives it the looks of another, except in a trace."""
+        """This tensor without its autograd history. Assigning gives it the looks and the storage of another."""
         return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
-        if getattr(self, "tag", None) is not None:  # a recorder knows it
-            raise MutationError(_DATA_REPLACED.format(line=user_line(), tensor=self))
         for mode in _torch.dispatch_modes():
             if isinstance(mode, Answers):
-                mode.replaced(self, value)
+                stands_for_it = mode.replaced(self, value)
+                value = value if stands_for_it is None else stands_for_it
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         self.spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
         self._storage = Storage.of(value)
+        self.tag = value.tag if isinstance(value, MetaTensor) else None
 
     @property
     def grad(self) -> Any:

@@ -215,6 +215,8 @@ class _Writer:
         match table.kind:
             case "grad":
                 self.source.line(f"{name}.grad = {entries[0][1]}")
+            case "data":
+                self.source.line(f"{name}.data = {entries[0][1]}")
             case "state":
                 set_state = self.source.const(_torch.set_generator_state, "set_state")
                 self.source.line(f"{set_state}({name}, {entries[0][1]})")

@@ -189,6 +189,12 @@ class Outcome:
         return found
 
     @property
+    def assigned_data(self) -> dict[int, int]:
+        """The positions of results whose memory tensors of the call get, with the positions of these."""
+        pairs = [(c.assigned[0][1], self.objects[c.object]) for c in self.changes if c.table.kind == "data"]
+        return {leaf.position: int(way.steps[0]) for leaf, way in pairs if isinstance(leaf, Leaf)}
+
+    @property
     def assigned_paths(self) -> set[str]:
         """Where the user finds what is put into objects at keys that are the same at each call."""
         pairs = [(change, key) for change in self.changes for key, _ in change.assigned]

@@ -31,6 +31,7 @@ Kind = (
         "partial",
         "grad",
         "state",
+        "data",
     ]
     | _torch.ModuleTable
     | _torch.HookTable
@@ -42,7 +43,7 @@ Contents = list[tuple[Any, Any]]
 MODULE_TABLES: tuple[Kind, ...] = _torch.MODULE_TABLES
 """The tables of every module that hold tensors and modules."""
 
-_NAMED = frozenset({"grad", "state", "attributes", "slots", "partial", *_torch.MODULE_TABLES})
+_NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "partial", *_torch.MODULE_TABLES})
 """Kinds of tables of which each key is the name of an attribute."""
 
 HOOKS: tuple[Kind, ...] = _torch.MODULE_HOOKS
@@ -55,7 +56,8 @@ class Table:
 
     Attributes:
         kind: Which; "keys" are those that are objects, "weakly" are the items of a dict that holds its keys or values
-            weakly, "grad" is that of a tensor, "state" that of a generator, and the last are dicts of a module.
+            weakly, "grad" is that of a tensor, "data" its memory, "state" that of a generator, and the last are dicts
+            of a module.
         only: If not None, only these keys belong to it.
         but: These do not.
         public: Whether names that begin with an underscore do not, either: those are the business of the class.
