@@ -10,7 +10,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,6 +18,7 @@ from subclass_aot._torch.dispatch import disable_current_modes
 
 _BLOCK = 624  # numbers, after which the array is another
 _BLOCKS = (1 << 20) // _BLOCK
+_Generator = torch.Generator  # in a trace, another class has its name
 _SEED, _ARRAY = slice(8), slice(24, 24 + 4 * _BLOCK)
 
 
@@ -29,12 +30,22 @@ def state_bytes(state: torch.Tensor) -> bytes:
 def state_of_no_seed(state: torch.Tensor, number: int) -> torch.Tensor:
     """A state that no seed has, but for itself the same seed as `state`; another one for each number."""
     with disable_current_modes():
-        generator = torch.Generator()
+        generator = _Generator()
         generator.set_state(state)
         seed = int(torch.randint(1 << 62, (), generator=generator, device="cpu")) + number
-        other = torch.Generator().manual_seed(seed).get_state()
+        other = _Generator().manual_seed(seed).get_state()
         other[_SEED] = state[_SEED]
         return other
+
+
+def state_of_seed(seed: int) -> torch.Tensor:
+    """The state behind a seed."""
+    return _Generator().manual_seed(seed).get_state()
+
+
+def first_seed() -> int:
+    """The seed of a new generator."""
+    return _Generator().initial_seed()
 
 
 def is_later_state(state: bytes, earlier: bytes) -> bool:
@@ -42,7 +53,7 @@ def is_later_state(state: bytes, earlier: bytes) -> bool:
     if state[_SEED] != earlier[_SEED]:
         return False
     with disable_current_modes():
-        generator = torch.Generator()
+        generator = _Generator()
         generator.set_state(torch.frombuffer(bytearray(earlier), dtype=torch.uint8))
         for _ in range(_BLOCKS):
             if state_bytes(generator.get_state())[_ARRAY] == state[_ARRAY]:
@@ -53,8 +64,7 @@ def is_later_state(state: bytes, earlier: bytes) -> bool:
 
 def is_default_generator(generator: torch.Generator) -> bool:
     """Whether an object is the generator of the CPU that draws by default: for one there may be several objects."""
-    is_same: bool = generator._cdata == torch.default_generator._cdata  # type: ignore[attr-defined]
-    return is_same
+    return address_of_generator(generator) == address_of_generator(torch.default_generator)
 
 
 @contextmanager
@@ -83,6 +93,80 @@ def calls_of_generator(**kernels: Callable[[Callable[..., Any]], Callable[..., A
         for name, function in before.items():
             setattr(torch.random, name, function)
             setattr(torch, name, function)
+
+
+def is_generator(value: object) -> bool:
+    """Whether a value is a generator of the CPU that somebody made: not the one that draws by default."""
+    if not isinstance(value, torch.Generator) or value.device.type != "cpu":
+        return False
+    return not is_default_generator(value)
+
+
+def address_of_generator(generator: torch.Generator) -> int:
+    """What tells generators apart: for one there may be several objects."""
+    address: int = generator._cdata  # type: ignore[attr-defined]
+    return address
+
+
+def generator_state(generator: torch.Generator) -> torch.Tensor:
+    """The state of a generator; in a trace, what stands for it there."""
+    kernels: StateKernels | None = getattr(_in_thread, "kernels", None)
+    return generator.get_state() if kernels is None else kernels.get(generator)
+
+
+def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None:
+    """Sets the state of a generator; in a trace, that may be a traced tensor."""
+    kernels: StateKernels | None = getattr(_in_thread, "kernels", None)
+    if kernels is None:
+        generator.set_state(state)
+    else:
+        kernels.set(generator, state)
+
+
+@contextmanager
+def made_generators(note: Callable[[torch.Generator], None]) -> Iterator[None]:
+    """Within the block, `torch.Generator` notes what it makes in this thread; to who asks, it is the same class."""
+    thread, before = threading.get_ident(), torch.Generator
+
+    class Noting(type(before)):  # type: ignore[misc]
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            made = before(*args, **kwargs)
+            if threading.get_ident() == thread:
+                note(made)
+            return made
+
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, before)
+
+        def __subclasscheck__(cls, other: type) -> bool:
+            return issubclass(other, before)
+
+    torch.Generator = Noting("Generator", (before,), {"__module__": before.__module__})  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        torch.Generator = before  # type: ignore[misc]
+
+
+class StateKernels(NamedTuple):
+    """What `generator_state` and `set_generator_state` do instead."""
+
+    get: Callable[[torch.Generator], torch.Tensor]
+    set: Callable[[torch.Generator, torch.Tensor], None]
+
+
+@contextmanager
+def states_of_generators(kernels: StateKernels) -> Iterator[None]:
+    """Within the block, states of generators are read and set in another way in this thread."""
+    before = getattr(_in_thread, "kernels", None)
+    _in_thread.kernels = kernels
+    try:
+        yield
+    finally:
+        _in_thread.kernels = before
+
+
+_in_thread = threading.local()
 
 
 def draw_and_keep_state() -> Any:

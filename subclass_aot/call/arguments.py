@@ -215,6 +215,12 @@ class Arguments:
         count = len(self.objects.tensors)
         return self.value_at[len(self.value_at) - count :]
 
+    @property
+    def held_by_modules(self) -> frozenset[int]:
+        """The numbers of those tensors of `objects` that modules hold as parameters or buffers, too."""
+        in_modules = {position for place, position in self.placed if isinstance(place, ModulePlace)}
+        return frozenset(number for number, position in enumerate(self.held_at) if position in in_modules)
+
     @contextmanager
     def replaced(
         self, values: Sequence[Any], stand_ins: bool = False
@@ -238,10 +244,9 @@ class Arguments:
                         getattr(place.module, place.table)[place.name] = values[position]
                     case HeldPlace():
                         pass  # `Objects.put` does it
-            if stand_ins:
-                for leaf, stand_in in self.objects.stand_ins():
-                    leaves[leaf] = stand_in
             own = [values[i] for i in self.held_at]
+            for leaf, other in self.objects.replaced_leaves(own, stand_ins):
+                leaves[leaf] = other
             before = self.ids or map(id, (*self.values, *self.views))
             ids = {number: id(new) for number, new in zip(before, values, strict=True)}
             self.objects.put(own, lambda holder: values[self.position_of(holder)], stand_ins, ids)

@@ -6,6 +6,11 @@ METADATA_MUTATED = """{path} has another size, stride or offset after the call t
   A graph can write into the data of its inputs, but not change what they look like from outside.
   Instead: return the changed tensor, as in `return x.t()`, or make the change outside the compiled function."""
 
+DATA_ASSIGNED = """The traced function assigns to `.data`, which gives a tensor other memory, and {what}.
+  Where:   {where}
+  A call could not do that again.
+  Instead: write into the tensor, as in `with torch.no_grad(): x.copy_(value)`, or use `value` itself from there on."""
+
 OUT_GROWS = """A tensor given as `out=` is too small for the result, and shares its storage with other tensors.
   Operator:   {operator}
   Your line:  {line}

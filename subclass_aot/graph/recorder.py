@@ -17,6 +17,7 @@ from subclass_aot.errors import TraceError, UnknownTensorError
 from subclass_aot.graph import internal_overlap, lstm
 from subclass_aot.graph.annotations import Annotations, annotations_of
 from subclass_aot.graph.argument_overlap import ArgumentOverlap
+from subclass_aot.graph.assigned_data import AssignedData
 from subclass_aot.graph.data_dependent import DataDependent
 from subclass_aot.graph.internal_overlap import InternalOverlap
 from subclass_aot.graph.lazy_views import LazyViews
@@ -84,6 +85,7 @@ class Listeners(NamedTuple):
     lost_gradients: LostGradients
     argument_overlap: ArgumentOverlap
     mutations: MutationLog
+    assigned_data: AssignedData
     mutated_views: MutatedViews
     internal_overlap: InternalOverlap
     places: Places
@@ -101,6 +103,7 @@ class Listeners(NamedTuple):
             LostGradients(),
             ArgumentOverlap(),
             MutationLog(),
+            AssignedData(),
             MutatedViews(),
             InternalOverlap(),
             Places(),
@@ -181,8 +184,8 @@ class Recorder(Stream):
                 if out.stride() != stride:
                     out.as_strided_(size, stride)
 
-    def is_kept(self, func: _torch.Operator) -> bool:
-        return effects_of(func).random and self.listeners.random_numbers.draws_from_state(self)
+    def is_kept(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        return effects_of(func).random and self.listeners.random_numbers.draws_from_state(self, args, kwargs)
 
     def fork(self) -> Recorder:
         """A recorder that goes on from here in the same graph, and knows nothing of what others record there."""
@@ -262,6 +265,9 @@ class Recorder(Stream):
 
     def look(self, leaf: MetaTensor) -> torch.Tensor | None:
         return self.listeners.data_dependent.look(self, leaf)
+
+    def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor:
+        return self.listeners.assigned_data.note(self, leaf, other)
 
     def written_nodes(self) -> set[fx.Node]:
         """The nodes whose memory was written."""

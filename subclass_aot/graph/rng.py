@@ -25,6 +25,7 @@ from subclass_aot.errors import TraceError
 from subclass_aot.graph.drawn import GENERATOR_STATE, drawn
 from subclass_aot.graph.generators import States, generators
 from subclass_aot.graph.listener import GraphListener
+from subclass_aot.graph.own_generators import OwnGenerators
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.operators import argument_at, effects_of
 
@@ -61,18 +62,13 @@ _RETURNED = """The traced function returns the state of the generator of random 
   While it is traced the generator has a state of its own, so later calls would return that.
   Instead: call torch.get_rng_state() outside the compiled function."""
 
-_GENERATOR = """The traced function gives a generator to an operator, and a graph cannot hold one.
-  Operator:   {operator}
-  Your line:  {line}
-  Instead: leave the generator out and call torch.manual_seed, or draw outside and pass the random numbers as an
-  argument."""
-
 
 class RandomNumbers(GraphListener):
     """Records where draws go on, within a block of `kept`.
 
     Attributes:
         start: The states of the generators when the block was entered: what the call draws from.
+        own: The generators that the program has of its own.
     """
 
     def __init__(self) -> None:
@@ -82,7 +78,8 @@ class RandomNumbers(GraphListener):
         self._begun = 0
         self._at = self._live = self._start = b""  # expected; where what is drawn as it comes goes on; where it began
         self._nodes: dict[bytes, fx.Node] = {}  # what was drawn as it came, by the state before
-        self._states: dict[bytes, Any] = {}  # what stands for a state behind a seed
+        self._states: dict[bytes, Any] = {}  # what stands for a state behind a seed, or of a generator of its own
+        self.own = OwnGenerators(self._states, self._of_default)
 
     @contextmanager
     def kept(self) -> Iterator[None]:
@@ -93,8 +90,11 @@ class RandomNumbers(GraphListener):
         self._go_on_elsewhere()
         self._start = self._live
         try:
-            with _torch.calls_of_generator(
-                seed=lambda function: _refuse_chance, get_rng_state=self._getting, set_rng_state=self._setting
+            with (
+                _torch.calls_of_generator(
+                    seed=lambda function: _refuse_chance, get_rng_state=self._getting, set_rng_state=self._setting
+                ),
+                self.own.heard(),
             ):
                 yield
         finally:
@@ -112,29 +112,36 @@ class RandomNumbers(GraphListener):
     ) -> bool:
         if not self._is_on or not effects_of(func).draws(args, kwargs):
             return False
-        given = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Generator)]
-        if given and not _torch.is_default_generator(given[0]):
-            raise TraceError(_GENERATOR.format(operator=func, line=user_line()))
-        if given:
-            args = tuple([None if a is given[0] else a for a in args])
-            recorder.on_operator(func, args, {n: None if a is given[0] else a for n, a in kwargs.items()}, result)
+        generator = _generator_in(args, kwargs)
+        if generator is not None:
+            args = tuple([None if a is generator else a for a in args])
+            kwargs = {name: None if a is generator else a for name, a in kwargs.items()}
+            if _torch.is_default_generator(generator):
+                recorder.on_operator(func, args, kwargs, result)
+            else:
+                state = self.own.state_of(recorder, generator)
+                self.own.give(generator, _draw_from(recorder, state, func, args, kwargs, result))
             return True
         self._at = self._found(recorder)
         state = self._states.get(self._at)
         if state is not None:
-            self._draw_from(recorder, state, func, args, kwargs, result)
+            self._go_on(_draw_from(recorder, state, func, args, kwargs, result))
             return True
         if self._at == self._live:
             return False
         if _repeat(recorder, self._nodes[self._at], func, args, kwargs, result):
             self._at = _advanced()
         else:
-            self._draw_from(recorder, self._value_at(recorder, self._at), func, args, kwargs, result)
+            self._go_on(_draw_from(recorder, self._value_at(recorder, self._at), func, args, kwargs, result))
         return True
 
-    def draws_from_state(self, recorder: Recorder) -> bool:
+    def draws_from_state(self, recorder: Recorder, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Returns whether what is drawn now comes from a state in the graph, and so is what eager mode draws."""
-        return self._is_on and self._found(recorder) in self._states
+        if not self._is_on:
+            return False
+        generator = _generator_in(args, kwargs)
+        own = generator is not None and not _torch.is_default_generator(generator)
+        return own or self._found(recorder) in self._states
 
     def on_recorded(
         self,
@@ -156,6 +163,7 @@ class RandomNumbers(GraphListener):
             What stands for the state that it leaves, if that does not follow from such draws; and whether it draws, and
             puts back the state that there was before.
         """
+        self.own.end_forward()
         at = self._found(recorder)
         state, keeps = self._states.get(at), at == self._start != self._live
         if state is None and not keeps and at != self._live:
@@ -169,7 +177,10 @@ class RandomNumbers(GraphListener):
         Raises:
             TraceError: It does.
         """
-        if self._is_on and self._found(recorder) != self._live:
+        if not self._is_on:
+            return
+        self.own.end_backward()
+        if self._found(recorder) != self._live:
             raise TraceError(
                 _STATE.format(where="in a hook, or in the backward of an autograd.Function", **_IN_BACKWARD)
             )
@@ -230,7 +241,7 @@ class RandomNumbers(GraphListener):
         if now in (self._at, self._live) or now in self._nodes or known is not None and known.tag in recorder.nodes:
             return now
         with _torch.disable_current_modes():
-            if _torch.state_bytes(torch.Generator().manual_seed(torch.initial_seed()).get_state()) == now:
+            if _torch.state_bytes(_torch.state_of_seed(torch.initial_seed())) == now:
                 self._states[now] = recorder.lift(state)
                 return now
         if _torch.is_later_state(now, self._at):  # another thread has drawn
@@ -240,6 +251,15 @@ class RandomNumbers(GraphListener):
                 self._live = now
             return now
         raise TraceError(_STATE.format(where=user_line(), **_UNKNOWN))
+
+    def _of_default(self, recorder: Recorder, at: bytes) -> MetaTensor | None:
+        """What stands for a state of the generator's; None if it is none."""
+        if at in self._nodes:
+            return self._value_at(recorder, at)
+        if at != self._live:
+            return None
+        node = recorder.create("call_function", GENERATOR_STATE, (), "generator_state")
+        return recorder.new_leaf(Spec.of(self._before), node)
 
     def _value_at(self, recorder: Recorder, at: bytes) -> MetaTensor:
         """What stands for a state that the generator had before one of the draws that come one after the other.
@@ -256,23 +276,33 @@ class RandomNumbers(GraphListener):
         node.meta["partitioner_tag"] = earlier.meta["partitioner_tag"]
         return leaf
 
-    def _draw_from(
-        self, recorder: Recorder, state: Any, func: _torch.Operator, args: tuple[Any, ...], kwargs: Any, result: Any
-    ) -> None:
-        """Records a draw from a state, and what stands for the next one."""
-        written = [argument_at(place, args, kwargs) for place in effects_of(func).writes]
-        written = [leaf for leaf in written if leaf is not None]
-        made = [x for x in (result if isinstance(result, tuple) else (result,)) if all(x is not w for w in written)]
-        copies, after = [new_leaf(leaf.spec) for leaf in written], new_leaf(state.spec)
-        for leaf in (*made, *written):
-            if leaf.spec.device.type != "cpu":
-                texts = {name: text.format(device=str(leaf.spec.device)) for name, text in _DEVICE.items()}
-                raise TraceError(_STATE.format(where=user_line(), **texts))
-        recorder.on_operator(drawn(func), (state, *args), kwargs, (*made, *copies, after))
-        for leaf, copy in zip(written, copies, strict=True):
-            recorder.on_operator(torch.ops.aten.copy_.default, (leaf, copy), {}, leaf)
+    def _go_on(self, state: Any) -> None:
+        """Moves the generator on by a draw from a state, to one that another stands for."""
         self._at = _advanced()
-        self._states[self._at] = after
+        self._states[self._at] = state
+
+
+def _draw_from(
+    recorder: Recorder, state: Any, func: _torch.Operator, args: tuple[Any, ...], kwargs: Any, result: Any
+) -> Any:
+    """Records a draw from a state; returns what stands for the next one."""
+    written = [argument_at(place, args, kwargs) for place in effects_of(func).writes]
+    written = [leaf for leaf in written if leaf is not None]
+    made = [x for x in (result if isinstance(result, tuple) else (result,)) if all(x is not w for w in written)]
+    copies, after = [new_leaf(leaf.spec) for leaf in written], new_leaf(state.spec)
+    for leaf in (*made, *written):
+        if leaf.spec.device.type != "cpu":
+            texts = {name: text.format(device=str(leaf.spec.device)) for name, text in _DEVICE.items()}
+            raise TraceError(_STATE.format(where=user_line(), **texts))
+    recorder.on_operator(drawn(func), (state, *args), kwargs, (*made, *copies, after))
+    for leaf, copy in zip(written, copies, strict=True):
+        recorder.on_operator(torch.ops.aten.copy_.default, (leaf, copy), {}, leaf)
+    return after
+
+
+def _generator_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Generator | None:
+    """The generator that an operator is given."""
+    return next((a for a in (*args, *kwargs.values()) if isinstance(a, torch.Generator)), None)
 
 
 def _state() -> torch.Tensor:

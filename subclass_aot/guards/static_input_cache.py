@@ -99,13 +99,15 @@ def _is_comparable(holder: object) -> bool:
 def positions_to_keep(arguments: Arguments, metas: Sequence[ValueMeta]) -> set[int]:
     """Finds the values of a call that are read once: those that only modules hold, or that are marked."""
     in_arguments: set[int] = set()
-    in_objects: set[int] = set()  # of arguments: those are read at each call, and their tensors with them
+    in_objects: set[int] = set()  # of arguments, and states of generators: those are read at each call
     in_modules: set[int] = set()
     for place, position in arguments.placed:
         match place:
             case ArgumentPlace():
                 in_arguments.add(position)
             case HeldPlace(pinned=False):
+                in_objects.add(position)
+            case HeldPlace() if arguments.objects.tensors[place.number].of_generator:
                 in_objects.add(position)
             case HeldPlace() | ModulePlace():
                 in_modules.add(position)

@@ -124,7 +124,9 @@ def _inferred(key: list[Any], func: Operator, args: tuple[Any, ...], kwargs: dic
         return effects, infer(func, args, kwargs)
     solver = solver_of_call(key)
     cache = _cache if solver is None else remembered(solver, "inferred")
-    frozen = tuple(key_of(*part) if type(part) is list else part for part in key)
+    # What a draw gives does not depend on its generator, which would live as long as the cache.
+    plain = [None if isinstance(part, torch.Generator) else part for part in key]
+    frozen = tuple(key_of(*part) if type(part) is list else part for part in plain)
     try:
         found = cache.get(frozen)
     except TypeError:

@@ -54,8 +54,9 @@ class Listener:
 class Answers(_torch.DispatchMode):
     """What a stream may be asked, and its answers where it knows nothing."""
 
-    def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> None:
-        """Hears that a leaf no recorder has a tag on is given the data of another tensor."""
+    def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor | None:
+        """Hears that a leaf is given the data of another tensor; returns what stands for that, if something does."""
+        return None
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
         """The real tensor behind `leaf`, where it is known."""

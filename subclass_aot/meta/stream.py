@@ -54,7 +54,7 @@ class Stream(Answers):
     def before_out(self, functional: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Called before an operator that writes into `out=`; `functional` returns what it will write."""
 
-    def is_kept(self, func: Operator) -> bool:
+    def is_kept(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Returns whether an operator runs as it is, though there is a decomposition of it."""
         return False
 
@@ -147,7 +147,7 @@ class Stream(Answers):
             with _torch.disable_current_modes():
                 return func(*args, **kwargs)
         form, by_values = form_of(func), BY_VALUES.get(func)
-        decomposition = None if self.is_kept(func) else self.decompositions.get(func)
+        decomposition = None if self.is_kept(func, args, kwargs) else self.decompositions.get(func)
         if decomposition is None or not _takes_out(decomposition, func):
             decomposition = form
         if decomposition is not None:

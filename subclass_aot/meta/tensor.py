@@ -12,17 +12,12 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import is_own, user_line
 from subclass_aot.codegen import constant_checks
-from subclass_aot.errors import DataDependentError, MutationError, TraceError
+from subclass_aot.errors import DataDependentError, TraceError
 from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.other_threads import real_input
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.storage import Storage
-
-_DATA_REPLACED = """The traced function assigns to `.data`, which gives a tensor other memory.
-  Your line:  {line}
-  The tensor: {tensor}
-  A graph can write into the memory of its inputs, but not exchange it.
-  Instead: write into the tensor, as in `with torch.no_grad(): x.copy_(value)`, or use `value` itself from there on."""
+from subclass_aot.weak import is_weak
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
   Your line:  {line}
@@ -93,19 +88,19 @@ class MetaTensor(torch.Tensor):
 
     @property
     def data(self) -> Any:
-        """This tensor without its autograd history. Assigning gives it the looks of another, except in a trace."""
+        """This tensor without its autograd history. Assigning gives it the looks and the storage of another."""
         return torch.Tensor.data.__get__(self)  # type: ignore[attr-defined]
 
     @data.setter
     def data(self, value: torch.Tensor) -> None:
-        if getattr(self, "tag", None) is not None:  # a recorder knows it
-            raise MutationError(_DATA_REPLACED.format(line=user_line(), tensor=self))
         for mode in _torch.dispatch_modes():
             if isinstance(mode, Answers):
-                mode.replaced(self, value)
+                stands_for_it = mode.replaced(self, value)
+                value = value if stands_for_it is None else stands_for_it
         torch.Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
         self.spec = value.spec if isinstance(value, MetaTensor) else Spec.of(value)
         self._storage = Storage.of(value)
+        self.tag = value.tag if isinstance(value, MetaTensor) else None
 
     @property
     def grad(self) -> Any:
@@ -308,6 +303,8 @@ def _refuse_traced(value: object, name: str) -> None:
 
 def _tensors_in(value: object, depth: int = 5) -> Iterator[MetaTensor]:
     """Yields the leaves in a constant. One that holds itself is looked into up to a depth."""
+    if is_weak(value):  # a constant, which holds nothing
+        return
     if isinstance(value, MetaTensor):
         yield value
     elif type(value) in (tuple, list, set, frozenset, dict) and depth:

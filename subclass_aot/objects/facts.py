@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import torch
 
 from subclass_aot.objects.holders import Holder
-from subclass_aot.objects.nodes import NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt
+from subclass_aot.objects.nodes import NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt
 from subclass_aot.objects.walk import Objects
 from subclass_aot.tables import HOOKS, Table, vars_of_number
+from subclass_aot.weak import is_weak
 
 
 def facts_of(objects: Objects) -> dict[str, str]:
@@ -35,9 +36,9 @@ def integers_in(objects: Objects) -> Iterator[tuple[str, int]]:
 
 def text_of(value: object) -> str:
     """Returns a Python value as text of one short line."""
-    if isinstance(value, torch.nn.Module):
+    if not is_weak(value) and isinstance(value, torch.nn.Module):
         return type(value).__name__
-    if hasattr(type(value), "__next__"):  # how it looks changes, and nobody asks that
+    if is_weak(value) or hasattr(type(value), "__next__"):  # how it looks changes, and nobody asks that
         return f"{type(value).__name__} at {id(value):#x}"
     text = repr(value)
     if vars_of_number(value):
@@ -63,6 +64,8 @@ def _contents(holder: Holder) -> Iterator[tuple[str, str]]:
                     yield f"class of {path}", "a tensor"
                 case TupleAt():
                     yield f"class of {path}", node.cls.__name__
+                case WeakAt():
+                    yield f"class of {path}", "a weak reference"
                 case NumberAt() | ObjectAt():
                     pass  # the number is among the tensors of the call, the object among the holders
 

@@ -23,12 +23,14 @@ class HeldTensor(NamedTuple):
         path: Where the user finds it.
         pinned: Whether only objects that are the same at each call lead there.
         is_number: Whether it stands for a number. See `sized`.
+        of_generator: Whether it is the state of a generator of random numbers, and so another one at each call.
     """
 
     tensor: torch.Tensor
     path: str
     pinned: bool
     is_number: bool = False
+    of_generator: bool = False
 
 
 class Watched(NamedTuple):

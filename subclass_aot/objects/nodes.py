@@ -26,10 +26,9 @@ class NumberAt:
 
 @dataclass(frozen=True, slots=True)
 class ObjectAt:
-    """An object of the walk, by its position. `weakly` if only a weak reference leads there."""
+    """An object of the walk, by its position."""
 
     position: int
-    weakly: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,6 +48,14 @@ class TupleAt:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class WeakAt:
+    """A weak reference, by what it leads to. It is another one where something else stands for that."""
+
+    value: Any
+    target: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ValueAt:
     """A Python value: a constant of the signature. `stand_in` if the function sees another in its place."""
 
@@ -56,7 +63,7 @@ class ValueAt:
     stand_in: Any = None
 
 
-Node = TensorAt | NumberAt | ObjectAt | TupleAt | ValueAt
+Node = TensorAt | NumberAt | ObjectAt | TupleAt | WeakAt | ValueAt
 
 
 def is_replaced(node: Node) -> bool:
@@ -64,6 +71,8 @@ def is_replaced(node: Node) -> bool:
     match node:
         case TupleAt():
             return any(map(is_replaced, node.parts))
+        case WeakAt():
+            return is_replaced(node.target)
         case TensorAt() | NumberAt():
             return True
         case ValueAt():

@@ -14,11 +14,14 @@ from subclass_aot import _torch
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.objects.comparisons import elements_of, items_of, same_constant, same_contents, same_keys
 from subclass_aot.objects.holders import Entries, Holder
-from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, sized
+from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt, sized
 from subclass_aot.objects.walk import Objects
 from subclass_aot.tables import Table, limit_of, vars_of_number
+from subclass_aot.weak import REFERENT, is_weak, referent
 
 _ABSENT = object()
+_READ_EACH_TIME = "frozenset()"
+"""Among the tables: what cannot be compared, so that all is read at each call."""
 _MANY = 16
 """From how many Python values on a list or dict is compared at once."""
 
@@ -30,14 +33,20 @@ class ObjectGuards:
         objects: The objects of the call that was traced.
         source: The function.
         written: The paths of objects into which the program puts something.
+        in_modules: The numbers of tensors that modules hold, too.
 
     Attributes:
         tensors: The locals of the tensors that objects hold, by their numbers.
         tables: Expressions of what `same_items` can compare, so that an unchanged table need not be read again.
     """
 
-    def __init__(self, objects: Objects, source: GuardedSource, written: frozenset[str]) -> None:
+    # More than ten attributes, parts of one state: what is compared, where it is written, and what was met.
+
+    def __init__(
+        self, objects: Objects, source: GuardedSource, written: frozenset[str], in_modules: frozenset[int] = frozenset()
+    ) -> None:
         self.objects = objects
+        self.in_modules = in_modules
         self.written = written
         self.source = source
         self.tensors: dict[int, str] = {}
@@ -65,6 +74,9 @@ class ObjectGuards:
 
         A value without a hash may change, and so may attributes of one, so a copy of it is kept, if that is equal.
         """
+        if is_weak(value):
+            self.source.refuse_if(f"{name} is not {self.source.const(value, 'weak')}")
+            return
         if value is None or isinstance(value, bool):
             self.source.refuse_if(f"{name} is not {value!r}")
             return
@@ -142,14 +154,30 @@ class ObjectGuards:
                     self.node(f"{name}.__func__", node.parts[1])
                 else:
                     self.unpacked(name, list(node.parts))
+            case WeakAt():
+                self.source.refuse_if(f"type({name}) is not {self.source.const(type(node.value), 'kind')}")
+                self.node(self.referent(name, node.target), node.target)
             case ObjectAt():
                 self.object(name, node)
+
+    def referent(self, reference: str, target: Node) -> str:
+        """Gets what a weak reference leads to into a local."""
+        match target:
+            case TensorAt():
+                lives = target.number in self.in_modules
+            case ObjectAt():
+                lives = REFERENT not in self.objects.holders[target.position].way.steps
+            case _:
+                lives = False
+        if not lives:  # who kept it would keep it alive
+            self.tables.append(_READ_EACH_TIME)
+        local = self.source.fresh(f"{reference}_referent")
+        self.source.line(f"{local} = {self.source.const(referent, 'referent')}({reference})")
+        return local
 
     def object(self, name: str, node: ObjectAt) -> None:
         """Compares an object: by identity if it is known by that, otherwise by what it holds."""
         holder = self.objects.holders[node.position]
-        if node.weakly:
-            name = f"{name}()"
         is_module = isinstance(holder.value, torch.nn.Module)
         is_function = isinstance(holder.value, types.FunctionType)
         if is_module or is_function or holder.is_bare and holder.path not in self.written:
@@ -202,6 +230,10 @@ class ObjectGuards:
                 self._partial(name, entries)
             case "grad":
                 self._grad(name, entries)
+            case "state":
+                local = self.source.fresh(f"state_of_{name}")
+                self.source.line(f"{local} = {self.source.const(_torch.generator_state, 'generator_state')}({name})")
+                self.node(local, entries[0][1])
             case (
                 _torch.PARAMETERS | _torch.BUFFERS | _torch.SUBMODULES
             ):  # of these, a walk with `whole_modules` alone has tables
@@ -258,13 +290,15 @@ class ObjectGuards:
         self.tables.append(name)
         self.constant(name, holder.value)  # sets of numbers and strings are compared as values
         # Objects in a set have no place by which another could be found, so they must be the same ones.
-        objects = [node for _, node in entries if isinstance(node, ObjectAt)]
+        objects = [node for _, node in entries if isinstance(node, ObjectAt | WeakAt)]
         if objects:
             ids = frozenset(map(id, set.__iter__(holder.value)))
             self.source.refuse_if(f"frozenset(map(id, {name})) != {self.source.const(ids, 'ids')}")
             for node in objects:
-                value = self.objects.holders[node.position].value
-                if node.position not in self._locals:
+                if isinstance(node, WeakAt):
+                    self.node(self.source.const(node.value, "member"), node)
+                elif node.position not in self._locals:
+                    value = self.objects.holders[node.position].value
                     self.holder(self.source.const(value, "member"), node.position)
 
     def _attributes(self, name: str, holder: Holder, table: Table, entries: Entries) -> None:
@@ -278,7 +312,7 @@ class ObjectGuards:
     def _grad(self, name: str, entries: Entries) -> None:
         local = self.source.fresh(f"{name}_grad")
         self.source.line(f"{local} = {name}.grad")
-        self.tables.append("frozenset()")  # there is no dict that tells: what cannot be compared is read at each call
+        self.tables.append(_READ_EACH_TIME)  # there is no dict that tells
         self.node(local, entries[0][1])
 
     def _by_name(self, local: str, entries: Entries) -> None:
@@ -314,7 +348,7 @@ class ObjectGuards:
         self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])
 
     def _weakly(self, name: str, entries: Entries) -> None:
-        self.tables.append("frozenset()")  # it is read at each call
+        self.tables.append(_READ_EACH_TIME)
         parts = self.source.fresh(f"{name}_items")
         self.source.line(f"{parts} = [part for item in {name}.items() for part in item]")
         self.unpacked(parts, [part for key, node in entries for part in (_key(key), node)])

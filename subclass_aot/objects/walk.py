@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import types
-import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from subclass_aot.objects.nodes import (
     TensorAt,
     TupleAt,
     ValueAt,
+    WeakAt,
     is_replaced,
     make_tuple,
     sized,
@@ -48,6 +48,7 @@ from subclass_aot.tables import (
     tables_of,
     vars_of_number,
 )
+from subclass_aot.weak import REFERENT, is_weak, make_weak, referent, weak_kind
 
 LIMIT = 20_000
 """How many objects that are no tensors one call may reach. More are no data, but a program's whole state."""
@@ -132,11 +133,16 @@ class Objects:
         """Walks everything that a flattened argument leads to."""
         self.leaves[position] = self.root(value, path, False, Way("leaves", (position,)))
 
-    def stand_ins(self) -> Iterator[tuple[int, Any]]:
-        """Yields what a traced function sees in place of flattened arguments, by their positions."""
+    def replaced_leaves(self, values: Sequence[Any], stand_ins: bool) -> Iterator[tuple[int, Any]]:
+        """Yields what a function sees in place of flattened arguments, by their positions.
+
+        Args:
+            values: For each of `tensors`, what is put in its place.
+            stand_ins: Whether what has a stand-in is replaced, too.
+        """
         for position, node in self.leaves.items():
-            if isinstance(node, ValueAt) and node.stand_in is not None:
-                yield position, node.stand_in
+            if is_replaced(node):
+                yield position, self._built(node, values, stand_ins)
 
     def watch(self, path: str, value: object) -> None:
         """Notes the state of what cannot be looked into, if it tells it."""
@@ -171,15 +177,14 @@ class Objects:
             return NumberAt(len(self.tensors) - 1)
         if kind in ATOMS:
             return ValueAt(value)
+        if is_weak(value):  # before all else: a proxy says that it is a tensor if it leads to one
+            target = self._node(referent(value), f"{path}()", way.then(REFERENT), pinned)
+            return ValueAt(value) if isinstance(target, ValueAt) else WeakAt(value, target)
         if isinstance(value, torch.Tensor):
             number = len(self.tensors)
             self.tensors.append(HeldTensor(value, path, pinned))
             self.attributes_of(value, path, pinned, Way("held", (number,)))
             return TensorAt(number)
-        if kind is weakref.ref:
-            target = value()
-            position = None if target is None else self.position_of(target)
-            return ValueAt(value) if position is None else ObjectAt(position, weakly=True)  # it keeps nothing alive
         if isinstance(value, tuple):
             parts = tuple(self._node(x, f"{path}[{i}]", way.then(i), pinned) for i, x in enumerate(value))
             return TupleAt(value, parts) if any(map(_is_more, parts)) else ValueAt(value)
@@ -309,7 +314,7 @@ class Objects:
     def _found(self, node: Node) -> Any:
         if isinstance(node, TensorAt):
             return self.tensors[node.number].tensor
-        return node.value if isinstance(node, TupleAt) else self._built(node, (), False)
+        return node.value if isinstance(node, TupleAt | WeakAt) else self._built(node, (), False)
 
     def _built(self, node: Node, values: Sequence[Any], stand_ins: bool) -> Any:
         """Makes what stands at a node, of other tensors."""
@@ -321,8 +326,11 @@ class Objects:
             case TupleAt():
                 return make_tuple(node.cls, [self._built(part, values, stand_ins) for part in node.parts])
             case ObjectAt():
-                value = self.holders[node.position].value
-                return weakref.ref(value) if node.weakly else value
+                return self.holders[node.position].value
+            case WeakAt():
+                if not is_replaced(node):
+                    return node.value
+                return make_weak(weak_kind(node.value), self._built(node.target, values, stand_ins))
             case ValueAt():
                 return node.stand_in if stand_ins and node.stand_in is not None else node.value
 
@@ -345,6 +353,9 @@ class Objects:
                     raise PlanError(_IN_SET.format(path=holder.path))
                 if table.kind == "globals" and is_of_another_file(value, holder.value):
                     entries.append((key_node, ValueAt(value)))  # compared, and not looked into
+                elif table.kind == "state":
+                    entries.append((key_node, TensorAt(len(self.tensors))))
+                    self.tensors.append(HeldTensor(value, path, holder.pinned, of_generator=True))
                 else:
                     way = Way(Entry(position, table, key))
                     entries.append((key_node, self._node(value, path, way, holder.pinned)))

@@ -34,7 +34,7 @@ class Way(NamedTuple):
 
     Attributes:
         start: A name in generated code, such as `args`; or an object, or an entry of one.
-        steps: Positions and attributes from there, such as those of tuples on the way.
+        steps: Positions and attributes from there, such as those of tuples on the way, or `REFERENT`.
     """
 
     start: str | Pinned | Entry

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.codegen import Source
 from subclass_aot.objects import Entry, Pinned, Way, make_tuple
 from subclass_aot.outcome.recipes import (
@@ -28,6 +29,7 @@ from subclass_aot.outcome.recipes import (
     Weak,
 )
 from subclass_aot.tables import Table
+from subclass_aot.weak import REFERENT, referent
 
 
 def emit_start(source: Source, outcome: Outcome) -> None:
@@ -105,6 +107,9 @@ class _Writer:
             case str(text):
                 pass
         for step in steps:
+            if step == REFERENT:
+                text = f"{self.source.const(referent, 'referent')}({text})"
+                continue
             text += f".{step}" if isinstance(step, str) else f"[{step}]"
         name = self.source.fresh("object")
         self.source.line(f"{name} = {text}")
@@ -165,7 +170,7 @@ class _Writer:
             case Identity():
                 return f"id({self.expression(recipe.of)})"
             case Weak():
-                return f"{self.source.const(weakref.ref, 'weak')}({self.expression(recipe.target)})"
+                return f"{self.source.const(getattr(weakref, recipe.kind), 'weak')}({self.expression(recipe.target)})"
             case New():
                 known = self.new.get(recipe.position)
                 return self.made(recipe.position, self.outcome.new[recipe.position]) if known is None else known
@@ -210,6 +215,11 @@ class _Writer:
         match table.kind:
             case "grad":
                 self.source.line(f"{name}.grad = {entries[0][1]}")
+            case "data":
+                self.source.line(f"{name}.data = {entries[0][1]}")
+            case "state":
+                set_state = self.source.const(_torch.set_generator_state, "set_state")
+                self.source.line(f"{set_state}({name}, {entries[0][1]})")
             case "elements" | "members":
                 self.add(name, table, entries)
             case "slots":
@@ -276,7 +286,7 @@ def _reaches(outcome: Outcome, target: int) -> bool:
 
 
 _KEPT_STATE = "state_of_generator"
-_BASES = (OrderedDict, defaultdict, dict, deque, list, set, types.SimpleNamespace, object)
+_BASES = (OrderedDict, defaultdict, dict, deque, list, set, types.SimpleNamespace, torch.Generator, object)
 
 
 def _set_item(holder: dict[object, object], key: object, value: object) -> None:

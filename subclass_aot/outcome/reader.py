@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
@@ -29,6 +28,7 @@ from subclass_aot.outcome.recipes import (
 )
 from subclass_aot.symbols import is_symbolic
 from subclass_aot.tables import HOOKS, Table, can_be_made, is_object, limit_of, object_tables
+from subclass_aot.weak import is_weak, referent, weak_kind
 
 _NEW_PARAMETER = """{path}: the function assigns another parameter here.
   Optimizers, and whoever holds the parameter, would go on with the one that was there before.
@@ -41,6 +41,10 @@ _NEW_MODULE = """{path}: the function makes a module, and it is still there afte
 _NO_PICTURE = """{path}: an object of class {kind} holds tensors, and how to make another one is not known.
   Instead: return its tensors, in tuples, lists and dicts; or tell torch how the class is taken apart, as in
   torch.utils._pytree.register_pytree_node({kind}, ...)."""
+
+_CALLBACK = """{path}: the function puts a weak reference with a callback here, and later calls
+  would make one without it.
+  Instead: make it without a callback; or, if a WeakSet made it, keep the objects in a WeakKeyDictionary."""
 
 _PASSED_TWICE = """{path}: this list or dict is passed twice, and the function changes {changed}.
   While it is traced, lists and dicts among the arguments are copies, one for each place.
@@ -105,6 +109,13 @@ class _Reader:
 
     def recipe(self, value: Any, path: str) -> Recipe:
         """Returns how `value` is made again."""
+        if is_weak(value):  # before all else: a proxy says that it is a tensor if it leads to one
+            target = self.recipe(referent(value), path)
+            if isinstance(target, Literal):
+                return Literal(value)
+            if getattr(value, "__callback__", None) is not None:
+                raise TraceError(_CALLBACK.format(path=path))
+            return Weak(target, weak_kind(value))
         # A size may be symbolic: what it is, the trace of results says (`trace/outputs.py`).
         if isinstance(value, torch.Tensor | torch.Size | torch.SymInt) or is_symbolic(value):
             return self._leaf(value, path)
@@ -119,9 +130,6 @@ class _Reader:
             return Given(self._object(position))
         if isinstance(value, tuple):
             return self._tuple(value, path)
-        if type(value) is weakref.ref:
-            target = self.recipe(value(), path)
-            return Literal(value) if isinstance(target, Literal) else Weak(target)
         if id(value) in self._made:
             known = self._made[id(value)][1]
             if known is None:

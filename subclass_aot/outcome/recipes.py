@@ -22,6 +22,7 @@ from subclass_aot import _torch
 from subclass_aot.errors import JointGraphError
 from subclass_aot.objects import Way
 from subclass_aot.tables import Table
+from subclass_aot.weak import WeakKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,10 @@ class New:
 
 @dataclass(frozen=True, slots=True)
 class Weak:
-    """A weak reference to an object."""
+    """A weak reference to an object, of a kind."""
 
     target: Recipe
+    kind: WeakKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +187,12 @@ class Outcome:
             elif isinstance(part, Tuple):
                 todo += part.parts
         return found
+
+    @property
+    def assigned_data(self) -> dict[int, int]:
+        """The positions of results whose memory tensors of the call get, with the positions of these."""
+        pairs = [(c.assigned[0][1], self.objects[c.object]) for c in self.changes if c.table.kind == "data"]
+        return {leaf.position: int(way.steps[0]) for leaf, way in pairs if isinstance(leaf, Leaf)}
 
     @property
     def assigned_paths(self) -> set[str]:

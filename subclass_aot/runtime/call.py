@@ -56,7 +56,7 @@ def emit_call(
     for mutation in signature.mutations.metadata_mutations:
         changes.setdefault(mutation.input, []).append(mutation)
     of_views = {p: changes.pop(p) for p in list(changes) if p >= len(signature.inputs)}
-    for position in changes:
+    for position in {*changes, *signature.outcome.assigned_data.values()}:
         for slot in set(signature.index_map.flat_of(position)).intersection(signature.graph_slots):
             before, leaves[slot] = leaves[slot], source.fresh("leaf")
             source.line(f"{leaves[slot]} = {before}.detach()  # what is saved of it keeps its look")

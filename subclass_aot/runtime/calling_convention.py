@@ -70,7 +70,7 @@ class Convention:
         with_gradient = with_gradient + [i for i, leaf in leaves if leaf.gradient is not None]
         self.requires_grad_inputs = with_gradient if requires_grad_inputs is None else requires_grad_inputs
         self.structure = self._structure_of_gradients()
-        self.checked = self._wrappers_to_check()
+        self.checked = self._wrappers_to_check() + self._assigned_to_check()
 
     @property
     def runs_first(self) -> bool:
@@ -136,6 +136,16 @@ class Convention:
                 sources = output.leaves if isinstance(output, Value) else ()
                 if not sources or any(x in outputs or getattr(x, "slot", None) in slots for x in sources):
                     found.append(("input", i))
+        return found
+
+    def _assigned_to_check(self) -> list[tuple[str, int]]:
+        """Inputs that get memory which is saved: a write through one counts on its own version alone."""
+        found, outputs = [], {saved.output for saved in self.graphs.saved} - {None}
+        for i, position in self.signature.outcome.assigned_data.items():
+            value = self.signature.outputs[i]
+            for leaf in computed_leaves(value) if isinstance(value, Value) and outputs else ():
+                if leaf in outputs or self.graphs.computed[leaf].is_alias:
+                    found.append(("input", position))
         return found
 
 

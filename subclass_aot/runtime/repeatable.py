@@ -26,6 +26,11 @@ _MADE_LEAF = {
     "why": "would make another leaf",
     "instead": "make the leaf before the call and pass it, or compile without double_backward.",
 }
+_ASSIGNED_DATA = {
+    "what": "assigns to {path}.data",
+    "why": "would assign again",
+    "instead": "write into the tensor, as in `with torch.no_grad(): x.copy_(value)`.",
+}
 _DRAWS = {
     "what": "draws random numbers ({path})",
     "why": "the draws must be the same again. {reason}",
@@ -57,6 +62,8 @@ def draws_again(signature: JointSignature, graphs: Graphs, repeats_draws: bool) 
     for leaf in signature.made_leaves:
         if leaf.gradient is not None:
             refuse(_MADE_LEAF, str(leaf.output))
+    for position in signature.outcome.assigned_data.values():
+        refuse(_ASSIGNED_DATA, signature.inputs[position].path)
     for slot in signature.mutations.backward_writes:
         refuse(_BACKWARD_WRITES, path_of(slot))
     for base in signature.mutations.bases:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import pickle
 import types
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -30,11 +29,12 @@ from subclass_aot.saved.codec import Encoder
 from subclass_aot.saved.refused import Refused, at
 from subclass_aot.saved.sources import source_of
 from subclass_aot.tables import HOOKS, MODULE_TABLES, limit_of
+from subclass_aot.weak import is_weak, referent
 
 _ADDRESS = "the structure of the arguments has an object that is told by its address: {text}"
 _SYMBOL = "it is a number that the function changes itself, and a symbol"
 _GRADIENTS = "the function reads or changes the gradients of its inputs"
-_WEAK = "it is a weak reference to something that the call does not reach"
+_WEAK = "it is a weak reference to something that is not looked into"
 _OPAQUE = "it is of {kind}, and neither a file nor pickle can say what it holds: {error}"
 
 _HASH = "the hash of the object"
@@ -206,7 +206,9 @@ class _Writer:
             case kinds.NumberAt():
                 raise Refused(_SYMBOL)
             case kinds.ObjectAt():
-                return f"{'weakly ' if node.weakly else ''}object {self.labels[node.position]}"
+                return f"object {self.labels[node.position]}"
+            case kinds.WeakAt():
+                return f"{self._class(type(node.value))} to {self._node(node.target)}"
             case kinds.TupleAt():
                 return f"{self._class(node.cls)}({', '.join(map(self._node, node.parts))})"
             case kinds.ValueAt():
@@ -214,16 +216,16 @@ class _Writer:
 
     def _value(self, value: object) -> str:
         """A Python value: as a file has it, by name and code, or by the hash of its pickle."""
+        if is_weak(value):
+            if referent(value) is None:
+                return "a weak reference to nothing"
+            raise Refused(_WEAK)
         if isinstance(value, torch.nn.Module):
             return f"a module {self._class(type(value))}"
         if isinstance(value, types.FunctionType | types.MethodType | type | types.BuiltinFunctionType):
             return self._identity(value)
         if isinstance(value, types.ModuleType):
             return f"module {value.__name__}"
-        if isinstance(value, weakref.ref):
-            if value() is None:
-                return "a weak reference to nothing"
-            raise Refused(_WEAK)
         try:
             return json.dumps(Encoder().encode(value))
         except Refused:

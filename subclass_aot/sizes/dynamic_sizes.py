@@ -118,7 +118,8 @@ def tensors_of(arguments: Arguments) -> Iterator[CallTensor]:
     owned = {
         position
         for place, position in arguments.placed
-        if isinstance(place, ModulePlace) or isinstance(place, HeldPlace) and place.pinned
+        if isinstance(place, ModulePlace)
+        or (isinstance(place, HeldPlace) and (place.pinned or arguments.objects.tensors[place.number].of_generator))
     }
     for i, (value, meta) in enumerate(zip(arguments.values, arguments.plan.metas, strict=True)):
         is_state = i in owned or isinstance(value, torch.nn.Parameter)

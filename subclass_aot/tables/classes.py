@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot import _torch
 from subclass_aot.tables.table import Table
 
 CONTAINERS = (list, dict, set, deque, OrderedDict, defaultdict)
@@ -23,6 +24,8 @@ ATOMS = frozenset({int, float, bool, complex, str, bytes, type(None), type, torc
 """Classes of values that hold no tensor and cannot change: most of what a walk meets."""
 
 _NUMBERS = (int, float, complex, str, bytes, frozenset)
+
+_GENERATOR = torch.Generator  # in a trace, another class has its name
 
 _HEAP_TYPE = 1 << 9
 """In `__flags__`: a class that was made by a class statement."""
@@ -41,6 +44,8 @@ _tables_of: weakref.WeakKeyDictionary[type, tuple[Table, ...]] = weakref.WeakKey
 
 def object_tables(value: object) -> list[Table]:
     """Returns the tables of an object that is no tensor, module or function; none if it cannot be looked into."""
+    if _torch.is_generator(value):
+        return [Table("state")]
     cls = type(value)
     tables = _tables_of.get(cls)
     if tables is None:
@@ -92,6 +97,8 @@ def is_machinery(module: str) -> bool:
 
 def can_be_made(cls: type) -> bool:
     """Tells whether what Python shows of an object is all there is: another can be made without the constructor."""
+    if cls is _GENERATOR:
+        return True
     # A class written in C has state that no attribute shows.
     built_in = [base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE]
     return all(base in (object, *CONTAINERS, types.SimpleNamespace) for base in built_in)

@@ -20,7 +20,19 @@ from subclass_aot.tables.of_thread import ThreadTable
 
 Kind = (
     Literal[
-        "attributes", "slots", "elements", "items", "weakly", "keys", "members", "cells", "globals", "partial", "grad"
+        "attributes",
+        "slots",
+        "elements",
+        "items",
+        "weakly",
+        "keys",
+        "members",
+        "cells",
+        "globals",
+        "partial",
+        "grad",
+        "state",
+        "data",
     ]
     | _torch.ModuleTable
     | _torch.HookTable
@@ -32,6 +44,9 @@ Contents = list[tuple[Any, Any]]
 MODULE_TABLES: tuple[Kind, ...] = _torch.MODULE_TABLES
 """The tables of every module that hold tensors and modules."""
 
+_NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "partial", *_torch.MODULE_TABLES})
+"""Kinds of tables of which each key is the name of an attribute."""
+
 HOOKS: tuple[Kind, ...] = _torch.MODULE_HOOKS
 """The tables of every module that hold functions which run when it is called."""
 
@@ -41,8 +56,9 @@ class Table:
     """One of the places where an object holds others.
 
     Attributes:
-        kind: Which; "keys" are those that are objects, "weakly" are the items of a dict that holds its keys weakly,
-            "grad" is that of a tensor, and the last are dicts of a module.
+        kind: Which; "keys" are those that are objects, "weakly" are the items of a dict that holds its keys or values
+            weakly, "grad" is that of a tensor, "data" its memory, "state" that of a generator, and the last are dicts
+            of a module.
         only: If not None, only these keys belong to it.
         but: These do not.
         public: Whether names that begin with an underscore do not, either: those are the business of the class.
@@ -74,6 +90,9 @@ class Table:
             case "grad":
                 assert isinstance(holder, torch.Tensor)
                 return [("grad", holder.grad)]
+            case "state":
+                assert isinstance(holder, torch.Generator)
+                return [("get_state()", _torch.generator_state(holder))]
             case "partial":
                 assert isinstance(holder, functools.partial)
                 return [("func", holder.func), ("args", holder.args), ("keywords", holder.keywords)]
@@ -131,6 +150,9 @@ class Table:
             case "grad":
                 assert isinstance(holder, torch.Tensor)
                 holder.grad = dict(contents)["grad"]
+            case "state":
+                assert isinstance(holder, torch.Generator)
+                _torch.set_generator_state(holder, dict(contents)["get_state()"])
             case "partial":
                 partial: Any = holder  # its type stub does not know of `__setstate__`
                 partial.__setstate__((*(v for _, v in contents), holder.__dict__ or None))
@@ -160,9 +182,9 @@ class Table:
 
     def step(self, key: object) -> str:
         """Returns how a path goes on from the holder to what stands at `key`."""
+        if self.kind in _NAMED:
+            return f".{key}"
         match self.kind:
-            case "grad" | "attributes" | "slots" | "partial" | _torch.PARAMETERS | _torch.BUFFERS | _torch.SUBMODULES:
-                return f".{key}"
             case "cells" | "globals":
                 return f"::{key}"
             case "keys":

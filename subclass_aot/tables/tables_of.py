@@ -17,8 +17,8 @@ from subclass_aot.tables.table import HOOKS, MODULE_TABLES, Table
 _BOOKKEEPING = frozenset(vars(torch.nn.Module())) - {"training"}
 """What stands in the `__dict__` of every module, and says nothing of what this one computes."""
 
-_WEAK_DICTS = (weakref.WeakKeyDictionary, WeakIdKeyDictionary)
-"""Dicts that hold their keys weakly. What is compiled holds such of their keys as are no tensors."""
+_WEAK_DICTS = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, WeakIdKeyDictionary)
+"""Dicts that hold their keys or values weakly. What is compiled holds such of their keys as are no tensors."""
 
 _SEALED = (type, types.ModuleType, types.BuiltinFunctionType, types.GeneratorType)
 """Classes of values that are not looked into."""
@@ -46,6 +46,8 @@ def tables_of(value: object, pinned: bool, module_name: str | None, whole_module
         return [Table("attributes", ("__wrapped__",))]
     if isinstance(value, _WEAK_DICTS):
         return [Table("weakly")]
+    if type(value) is weakref.WeakSet:
+        return [Table("attributes", ("data",))]  # a set of weak references
     with_keys = isinstance(value, dict) and any(map(is_object, dict.keys(value)))
     return object_tables(value) + [Table("keys")] * with_keys
 

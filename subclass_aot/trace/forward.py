@@ -19,6 +19,7 @@ from subclass_aot.outcome import Existed, Leaf, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Output, Value, ViewOfBase, ViewOfInput
 from subclass_aot.signature import Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
+from subclass_aot.trace.assigned_data import with_assigned_data
 from subclass_aot.trace.autograd_graph import foreign_leaves
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.made_leaves import LeafDescriptor, made_leaves
@@ -84,6 +85,7 @@ def run_forward(
         Retrace: It has to run once more, in another way.
         TraceError: A result depends on what is no input, and requires a gradient.
     """
+    recorder.listeners.random_numbers.own.begin_forward(recorder)
     seen = user.arguments.seen(call, inputs.seen)
     before = torch.is_grad_enabled()
     recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
@@ -100,6 +102,7 @@ def run_forward(
     results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
 
+    results, outcome = with_assigned_data(results, outcome, inputs, recorder)
     metadata_mutations = check_metadata_mutations(inputs, user, recorder)
     metadata_mutated = [tensor for tensor, *_ in recorder.mutations.metadata]
     listeners = recorder.listeners

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 
 import torch
 
@@ -48,7 +48,7 @@ def check_metadata_mutations(
     inputs.need_known_sizes(metadata_mutated)
     inputs.views.check({mutation.input - count for mutation in found if mutation.input >= count})
     _refuse_mutated_together(inputs, user, metadata_mutated)
-    _refuse_other_leaves(inputs, metadata_mutated)
+    _refuse_other_leaves(inputs, metadata_mutated, recorder.listeners.assigned_data.before.values())
     return found
 
 
@@ -106,7 +106,8 @@ def writes(
             leaves = (s for s in flat_of(i) if isinstance(inputs.leaves[s], MetaTensor))
             untouched += [s for s in leaves if s not in slots]
     seen = [i for i, _ in autograd_mutations]
-    version_bumps = _version_bumps(inputs, mutated_leaves, seen, bool(recorder.mutations.metadata))
+    assigned = recorder.listeners.assigned_data.before  # what is written later is other memory; they count all the same
+    version_bumps = _version_bumps(inputs, mutated_leaves, seen, bool(recorder.mutations.metadata), assigned)
     bases = _bases(inputs, user, mutated_leaves, seen, recorder)
     based = {s for base in bases for s in base.slots}
     mutated_leaves = [s for s in mutated_leaves if s not in based]
@@ -159,8 +160,10 @@ def refuse_views_of_mutated_metadata(
             raise MutationError(messages.VIEW_OF_MUTATED.format(path=inputs.plan.paths[i]))
 
 
-def _refuse_other_leaves(inputs: TracedInputs, metadata_mutated: set[int]) -> None:
-    """Another inner tensor, or one that looks otherwise, where the input itself was not turned."""
+def _refuse_other_leaves(
+    inputs: TracedInputs, metadata_mutated: set[int], assigned: Iterable[tuple[MetaTensor, MetaTensor]]
+) -> None:
+    """Another inner tensor, or one that looks otherwise, where the input was not turned and got no other memory."""
     after = [_torch.leaf_of(x) for x in inputs.plan.flatten.unwrap(inputs.traced)]
     for slot in inputs.plan.graph_slots:
         leaf = inputs.leaves[slot]
@@ -169,6 +172,8 @@ def _refuse_other_leaves(inputs: TracedInputs, metadata_mutated: set[int]) -> No
         if leaf.grad_fn is not None and not inputs.plan.is_dense(slot):
             raise MutationError(messages.INNER_GRADIENT.format(path=inputs.plan.desc_of(slot)))
         if inputs.plan.index_map.slots[slot].outer in metadata_mutated and Storage.of(after[slot]) is Storage.of(leaf):
+            continue
+        if any(before is leaf for _, before in assigned):
             continue
         if after[slot] is not leaf and not inputs.plan.is_dense(slot):
             raise MutationError(messages.REPLACED_LEAF.format(path=inputs.plan.desc_of(slot)))
@@ -194,13 +199,18 @@ def _refuse_mutated_together(inputs: TracedInputs, user: UserInputs, metadata_mu
 
 
 def _version_bumps(
-    inputs: TracedInputs, mutated_leaves: list[int], autograd_mutations: list[int], metadata_mutated: bool
+    inputs: TracedInputs,
+    mutated_leaves: list[int],
+    autograd_mutations: list[int],
+    metadata_mutated: bool,
+    assigned: Container[int],
 ) -> list[VersionBump]:
     """See `Mutations.version_bumps`."""
     slots = inputs.plan.index_map.slots
     moved = {slots[s].outer: None for s in mutated_leaves}
     if metadata_mutated:  # what was turned may be a view of any input, and counts on it
         moved |= dict.fromkeys(range(len(inputs.traced)))
+    moved |= dict.fromkeys(i for i, traced in enumerate(inputs.traced) if id(traced) in assigned)
     return [
         VersionBump(i, path)
         for i in dict.fromkeys([*moved, *autograd_mutations])

@@ -7,10 +7,12 @@ import array
 import collections
 import copy
 import functools
+import gc
 import types
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import optree
@@ -18,8 +20,8 @@ import pytest
 import torch
 from torch import nn
 
-from subclass_aot import Int8Weight, TwoTensor, aot_compile
-from subclass_aot.errors import MutationError, PlanError
+from subclass_aot import Int8Weight, TwoTensor, aot_compile, load
+from subclass_aot.errors import MutationError, PlanError, TraceError
 
 
 class Cache:
@@ -1037,3 +1039,166 @@ def test_a_key_is_exchanged_for_an_equal_one_of_another_class() -> None:
         holder = types.SimpleNamespace(table={1: "a"})
         compiled(torch.ones(2), holder)
         assert repr(holder.table) == "{True: 'a'}"
+
+
+class Scale:
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        self.w = torch.full((2,), 2.0, dtype=dtype, requires_grad=True)
+        self.n: Any = torch.zeros(2)
+
+    def use(self, x: Any) -> Any:
+        self.n = self.n + x
+        return x * self.w
+
+
+def _method(scale: Scale) -> Callable[..., Any]:
+    use = weakref.WeakMethod(scale.use)
+    return lambda x: use()(x)  # type: ignore[misc]
+
+
+def _default(scale: Scale) -> Callable[..., Any]:
+    def use(x: Any, reference: Any = weakref.ref(scale)) -> Any:  # noqa: B008
+        return reference().use(x)
+
+    return use
+
+
+def _module(scale: Scale) -> Callable[..., Any]:
+    module = torch.nn.Module()
+    module.reference = weakref.ref(scale)
+    return lambda x: module.reference().use(x)
+
+
+def _holding(make: Callable[[Scale], Any], use: Callable[[Any], Scale]) -> Callable[[Scale], Callable[..., Any]]:
+    def program(scale: Scale) -> Callable[..., Any]:
+        held = make(scale)
+        return lambda x: use(held).use(x)
+
+    return program
+
+
+WEAKLY: dict[str, Callable[[Scale], Callable[..., Any]]] = {
+    "a closure": _holding(weakref.ref, lambda held: held()),
+    "a proxy": _holding(weakref.proxy, lambda held: held),
+    "with a callback": _holding(lambda scale: weakref.ref(scale, print), lambda held: held()),
+    "a list": _holding(lambda scale: [weakref.ref(scale)], lambda held: held[0]()),
+    "a tuple in a dict": _holding(lambda scale: {"a": (1, weakref.ref(scale))}, lambda held: held["a"][1]()),
+    "a set": _holding(lambda scale: {weakref.ref(scale)}, lambda held: next(iter(held))()),
+    "a weak set": _holding(lambda scale: weakref.WeakSet([scale]), lambda held: next(iter(held))),
+    "a weak dict": _holding(lambda scale: weakref.WeakValueDictionary(a=scale), lambda held: held["a"]),
+    "a method": _method,
+    "a partial": lambda scale: functools.partial(lambda held, x: held().use(x), weakref.ref(scale)),
+    "a default argument": _default,
+    "a module": _module,
+}
+
+
+@pytest.mark.parametrize("name", WEAKLY)
+def test_weak_references_are_followed(name: str) -> None:
+    """And keep nothing alive."""
+    programs, found, scales = [], [], []
+    for compile in (lambda fn: fn, aot_compile):
+        scale = Scale()
+        programs.append(compile(WEAKLY[name](scale)))
+        scales.append(scale)
+        results: list[Any] = []
+        for i in range(3):
+            out = programs[-1](torch.full((2,), 1.0 + i))
+            out.sum().backward()
+            results += [out.tolist(), scale.n.tolist(), scale.w.grad.tolist()]  # type: ignore[union-attr]
+            if i == 1:
+                scale.w = torch.full((2,), 5.0, requires_grad=True)
+        found.append(results)
+    assert found[0] == found[1] and not programs[1].recompiles
+    gone = weakref.ref(scales.pop())
+    del scale
+    gc.collect()
+    assert gone() is None
+
+
+def test_weak_references_to_tensors() -> None:
+    value = ones(2).requires_grad_()
+    reference: Any = weakref.ref(value)
+    compiled = aot_compile(lambda x: x if reference() is None else x * reference())
+    compiled(ones(2) * 3).sum().backward()
+    assert value.grad is not None and value.grad.tolist() == [3, 3]
+    del value
+    gc.collect()
+    assert compiled(ones(2) * 3).tolist() == [3, 3]
+
+
+def test_weak_references_as_arguments() -> None:
+    compiled, scale, value = aot_compile(lambda x, r: r().use(x)), Scale(), ones(2).requires_grad_()
+    for _ in range(3):
+        compiled(ones(2), weakref.ref(scale))
+    assert scale.n.tolist() == [3, 3] and not compiled.recompiles
+    aot_compile(lambda x, r: x * r())(ones(2), weakref.ref(value)).sum().backward()
+    assert value.grad is not None
+
+
+def test_new_weak_references() -> None:
+    def program(x: Any, scale: Any) -> Any:
+        scale.y = x * 2
+        scale.refs = [weakref.ref(scale.y), weakref.WeakMethod(scale.use), weakref.proxy(scale)]
+        return x
+
+    scale = Scale()
+    aot_compile(program)(ones(2), scale)
+    tensor, method, proxy = scale.refs  # type: ignore[attr-defined]
+    assert tensor() is scale.y and method().__self__ is scale and proxy.y is scale.y  # type: ignore[attr-defined]
+    known: weakref.WeakSet[Any] = weakref.WeakSet()
+    with pytest.raises(TraceError, match=r"data\[0\]: the function puts a weak reference with a callback here"):
+        aot_compile(lambda x, scale: known.add(scale))(ones(2), scale)
+
+
+@pytest.mark.parametrize("make", [
+    lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1),
+    lambda optimizer: torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=20),
+    lambda optimizer: torch.optim.lr_scheduler.CyclicLR(optimizer, 0.01, 0.1, mode="triangular2"),
+])  # fmt: skip
+def test_the_step_of_an_optimizer_that_has_a_scheduler(make: Callable[..., Any]) -> None:
+    """The scheduler puts a function in its place that knows the optimizer by a weak reference."""
+    weights = []
+    for compile in (lambda fn: fn, aot_compile):
+        weight = ones(2).requires_grad_()
+        optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+        scheduler = make(optimizer)
+        step = compile(optimizer.step)
+        for _ in range(3):
+            weight.grad = ones(2)
+            step()
+            scheduler.step()
+        weights.append(weight.detach())
+    torch.testing.assert_close(*weights)
+    assert optimizer._opt_called  # type: ignore[attr-defined]
+
+
+def test_weak_references_in_a_file(tmp_path: Path) -> None:
+    def program(scale: Scale) -> Callable[..., Any]:
+        reference = weakref.ref(scale)
+
+        def use(x: Any) -> Any:
+            reference().last = x * 3  # type: ignore[union-attr]
+            return reference().use(x)  # type: ignore[union-attr]
+
+        return use
+
+    path, scales = tmp_path / "weak", [Scale(), Scale()]
+    scales[1].w = torch.full((2,), 5.0, requires_grad=True)
+    compiled = aot_compile(program(scales[0]))
+    compiled(ones(2))
+    compiled.save(path)
+    loaded = load(path, program(scales[1]))
+    assert loaded(ones(2)).tolist() == [5, 5] and scales[1].last.tolist() == [3, 3]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("make", [weakref.ref, weakref.proxy, lambda scale: weakref.WeakMethod(scale.use)])
+def test_weak_references_to_what_is_gone(make: Callable[[Any], Any]) -> None:
+    scale = Scale()
+    references = [make(scale)]
+    del scale
+    compiled = aot_compile(lambda x: x * len(references))
+    for count in (1, 2, 2):
+        references[1:] = [make(Scale())] * (count - 1)
+        assert compiled(ones(2)).tolist() == [count, count]
+    assert "references" in compiled.recompiles[0]

@@ -149,12 +149,10 @@ def test_a_state_that_is_a_traced_tensor() -> None:
     assert names == ["sin", "detach", "clone", "zero_", "drawn__aten__rand__default", "clone_1"]
 
 
-def test_generators_are_refused_by_name_but_the_default_one() -> None:
+def test_the_default_generator_may_be_named() -> None:
     forward, _ = recorded(torch.sin)
     with forward.listeners.random_numbers.kept(), forward:
         torch.rand(3, generator=torch.default_generator)
-        with pytest.raises(TraceError, match=r"(?s)gives a generator to an operator.*aten.rand.generator"):
-            torch.rand(3, generator=torch.Generator())
     (node,) = [n for n in forward.in_order() if n.name == "rand"]
     assert node.kwargs["generator"] is None
 

@@ -16,6 +16,7 @@ from subclass_aot.objects.nodes import (
     TensorAt,
     TupleAt,
     ValueAt,
+    WeakAt,
     is_replaced,
     make_tuple,
     sized,
@@ -50,6 +51,8 @@ Old = collections.namedtuple("Old", "x y")
         (ValueAt(1, stand_in=2), True),
         (TupleAt((1,), (ValueAt(1), ObjectAt(0))), False),
         (TupleAt((1,), (ValueAt(1), TupleAt((), (TensorAt(0),)))), True),
+        (WeakAt(None, ObjectAt(0)), False),
+        (WeakAt(None, TensorAt(0)), True),
     ],
 )
 def test_what_a_function_sees_another_thing_for(node: Node, replaced: bool) -> None:

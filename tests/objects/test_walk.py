@@ -14,7 +14,7 @@ import torch
 
 from subclass_aot.errors import MutationError, PlanError
 from subclass_aot.objects import Objects, parts_of, refuse_key
-from subclass_aot.objects.nodes import NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, is_replaced
+from subclass_aot.objects.nodes import NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt, is_replaced
 
 A, B, C = torch.ones(1), torch.ones(2), torch.ones(3)
 
@@ -142,16 +142,18 @@ def test_nodes() -> None:
     holder = [A, 1, (1, "a"), (A,), cell, cell, weakref.ref(cell), len]
     ((_, entries),) = walked(holder).holders[0].tables
     kinds = [type(node) for _, node in entries]
-    assert kinds == [TensorAt, ValueAt, ValueAt, TupleAt, ObjectAt, ObjectAt, ObjectAt, ValueAt]
-    assert entries[4][1] == entries[5][1] == ObjectAt(1) and entries[6][1] == ObjectAt(1, weakly=True)
+    assert kinds == [TensorAt, ValueAt, ValueAt, TupleAt, ObjectAt, ObjectAt, WeakAt, ValueAt]
+    assert entries[4][1] == entries[5][1] == entries[6][1].target == ObjectAt(1)
 
 
-def test_weak_references_keep_nothing_alive() -> None:
+def test_weak_references_to_what_is_gone_are_constants() -> None:
     cell = Cell()
-    objects = walked([weakref.ref(cell)])
-    seen = weakref.ref(cell)
+    holder = [weakref.ref(cell), weakref.proxy(cell), weakref.WeakMethod(cell.method)]
+    assert len(walked(holder).holders) > 1
     del cell
-    assert seen() is None and len(objects.holders) == 1
+    objects = walked(holder)
+    ((_, entries),) = objects.holders[0].tables
+    assert len(objects.holders) == 1 and all(isinstance(node, ValueAt) for _, node in entries)
 
 
 def test_the_position_of_an_object() -> None:
@@ -190,7 +192,7 @@ def test_iterators_have_stand_ins() -> None:
     objects.leaf(0, steps, "args[0]")
     holder = [steps]
     objects.leaf(1, holder, "args[1]")
-    ((position, stand_in),) = objects.stand_ins()
+    ((position, stand_in),) = objects.replaced_leaves([], stand_ins=True)
     assert position == 0 and stand_in.iterator is steps
     with objects.restored([]):
         objects.put([], lambda holder: None, True, {})

@@ -20,7 +20,7 @@ def outcome(result: Recipe, new: tuple[NewObject, ...] = (), changes: tuple[Chan
     ("found", "literals"),
     [
         (outcome(Literal(1)), [1]),
-        (outcome(Tuple(tuple, (Literal(1), Leaf(0), Tuple(tuple, (Literal(2), Weak(New(0))))))), [1, 2]),
+        (outcome(Tuple(tuple, (Literal(1), Leaf(0), Tuple(tuple, (Literal(2), Weak(New(0), "ref")))))), [1, 2]),
         (outcome(New(0), (NewObject(dict, tables=((ITEMS, ((Literal(3), Literal(4)),)),)),)), [3, 4]),
         (outcome(New(0), (NewObject(dict, parts=(Literal(5), Leaf(0))),)), [5]),
         (outcome(Leaf(0), changes=(Change(0, "args", ITEMS, (Literal(0),), ((Literal(6), Literal(7)),)),)), [6, 7]),

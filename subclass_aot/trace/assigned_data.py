@@ -1,0 +1,62 @@
+"""What a call does where the function assigns to the `.data` of an input: one more result, and one more change."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.descriptors import descriptor_of
+from subclass_aot.errors import MutationError
+from subclass_aot.graph import Recorder, messages
+from subclass_aot.meta import new_leaf
+from subclass_aot.objects import Way
+from subclass_aot.outcome import Change, Leaf, Literal, Outcome
+from subclass_aot.tables import Table
+from subclass_aot.trace.inputs import TracedInputs
+
+_OTHER_LOOK = "gives it another size or dtype, where it requires grad: its gradient would have to look like that, too"
+_OTHER_OBJECT = "sees it as a view of another input, or as of a plain subclass"
+_TURNED = "changes its sizes or strides in place as well"
+_VIEW = "returns a view of it, or puts one somewhere"
+
+
+def with_assigned_data(
+    results: list[Any], outcome: Outcome, inputs: TracedInputs, recorder: Recorder
+) -> tuple[list[Any], Outcome]:
+    """The flattened results and the outcome, with what inputs get to hold. Their leaves become those of before.
+
+    Raises:
+        MutationError: A call could not do that again.
+    """
+    for tensor, before in recorder.listeners.assigned_data.before.values():
+        position = next((i for i, x in enumerate(inputs.traced) if x is tensor), None)
+        if position is None:
+            raise _refused(_OTHER_OBJECT, str(descriptor_of(before.tag)))
+        path = inputs.plan.paths[position]
+        look, was = tensor.spec, before.spec
+        if tensor.requires_grad and not inputs.inference and (look.size != was.size or look.dtype is not was.dtype):
+            raise _refused(_OTHER_LOOK, path)
+        if any(turned is tensor for turned, *_ in recorder.mutations.metadata):
+            raise _refused(_TURNED, path)
+        if any(isinstance(x, torch.Tensor) and _torch.base_of(x) is tensor for x in results):
+            raise _refused(_VIEW, path)
+        (slot,) = inputs.plan.index_map.flat_of(position)
+        inputs.leaves[slot] = before
+        holds = new_leaf(look, tensor._storage)
+        holds.tag = tensor.tag
+        change = Change(len(outcome.objects), path, Table("data"), (), ((Literal("data"), Leaf(len(results))),))
+        results = [*results, holds]
+        outcome = dataclasses.replace(
+            outcome,
+            objects=(*outcome.objects, Way("values", (position,))),
+            changes=(*outcome.changes, change),
+            assigned=(*outcome.assigned, f"{path}.data"),
+        )
+    return results, outcome
+
+
+def _refused(what: str, path: str) -> MutationError:
+    return MutationError(messages.DATA_ASSIGNED.format(what=f"the function {what}", where=path))
