@@ -105,6 +105,12 @@ from subclass_aot._torch.generator import state_bytes as state_bytes
 from subclass_aot._torch.generator import state_of_no_seed as state_of_no_seed
 from subclass_aot._torch.graphs import dismantle as dismantle
 from subclass_aot._torch.graphs import make_graph_module as make_graph_module
+from subclass_aot._torch.higher_order import CarryStructure as CarryStructure
+from subclass_aot._torch.higher_order import dense_flex_attention as dense_flex_attention
+from subclass_aot._torch.higher_order import (
+    higher_order_operators_take_anything as higher_order_operators_take_anything,
+)
+from subclass_aot._torch.higher_order import structure_of_carry as structure_of_carry
 from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
 from subclass_aot._torch.inductor import convolution_backend as convolution_backend
@@ -137,8 +143,6 @@ from subclass_aot._torch.modules import HookTable as HookTable
 from subclass_aot._torch.modules import ModuleTable as ModuleTable
 from subclass_aot._torch.modules import TensorTable as TensorTable
 from subclass_aot._torch.modules import buffers_of as buffers_of
-from subclass_aot._torch.modules import dense_flex_attention as dense_flex_attention
-from subclass_aot._torch.modules import flex_attention_anywhere as flex_attention_anywhere
 from subclass_aot._torch.modules import has_flat_parameters as has_flat_parameters
 from subclass_aot._torch.modules import is_bookkeeping as is_bookkeeping
 from subclass_aot._torch.modules import is_parallel_wrapper as is_parallel_wrapper
