@@ -96,6 +96,9 @@ from subclass_aot._torch.expressions import known as known
 from subclass_aot._torch.expressions import limit as limit
 from subclass_aot._torch.expressions import number_of as number_of
 from subclass_aot._torch.expressions import sizes_of as sizes_of
+from subclass_aot._torch.fake_kernels import NewSizes as NewSizes
+from subclass_aot._torch.fake_kernels import call_fake_kernel as call_fake_kernel
+from subclass_aot._torch.fake_kernels import fake_kernel_of as fake_kernel_of
 from subclass_aot._torch.generator import calls_of_generator as calls_of_generator
 from subclass_aot._torch.generator import draw_and_keep_state as draw_and_keep_state
 from subclass_aot._torch.generator import draw_from_state as draw_from_state
@@ -219,6 +222,7 @@ from subclass_aot._torch.symbolic import quiet_about_unknowns as quiet_about_unk
 from subclass_aot._torch.symbolic import shape_env as shape_env
 from subclass_aot._torch.symbolic import solver_of as solver_of
 from subclass_aot._torch.symbolic import statically_known_true as statically_known_true
+from subclass_aot._torch.symbolic import symbol_and_factor as symbol_and_factor
 from subclass_aot._torch.symbolic import tell_unknowns as tell_unknowns
 from subclass_aot._torch.symbolic import value_ranges as value_ranges
 from subclass_aot._torch.wrappers import JAGGED_VALUES as JAGGED_VALUES
