@@ -154,6 +154,7 @@ from subclass_aot._torch.modules import names_left_out_of as names_left_out_of
 from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequence
 from subclass_aot._torch.modules import parallel_forwards as parallel_forwards
 from subclass_aot._torch.modules import parameters_of as parameters_of
+from subclass_aot._torch.modules import recurrent_layers as recurrent_layers
 from subclass_aot._torch.modules import submodules_of as submodules_of
 from subclass_aot._torch.named_operators import is_of_plain_values as is_of_plain_values
 from subclass_aot._torch.named_operators import operator_named as operator_named

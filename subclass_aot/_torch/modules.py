@@ -23,6 +23,10 @@ pad_packed_sequence: Any = torch._VF._pad_packed_sequence
 """What `torch.nn.utils.rnn.pad_packed_sequence` calls: a function in C++ that writes through pointers."""
 
 
+recurrent_layers: tuple[Any, ...] = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
+"""What recurrent modules call, on packed sequences too: functions in C++ that read the sizes of steps by pointers."""
+
+
 def has_flat_parameters(module: torch.nn.Module) -> bool:
     """Whether `module` is FSDP's first version, which keeps parameters as views of one. Its class is slow to import."""
     found = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
