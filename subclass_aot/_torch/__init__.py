@@ -98,6 +98,9 @@ from subclass_aot._torch.expressions import number_of as number_of
 from subclass_aot._torch.expressions import sizes_of as sizes_of
 from subclass_aot._torch.generator import StateKernels as StateKernels
 from subclass_aot._torch.generator import address_of_generator as address_of_generator
+from subclass_aot._torch.fake_kernels import NewSizes as NewSizes
+from subclass_aot._torch.fake_kernels import call_fake_kernel as call_fake_kernel
+from subclass_aot._torch.fake_kernels import fake_kernel_of as fake_kernel_of
 from subclass_aot._torch.generator import calls_of_generator as calls_of_generator
 from subclass_aot._torch.generator import draw_and_keep_state as draw_and_keep_state
 from subclass_aot._torch.generator import draw_from_state as draw_from_state
@@ -114,6 +117,12 @@ from subclass_aot._torch.generator import state_of_seed as state_of_seed
 from subclass_aot._torch.generator import states_of_generators as states_of_generators
 from subclass_aot._torch.graphs import dismantle as dismantle
 from subclass_aot._torch.graphs import make_graph_module as make_graph_module
+from subclass_aot._torch.higher_order import CarryStructure as CarryStructure
+from subclass_aot._torch.higher_order import dense_flex_attention as dense_flex_attention
+from subclass_aot._torch.higher_order import (
+    higher_order_operators_take_anything as higher_order_operators_take_anything,
+)
+from subclass_aot._torch.higher_order import structure_of_carry as structure_of_carry
 from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
 from subclass_aot._torch.inductor import convolution_backend as convolution_backend
@@ -147,8 +156,6 @@ from subclass_aot._torch.modules import HookTable as HookTable
 from subclass_aot._torch.modules import ModuleTable as ModuleTable
 from subclass_aot._torch.modules import TensorTable as TensorTable
 from subclass_aot._torch.modules import buffers_of as buffers_of
-from subclass_aot._torch.modules import dense_flex_attention as dense_flex_attention
-from subclass_aot._torch.modules import flex_attention_anywhere as flex_attention_anywhere
 from subclass_aot._torch.modules import has_flat_parameters as has_flat_parameters
 from subclass_aot._torch.modules import is_bookkeeping as is_bookkeeping
 from subclass_aot._torch.modules import is_parallel_wrapper as is_parallel_wrapper
@@ -157,6 +164,7 @@ from subclass_aot._torch.modules import names_left_out_of as names_left_out_of
 from subclass_aot._torch.modules import pad_packed_sequence as pad_packed_sequence
 from subclass_aot._torch.modules import parallel_forwards as parallel_forwards
 from subclass_aot._torch.modules import parameters_of as parameters_of
+from subclass_aot._torch.modules import recurrent_layers as recurrent_layers
 from subclass_aot._torch.modules import submodules_of as submodules_of
 from subclass_aot._torch.named_operators import operator_named as operator_named
 from subclass_aot._torch.operators import METADATA_QUERIES as METADATA_QUERIES
@@ -224,6 +232,7 @@ from subclass_aot._torch.symbolic import quiet_about_unknowns as quiet_about_unk
 from subclass_aot._torch.symbolic import shape_env as shape_env
 from subclass_aot._torch.symbolic import solver_of as solver_of
 from subclass_aot._torch.symbolic import statically_known_true as statically_known_true
+from subclass_aot._torch.symbolic import symbol_and_factor as symbol_and_factor
 from subclass_aot._torch.symbolic import tell_unknowns as tell_unknowns
 from subclass_aot._torch.symbolic import value_ranges as value_ranges
 from subclass_aot._torch.wrappers import JAGGED_VALUES as JAGGED_VALUES

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib
 import operator
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final, Literal
 
 import torch
@@ -24,32 +23,8 @@ pad_packed_sequence: Any = torch._VF._pad_packed_sequence
 """What `torch.nn.utils.rnn.pad_packed_sequence` calls: a function in C++ that writes through pointers."""
 
 
-def dense_flex_attention(*args: Any, **kwargs: Any) -> Any:
-    """Flex attention with a matrix of all scores, made of ordinary operators: what torch runs where it has no kernel.
-
-    Takes and gives what the operator does. When it goes: apply the functions to the scores by `torch.vmap`.
-    """
-    from torch._higher_order_ops.flex_attention import math_attention
-
-    return math_attention(*args, **kwargs)
-
-
-@contextmanager
-def flex_attention_anywhere() -> Iterator[None]:
-    """Within the block, `flex_attention` takes tensors that require grad on any device.
-
-    Torch refuses those for which it has no kernel, before anybody else sees the call. For all threads, but traces run
-    one at a time, and a kernel that is not there refuses, too. When it goes: such calls are refused.
-    """
-    module: Any = sys.modules.get("torch.nn.attention.flex_attention")
-    before = getattr(module, "_validate_device", None)
-    if before is not None:
-        module._validate_device = lambda *_: None
-    try:
-        yield
-    finally:
-        if before is not None:
-            module._validate_device = before
+recurrent_layers: tuple[Any, ...] = (torch._VF.lstm, torch._VF.gru, torch._VF.rnn_tanh, torch._VF.rnn_relu)
+"""What recurrent modules call, on packed sequences too: functions in C++ that read the sizes of steps by pointers."""
 
 
 def has_flat_parameters(module: torch.nn.Module) -> bool:

@@ -129,14 +129,22 @@ def new_size(env: ShapeEnv, hint: int, name: str, bounds: tuple[int, int | None]
     return env.create_symintnode(symbol, hint=hint, source=source)
 
 
-def new_unbacked(env: Any, kind: str) -> Any:
-    """A number that depends on data: a "size", which is not negative, an "int", a "float" or a "bool"."""
+def new_unbacked(env: Any, kind: str, bounds: tuple[int, int | None] = (0, None)) -> Any:
+    """A number that depends on data: a "size", which is not negative, an "int", a "float" or a "bool".
+
+    Of a size it is demanded that it lies within the bounds, as by `torch._check`, which has no public name.
+    """
     from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
 
     make = {"bool": env.create_unbacked_symbool, "float": env.create_unbacked_symfloat}
     number = make.get(kind, env.create_unbacked_symint)()
     if kind == "size":
         _constrain_range_for_size(number)
+        least, most = bounds
+        if least > 0:
+            torch._check(number >= least)
+        if most is not None:
+            torch._check(number <= most)
     env.pending_fresh_unbacked_symbols.clear()  # which operator made it is known here, and not to be searched for
     return number
 
@@ -169,6 +177,12 @@ def expression_of(number: Symbolic) -> Any:
 def original_expression_of(number: Symbolic) -> Any:
     """The sympy expression that a symbolic number was made with, whatever is known of it by now."""
     return number.node._expr
+
+
+def symbol_and_factor(expression: Any) -> tuple[Any, int]:
+    """A symbol and how many times it is taken, if an expression is that; else the expression once."""
+    factor, symbol = expression.as_coeff_Mul()
+    return (symbol, int(factor)) if symbol.is_Symbol and factor.is_Integer and factor > 0 else (expression, 1)
 
 
 def value_ranges(env: ShapeEnv) -> dict[Any, tuple[int | None, int | None]]:
@@ -314,9 +328,10 @@ def statically_known_true(condition: bool | torch.SymBool) -> bool:
 
 def bindings_of(env: ShapeEnv, symints: list[Any], result: object) -> Any:
     """Where in an operator's result its unknown numbers are found, as inductor wants it on the node."""
-    from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings
+    from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings, free_unbacked_symbols
 
-    env.pending_fresh_unbacked_symbols[:] = [s for n in symints for s in n.node.expr.free_symbols]
+    fresh = free_unbacked_symbols(result)  # of others nobody will read the value
+    env.pending_fresh_unbacked_symbols[:] = [s for n in symints for s in n.node.expr.free_symbols if s in fresh]
     return compute_unbacked_bindings(env, result)
 
 

@@ -33,12 +33,12 @@ class Sizes(NamedTuple):
     """Inputs that a graph gets for inductor, after its own. See Note [Sizes of inputs].
 
     Attributes:
-        places: For each input, a size that it is: of which input, in which dimension.
+        places: For each input, a size that has it: of which input, in which dimension, and how many times.
         numbers: What stands for each.
         is_complete: Whether each symbol in a size is an input now.
     """
 
-    places: list[tuple[int, int]]
+    places: list[tuple[int, int, int]]
     numbers: list[Any]
     is_complete: bool
 
@@ -50,22 +50,24 @@ def sizes_to_pass(inputs: Sequence[object]) -> Sizes:
         inputs: Tensors without data, and numbers.
     """
     given = {_torch.expression_of(x) for x in inputs if isinstance(x, torch.SymInt)}
-    found: dict[Any, tuple[int, int]] = {}
-    numbers: list[Any] = []
+    found: dict[Any, tuple[int, int, int]] = {}
     needed: set[Any] = set()
     for position, tensor in enumerate(inputs):
         if not isinstance(tensor, torch.Tensor):
             continue
         shape: tuple[Any, ...] = tensor.shape
         for dim, size in enumerate(shape):
-            expression = _torch.expression_of(size) if is_symbolic(size) else None
-            if expression is not None and expression.is_Symbol and expression not in given and expression not in found:
-                found[expression] = position, dim
-                numbers.append(size)
+            if not is_symbolic(size):
+                continue
+            symbol, factor = _torch.symbol_and_factor(_torch.expression_of(size))
+            if symbol.is_Symbol and symbol not in given and (symbol not in found or factor < found[symbol][2]):
+                found[symbol] = position, dim, factor
         for number in (*shape, *tensor.stride(), tensor.storage_offset()):
             if is_symbolic(number):
                 needed |= _torch.expression_of(number).free_symbols
-    return Sizes(list(found.values()), numbers, needed <= given | found.keys())
+    places = list(found.values())
+    numbers = [inputs[i].shape[dim] // factor for i, dim, factor in places]  # type: ignore[attr-defined]
+    return Sizes(places, numbers, needed <= given | found.keys())
 
 
 def take_sizes(graph: fx.GraphModule, sizes: Sizes) -> None:
@@ -85,7 +87,7 @@ def given_sizes(run: Callable[[list[Any]], Any], sizes: Sizes) -> Callable[[list
     places = sizes.places
 
     def run_with_sizes(inputs: list[Any]) -> Any:
-        inputs += [inputs[i].shape[dim] for i, dim in places]
+        inputs += [inputs[i].shape[dim] // factor for i, dim, factor in places]
         return run(inputs)
 
     return run_with_sizes if places else run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from torch import fx
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.graph.listener import GraphListener
-from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared
+from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared, parts_of
 from subclass_aot.meta import MetaTensor
 from subclass_aot.operators import effects_of
 from subclass_aot.symbols import current_symbols
@@ -47,7 +46,7 @@ class DataDependent(GraphListener):
         if symbols is None:
             return
         node.meta["unbacked"] = symbols.take_fresh_unbacked()
-        leaves: Sequence[Any] = result if type(result) is tuple or type(result) is list else (result,)
+        leaves = parts_of(result)
         recorder.symints.made(node.meta["unbacked"], leaves, symbols.places)
         for leaf in leaves:
             if type(leaf) is MetaTensor and leaf.spec.solver is not None:

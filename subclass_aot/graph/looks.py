@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ from subclass_aot.graph.generators import States, drawing_from, generators
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import reads_size
 from subclass_aot.meta import MetaTensor, unbacked_rule
+from subclass_aot.operators import effects_of
 from subclass_aot.passes import communicates, is_backward
 from subclass_aot.symbols import is_symbolic
 
@@ -131,7 +133,7 @@ class Looks:
         """
         if unbacked_rule(func) is None:  # `x[positions]`, which has the tag of `x[mask]`
             return False
-        if _torch.has_shape_by_data(func) and not self.fixed:
+        if effects_of(func).shape_by_data and not self.fixed:
             if not has_symbols:
                 raise Retrace(data_dependent_sizes=True)
             return False
@@ -159,9 +161,10 @@ class Looks:
         """
         symbols = {_torch.expression_of(n) for n in symints}
         for path, number in _numbers_in(result):
-            symbol = _torch.expression_of(number)
+            symbol, factor = _torch.symbol_and_factor(_torch.expression_of(number))
             if symbol in symbols:
-                self._unbacked.setdefault(symbol, lambda path=path: _number_at(path, value()))  # type: ignore[misc]
+                found = partial(_number_at, path, factor, value)
+                self._unbacked.setdefault(symbol, found)
         if not is_symbolic(result):
             for number in [n for n in symints if isinstance(n, torch.SymInt)]:
                 size = self.of_symbol(_torch.expression_of(number))
@@ -250,20 +253,33 @@ def _assume_small_or_not(size: torch.SymInt, value: int) -> None:
     bool(size >= 2 if value >= 2 else size == value)
 
 
-def _numbers_in(result: object) -> Iterator[tuple[tuple[int, int] | None, Any]]:
-    """The symbolic numbers of a result, each with where it stands: the tensor and the dimension, None for itself."""
+def parts_of(result: object) -> list[Any]:
+    """The tensors and numbers that an operator gives, out of its lists."""
+    if type(result) is tuple or type(result) is list:
+        return [part for each in result for part in parts_of(each)]
+    return [result]
+
+
+def _numbers_in(result: object) -> Iterator[tuple[tuple[int, int | None] | None, Any]]:
+    """The symbolic numbers of a result, each with where it stands: the part and the dimension, None for itself."""
     if is_symbolic(result):
         yield None, result
-    for i, part in enumerate(result if isinstance(result, tuple | list) else (result,)):
-        if isinstance(part, MetaTensor):
+        return
+    for i, part in enumerate(parts_of(result)):
+        if is_symbolic(part):
+            yield (i, None), part
+        elif isinstance(part, MetaTensor):
             yield from (((i, dim), n) for dim, n in enumerate(part.spec.size) if is_symbolic(n))
 
 
-def _number_at(path: tuple[int, int] | None, value: Any) -> Any:
+def _number_at(path: tuple[int, int | None] | None, factor: int, of: Callable[[], Any]) -> Any:
+    """The number that stands somewhere in a result, which has it so many times."""
+    value = of()
     if path is None or value is None:
         return value
     part, dim = path
-    return (value[part] if isinstance(value, tuple | list) else value).shape[dim]
+    found = parts_of(value)[part]
+    return found if dim is None else found.shape[dim] // factor
 
 
 def may_be_compared(tensor: torch.Tensor) -> bool:

@@ -177,6 +177,9 @@ class Recorder(Stream):
         """What the program has written, and turned."""
         return self.listeners.mutations
 
+    def on_new_effects(self, func: _torch.Operator) -> None:
+        self._hears.pop(func, None)
+
     def before_out(self, functional: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for out, size, stride in inputs_to_resize(functional, args, kwargs):
             with self:
@@ -345,6 +348,10 @@ class Recorder(Stream):
                 self.made.append(weakref.ref(part))
             else:
                 values.append(part)
+                if is_symbolic(part):
+                    item = self._item(node, i)
+                    item.meta["val"] = part
+                    self.symints.give(part, item)
         node.meta["val"] = tuple(values) if type(result) in (tuple, list) else result
 
     def _item(self, node: fx.Node, i: int) -> fx.Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ class SymintNodes:
         self._tracer = fx.proxy.GraphAppendingTracer(graph)
         self._nodes: dict[Any, fx.Node] = {}
         self._unbacked: dict[Any, Any] = {}
-        self._sources: dict[Any, tuple[fx.Node, Any, int]] = {}
+        self._sources: dict[Any, tuple[fx.Node, Any, int, int]] = {}
 
     def copy(self) -> SymintNodes:
         """Returns the same, which later nodes are not added to."""
@@ -47,30 +48,31 @@ class SymintNodes:
         self._nodes.setdefault(_torch.original_expression_of(number), node)
         self._nodes.setdefault(_torch.expression_of(number), node)
 
-    def made(self, symints: list[Any], leaves: Sequence[Any], places: dict[Any, tuple[int, int]]) -> None:
+    def made(self, symints: list[Any], leaves: Sequence[Any], places: dict[Any, tuple[int, int, int]]) -> None:
         """Numbers that depend on data. They are read also where the program says what they are: it may be wrong.
 
         Args:
             symints: What an operator made.
             leaves: Its results.
-            places: Of each number, the result and the dimension whose size it is. Filled when the operator is recorded;
-                when it is replayed, the number may be known, and the size is a symbol no more.
+            places: Of each number, the result and the dimension whose size it is, and how many times that has it.
+                Filled when the operator is recorded; when it is replayed, the number may be known, and the size is a
+                symbol no more.
         """
         sizes = [
-            (_torch.original_expression_of(size), (position, dim))
+            (_torch.symbol_and_factor(_torch.original_expression_of(size)), (position, dim))
             for position, leaf in enumerate(leaves)
             if type(leaf) is MetaTensor
             for dim, size in enumerate(leaf.spec.size)
             if is_symbolic(size)
         ]
-        for symbol, place in sizes:
-            places.setdefault(symbol, place)
+        for (symbol, factor), place in sorted(sizes, key=lambda size: size[0][1]):
+            places.setdefault(symbol, (*place, factor))
         for number in symints:
             symbol = _torch.original_expression_of(number)
             self._unbacked[symbol] = number
             if symbol in places:
-                position, dim = places[symbol]
-                self._sources.setdefault(symbol, (leaves[position].tag, _SIZE, dim))
+                position, dim, factor = places[symbol]
+                self._sources.setdefault(symbol, (leaves[position].tag, _SIZE, dim, factor))
 
     def unbacked(self) -> list[Any]:
         """The numbers that depend on data, and that a node gives, or can be read from one."""
@@ -81,8 +83,8 @@ class SymintNodes:
         for reader, numbers in (_SIZE, spec.size), (_STRIDE, spec.stride):
             for dim, number in enumerate(numbers):
                 if is_symbolic(number):
-                    self._sources.setdefault(_torch.original_expression_of(number), (node, reader, dim))
-                    self._sources.setdefault(_torch.expression_of(number), (node, reader, dim))
+                    self._sources.setdefault(_torch.original_expression_of(number), (node, reader, dim, 1))
+                    self._sources.setdefault(_torch.expression_of(number), (node, reader, dim, 1))
 
     def node(self, number: _torch.Symbolic, describe: Callable[[fx.Node], None]) -> Any:
         """The node that computes `number`, or the number itself if it is known after all.
@@ -117,12 +119,18 @@ class SymintNodes:
 
     def _read(self, expression: sympy.Basic, describe: Callable[[fx.Node], None]) -> fx.Node:
         """Reads a number from the tensor that offers it; forward does, since backward has the tensor no more."""
-        source, reader, dim = self._sources[expression]
-        node = self._nodes[expression] = self.graph.call_function(reader, (source, dim))
+        source, reader, dim, factor = self._sources[expression]
         spec: Spec = source.meta["spec"]
-        node.meta["val"] = self._unbacked.get(expression, (spec.size if reader is _SIZE else spec.stride)[dim])
-        describe(node)
-        node.meta["partitioner_tag"] = source.meta["partitioner_tag"]
+        read = (spec.size if reader is _SIZE else spec.stride)[dim]
+        number = self._unbacked.get(expression, read)
+        made = [(self.graph.call_function(reader, (source, dim)), number if factor == 1 else read)]
+        if factor != 1:
+            made.append((self.graph.call_function(operator.floordiv, (made[0][0], factor)), number))
+        for node, val in made:
+            node.meta["val"] = val
+            describe(node)
+            node.meta["partitioner_tag"] = source.meta["partitioner_tag"]
+        self._nodes[expression] = node
         return node
 
     def _after(self, last: fx.Node) -> list[fx.Node]:

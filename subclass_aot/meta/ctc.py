@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,3 +37,28 @@ def ctc_loss(
     if given is None or wanted is None:
         return None
     return _aten._ctc_loss.default(log_probs, targets, given.tolist(), wanted.tolist(), blank, zero_infinity)
+
+
+def _of_numbers(loss: Callable[..., Any]) -> Callable[..., Any]:
+    """What is called in place of the loss: lengths that are numbers become tensors with values that are known.
+
+    Torch makes a tensor of numbers, too, for the mean, and writes into it by a pointer.
+
+    Args:
+        loss: Takes either.
+    """
+
+    def call(values: Values, log_probs: Any, targets: Any, *others: Any, **options: Any) -> Any:
+        names = "input_lengths", "target_lengths"
+        given = {**dict(zip(names, others, strict=False)), **options}
+        if not all(isinstance(given.get(name), list | tuple) for name in names):
+            return NotImplemented
+        options = {**options, **{name: torch.tensor(given[name]) for name in names}}
+        lengths = [options.pop(name) for name in names]
+        return loss(log_probs, targets, *lengths, *others[2:], **options)
+
+    return call
+
+
+LOSSES = {loss: _of_numbers(loss) for loss in (torch.ctc_loss, torch.nn.functional.ctc_loss)}
+"""What is called in place of the losses, with what knows values as first argument."""

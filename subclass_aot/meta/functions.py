@@ -7,8 +7,11 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
+from subclass_aot.meta.ctc import LOSSES
 from subclass_aot.meta.listener import Answers
-from subclass_aot.meta.packed import PAD, pad
+from subclass_aot.meta.packed import PAD, RECURRENT, pad
+
+_NEEDED: dict[Any, Callable[..., Any]] = {PAD: pad, **RECURRENT, **LOSSES}
 
 
 class Replaced(TorchFunctionMode):
@@ -22,7 +25,7 @@ class Replaced(TorchFunctionMode):
     def __init__(self, stream: Answers, rules: Mapping[Any, Callable[..., Any]] | None = None) -> None:
         super().__init__()
         self.stream = stream
-        self.rules = {PAD: pad, **(rules or {})}
+        self.rules = {**_NEEDED, **(rules or {})}
 
     def __torch_function__(
         self,

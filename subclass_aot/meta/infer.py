@@ -15,6 +15,7 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator, OperatorPacket
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
 from subclass_aot.meta.elementwise import laid_out
+from subclass_aot.meta.fake_kernels import ShapeByData, find_shape_by_data
 from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.unbacked import unbacked_rule
 from subclass_aot.operators import effects_of, without_out
@@ -27,8 +28,6 @@ _DATA_DEPENDENT = """{operator} asks for values, and a traced tensor has none.
   The result's {what} depends on the data, so the program cannot be traced past this point.
   Instead: compute it outside the traced function and pass the result as an argument, or use an operator whose
   result has a fixed shape (torch.where instead of x[mask], torch.nonzero_static instead of torch.nonzero)."""
-
-_DYNAMIC_SIZE = "may return an output Tensor with data-dependent shape"
 
 _WRONG_CAST = """{operator} gives {result}, which can't be cast to the {target} of the tensor it writes into.
   Your line:  {line}
@@ -71,10 +70,7 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     with _torch.disable_current_modes():
         tree: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
     meta_args, meta_kwargs = tree
-    if meta_kwargs.get("device") is not None:
-        meta_kwargs["device"] = _META
-    elif "device" in meta_kwargs or _torch.is_factory(func):
-        meta_kwargs = {**meta_kwargs, "device": _META}
+    meta_kwargs = _on_meta(func, meta_kwargs)
     if isinstance(meta_kwargs.get("generator"), torch.Generator):
         meta_kwargs["generator"] = None  # a generator of another device than meta is refused, and nothing is drawn
     if meta_kwargs.get("pin_memory"):
@@ -212,8 +208,8 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             raise
         if effects_of(func).data_dependent:
             raise asks_for_values(func) from None
-        if _DYNAMIC_SIZE in str(error):  # which only the `register_fake` of a custom operator tells
-            raise asks_for_values(func, "shape") from None
+        if find_shape_by_data(func, _call_inside, args, kwargs):
+            raise ShapeByData(*asks_for_values(func).args) from None
         if not isinstance(error, NotImplementedError) and "no fake impl" not in str(error):  # a custom operator's
             raise
         if not _torch.schema_of(func).returns:  # it writes its arguments, whose shapes stay
@@ -226,6 +222,16 @@ def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if without_out(func) is not None and all(isinstance(out, torch.Tensor) for out in outs):
         return outs if len(outs) > 1 else outs[0]  # of the size of new results: see `_resized`
     raise _no_shape_rule(func, reason)
+
+
+def _call_inside(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Runs an operator on meta tensors in a rule that somebody else wrote."""
+    return call_on_meta(func, args, _on_meta(func, kwargs))
+
+
+def _on_meta(func: Operator, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments such that the result is on meta."""
+    return {**kwargs, "device": _META} if "device" in kwargs or _torch.is_factory(func) else kwargs
 
 
 def _refuse_cast(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -271,9 +277,9 @@ def _specs_in(values: Iterable[object]) -> Any:
             yield from _specs_in(x)
 
 
-def asks_for_values(func: Operator, what: str | None = None) -> DataDependentError:
-    """The error for an operator whose result, or `what` of it, depends on values that nobody knows."""
-    what = what or ("shape" if _torch.has_shape_by_data(func) else "value")
+def asks_for_values(func: Operator) -> DataDependentError:
+    """The error for an operator whose result, or the shape of it, depends on values that nobody knows."""
+    what = "shape" if effects_of(func).shape_by_data else "value"
     return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
 
 

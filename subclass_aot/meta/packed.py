@@ -7,7 +7,7 @@ packed sequences, and backward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -15,11 +15,12 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError
+from subclass_aot.meta.tensor import MetaTensor
 
-_UNKNOWN = """The sizes of the steps of a PackedSequence are not known, so it cannot be padded.
+_UNKNOWN = """The sizes of the steps of a PackedSequence are not known, so it cannot {do}.
   Your line:  {line}
   They are known where the sequence is packed by the same function, with lengths that are Python numbers.
-  Instead: pack it there, or pad it outside the traced function, and pass the padded tensor."""
+  Instead: pack it there, or {instead}."""
 
 _aten = torch.ops.aten
 PACK = _aten._pack_padded_sequence.default
@@ -74,7 +75,8 @@ def pad(
     """
     known = values.known(steps)
     if known is None:
-        raise DataDependentError(_UNKNOWN.format(line=user_line()))
+        instead = "pad it outside the traced function, and pass the padded tensor"
+        raise DataDependentError(_UNKNOWN.format(do="be padded", line=user_line(), instead=instead))
     with _torch.disable_current_modes(), _torch.without_function_modes():
         rank = torch.arange(1, int(known.sum()) + 1).view(-1, 1)  # zero is what is padded
         ranks, lengths = PAD(rank, known, False, 0, total_length)
@@ -82,6 +84,30 @@ def pad(
     padded = data.new_full((ranks.shape[0] * ranks.shape[1], *data.shape[1:]), padding_value)
     padded = padded.index_copy(0, places, data).view(*ranks.shape[:2], *data.shape[1:])
     return padded.transpose(0, 1) if batch_first else padded, values.literal(lengths)
+
+
+def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
+    """What is called in place of a recurrent layer: it knows the sizes of the steps, if it is given some.
+
+    Args:
+        layer: Takes `(data, sizes of steps, state, parameters, ...)`, or `(sequences, state, parameters, ...)`.
+    """
+
+    def call(values: Values, data: torch.Tensor, steps: Any, *others: Any) -> Any:
+        is_packed = len(others) > 1 and isinstance(others[1], list | tuple)
+        if not is_packed or type(steps) is not MetaTensor:
+            return NotImplemented
+        known = values.known(steps)
+        if known is None:
+            instead = "call the layer outside the traced function"
+            raise DataDependentError(_UNKNOWN.format(do="go through a layer", line=user_line(), instead=instead))
+        return layer(data, values.literal(known), *others)
+
+    return call
+
+
+RECURRENT = {layer: _layer(layer) for layer in _torch.recurrent_layers}
+"""What is called in place of recurrent layers, with what knows values as first argument."""
 
 
 def _positions(size: Sequence[int]) -> torch.Tensor:

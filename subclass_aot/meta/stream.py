@@ -16,6 +16,7 @@ from subclass_aot._torch import Operator
 from subclass_aot.errors import TraceError
 from subclass_aot.meta.default_dtype import with_dtype
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
+from subclass_aot.meta.fake_kernels import ShapeByData
 from subclass_aot.meta.forms import BY_VALUES, form_of
 from subclass_aot.meta.infer import asks_for_values
 from subclass_aot.meta.listener import Answers
@@ -50,6 +51,9 @@ class Stream(Answers):
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Called after each operator, with the leaves it was given and the ones it made."""
+
+    def on_new_effects(self, func: Operator) -> None:
+        """Called when it was found out that an operator does something else than its schema says."""
 
     def before_out(self, functional: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Called before an operator that writes into `out=`; `functional` returns what it will write."""
@@ -110,15 +114,20 @@ class Stream(Answers):
         then = self.default_dtype
         if then is not None and then is not torch.get_default_dtype():
             args, kwargs = with_dtype(func, args, kwargs, then, self._cast)
-        if effects.data_dependent and not effects.writes:
-            known = self._known(func, args, kwargs, self.value_of)
-            if known is None and self.looks(func, args):
+        if effects.data_dependent:
+            known = None if effects.writes else self._known(func, args, kwargs, self.value_of)
+            if known is None and self.looks(func, args) and not effects.writes:
                 known = self._known(func, args, kwargs, self.look)
             if known is not None:
                 return known
         if effects.writes and (functional := without_out(func)) is not None:
             self.before_out(functional, args, kwargs)
-        result = run(func, args, kwargs)
+        try:
+            result = run(func, args, kwargs)
+        except ShapeByData:  # which nobody knew until now
+            _straight.pop(id(func), None)
+            self.on_new_effects(func)
+            return self.__torch_dispatch__(func, types, args, kwargs)
         self.on_operator(func, args, kwargs, result)
         for listener in in_thread.listeners:
             listener.on_operator(self, func, args, kwargs, result)

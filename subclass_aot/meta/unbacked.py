@@ -24,6 +24,11 @@ def unbacked_rule(func: Operator) -> Callable[..., Any] | None:
     return _rules.get(func)
 
 
+def add_unbacked_rule(func: Operator, rule: Callable[..., Any]) -> None:
+    """Adds the rule for an operator of which it was found out that its results depend on data."""
+    _rules[func] = rule
+
+
 def _rule(func: Operator) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     def register(rule: Callable[..., Any]) -> Callable[..., Any]:
         _rules[func] = rule

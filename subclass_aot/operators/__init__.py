@@ -7,6 +7,7 @@ from subclass_aot.operators.schema import PHYSICAL as PHYSICAL
 from subclass_aot.operators.schema import Effects as Effects
 from subclass_aot.operators.schema import argument_at as argument_at
 from subclass_aot.operators.schema import effects_of as effects_of
+from subclass_aot.operators.schema import note_shape_by_data as note_shape_by_data
 from subclass_aot.operators.schema import out_of_place as out_of_place
 from subclass_aot.operators.schema import without_out as without_out
 from subclass_aot.operators.sets import OperatorSet as OperatorSet

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -31,6 +32,7 @@ class Effects:
         composite: The operator is made of others and has a decomposition of its own.
         pure: Nothing is written and nothing is aliased.
         data_dependent: The result's shape or a Python result depends on values.
+        shape_by_data: The result's shape does.
         random: Draws from a generator.
         reshapes: Changes what its first argument looks like from outside, and not its data, as `transpose_`; `resize_`
             may make room for more.
@@ -44,6 +46,7 @@ class Effects:
     composite: bool
     pure: bool
     data_dependent: bool
+    shape_by_data: bool
     random: bool
     reshapes: bool
 
@@ -97,6 +100,11 @@ def effects_of(func: Target) -> Effects:
         found = _effects[id(func)] = _read_schema(func)
         _held.append(func)  # so that its `id` stays its own
     return found
+
+
+def note_shape_by_data(func: Operator) -> None:
+    """Notes that the shape of what an operator gives depends on values, which neither its schema nor a tag says."""
+    _effects[id(func)] = dataclasses.replace(effects_of(func), data_dependent=True, shape_by_data=True)
 
 
 def argument_at(argument: Argument, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -176,6 +184,7 @@ def _read_schema(func: Operator) -> Effects:
         composite=_torch.has_composite_implicit_kernel(func),
         pure=not writes and not any(returns_view_of),
         data_dependent=torch.Tag.data_dependent_output in tags or _torch.has_shape_by_data(func),
+        shape_by_data=_torch.has_shape_by_data(func),
         random=torch.Tag.nondeterministic_seeded in tags,
         reshapes=torch.Tag.inplace_view in tags and func.overloadpacket is not _aten.set_,
     )

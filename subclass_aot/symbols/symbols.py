@@ -44,8 +44,9 @@ class Symbols:
         self._are_guarded = env is not None
         self.symints: dict[Any, Any] = {}
         """For each symbol, the number that is nothing but it."""
-        self.places: dict[Any, tuple[int, int]] = {}
-        """For each size that depends on data, where its operator gives it: in which result, and in which dimension."""
+        self.places: dict[Any, tuple[int, int, int]] = {}
+        """For each size that depends on data, where its operator gives it: in which result, in which dimension, and how
+        many times."""
         self._names: dict[Any, str] = {}
         self._where: dict[Any, str] = {}
         self._unbacked: list[Any] = []
@@ -83,9 +84,14 @@ class Symbols:
         self._told = len(self.env.guards)
         return holds
 
-    def unbacked(self, kind: str = "size") -> Any:
-        """A number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`."""
-        number = self._again.pop(0) if self._again else _torch.new_unbacked(self.env, kind)
+    def unbacked(self, kind: str = "size", bounds: Bounds = (0, None)) -> Any:
+        """A number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`.
+
+        Args:
+            kind: Which of these.
+            bounds: The least and the greatest value that a size is said to have, which each call checks.
+        """
+        number = self._again.pop(0) if self._again else _torch.new_unbacked(self.env, kind, bounds)
         self._unbacked.append(number)
         self.symints.setdefault(_torch.original_expression_of(number), number)
         return number

@@ -68,7 +68,7 @@ def _surroundings(plan: InputPlan, recorder: Recorder) -> Iterator[None]:
             stack.enter_context(JaggedAttention())
         stack.enter_context(Replaced(recorder, REPLACED))
         stack.enter_context(conversions())
-        stack.enter_context(_torch.flex_attention_anywhere())
+        stack.enter_context(_torch.higher_order_operators_take_anything())
         stack.enter_context(_torch.without_dynamo())
         stack.enter_context(_torch.without_compiled_autograd())
         stack.enter_context(_torch.compiling())

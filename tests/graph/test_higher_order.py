@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch._higher_order_ops import associative_scan, map, scan, while_loop
+from torch._higher_order_ops import InvokeQuant, associative_scan, map, scan, while_loop, while_loop_stack_output
+from torch._higher_order_ops.associative_scan import wrap_combine_fn_flat
+from torch._higher_order_ops.foreach_map import foreach_map
 from torch.nn import functional as F
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
@@ -257,6 +260,181 @@ def test_loops(name: str, options: dict[str, Any], requires_grad: bool) -> None:
 def test_loops_as_torch_computes_them(name: str) -> None:
     program, _ = LOOPS[name]
     assert_same(aot_compile(program), program, torch.rand(4, 3, requires_grad=True), torch.rand(3, requires_grad=True))
+
+
+def scanned(x: torch.Tensor, y: torch.Tensor) -> Any:
+    sums = [x[:i].sum(0) + y for i in range(5)]
+    return {"sum": sums[4], "last": (x[3],)}, [{"before": torch.stack(sums[:4])}, x.sin()]
+
+
+TREES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
+    "scan of a dict": (
+        lambda x, y: scan(
+            lambda c, row: ({"sum": c["sum"] + row, "last": (row.clone(),)}, [{"before": c["sum"].clone()}, row.sin()]),
+            {"sum": y, "last": (y * 2,)},
+            x,
+        ),
+        scanned,
+    ),
+    "scan of a dict that is filled in another order": (
+        lambda x, y: scan(
+            lambda c, row: ({"b": c["b"] + row, "a": c["a"] * row}, c["a"].clone()), {"a": y, "b": y * 2}, x
+        ),
+        lambda x, y: (
+            {"a": y * x.prod(0), "b": y * 2 + x.sum(0)},
+            torch.stack([y * x[:i].prod(0) for i in range(4)]),
+        ),
+    ),
+    "scan of a tuple over a tree": (
+        lambda x, y: scan(
+            lambda c, rows: ((c[0] + rows["x"], c[1] * rows["y"][0]), c[1].clone()),
+            (y, y * 2),
+            {"x": x, "y": [x * 3]},
+            reverse=True,
+        ),
+        lambda x, y: (
+            (y + x.sum(0), y * 2 * (x * 3).prod(0)),
+            torch.stack([y * 2 * (x[i + 1 :] * 3).prod(0) for i in range(4)]),
+        ),
+    ),
+    "scan in a scan": (
+        lambda x, y: scan(
+            lambda c, row: (
+                {"all": c["all"] + scan(lambda d, e: ([d[0] + e], e.clone()), [y.sum()], row)[0][0]},
+                {"row": row * 1},
+            ),
+            {"all": y},
+            x,
+        ),
+        lambda x, y: ({"all": y + (x.sum() + 4 * y.sum())}, {"row": x * 1}),
+    ),
+    "associative scan of a dict": (
+        lambda x, y: associative_scan(
+            lambda a, b: {"p": a["p"] * b["p"], "q": (a["q"][0] + b["q"][0],)},
+            {"p": x, "q": (x * y,)},
+            0,
+            combine_mode="generic",
+        ),
+        lambda x, y: {"p": x.cumprod(0), "q": ((x * y).cumsum(0),)},
+    ),
+    "map to a dict": (
+        lambda x, y: map(lambda row, more: {"a": row["x"] * more["y"], "b": [row["x"].sum()]}, {"x": x}, {"y": y}),
+        lambda x, y: {"a": x * y, "b": [x.sum(1)]},
+    ),
+    "while loop over a dict": (
+        lambda x, y: while_loop(
+            lambda i, t: i < 3,
+            lambda i, t: (i + 1, {"x": t["x"] * y, "y": (t["y"][0].sin(),)}),
+            (torch.tensor(0), {"x": x, "y": (y,)}),
+        ),
+        lambda x, y: (torch.tensor(3), {"x": x * y * y * y, "y": (y.sin().sin().sin(),)}),
+    ),
+    "while loop over a number in a dict": (
+        lambda x, y: while_loop(
+            lambda t: t["i"] < 3, lambda t: [{"x": t["x"] * 2, "i": t["i"] + 1}], [{"i": 0, "x": x}]
+        ),
+        lambda x, y: [{"i": 3, "x": x * 8}],
+    ),
+    "while loop over lists by data": (
+        lambda x, y: while_loop(lambda t: t[0].sum() < 30, lambda t: ([t[0] * 2, t[1] + y],), ([x + 1, y],)),
+        lambda x, y: ([(x + 1) * 2, y + y],),
+    ),
+    "while loop over a dict that is left at once": (
+        lambda x, y: while_loop(lambda t: t["x"].sum() < 0, lambda t: ({"x": t["x"] * 2},), ({"x": x * y},)),
+        lambda x, y: ({"x": x * y},),
+    ),
+    "all that a while loop carried": (
+        lambda x, y: while_loop_stack_output(
+            lambda i, x, y: i < 3, lambda i, x, y: (i + 1, x * y), (torch.tensor(0), x), (y,)
+        ),
+        lambda x, y: (torch.tensor([1, 2, 3]), torch.stack([x * y, x * y * y, x * y * y * y])),
+    ),
+    "all that a while loop carried that is left at once": (
+        lambda x, y: while_loop_stack_output(lambda x: x.sum() < 0, lambda x: (x * y,), (x,), ()),
+        lambda x, y: (x[None],),
+    ),
+    "cond of dicts": (
+        lambda x, y: torch.cond(
+            x.sum() > 0, lambda t, u: {"o": t["x"] * u[0]}, lambda t, u: {"o": t["x"] - u[0]}, ({"x": x}, (y,))
+        ),
+        lambda x, y: {"o": x * y},
+    ),
+    "cond in a scan of a dict": (
+        lambda x, y: scan(
+            lambda c, row: (
+                {"a": torch.cond(row.sum() > 9, lambda t: t["a"] - row, lambda t: t["a"] + row, (c,))},
+                c["a"].clone(),
+            ),
+            {"a": y},
+            x,
+        )[0],
+        lambda x, y: {"a": y + x.sum(0)},
+    ),
+    "functions for kernels of low precision": (
+        lambda x, y: InvokeQuant(codegen_low_precision=False)(lambda t, y: {"o": t["x"] * y}, {"x": x}, y, scheme="a"),
+        lambda x, y: {"o": x * y},
+    ),
+    "functions with hints": (
+        lambda x, y: torch.ops.higher_order.hints_wrapper(lambda x, y: (x * y,), (x, y), {}, {"fuse": True}),
+        lambda x, y: (x * y,),
+    ),
+    "functions without mutations": (
+        lambda x, y: torch.ops.higher_order.strict_mode(lambda t: {"o": t["x"] * 2}, ({"x": x},)),
+        lambda x, y: {"o": x * 2},
+    ),
+    "functions of each of some tensors": (
+        lambda x, y: foreach_map(torch.mul, [x, y], [x, y]),
+        lambda x, y: [x * x, y * y],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_trees(name: str, options: dict[str, Any]) -> None:
+    """What is carried, given and returned may be any tree, of which the structure comes out again."""
+    program, expected = TREES[name]
+    compiled = aot_compile(program, **options)
+    for _ in range(2):
+        x, y = torch.rand(4, 3) + 0.2, torch.rand(3) + 0.2
+        results, wanted = compiled(x, y), expected(x, y)
+        torch.testing.assert_close(results, wanted)
+        assert torch.utils._pytree.tree_structure(results) == torch.utils._pytree.tree_structure(wanted)
+        assert_same(compiled, expected, x.requires_grad_(), y.requires_grad_())
+
+
+@pytest.mark.filterwarnings("ignore")  # of Dynamo
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize("name", ["scan of a dict", "while loop over a dict", "cond of dicts"])
+def test_trees_as_torch_computes_them(name: str) -> None:
+    """By both doors."""
+    program, _ = TREES[name]
+    args = torch.rand(4, 3, requires_grad=True), torch.rand(3, requires_grad=True)
+    for compiled in (aot_compile(program), torch.compile(program, backend="subclass_aot")):
+        assert_same(compiled, program, *args)
+        structure = torch.utils._pytree.tree_structure
+        assert structure(compiled(*args)) == structure(program(*args))
+
+
+def test_an_associative_scan_of_a_tree_where_torch_has_a_kernel() -> None:
+    """On an accelerator torch hands over the operator; here what it hands over is given to it."""
+    given = partial(wrap_combine_fn_flat, combine_fn=lambda a, b: {"x": a["x"] * b["x"]}, num_leaves=1)
+    given.keywords["spec"] = torch.utils._pytree.tree_structure({"x": 0})
+    x = torch.rand(4, 3)
+    compiled = aot_compile(lambda x: torch.ops.higher_order.associative_scan(given, [x], ()))
+    torch.testing.assert_close(compiled(x), {"x": x.cumprod(0)})
+
+
+def test_a_loop_that_is_left_at_once_gives_tensors_of_its_own() -> None:
+    x = torch.ones(2)
+    (y,) = aot_compile(lambda x: while_loop(lambda x: x.sum() < 0, lambda x: (x * 2,), (x,)))(x)
+    assert torch.equal(y, x) and y.data_ptr() != x.data_ptr()
+
+
+def test_another_tree_than_was_carried_is_refused() -> None:
+    program = lambda x: scan(lambda c, row: ({"b": c["a"] + row}, row.clone()), {"a": x[0]}, x)  # noqa: E731
+    with pytest.raises(ValueError, match="keys mismatch"):
+        aot_compile(program)(torch.ones(2, 3))
 
 
 def test_loops_over_wrappers() -> None:

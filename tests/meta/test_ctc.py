@@ -7,6 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from subclass_aot.meta.ctc import ctc_loss
+from subclass_aot.testing import check_compiled
 
 X = torch.randn(10, 3, 5, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
 TARGETS = torch.tensor([[1, 2, 3, 4], [4, 3, 1, 0], [1, 1, 0, 0]])
@@ -63,3 +64,20 @@ def test_of_unknown_lengths_nothing_is_said() -> None:
     assert ctc_loss(Values(), X, TARGETS, given, wanted) is None
     assert ctc_loss(Values(given), X, TARGETS, given, wanted) is None
     assert ctc_loss(Values(wanted), X, TARGETS, given, wanted) is None
+
+
+@pytest.mark.parametrize("loss", [torch.nn.functional.ctc_loss, torch.ctc_loss])
+@pytest.mark.parametrize("as_names", [False, True])
+@pytest.mark.parametrize("options", [{}, {"reduction": "none", "zero_infinity": True}, {"blank": 4}])
+def test_lengths_that_are_numbers(loss: Any, as_names: bool, options: dict[str, Any]) -> None:
+    if loss is torch.ctc_loss and "reduction" in options:
+        options = {**options, "reduction": 0}
+    given, wanted = (tuple(x.tolist()) for x in lengths())
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        if as_names:
+            return loss(x, TARGETS, input_lengths=given, target_lengths=list(wanted), **options)  # type: ignore[no-any-return]
+        return loss(x, TARGETS, given, wanted, **options)  # type: ignore[no-any-return]
+
+    check_compiled(program, [X.clone().requires_grad_()])
+    check_compiled(program, [X.clone().requires_grad_()], dynamic=True)

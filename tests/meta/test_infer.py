@@ -165,22 +165,6 @@ def test_an_operator_without_shape_rule_says_what_to_write(library: None) -> Non
     assert pairs(x, 2)[0].shape == (0,), "a rule registered later goes before, and the cache forgets"
 
 
-@torch.library.custom_op("test_infer::positions", mutates_args=())
-def positions(x: torch.Tensor) -> torch.Tensor:
-    return x.nonzero()
-
-
-@positions.register_fake
-def _(x: torch.Tensor) -> torch.Tensor:
-    return x.new_empty([torch.library.get_ctx().new_dynamic_size(), x.dim()], dtype=torch.int64)
-
-
-def test_a_custom_operator_whose_size_depends_on_data() -> None:
-    """No tag tells: its own rule asks torch for a number that only data knows."""
-    with pytest.raises(DataDependentError, match=r"positions.default asks for values(.|\n)*The result's shape depends"):
-        sa.aot_compile(lambda x: positions(x).sum())(torch.ones(3))
-
-
 @pytest.mark.parametrize("size", [3, 0])
 def test_out_of_an_operator_without_a_shape_function(size: int) -> None:
     """It is of the size of new results: torch knows the shape of `geqrf` and `histogram`, not that of their `out=`."""

@@ -115,6 +115,74 @@ def test_a_sequence_that_is_an_argument() -> None:
     assert "pad_packed_sequence(packed)[0]" in str(caught.value)
 
 
+LAYERS = {
+    "gru": torch.nn.GRU(2, 3),
+    "lstm": torch.nn.LSTM(2, 3, bidirectional=True),
+    "lstm with projections": torch.nn.LSTM(2, 4, proj_size=2),
+    "tanh": torch.nn.RNN(2, 3, batch_first=True),
+    "relu": torch.nn.RNN(2, 3, nonlinearity="relu", bidirectional=True),
+}
+
+
+def of_lengths(lengths: list[int]) -> PackedSequence:
+    """In the order of the lengths, or in another one."""
+    x = torch.randn(max(lengths), len(lengths), 2, requires_grad=True)
+    return pack_padded_sequence(x, torch.tensor(lengths), enforce_sorted=lengths == sorted(lengths, reverse=True))
+
+
+def outcome(module: Any, parameters: list[torch.Tensor], packed: PackedSequence) -> Any:
+    results = module(packed)
+    tensors = [x for x in torch.utils._pytree.tree_leaves(results) if x is not None]
+    loss = sum((x * x).sum() for x in tensors if x.requires_grad)
+    assert type(results[0]) is PackedSequence
+    return tensors, torch.autograd.grad(loss, [packed.data, *parameters], retain_graph=True)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_layers_of_a_sequence_that_is_an_argument(name: str, dynamic: bool | None) -> None:
+    """The kernel reads the sizes of the steps, so their values are what the call is compiled for."""
+    module = LAYERS[name]
+    compiled = aot_compile(module, dynamic=dynamic)
+    for lengths in ([3, 2], [2, 2], [3, 2], [2, 3, 1]):
+        packed, parameters = of_lengths(lengths), list(module.parameters())
+        torch.testing.assert_close(outcome(compiled, parameters, packed), outcome(module, parameters, packed))
+    assert len(compiled.recompiles) == 2
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize("allow_rnn", [False, True])
+def test_torch_compile_of_layers(allow_rnn: bool) -> None:
+    with torch._dynamo.config.patch(allow_rnn=allow_rnn):
+        module = LAYERS["lstm"]
+        compiled, parameters = torch.compile(module, backend="subclass_aot"), list(module.parameters())
+        for lengths in ([4, 2], [3, 3]):
+            packed = of_lengths(lengths)
+            torch.testing.assert_close(outcome(compiled, parameters, packed), outcome(module, parameters, packed))
+
+
+def test_a_layer_and_padding_of_a_sequence_that_is_an_argument() -> None:
+    def program(packed: PackedSequence) -> Any:
+        found, h = LAYERS["gru"](packed)
+        return pad_packed_sequence(found, padding_value=2.0), h
+
+    compiled = aot_compile(program)
+    for lengths in ([4, 2], [3, 3], [4, 2]):
+        packed = of_lengths(lengths)
+        torch.testing.assert_close(compiled(packed), program(packed))
+
+
+def test_a_layer_of_steps_that_nobody_knows() -> None:
+    parameters = [p.detach() for p in LAYERS["gru"].parameters()]
+
+    def kernel(packed: PackedSequence) -> Any:  # the module looks at the steps, too
+        options = True, 1, 0.0, False, False
+        return torch._VF.gru(packed.data, packed.batch_sizes, torch.zeros(1, 2, 3), parameters, *options)
+
+    with pytest.raises(DataDependentError, match="PackedSequence are not known, so it cannot go through a layer"):
+        aot_compile(kernel, values="refuse")(of_lengths([4, 2]))
+
+
 def test_parameters_of_a_layer_get_gradients() -> None:
     module, x = torch.nn.LSTM(2, 3, batch_first=True), torch.randn(4, 6, 2)
     compiled = aot_compile(lambda x: module(a_sequence(x))[0].data.square().sum())

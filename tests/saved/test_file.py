@@ -150,4 +150,4 @@ def test_many_files_that_are_not_trusted(tmp_path: Path) -> None:
 def test_files_are_loaded_by_those_who_trust_them(given: dict[str, Any], tmp_path: Path) -> None:
     written(tmp_path / "x.sa")
     with pytest.raises(sa.CompiledFileError, match="is a program: .*\n  Instead: sa.load.path, trust=True."):
-        sa.load(tmp_path / "x.sa", **given, trust=True)
+        sa.load(tmp_path / "x.sa", **given)
