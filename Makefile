@@ -92,7 +92,7 @@ dist: $(VENV)/.dist  ## Build the wheel and the source distribution into dist/
 
 clean:  ## Remove the virtual environments and everything generated
 	rm -rf $(VENV) .venv-* build dist docs/_build demo_out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -f subclass_aot/_native/*.so
+	rm -f subclass_aot/_native/*.so subclass_aot/_native/*.sha256
 
 # torch comes first and alone: with anything beside it, pip may settle on another version of it.
 # The stamp holds which torch was asked for, so that another one in an old environment is installed and not passed over.

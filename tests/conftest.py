@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from subclass_aot import _native
-from subclass_aot._native import accelerated, build
+from subclass_aot._native import accelerated, build, cache
 
 torch.set_num_threads(1)
 
@@ -90,7 +90,7 @@ def built() -> ModuleType:
         return module
     if build.compiler() is None:
         pytest.skip("there is no C++ compiler, and without one there is no accelerator")
-    return accelerated.load(build.build())
+    return accelerated.load(cache.build_accelerator())
 
 
 @pytest.fixture(params=["Python", "C++"])

@@ -13,8 +13,7 @@ runs.
 from __future__ import annotations
 
 from subclass_aot._native.accelerated import WANTED, accelerator, offer_exact, show_config
-from subclass_aot._native.build import build as build_accelerator
-from subclass_aot._native.build import build_exact
+from subclass_aot._native.cache import build_accelerator, build_exact
 from subclass_aot._native.reference import items_of
 
 __all__ = [

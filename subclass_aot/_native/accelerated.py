@@ -8,14 +8,13 @@ import importlib.util
 import os
 import sys
 import sysconfig
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal
 
 import torch
 
-from subclass_aot._native import build
+from subclass_aot._native import build, cache
 
 Part = Literal["exact", "modes", "recipes", "tables", "nodes", "gradients", "kernels"]
 
@@ -69,13 +68,26 @@ def load(file: Path, name: str = "_accelerator") -> ModuleType:
     return module
 
 
-def offer_exact() -> None:
-    """Lets `subclass_aot._native._exact` be imported from the user's cache, where installation has not built it."""
+@functools.cache
+def offer_exact() -> str:
+    """Lets `subclass_aot._native._exact` be imported from the user's cache, where installation has not built it.
+
+    Returns:
+        Why it cannot be imported; nothing where it can.
+    """
     name = "subclass_aot._native._exact"
-    file = build.cache() / build.exact_file_name()
-    if importlib.util.find_spec(name) is None and file.exists():
-        with suppress(ImportError):
-            sys.modules[name] = load(file, "_exact")
+    if importlib.util.find_spec(name) is not None:
+        return ""
+    try:
+        file = cache.find(build.exact_file_name())
+        if file is None:
+            return "it is not built for this version of the library"
+        sys.modules[name] = load(file, "_exact")
+    except cache.CacheError as error:
+        return str(error)
+    except ImportError as error:
+        return f"it cannot be loaded: {error}"
+    return ""
 
 
 @functools.cache
@@ -87,15 +99,19 @@ def find() -> tuple[ModuleType | None, str]:
     """
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         return None, "it needs a Python with a global interpreter lock"
-    folders = [Path(__file__).parent, build.cache()]
-    for folder in folders:
-        file = folder / build.file_name()
-        if file.exists():
-            try:
-                return load(file), str(file)
-            except ImportError as error:
-                return None, f"{file} cannot be loaded: {error}"
-    others = sorted(path.name for folder in folders for path in folder.glob("_accelerator-*"))
+    file: Path | None = Path(__file__).parent / build.file_name()
+    try:
+        if not os.path.exists(str(file)):
+            file = cache.find(build.file_name())
+        if file is not None:
+            return load(file), str(file)
+        folders = [Path(__file__).parent, cache.folder()]
+    except cache.CacheError as error:
+        return None, str(error)
+    except ImportError as error:
+        return None, f"{file} cannot be loaded: {error}"
+    found = {path.name for folder in folders for path in folder.glob("_accelerator-*")}
+    others = sorted(name for name in found if not name.endswith(".sha256"))
     why = f"it is not built for torch {torch.__version__} and this version of the library"
     return None, why + (f" (there is {', '.join(others)})" if others else "")
 
@@ -137,6 +153,12 @@ def show_config() -> str:
     module, where = find()
     if module is not None:
         lines.append(f"The accelerator is {where}.")
+    without = offer_exact() if "exact" in WANTED else ""
+    if module is None and where == without:
+        lines.append(f"There is no accelerator, and no extension in C: {where}.")
     else:
-        lines.append(f"There is no accelerator: {where}.\nTo build it: python -m subclass_aot build-native")
+        lines += [f"There is no accelerator: {where}."] * (module is None)
+        lines += [f"There is no extension in C: {without}."] * bool(without)
+    if module is None or without:
+        lines.append("To build it: python -m subclass_aot build-native")
     return "\n".join(lines)

@@ -2,6 +2,10 @@
 
 There is no stable interface to what the accelerator uses of torch, so what is built serves exactly one version. The
 name of the file says which, and of which sources it was made: another one is not even looked at.
+
+A file that was cut off ends the process that loads it. So its digest stands in a second file, which is written last:
+what has no such file, or another one, is built again. This module is all that `setup.py` loads, and imports no other
+of the package.
 """
 
 from __future__ import annotations
@@ -13,8 +17,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -43,21 +47,35 @@ def exact_file_name() -> str:
     return f"_exact-{hashlib.sha256(EXACT.read_bytes()).hexdigest()[:12]}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
-def cache() -> Path:
-    """The folder of the user's where it is kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "subclass_aot"
-
-
 def compiler() -> str | None:
     """The C++ compiler: `CXX` of the environment, or the usual names."""
     return os.environ.get("CXX") or next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 
 
-def build(folder: Path | None = None) -> Path:
+def digest_file(file: Path) -> Path:
+    """Says where the digest of an extension stands."""
+    return file.with_name(f"{file.name}.sha256")
+
+
+def is_whole(file: Path) -> bool:
+    """Says whether an extension is there as it was built."""
+    try:
+        return digest_file(file).read_text().strip() == _digest(file)
+    except (OSError, ValueError):  # nothing there, or a digest that is no text
+        return False
+
+
+def _digest(file: Path) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def build(folder: Path, is_good: Callable[[Path], bool] = is_whole) -> Path:
     """Builds the accelerator, if it is not there yet, in about half a minute.
 
     Args:
-        folder: Where to; the user's cache when left out.
+        folder: Where to.
+        is_good: Whether a file that is there already will do.
 
     Returns:
         The file.
@@ -65,11 +83,15 @@ def build(folder: Path | None = None) -> Path:
     Raises:
         RuntimeError: There is no compiler, or what it said.
     """
-    return _make((cache() if folder is None else folder) / file_name(), _arguments())
+    return _make(folder / file_name(), _arguments(), is_good)
 
 
-def build_exact() -> Path:
-    """Builds the extension that knows nothing of torch into the user's cache, if it is not there yet.
+def build_exact(folder: Path, is_good: Callable[[Path], bool] = is_whole) -> Path:
+    """Builds the extension that knows nothing of torch, if it is not there yet.
+
+    Args:
+        folder: Where to.
+        is_good: Whether a file that is there already will do.
 
     Returns:
         The file.
@@ -78,39 +100,69 @@ def build_exact() -> Path:
         RuntimeError: There is no compiler, or what it said.
     """
     arguments = ["-O2", "-fPIC", "-shared", f"-I{_INCLUDE}", "-x", "c", str(EXACT), *_UNDEFINED]
-    return _make(cache() / exact_file_name(), arguments)
+    return _make(folder / exact_file_name(), arguments, is_good)
 
 
-def _make(target: Path, arguments: list[str]) -> Path:
-    """Runs the compiler, if `target` is not there."""
-    if target.exists():
+_SCRATCH = ".scratch-"
+
+
+def _make(target: Path, arguments: list[str], is_good: Callable[[Path], bool]) -> Path:
+    """Runs the compiler, if `target` is not there or not good."""
+    if is_good(target):
         return target
     found = compiler()
     if found is None:
         raise RuntimeError("there is no C++ compiler: install g++ or clang, or name one in CXX")
     folder = target.parent
     folder.mkdir(parents=True, exist_ok=True)
-    with _one_at_a_time(folder), tempfile.TemporaryDirectory(dir=folder) as scratch:
-        if target.exists():  # by now
+    with _one_at_a_time(folder), tempfile.TemporaryDirectory(dir=folder, prefix=_SCRATCH) as scratch:
+        if is_good(target):  # by now
             return target
         made = Path(scratch) / target.name
         done = subprocess.run([*found.split(), *arguments, "-o", str(made)], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"{found} failed:\n{done.stderr.strip()[-4000:]}")
-        made.replace(target)  # at once, so that nobody finds half a file
+        made.chmod(0o755)  # nobody else may write it, whatever the umask says
+        digest = digest_file(made)
+        digest.write_text(f"{_digest(made)}\n")
+        digest.chmod(0o644)
+        _publish(made, target)
+        _publish(digest, digest_file(target))
     return target
+
+
+def _publish(made: Path, target: Path) -> None:
+    """Puts a file where others look for it, at once and on the disk, so that nobody finds half of it."""
+    _sync(made)
+    made.replace(target)
+    with suppress(OSError):  # not every system lets a folder be opened
+        _sync(target.parent)
+
+
+def _sync(path: Path) -> None:
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 @contextmanager
 def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Waits while another process builds in this folder, where the system has such locks."""
+    """Waits while another process builds in this folder, where the system has such locks; clears what it left."""
     try:
         import fcntl
     except ImportError:
         yield
         return
     with open(folder / ".building", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:  # this file system has no locks: two may build the same, and one of them is kept
+            yield
+            return
+        for left in folder.glob(f"{_SCRATCH}*"):  # by a build that was killed
+            shutil.rmtree(left, ignore_errors=True)
         yield
 
 

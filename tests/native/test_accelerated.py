@@ -62,11 +62,13 @@ def test_wanted_and_not_there() -> None:
     assert "There is no accelerator: it is not built for torch" in done.stdout
 
 
-def test_a_damaged_file_is_passed_over(built: ModuleType, tmp_path: os.PathLike[str]) -> None:
+def test_a_file_that_is_no_library_is_passed_over(built: ModuleType, tmp_path: os.PathLike[str]) -> None:
     program = HIDE + (
-        "from subclass_aot._native import build\n"
-        "build.cache().mkdir(parents=True)\n"
-        "(build.cache() / build.file_name()).write_bytes(b'no library')\n"
+        "import hashlib; from subclass_aot._native import build, cache\n"
+        "cache.folder().mkdir(parents=True)\n"
+        "file = cache.folder() / build.file_name()\n"
+        "file.write_bytes(b'no library')\n"
+        "build.digest_file(file).write_text(hashlib.sha256(b'no library').hexdigest())\n"
     )
     environment = {"XDG_CACHE_HOME": str(tmp_path)}
     assert not run("0", program, **environment).returncode

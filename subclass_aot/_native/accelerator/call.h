@@ -378,14 +378,14 @@ class Call {
 
   at::Tensor wrap_in_python(PyObject* proto, at::Tensor* inner, const c10::TensorImpl* viewed) const {
     c10::impl::ExcludeDispatchKeyGuard guard(entry_->heeds_lazy_bits ? ABOVE_LAZY_BITS : ABOVE);
-    Ref arguments = kept(PyTuple_New(static_cast<Py_ssize_t>(entry_->names.size()) + 1));
+    Filling arguments(kept(PyTuple_New(static_cast<Py_ssize_t>(entry_->names.size()) + 1)));
     PyTuple_SET_ITEM(arguments.get(), 0, Py_NewRef(proto));
     for (size_t f = 0, i = 0; f < entry_->names.size(); f++) {
       bool is_there = i < fields_.size() && fields_[i] == f;
       Ref value = is_there ? kept(THPVariable_Wrap(inner[i++])) : Ref::of(Py_None);
       PyTuple_SET_ITEM(arguments.get(), f + 1, value.release());
     }
-    Ref made = kept(PyObject_CallObject(entry_->otherwise.get(), arguments.get()));
+    Ref made = kept(PyObject_CallObject(entry_->otherwise.get(), arguments.full().get()));
     at::Tensor tensor = tensor_of(made.get());
     if (viewed != nullptr) {
       tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(viewed->unsafe_storage());

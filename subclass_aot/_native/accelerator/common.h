@@ -98,6 +98,30 @@ inline Ref kept(PyObject* owned) {
   return Ref(owned);
 }
 
+// A new list or tuple, until it is full. What is missing in it is no object, so nobody must find it who walks the heap:
+// a field that is a property may do that, and so may what a garbage collection calls.
+class Filling {
+ public:
+  explicit Filling(Ref made) : object_(std::move(made)), tracked_(PyObject_GC_IsTracked(object_.get())) {
+    if (tracked_) {
+      PyObject_GC_UnTrack(object_.get());
+    }
+  }
+  PyObject* get() const {
+    return object_.get();
+  }
+  Ref full() {
+    if (tracked_) {
+      PyObject_GC_Track(object_.get());
+    }
+    return std::move(object_);
+  }
+
+ private:
+  Ref object_;
+  bool tracked_;
+};
+
 // Throws what Python raised, where arguments are not what they should be.
 inline void parsed(int good) {
   if (!good) {

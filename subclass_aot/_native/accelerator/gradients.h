@@ -58,7 +58,7 @@ inline PyObject* set_gradients(PyObject*, PyObject* const* args, Py_ssize_t coun
   Py_ssize_t given = PyTuple_GET_SIZE(gradients.get());
   Py_ssize_t first = given - static_cast<Py_ssize_t>(edges.size());
   TORCH_CHECK(first >= 0, "there are fewer gradients than inputs");
-  Ref rest = checked(PyTuple_New(given));
+  Filling rest(checked(PyTuple_New(given)));
   for (Py_ssize_t i = 0; i < given; i++) {
     PyObject* object = PyTuple_GET_ITEM(gradients.get(), i);
     bool is_wrapper = i >= first && THPVariable_Check(object) && !THPVariable_CheckExact(object) &&
@@ -70,7 +70,7 @@ inline PyObject* set_gradients(PyObject*, PyObject* const* args, Py_ssize_t coun
     }
     PyTuple_SET_ITEM(rest.get(), i, Py_NewRef(object));
   }
-  return rest.release();
+  return rest.full().release();
   END_HANDLE_TH_ERRORS
 }
 

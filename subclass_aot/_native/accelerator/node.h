@@ -148,12 +148,12 @@ class CompiledNode : public torch::autograd::Node {
 
   Ref saved() {
     TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-    Ref result = checked(PyTuple_New(static_cast<Py_ssize_t>(saved_.size())));
+    Filling result(checked(PyTuple_New(static_cast<Py_ssize_t>(saved_.size()))));
     for (size_t i = 0; i < saved_.size(); i++) {
       at::Tensor tensor = saved_[i].unpack(getptr());
       PyTuple_SET_ITEM(result.get(), i, tensor.defined() ? wrapped(std::move(tensor)).release() : Py_NewRef(Py_None));
     }
-    return result;
+    return result.full();
   }
 
   void release_variables() override {
@@ -163,14 +163,14 @@ class CompiledNode : public torch::autograd::Node {
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override {
     Gil gil;
-    Ref arguments = kept(PyTuple_New(static_cast<Py_ssize_t>(tangents.size()) + 1));
+    Filling arguments(kept(PyTuple_New(static_cast<Py_ssize_t>(tangents.size()) + 1)));
     PyTuple_SET_ITEM(arguments.get(), 0, Py_NewRef(context_.get()));
     for (size_t i = 0; i < tangents.size(); i++) {
       PyObject* tangent = tangents[i].defined() ? THPVariable_Wrap(std::move(tangents[i])) : Py_NewRef(Py_None);
       PyTuple_SET_ITEM(arguments.get(), i + 1, kept(tangent).release());
     }
     tangents.clear();
-    Ref gradients = kept(PyObject_CallObject(backward_.get(), arguments.get()));
+    Ref gradients = kept(PyObject_CallObject(backward_.get(), arguments.full().get()));
     TORCH_CHECK(
         PyTuple_Check(gradients.get()) &&
             static_cast<size_t>(PyTuple_GET_SIZE(gradients.get())) == before_ + num_outputs(),

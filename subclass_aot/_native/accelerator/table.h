@@ -89,7 +89,7 @@ class Table {
     }
     bool before = std::exchange(busy_, true);
     auto free = c10::make_scope_exit([&] { busy_ = before; });
-    Ref list = checked(PyList_New(static_cast<Py_ssize_t>(leaves_)));
+    Filling list(checked(PyList_New(static_cast<Py_ssize_t>(leaves_))));
     Walk walk{
         c10::impl::tls_local_dispatch_key_set(), own ? *own : seen_, PySequence_Fast_ITEMS(list.get()), {}};
     walk.seen.begin();
@@ -109,7 +109,7 @@ class Table {
         return Ref::of(Py_None);
       }
     }
-    return list;
+    return list.full();
   }
 
   int visit(visitproc visit, void* arg) const {
