@@ -96,11 +96,11 @@ from subclass_aot._torch.expressions import known as known
 from subclass_aot._torch.expressions import limit as limit
 from subclass_aot._torch.expressions import number_of as number_of
 from subclass_aot._torch.expressions import sizes_of as sizes_of
-from subclass_aot._torch.generator import StateKernels as StateKernels
-from subclass_aot._torch.generator import address_of_generator as address_of_generator
 from subclass_aot._torch.fake_kernels import NewSizes as NewSizes
 from subclass_aot._torch.fake_kernels import call_fake_kernel as call_fake_kernel
 from subclass_aot._torch.fake_kernels import fake_kernel_of as fake_kernel_of
+from subclass_aot._torch.generator import StateKernels as StateKernels
+from subclass_aot._torch.generator import address_of_generator as address_of_generator
 from subclass_aot._torch.generator import calls_of_generator as calls_of_generator
 from subclass_aot._torch.generator import draw_and_keep_state as draw_and_keep_state
 from subclass_aot._torch.generator import draw_from_state as draw_from_state

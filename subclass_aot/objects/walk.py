@@ -286,7 +286,7 @@ class Objects:
     def _put_what_was_walked(self, attributes: dict[str, Any], entries: Entries) -> None:
         """Puts objects back that another thread has exchanged since the walk, as pickling a recurrent layer may."""
         for key, node in entries:
-            if isinstance(node, ObjectAt) and not node.weakly:
+            if isinstance(node, ObjectAt):
                 walked = self.holders[node.position].value
                 if attributes.get(key) is not walked:  # type: ignore[call-overload]
                     attributes[key] = walked  # type: ignore[index]
