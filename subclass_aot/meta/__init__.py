@@ -14,7 +14,6 @@ from subclass_aot.meta.listener import Listener as Listener
 from subclass_aot.meta.mode import meta as meta
 from subclass_aot.meta.module import to_meta as to_meta
 from subclass_aot.meta.sparse import SparseGradient as SparseGradient
-from subclass_aot.meta.spec import STRIDED_NESTED as STRIDED_NESTED
 from subclass_aot.meta.spec import Spec as Spec
 from subclass_aot.meta.storage import Storage as Storage
 from subclass_aot.meta.stream import Stream as Stream

@@ -42,7 +42,6 @@ from subclass_aot.tables import (
     HOOKS,
     Table,
     extras_of,
-    is_of_another_file,
     only_appends,
     stands_for_another,
     tables_of,
@@ -351,7 +350,7 @@ class Objects:
                     refuse_key(key, holder.path)
                 if table.kind == "members" and isinstance(value, torch.Tensor):
                     raise PlanError(_IN_SET.format(path=holder.path))
-                if table.kind == "globals" and is_of_another_file(value, holder.value):
+                if table.is_of_another_file(holder.value, value):
                     entries.append((key_node, ValueAt(value)))  # compared, and not looked into
                 elif table.kind == "state":
                     entries.append((key_node, TensorAt(len(self.tensors))))

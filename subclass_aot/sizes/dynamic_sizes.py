@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from subclass_aot.call import Arguments, HeldPlace, ModulePlace
 from subclass_aot.errors import DynamicSizeError, TraceError
 from subclass_aot.flatten import InnerMeta, walk
-from subclass_aot.meta import STRIDED_NESTED
+from subclass_aot.meta import Spec
 from subclass_aot.symbols import Bounds
 
 _NO_SUCH_DIM = """mark_dynamic: the tensor has {rank} dimensions, so dim {dim} is none of them.
@@ -136,7 +136,10 @@ def _parts(value: object, meta: InnerMeta, path: str) -> Iterator[tuple[str, tor
     for where, part, _ in walk(value, meta, path):
         if isinstance(part, torch.Tensor):
             if part.is_nested and part.layout is torch.strided:  # it has no sizes to speak of
-                raise TraceError(f"{where}: {STRIDED_NESTED}")
+                try:
+                    Spec.of(part)  # which refuses it
+                except TraceError as error:
+                    raise TraceError(f"{where}: {error}") from None
             yield where, part
 
 

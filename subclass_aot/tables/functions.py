@@ -68,11 +68,6 @@ def _is_state(value: object) -> bool:
     return not isinstance(value, types.ModuleType)
 
 
-def is_of_another_file(value: object, function: object) -> bool:
-    """Tells whether `value` is a function that another file than that of `function` defines."""
-    return isinstance(value, types.FunctionType) and value.__module__ != function.__module__
-
-
 def is_library(function: types.FunctionType) -> bool:
     """Tells whether a library defines a function: what it holds is no data of the program."""
     return function.__module__ is None or is_machinery(function.__module__)

@@ -105,6 +105,11 @@ class Table:
         """Tells whether a key belongs to the table, by what is left out of it."""
         return key not in self.but and not (self.public and isinstance(key, str) and key.startswith("_"))
 
+    def is_of_another_file(self, holder: object, value: object) -> bool:
+        """Tells whether a global of a function is a function that another file defines."""
+        is_function = self.kind == "globals" and isinstance(value, types.FunctionType)
+        return is_function and value.__module__ != holder.__module__
+
     def mapping(self, holder: object) -> dict[Any, Any]:
         """Returns the dict behind a table that is one."""
         if self.kind == "items":

@@ -19,7 +19,7 @@ from subclass_aot.trace.inputs import TracedInputs
 
 _OTHER_LOOK = "gives it another size or dtype, where it requires grad: its gradient would have to look like that, too"
 _OTHER_OBJECT = "sees it as a view of another input, or as of a plain subclass"
-_TURNED = "changes its sizes or strides in place as well"
+_METADATA_MUTATED = "changes its sizes or strides in place as well"
 _VIEW = "returns a view of it, or puts one somewhere"
 
 
@@ -39,8 +39,8 @@ def with_assigned_data(
         look, was = tensor.spec, before.spec
         if tensor.requires_grad and not inputs.inference and (look.size != was.size or look.dtype is not was.dtype):
             raise _refused(_OTHER_LOOK, path)
-        if any(turned is tensor for turned, *_ in recorder.mutations.metadata):
-            raise _refused(_TURNED, path)
+        if any(mutated is tensor for mutated, *_ in recorder.mutations.metadata):
+            raise _refused(_METADATA_MUTATED, path)
         if any(isinstance(x, torch.Tensor) and _torch.base_of(x) is tensor for x in results):
             raise _refused(_VIEW, path)
         (slot,) = inputs.plan.index_map.flat_of(position)

@@ -14,26 +14,7 @@ import torch
 from torch import nn
 
 import subclass_aot as sa
-from subclass_aot.errors import TraceError
-from subclass_aot.tables import ThreadTable
-
-
-def elsewhere(observe: Callable[[], Any]) -> Any:
-    """Runs something in another thread, and waits for it."""
-    found: list[Any] = []
-
-    def run() -> None:
-        try:
-            found.append(observe())
-        except BaseException as error:
-            found.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]
+from tests.meanwhile import elsewhere
 
 
 class Mixed(nn.Module):
@@ -215,50 +196,6 @@ def test_an_optimizer_is_saved_meanwhile() -> None:
     sa.aot_compile(step)(x)
     assert len(seen) == 1
     same(seen[0], expected)
-
-
-def test_what_has_no_data_in_another_thread_is_named() -> None:
-    made: list[Any] = []
-    weights = [torch.ones(2, requires_grad=True)]
-
-    def program(x: torch.Tensor) -> torch.Tensor:
-        made.append(x * 2)
-        with pytest.raises(TraceError, match="that another thread has made, since it traces a function"):
-            elsewhere(lambda: made[0] + 1)
-        with pytest.raises(TraceError, match="the gradient would be lost"):
-            elsewhere(lambda: weights[0] * 2)
-        return made.pop() * weights[0]
-
-    assert sa.aot_compile(program)(torch.ones(2)).tolist() == [2, 2]
-
-
-def test_a_leaf_that_another_thread_has_kept() -> None:
-    """It stands for the input still, when the trace is over."""
-    held, kept = [torch.arange(3.0)], []
-
-    def program(x: torch.Tensor) -> torch.Tensor:
-        kept.append(elsewhere(lambda: held[0]))
-        return x + held[0]
-
-    sa.aot_compile(program)(torch.ones(3))
-    assert elsewhere(lambda: (kept[0] + 1).tolist()) == [1, 2, 3]
-
-
-def test_a_table_is_a_dict_of_each_thread() -> None:
-    table = ThreadTable({"a": 1})
-    table["b"] = 2
-    assert elsewhere(lambda: (dict(table), "b" in table, len(table), list(table.items()))) == (
-        {"a": 1},
-        False,
-        1,
-        [("a", 1)],
-    )
-    elsewhere(lambda: table.update(c=3))
-    assert table == {"a": 1, "b": 2} and table.table == {"a": 1, "c": 3} and elsewhere(lambda: table.pop("c")) == 3
-    assert copy.deepcopy(table) == {"a": 1, "b": 2} and type(copy.deepcopy(table)) is dict
-    assert table | {"d": 4} == {"a": 1, "b": 2, "d": 4} and list(reversed(table)) == ["b", "a"]
-    table.end()
-    assert table == {"a": 1}
 
 
 def _all_together(seconds: float) -> dict[str, int]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.tables import is_of_another_file, only_appends
+from subclass_aot.tables import Table, only_appends
 from subclass_aot.tables.functions import function_tables, is_library
 
 STATE = [1]
@@ -129,6 +129,7 @@ def test_another_list_in_its_place_is_more_than_an_append() -> None:
 
 
 def test_functions_of_other_files() -> None:
-    assert is_of_another_file(functools.reduce, closure) is False, "it is written in C"
-    assert is_of_another_file(functools.wraps, closure) and not is_of_another_file(closure, names_globals)
-    assert not is_of_another_file(STATE, closure)
+    there = Table("globals")
+    assert there.is_of_another_file(closure, functools.reduce) is False, "it is written in C"
+    assert there.is_of_another_file(closure, functools.wraps)
+    assert not there.is_of_another_file(names_globals, closure) and not there.is_of_another_file(closure, STATE)

@@ -1,0 +1,25 @@
+"""Running something in another thread, in the middle of a test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+def elsewhere(observe: Callable[[], Any]) -> Any:
+    """Runs something in another thread, and waits for it."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(observe())
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if isinstance(found[0], BaseException):
+        raise found[0]
+    return found[0]

@@ -1,0 +1,39 @@
+"""Traced tensors that another thread meets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import subclass_aot as sa
+from subclass_aot.errors import TraceError
+from tests.meanwhile import elsewhere
+
+
+def test_what_has_no_data_in_another_thread_is_named() -> None:
+    made: list[Any] = []
+    weights = [torch.ones(2, requires_grad=True)]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        made.append(x * 2)
+        with pytest.raises(TraceError, match="that another thread has made, since it traces a function"):
+            elsewhere(lambda: made[0] + 1)
+        with pytest.raises(TraceError, match="the gradient would be lost"):
+            elsewhere(lambda: weights[0] * 2)
+        return made.pop() * weights[0]
+
+    assert sa.aot_compile(program)(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_a_leaf_that_another_thread_has_kept() -> None:
+    """It stands for the input still, when the trace is over."""
+    held, kept = [torch.arange(3.0)], []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        kept.append(elsewhere(lambda: held[0]))
+        return x + held[0]
+
+    sa.aot_compile(program)(torch.ones(3))
+    assert elsewhere(lambda: (kept[0] + 1).tolist()) == [1, 2, 3]
