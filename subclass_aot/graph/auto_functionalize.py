@@ -78,12 +78,15 @@ def _functional_variant(
     def run(*args: object, **kwargs: object) -> Any:
         return _on_copies(func, written, same, args, kwargs)
 
+    def fake(*args: object, **kwargs: object) -> Any:
+        return _on_copies(_write_nothing if func in _READ_SCALARS else func, written, same, args, kwargs)
+
     def shapes(*args: object, **kwargs: object) -> Any:
         return _on_copies(lambda *a, **k: call_on_meta(func, a, k), written, same, args, kwargs)
 
     _library.define(f"{name}{_schema_without_writes(func, written)}")
     _library.impl(name, run, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"subclass_aot::{name}", run, lib=_library)
+    torch.library.register_fake(f"subclass_aot::{name}", fake, lib=_library)
     variant = _variants[func, written, same] = getattr(torch.ops.subclass_aot, name).default
     register_meta(variant)(shapes)
     if effects_of(func).shape_by_data:
@@ -113,6 +116,10 @@ def _on_copies(
             named[name] = copy
     found = (*_as_tuple(call(*given, **named)), *copies.values())
     return found[0] if len(found) == 1 else found
+
+
+def _write_nothing(*args: object, **kwargs: object) -> None:
+    """Stands for an operator that gives nothing, and whose kernel without data reads values."""
 
 
 def _schema_without_writes(func: _torch.Operator, written: tuple[Place, ...]) -> str:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from subclass_aot import aot_compile
 from subclass_aot.graph.auto_functionalize import auto_functionalized, has_no_functional_variant, is_whole, listed
 from subclass_aot.meta import MetaTensor
 from subclass_aot.operators import effects_of
@@ -157,3 +158,17 @@ def test_lists_and_single_tensors() -> None:
     x = torch.ones(2)
     assert listed(x)[0] is x and listed([x, x]) == [x, x] and listed((x,)) == (x,) and listed(None) == (None,)
     assert not is_whole(ops.rotate.default, (0, "xs")) and is_whole(ops.rotate.default, (1, "by"))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("operator", ["_foreach_addcdiv_", "_foreach_addcmul_"])
+def test_scalars_in_a_tensor_by_inductor(operator: str) -> None:
+    """Optimizers have them, whose steps are tensors; torch's own kernel without data reads them."""
+
+    def program(xs: list[torch.Tensor], ys: list[torch.Tensor], scalars: torch.Tensor) -> list[torch.Tensor]:
+        made = [x + 1 for x in xs]
+        getattr(torch, operator)(made, ys, ys, scalars * 2)
+        return made
+
+    args = [torch.randn(2, 3), torch.randn(4)], [torch.rand(2, 3) + 1, torch.rand(4) + 1], torch.tensor([2.0, 3.0])
+    torch.testing.assert_close(aot_compile(program, fw_compiler="inductor")(*args), program(*args))
