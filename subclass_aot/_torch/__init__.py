@@ -259,6 +259,7 @@ from subclass_aot._torch.wrappers import parts_of_jagged as parts_of_jagged
 from subclass_aot._torch.wrappers import parts_of_sparse as parts_of_sparse
 from subclass_aot._torch.wrappers import ragged_dim_of as ragged_dim_of
 from subclass_aot._torch.wrappers import same_number as same_number
+from subclass_aot._torch.wrappers import says_nothing_of_parts as says_nothing_of_parts
 from subclass_aot._torch.wrappers import set_geometry as set_geometry
 from subclass_aot._torch.wrappers import tell_export_constructed as tell_export_constructed
 

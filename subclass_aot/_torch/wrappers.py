@@ -32,6 +32,26 @@ else:
     is_traceable_wrapper_subclass = torch.utils._python_dispatch.is_traceable_wrapper_subclass
 """Torch's own test of the flatten protocol. When it goes: a subclass of `Tensor` that has both methods."""
 
+
+def says_nothing_of_parts(tensor: torch.Tensor) -> bool:
+    """Whether a tensor without memory is made of others, and its class has no flatten protocol that would name them.
+
+    Only what makes such tensors tells: asked for their memory, they raise. When it goes: any class with a
+    `__torch_dispatch__` of its own, and without the protocol.
+    """
+    cls = type(tensor)
+    if cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__ or is_traceable_wrapper_subclass(tensor):
+        return False
+    if isinstance(tensor, _MADE_BY_TRACES):
+        return False
+    try:
+        with torch._C.DisableTorchFunctionSubclass():
+            tensor.untyped_storage().data_ptr()
+    except RuntimeError:
+        return True
+    return False
+
+
 is_opaque_value: Callable[[object], bool] = torch._library.opaque_object.is_opaque_value
 """Whether a value that is no tensor may stand among inner tensors, as the mesh of a `DTensor`. No public test."""
 

@@ -14,6 +14,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.aliasing import autograd_base
+from subclass_aot.call.data_access import refuse_unknown_parts
 from subclass_aot.call.modules import new_modules, places_of
 from subclass_aot.call.places import ArgumentPlace, HeldPlace, ModulePlace, Place
 from subclass_aot.call.pytree import flatten_around_tensor_keys, has_tensor_keys, keys_of, path_of, reached_twice
@@ -110,6 +111,7 @@ class Arguments:
         tensors += [found.tensor for found in objects.tensors]
         for at, tensor in zip(places, tensors, strict=True):
             _refuse_layout(at.path, tensor)
+            refuse_unknown_parts(at.path, tensor)
         values, value_at = _once(tensors)
         return Arguments(
             treespec, leaves, tuple(places), values, value_at, tuple(modules), objects, held, with_grad,

@@ -13,6 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line, user_line_of
 from subclass_aot.errors import DataDependentError, TraceError
+from subclass_aot.meta import MetaTensor
 
 _READ = """`{call}` reads the values of a tensor or asks where they are, and a traced tensor has none.
   Your line:  {line}
@@ -29,6 +30,10 @@ _UNKNOWN = """The program branches on a number that depends on data, and a trace
   The number: {number}
   Instead: compute both sides and choose with torch.where, or say what is true of the number before it is used, as in
   torch._check(n >= 2)."""
+
+_UNKNOWN_PARTS = """{path} is a {cls}, which is made of other tensors, and its class does not say which they are.
+  Instead: give {cls} the methods __tensor_flatten__ and __tensor_unflatten__, or pass its tensors and make it inside;
+  for a torch.masked.MaskedTensor take a subclass_aot.tensors.MaskedTensor."""
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -50,6 +55,19 @@ def refuse_without_memory(tensor: torch.Tensor) -> None:
     real = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     if real and tensor.device.type in ("cpu", "cuda") and tensor.numel() and not tensor.data_ptr():
         raise DataDependentError(_NO_MEMORY.format(line=user_line()))
+
+
+def refuse_unknown_parts(path: str, tensor: torch.Tensor) -> None:
+    """Refuses a tensor that is made of others of which its class does not say what they are.
+
+    Raises:
+        TraceError: `path` is such a tensor.
+    """
+    if type(tensor) not in _KNOWN and not isinstance(tensor, MetaTensor) and _torch.says_nothing_of_parts(tensor):
+        raise TraceError(_UNKNOWN_PARTS.format(path=path, cls=type(tensor).__name__))
+
+
+_KNOWN = (torch.Tensor, torch.nn.Parameter)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ class TraceOptions:
         looks_at_branches: Whether the call decides which branch of `torch.cond` is recorded, and not both are.
         fused_lstm: Whether an LSTM may run as an operator of oneDNN, which has no symbolic sizes in training.
         with_grad: Whether the program reads, or changes, the `.grad` of inputs, which are inputs, too, then.
+        hashes_by_value: Whether symbolic numbers have a hash, that of their value; torch's have none.
     """
 
     views: frozenset[str] = frozenset()
@@ -23,6 +24,7 @@ class TraceOptions:
     looks_at_branches: bool = False
     fused_lstm: bool = True
     with_grad: bool = False
+    hashes_by_value: bool = False
 
 
 class Retrace(BaseException):

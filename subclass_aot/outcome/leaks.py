@@ -142,19 +142,27 @@ class Holders:
             where = _known_place(holder, self._reachable)
             if where is not None:
                 path, leaf = _path(holder, self._met, self._below)
-                raise TraceError(_LEAKED.format(where=where + path, tensor=leaf))
+                raise TraceError(_LEAKED.format(where=where + path, tensor=_described(leaf)))
         return above
 
 
 def _known_place(holder: object, reachable: dict[int, str]) -> str | None:
     """Returns what anybody can reach a holder by."""
-    if isinstance(holder, type):
+    if isinstance(holder, type) and _is_found_by_name(holder):
         return f"in class {holder.__qualname__}, "
     if isinstance(holder, dict):
         name = holder.get("__name__")
         if isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is holder:
             return f"in module {name}, "
     return reachable.get(id(holder))
+
+
+def _is_found_by_name(cls: type) -> bool:
+    """Tells whether a module has a class. One that a function makes, or torch for a gradient, is like other objects."""
+    found: Any = sys.modules.get(cls.__module__)
+    for name in cls.__qualname__.split("."):
+        found = vars(found).get(name) if hasattr(found, "__dict__") else None
+    return found is cls
 
 
 def _path(holder: object, met: dict[int, object], below: dict[int, int]) -> tuple[str, object]:
@@ -165,6 +173,11 @@ def _path(holder: object, met: dict[int, object], below: dict[int, int]) -> tupl
         text += _step(holder, inside)
         holder = inside
     return text or "itself", holder
+
+
+def _described(tensor: Any) -> str:
+    """Says what a tensor is. One of a class of the user's might compute something for that."""
+    return repr(tensor) if isinstance(tensor, MetaTensor) else f"{type(tensor).__name__}({list(tensor.shape)})"
 
 
 def _step(holder: object, inside: object) -> str:

@@ -2,6 +2,9 @@
 
 Torch would write the symbol, `"s0"`, into a text that outlives the trace. So the program assumes a number, as where it
 says `int(n)`.
+
+As a key it has no hash at first, as torch has it: who keeps what was computed for sizes (`functools.lru_cache`) often
+goes without, where a size cannot be a key. Where that is an error, the trace begins again, and the key is the number.
 """
 
 from __future__ import annotations
@@ -9,12 +12,38 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import is_user_code
+
+
+class Hashes:
+    """Within the block, symbolic numbers have hashes, or what asks for one is an error.
+
+    Args:
+        by_value: Whether they have those of their values.
+
+    Attributes:
+        refused: Whether one was asked for in vain.
+    """
+
+    def __init__(self, by_value: bool) -> None:
+        self.by_value = by_value
+        self.refused = False
+
+    def __enter__(self) -> Hashes:
+        self._outer = _hashes.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _hashes.reset(self._outer)
+
+
+_hashes: ContextVar[Hashes | None] = ContextVar("hashes", default=None)
 
 _PLAIN: dict[Any, Callable[[Any], Any]] = {torch.SymInt: int, torch.SymFloat: float}
 _METHODS: dict[str, Callable[..., Any]] = {"__str__": str, "__format__": format, "__hash__": hash}
@@ -40,6 +69,10 @@ def _written_out(cls: Any, name: str, torchs: Callable[..., Any]) -> Callable[..
     def method(self: Any, *args: Any) -> Any:
         if not is_user_code(sys._getframe(1).f_code) or _torch.is_nested_int(self):
             return torchs(self, *args)
+        hashes = _hashes.get()
+        if name == "__hash__" and hashes is not None and not hashes.by_value:
+            hashes.refused = True
+            raise TypeError("unhashable: a size that is a symbol")
         return _METHODS[name](_PLAIN[cls](self), *args)
 
     return method

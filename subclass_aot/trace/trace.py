@@ -15,6 +15,7 @@ from subclass_aot.graph import Looks, Retrace, TraceOptions
 from subclass_aot.sizes import DynamicSizes, GivenSizes
 from subclass_aot.symbols import SizesMustBeKnown
 from subclass_aot.trace.joint import JointTrace, trace_once
+from subclass_aot.trace.text import Hashes
 from subclass_aot.trace.threads import is_tracing, now_tracing, one_at_a_time
 
 
@@ -45,10 +46,15 @@ def trace_arguments(
     options = TraceOptions(with_grad=arguments.with_grad)
     with one_at_a_time, torch.inference_mode(False):
         while True:
+            hashes = Hashes(options.hashes_by_value)
             try:
                 now_tracing(True)
                 kernels = nullcontext() if options.fused_lstm else _torch.without_mkldnn()
-                with torch.set_grad_enabled(grad), kernels:  # inference mode turned it on, the function may switch it
+                with (
+                    torch.set_grad_enabled(grad),
+                    kernels,
+                    hashes,
+                ):  # inference mode turned it on, the function may switch it
                     call = arguments.with_views(options.views)
                     return trace_once(fn, call, decompositions, inference, dynamic, values)
             except SizesMustBeKnown as found:
@@ -70,5 +76,9 @@ def trace_arguments(
                 if options.views and dynamic is not None:  # see Note [Views of one tensor]
                     joined = arguments.with_views(options.views)
                     dynamic = dynamic.without({*options.views, *map(joined.path_of, joined.view_of)})
+            except Exception:
+                if not hashes.refused:
+                    raise
+                options = dataclasses.replace(options, hashes_by_value=True)
             finally:
                 now_tracing(outer)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.masked import masked_tensor
 
 from subclass_aot import MetaTensor, errors
 from subclass_aot.compile import aot_compile
@@ -59,6 +60,76 @@ def test_memory_is_not_asked_for_in_silence(fn: Callable[..., Any]) -> None:
         re.search(r"(a traced tensor|Storage\(.*\)) has none", message)
         and f"{__file__}:{fn.__code__.co_firstlineno}:" in message
     )
+
+
+class Opaque(torch.Tensor):
+    """Made of another tensor, of which no method says anything."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Opaque:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)  # type: ignore[attr-defined, no-any-return]
+
+    def __init__(self, inner: torch.Tensor) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*[x.inner if isinstance(x, Opaque) else x for x in args], **(kwargs or {}))
+        return cls(result) if isinstance(result, torch.Tensor) else result
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return Opaque(gradient * 2)
+
+
+CLOSED_OVER = Opaque(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("fn", "arg", "path"),
+    [
+        (lambda x: x * 2, Opaque(torch.ones(3)), r"args\[0\]"),
+        (lambda x: x["a"][0] * 2, {"a": [Opaque(torch.ones(3))]}, r"args\[0\]\['a'\]\[0\]"),
+        (lambda x: CLOSED_OVER * x, torch.ones(3), "CLOSED_OVER"),
+        (lambda x: Opaque(x) * 2, torch.ones(3), r"output\[0\]"),
+        (lambda x: Scaled.apply(x), torch.ones(3, requires_grad=True), r".*args\[0\].*"),
+    ],
+    ids=["an argument", "inside of an argument", "closed over", "a result", "a gradient"],
+)
+def test_tensors_that_do_not_say_what_they_are_made_of_are_refused(fn: Callable[..., Any], arg: Any, path: str) -> None:
+    with pytest.raises(errors.TraceError, match=f"^{path} is a Opaque, which is made of other tensors"):
+        aot_compile(fn)(arg)
+
+
+def test_they_may_be_made_inside() -> None:
+    compiled = aot_compile(lambda x: (Opaque(x) * 2).inner + 1)
+    assert compiled(torch.ones(3)).tolist() == [3, 3, 3]
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors is in prototype stage")
+def test_masked_tensors_of_torch() -> None:
+    """Their `get_data` makes a class at each call, which holds the tensor until the collector comes."""
+
+    def program(x: torch.Tensor, mask: torch.Tensor) -> Any:
+        masked = masked_tensor(x, mask)
+        return (masked * 2).to_tensor(-1.0), masked.sum(0).get_data()
+
+    compiled = aot_compile(program)
+    for _ in range(2):
+        x, mask = torch.rand(4, 3), torch.rand(4, 3) > 0.3
+        torch.testing.assert_close(compiled(x, mask), program(x, mask), equal_nan=True)
+    with pytest.raises(
+        errors.TraceError, match=r"args\[0\] is a MaskedTensor, (.|\n)*take a subclass_aot.tensors.MaskedT"
+    ):
+        aot_compile(lambda masked: masked * 2)(masked_tensor(x, mask))
 
 
 def test_a_tensor_without_data_is_at_no_place() -> None:

@@ -147,6 +147,33 @@ def test_ordinary_programs_cost_no_search(monkeypatch: pytest.MonkeyPatch) -> No
     trace_joint(lambda x: [x.sin() * 2, x.values(), x * x], jagged)
 
 
+def test_a_class_that_a_function_makes_is_an_object_like_others() -> None:
+    """Such a class is a cycle, which the collector has not found yet."""
+
+    def program(x: Any) -> Any:
+        class Local:
+            kept = x * 2
+
+        return Local.kept.sin()
+
+    assert torch.equal(aot_compile(program)(torch.ones(3)), (torch.ones(3) * 2).sin())
+
+    def new_class() -> Any:
+        class Local:
+            kept: Any = None
+
+        return Local
+
+    local = new_class()
+
+    def keeping(x: Any) -> Any:
+        local.kept = x * 2
+        return x
+
+    with pytest.raises(TraceError, match=r"is still there when the trace is over: in variable `local` of .*\.kept"):
+        trace_joint(keeping, torch.ones(3))
+
+
 def test_a_real_wrapper_of_a_class_is_no_leak() -> None:
     Store.saved = TwoTensor(torch.ones(3), torch.ones(3))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
@@ -69,3 +70,79 @@ def test_afterwards_the_classes_are_as_they_were() -> None:
         assert methods() != METHODS
         print(1 // 0)
     assert methods() == METHODS
+
+
+@functools.lru_cache
+def doubled(shape: tuple[int, ...]) -> list[int]:
+    return [2 * size for size in shape]
+
+
+def without_a_cache(x: torch.Tensor) -> torch.Tensor:
+    """As `einops` does."""
+    try:
+        return x.new_zeros(doubled(x.shape))
+    except TypeError:  # a size that is no number
+        return x.new_zeros(doubled.__wrapped__(x.shape))
+
+
+def with_a_dict(x: torch.Tensor) -> torch.Tensor:
+    kept: dict[int, int] = {}
+    try:
+        kept[x.shape[0]] = 2
+    except TypeError:
+        return x * 2
+    return x * kept[x.shape[0]]
+
+
+@pytest.mark.parametrize("program", [without_a_cache, with_a_dict])
+@pytest.mark.parametrize(("dynamic", "recompiles"), [(True, 0), (None, 2)])
+def test_a_program_that_goes_without_keys_keeps_its_symbols(
+    program: Any, dynamic: bool | None, recompiles: int
+) -> None:
+    compiled = aot_compile(program, dynamic=dynamic)
+    for rows, columns in ((2, 3), (3, 3), (4, 3), (5, 6), (7, 8)):
+        x = torch.rand(rows, columns)
+        assert torch.equal(compiled(x), program(x))
+    assert len(compiled.recompiles) == recompiles
+
+
+@functools.lru_cache
+def rows_of(size: int) -> int:
+    return size
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (lambda x: x * rows_of(x.shape[0]), lambda x: x * x.shape[0]),
+        (lambda x: x * 2 if x.shape[0] in {4, 5} else x * 3, lambda x: x * (3 if x.shape[0] == 6 else 2)),
+        (lambda x: x * {x.shape[0]: 2}[x.shape[0]], lambda x: x * 2),
+    ],
+    ids=["a cache", "a set", "a dict"],
+)
+def test_where_it_needs_them_they_are_numbers(program: Any, expected: Any) -> None:
+    compiled = aot_compile(program, dynamic=True)
+    for rows in (4, 6, 4, 5):
+        assert torch.equal(compiled(torch.ones(rows, 2)), expected(torch.ones(rows, 2)))
+    assert len(compiled.recompiles) == 2
+
+
+def test_an_error_of_another_kind_that_a_key_leads_to() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x * {x.shape[0]: 2}[x.shape[0]]
+        except TypeError as error:
+            raise KeyError("no such size") from error
+
+    assert aot_compile(program, dynamic=True)(torch.ones(4)).tolist() == [2] * 4
+    with pytest.raises(KeyError, match="5"):
+        aot_compile(lambda x: x * {4: 2}[x.shape[0]], dynamic=True)(torch.ones(5))
+
+
+def test_einops() -> None:
+    einops = pytest.importorskip("einops", reason="it is no dependency, and the programs above do what it does")
+    program = lambda x: einops.rearrange(x, "b (h d) c -> b h (d c)", h=2)  # noqa: E731
+    compiled = aot_compile(program, dynamic=True)
+    for rows in (2, 3, 5):
+        assert torch.equal(compiled(x := torch.rand(rows, 2 * rows, 3)), program(x))
+    assert not compiled.recompiles
