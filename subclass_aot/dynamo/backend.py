@@ -26,7 +26,7 @@ from subclass_aot.backends import inductor
 from subclass_aot.call import Arguments
 from subclass_aot.compile import aot_compile
 from subclass_aot.dynamo.captured import Captured
-from subclass_aot.dynamo.operators import as_called
+from subclass_aot.dynamo.operators import as_called, assign_data
 from subclass_aot.errors import DataDependentError, SubclassAotError
 from subclass_aot.graph import Retrace
 from subclass_aot.guards import MISS, global_state
@@ -82,6 +82,8 @@ def backend(
         later = _unseen_by_classes(later)
     if any(isinstance(x, torch.Tensor) and _torch.is_jagged(type(x)) for x in example_inputs):
         return later  # their nested ints are Dynamo's, and mean nothing outside its fakes
+    if any(node.target is assign_data for node in gm.graph.nodes):
+        return later  # Dynamo's fakes have other sizes by now
     captured = Captured.of(gm, example_inputs)
     if captured.loses_sizes:
         return later

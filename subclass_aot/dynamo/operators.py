@@ -9,6 +9,8 @@ knows what a checkpoint is (`graph/rng.py`), so the graph calls the function tha
 For an `autograd.Function` there is an operator, too. It keeps what is saved in a variable of a closure, which outlives
 the trace; here it is saved as any `autograd.Function` saves.
 
+For `x.data = y` there is `x.set_(y)`, and a function that lowers the version of `x` again. It is an assignment here.
+
 A region that `torch.compiler.nested_compile_region` marks is an operator, too, so that a compiler may compile it once
 for all its calls. It means a call of its graph.
 """
@@ -34,7 +36,7 @@ def as_called(gm: fx.GraphModule) -> fx.GraphModule:
     """
     bodies = {name: child for name, child in gm.named_children() if isinstance(child, fx.GraphModule)}
     changed = {name: made for name, child in bodies.items() if (made := as_called(child)) is not child}
-    if not changed and not any(node.target in _FUNCTIONS for node in gm.graph.nodes if node.op == "call_function"):
+    if not changed and not any(_is_other(node) for node in gm.graph.nodes):
         return gm
     found = fx.GraphModule(gm, copy.deepcopy(gm.graph))
     found.meta.update(gm.meta)
@@ -42,9 +44,34 @@ def as_called(gm: fx.GraphModule) -> fx.GraphModule:
         setattr(found, name, child)
     for node in found.graph.nodes:
         if node.op == "call_function":
+            lowered = _lowered(node)
+            if lowered is not None:
+                node.target = assign_data
+                found.graph.erase_node(lowered)
             node.target = _FUNCTIONS.get(node.target, node.target)
     found.recompile()
     return found
+
+
+def assign_data(tensor: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Gives a tensor the memory of another."""
+    tensor.data = other
+    return tensor
+
+
+def _is_other(node: fx.Node) -> bool:
+    return node.op == "call_function" and (node.target in _FUNCTIONS or _lowered(node) is not None)
+
+
+def _lowered(node: fx.Node) -> fx.Node | None:
+    """Gives the node that lowers the version of a tensor, if another node has just given that the memory of another."""
+    if node.target is not torch.Tensor.set_:
+        return None
+    return next((user for user in node.users if getattr(user.target, "__name__", "") == _LOWERS), None)
+
+
+_LOWERS = "_lower_version_count_by_1"
+"""What Dynamo calls a function of its own, which stands in no module."""
 
 
 def _checkpoint(body: fx.GraphModule, *args: object, **kwargs: object) -> Any:

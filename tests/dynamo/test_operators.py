@@ -156,3 +156,40 @@ def test_the_graph_of_dynamo_stays_as_it_is() -> None:
     program = PROGRAMS["checkpoint"][0]
     torch.testing.assert_close(torch.compile(program, backend=noted)(x), program(x))
     assert "higher_order.tag_activation_checkpoint" not in graphs[0].code
+
+
+def _same_data(x: Tensor, y: Tensor) -> Tensor:
+    x.data = y
+    return x + 1
+
+
+def _scaled_data(x: Tensor, y: Tensor) -> Tensor:
+    x.data = x.data * 2
+    return x * y
+
+
+def _swapped_data(x: Tensor, y: Tensor) -> Tensor:
+    mine = x.data
+    x.data = y.data
+    y.data = mine
+    return x - y
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(("program", "size"), [(_same_data, 3), (_same_data, 4), (_scaled_data, 3), (_swapped_data, 3)])
+def test_data_that_is_assigned(program: Any, size: int, dynamic: bool | None) -> None:
+    def calls(function: Any) -> list[Any]:
+        if program is _scaled_data:
+            x, y = torch.ones(3, requires_grad=True), torch.arange(3.0)
+        else:
+            x, y = torch.ones(3), torch.arange(float(size))
+        found: list[Any] = []
+        for _ in range(3):
+            result = function(x, y)
+            if result.requires_grad:
+                result.sum().backward()
+            found.append([x.detach().clone(), y.clone(), result.detach(), x.grad, x._version, y._version])
+        return found
+
+    torch.testing.assert_close(calls(torch.compile(program, backend="subclass_aot", dynamic=dynamic)), calls(program))
