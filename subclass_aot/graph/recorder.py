@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -66,7 +67,9 @@ class _Owned:
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # what would be called is gone
+            return
         is_over = getattr(self.graph, "is_over", False)  # which a tensor that somebody has kept is asked
         _torch.dismantle(self.graph)
         self.graph.is_over = is_over  # type: ignore[attr-defined]
