@@ -81,8 +81,10 @@ from subclass_aot._torch.dynamo import current_compilation as current_compilatio
 from subclass_aot._torch.dynamo import current_solver as current_solver
 from subclass_aot._torch.dynamo import dynamo_inlines as dynamo_inlines
 from subclass_aot._torch.dynamo import has_static_address as has_static_address
+from subclass_aot._torch.dynamo import is_precompiling as is_precompiling
 from subclass_aot._torch.dynamo import mark_static_address as mark_static_address
 from subclass_aot._torch.dynamo import not_by_dynamo as not_by_dynamo
+from subclass_aot._torch.dynamo import serializable_callable as serializable_callable
 from subclass_aot._torch.dynamo import tensor_check as tensor_check
 from subclass_aot._torch.dynamo import without_compiled_autograd as without_compiled_autograd
 from subclass_aot._torch.dynamo import without_dynamo as without_dynamo

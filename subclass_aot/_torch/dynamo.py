@@ -123,3 +123,21 @@ def has_static_address(tensor: torch.Tensor) -> bool:
 
 not_by_dynamo: Any = torch._disable_dynamo  # type: ignore[attr-defined]
 """`torch.compiler.disable` for code that is not run at import: that one imports `torch._dynamo`, which is slow."""
+
+
+def is_precompiling() -> bool:
+    """Whether torch wants what a backend returns for a file: `torch.compile(f).aot_compile(...)`.
+
+    Only switches of AOTAutograd say so, which torch sets around the backend, and whose files it wants. When it goes:
+    what the backend returns is refused there.
+    """
+    from torch._functorch import config
+
+    return bool(config.bundled_autograd_cache and getattr(config, "bypass_autograd_cache_key", False))
+
+
+def serializable_callable() -> Any:
+    """The class that torch wants there of what a backend returns. It comes with Dynamo."""
+    from torch._dynamo.aot_compile_types import SerializableCallable
+
+    return SerializableCallable

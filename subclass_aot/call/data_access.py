@@ -45,12 +45,19 @@ _TORCH_SAYS = (
 )
 
 
-def refuse_without_memory(tensor: torch.Tensor) -> None:
+def refuse_without_memory(tensor: torch.Tensor, path: str = "") -> None:
     """Refuses what is no traced tensor, and has no memory either: kernels would read at address zero.
+
+    Args:
+        tensor: The tensor.
+        path: Where it stands, if it may be one of parts that nobody knows.
 
     Raises:
         DataDependentError: It was made of the memory of a traced tensor, as `from_dlpack(to_dlpack(x))` does.
+        TraceError: It is made of other tensors, and its class does not say which they are.
     """
+    if path:
+        refuse_unknown_parts(path, tensor)
     # Tensors of other classes are asked nothing: many have no memory of their own.
     real = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     if real and tensor.device.type in ("cpu", "cuda") and tensor.numel() and not tensor.data_ptr():

@@ -25,7 +25,7 @@ from subclass_aot import _torch
 from subclass_aot.backends import inductor
 from subclass_aot.call import Arguments
 from subclass_aot.compile import aot_compile
-from subclass_aot.dynamo.captured import Captured
+from subclass_aot.dynamo.captured import Captured, nothing
 from subclass_aot.dynamo.operators import as_called, assign_data
 from subclass_aot.errors import DataDependentError, SubclassAotError
 from subclass_aot.graph import Retrace
@@ -77,8 +77,13 @@ def backend(
     """
     chosen = _options(options or {}, mode)
     gm = as_called(gm)
+    is_seen = not any(_torch.is_plain_subclass(type(x)) for x in example_inputs)
+    if _torch.is_precompiling():
+        from subclass_aot.dynamo.precompiled import precompiled  # which brings Dynamo
+
+        return precompiled(Captured.of(gm, example_inputs), example_inputs, chosen, is_seen)
     later: Callable[..., Any] = aot_compile(gm, **chosen.keywords)
-    if any(_torch.is_plain_subclass(type(x)) for x in example_inputs):  # what their functions do is in the graph
+    if not is_seen:  # what the functions of classes do is in the graph
         later = _unseen_by_classes(later)
     if any(isinstance(x, torch.Tensor) and _torch.is_jagged(type(x)) for x in example_inputs):
         return later  # their nested ints are Dynamo's, and mean nothing outside its fakes
@@ -144,10 +149,6 @@ def _options(given: Mapping[str, object], mode: str | None) -> Options:
     return Options(**options)
 
 
-def _nothing(*tensors: torch.Tensor) -> None:
-    """Stands for what is called where a call is taken apart: a captured graph holds nothing that may change."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Compiled:
     """What runs where Dynamo's guards let a call through.
@@ -171,16 +172,17 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
         Retrace: It needs more of the call than that.
         DataDependentError: It looks at values.
     """
-    arguments = Arguments.of(_nothing, captured.tensors(example_inputs), {})
+    arguments = Arguments.of(nothing, captured.inputs.tensors(example_inputs), {})
     trace = _trace(captured, arguments, options)
     graphs = compile_graphs(captured, arguments, trace, options, lambda fn: aot_compile(fn, **options.keywords))
     signature = trace.signature
     entry = make_entry(arguments, signature, graphs, global_state(), within_dynamo=True)
     log_code(entry.sources, _NAME)
-    as_given = len(captured.sources) == len(arguments.leaves) and not captured.numbers and not captured.held
+    inputs = captured.inputs
+    as_given = len(inputs.sources) == len(arguments.leaves) and not inputs.numbers and not inputs.held
     views = any(isinstance(output, ViewOfInput | ViewOfBase) for output in signature.outputs)
     minds_inference = views or signature.mutations.write_data or bool(signature.mutations.metadata_mutations)
-    return _Compiled(entry.call, None if as_given else captured.tensors, minds_inference)
+    return _Compiled(entry.call, None if as_given else inputs.tensors, minds_inference)
 
 
 def _trace(captured: Captured, arguments: Arguments, options: Options) -> JointTrace:

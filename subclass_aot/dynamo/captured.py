@@ -23,23 +23,39 @@ _EXAMPLE = "example_value"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """The inputs of a graph that Dynamo captured, and what they are as tensors.
+
+    Attributes:
+        sources: For each, the position of the tensor that it is, or that brings a number; else None.
+        numbers: Which are numbers that no size of a tensor tells.
+        held: The parameters and constants of the graph, which are inputs, too, after the others.
+    """
+
+    sources: tuple[int | None, ...]
+    numbers: frozenset[int]
+    held: tuple[torch.Tensor, ...]
+
+    def tensors(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
+        """What the inputs of a call are as tensors."""
+        here = [i for i in range(len(inputs)) if self.sources[i] is not None]
+        return (*(sized(_torch.example_of(inputs[i])) if i in self.numbers else inputs[i] for i in here), *self.held)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Captured:
     """What Dynamo captured, as a function of tensors alone.
 
     Attributes:
-        graph_module: The graph; its parameters and constants are inputs, too, after the others.
-        sources: For each of its inputs, the position of the tensor that it is, or that brings a number; else None.
-        numbers: Which inputs are numbers that no size of a tensor tells.
-        known: What the others are: symbols, or constants.
-        held: The parameters and constants.
+        graph_module: The graph.
+        inputs: Its inputs.
+        known: What those are that no tensor brings: symbols, or constants.
         examples: Tensors or numbers with Dynamo's symbols, by the path of the tensor.
     """
 
     graph_module: fx.GraphModule
-    sources: tuple[int | None, ...]
-    numbers: frozenset[int]
+    inputs: Inputs
     known: Mapping[int, Any]
-    held: tuple[torch.Tensor, ...]
     examples: Mapping[str, Any]
 
     @property
@@ -74,24 +90,25 @@ class Captured:
                 examples[f"args[{position}]"] = example
         count = len(sources) - sources.count(None)
         sources += range(count, count + len(held))
-        return Captured(gm, tuple(sources), frozenset(numbers), known, held, examples)
+        return Captured(gm, Inputs(tuple(sources), frozenset(numbers), held), known, examples)
 
     @property
     def loses_sizes(self) -> bool:
         """Whether a size of a wrapper inside of another is a number here that no guard of Dynamo's has."""
         return any(isinstance(x, torch.Tensor) and _loses_sizes(x, outermost=True) for x in self.examples.values())
 
-    def tensors(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-        """What the inputs of a call are as tensors."""
-        here = [i for i in range(len(inputs)) if self.sources[i] is not None]
-        return (*(sized(_torch.example_of(inputs[i])) if i in self.numbers else inputs[i] for i in here), *self.held)
-
     def __call__(self, *tensors: torch.Tensor) -> Any:
         """Runs the graph."""
-        given: list[Any] = [self.known.get(i) if at is None else tensors[at] for i, at in enumerate(self.sources)]
-        for i in self.numbers:
+        given: list[Any] = [
+            self.known.get(i) if at is None else tensors[at] for i, at in enumerate(self.inputs.sources)
+        ]
+        for i in self.inputs.numbers:
             given[i] = given[i].shape[0]
         return WithLines(self.graph_module).run(*given)
+
+
+def nothing(*tensors: torch.Tensor) -> None:
+    """Stands for what is called where a call is taken apart: a captured graph holds nothing that may change."""
 
 
 class WithLines(fx.Interpreter):

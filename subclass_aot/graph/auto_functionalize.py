@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.meta import add_unbacked_rule, call_on_meta, register_meta
-from subclass_aot.operators import argument_at, effects_of, note_shape_by_data
+from subclass_aot.meta import call_on_meta, register_meta
+from subclass_aot.operators import argument_at, effects_of
 
 _aten = torch.ops.aten
 Place = tuple[int, str]
@@ -88,10 +88,8 @@ def _functional_variant(
     _library.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"subclass_aot::{name}", fake, lib=_library)
     variant = _variants[func, written, same] = getattr(torch.ops.subclass_aot, name).default
-    register_meta(variant)(shapes)
-    if effects_of(func).shape_by_data:
-        note_shape_by_data(variant)
-        add_unbacked_rule(variant, lambda symbols, *args, **kwargs: shapes(*args, **kwargs))
+    if not effects_of(func).shape_by_data:  # else its fake kernel tells, which asks the operator's own
+        register_meta(variant)(shapes)
     return variant
 
 

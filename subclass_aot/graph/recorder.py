@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import sys
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -71,7 +72,9 @@ class _Owned:
     def __init__(self, graph: fx.Graph) -> None:
         self.graph = graph
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():  # what would be called is gone
+            return
         kept = {name: x for name, x in vars(self.graph).items() if name in _ASKED}
         _torch.dismantle(self.graph)
         vars(self.graph).update(kept)

@@ -20,7 +20,6 @@ from subclass_aot.meta.stream import Stream as Stream
 from subclass_aot.meta.tensor import MetaTensor as MetaTensor
 from subclass_aot.meta.tensor import is_over as is_over
 from subclass_aot.meta.tensor import new_leaf as new_leaf
-from subclass_aot.meta.unbacked import add_unbacked_rule as add_unbacked_rule
 from subclass_aot.meta.unbacked import unbacked_rule as unbacked_rule
 
 

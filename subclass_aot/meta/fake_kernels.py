@@ -22,7 +22,7 @@ from subclass_aot._torch import Operator
 from subclass_aot.errors import DataDependentError, ShapeRuleError
 from subclass_aot.meta.unbacked import add_unbacked_rule, unbacked_rule
 from subclass_aot.operators import effects_of, note_shape_by_data
-from subclass_aot.symbols import Symbols, is_symbolic
+from subclass_aot.symbols import Symbols, is_symbolic, unbacked_sizes
 
 _COMPOUND = """{operator} gives a size that is computed of one that depends on data: {size}.
   Your line:  {line}
@@ -54,7 +54,8 @@ def find_shape_by_data(func: Operator, call: Call, args: tuple[Any, ...], kwargs
         raise ShapeByData
 
     try:
-        _torch.call_fake_kernel(kernel, _torch.NewSizes(asked), _Inside(call), args, kwargs)
+        with unbacked_sizes(None):
+            _torch.call_fake_kernel(kernel, _torch.NewSizes(asked), _Inside(call), args, kwargs)
     except DataDependentError:
         note_shape_by_data(func)
         add_unbacked_rule(func, partial(_by_fake_kernel, func, call))

@@ -38,6 +38,8 @@ class Effects:
             may make room for more.
     """
 
+    # More than ten attributes: each is one answer to a question about an operator.
+
     parameters: Mapping[str, Kind]
     returns: tuple[Kind, ...]
     writes: tuple[Argument, ...]

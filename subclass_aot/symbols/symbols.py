@@ -12,6 +12,7 @@ Sizes of zero and one are never symbols: broadcasting makes too much of them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -53,8 +54,8 @@ class Symbols:
         self._again: list[Any] = []
         self._told = 0  # how many assumptions were told, and not made by a program
 
-    def __del__(self) -> None:
-        if not self._are_guarded:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not self._are_guarded and not is_finalizing():  # else what would be called is gone
             forget(self.env)
 
     def size(self, hint: int, where: str, bounds: Bounds | None = None) -> Number:

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch, descriptors
-from subclass_aot.call import refuse_unknown_parts
+from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Descriptor, OutputDescriptor
 from subclass_aot.errors import TraceError
 from subclass_aot.flatten import FlattenPlan
@@ -118,7 +118,7 @@ def _gradients(
         desc = descriptors.Gradient(of)
         if _torch.is_jagged(type(gradient)):
             gradient = with_structure_of(target, gradient)
-        refuse_unknown_parts(str(desc), gradient)
+        refuse_without_memory(gradient, str(desc))
         structure = _structure_of(target, inputs)
         plan, leaves = FlattenPlan.read([gradient], where=str(desc))
         sources: list[Any] = []

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.call import refuse_unknown_parts, refuse_without_memory
+from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Inner, InnerSize, InnerStride, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, Slot
@@ -188,8 +188,7 @@ class OutputReader:
             return self._view(result, self.inputs[id(base)])
         if is_traced(result, str(desc)):
             return self._value(result, desc)
-        refuse_unknown_parts(str(desc), result)
-        refuse_without_memory(result)
+        refuse_without_memory(result, str(desc))
         return Constant(result)
 
     def _shares(self, view: torch.Tensor, base: torch.Tensor) -> bool:

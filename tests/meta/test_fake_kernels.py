@@ -246,6 +246,22 @@ def test_it_is_found_out_once() -> None:
     assert effects_of(operator).shape_by_data and effects_of(operator).data_dependent
 
 
+@custom_op("test_fake_kernels::found_first", mutates_args=())
+def found_first(x: Tensor) -> Tensor:
+    return x.nonzero().clone()
+
+
+@found_first.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x.nonzero())
+
+
+def test_it_is_found_out_where_sizes_are_symbols_already() -> None:
+    compiled = aot_compile(lambda x: found_first(x) * 2, dynamic=True)
+    for values in VALUES:
+        assert_same(compiled, lambda x: found_first(x) * 2, values)
+
+
 def test_what_the_kernel_promises_is_checked() -> None:
     compiled = aot_compile(lambda x: at_least_two(x) * 2)
     assert compiled(torch.tensor([1.0, 2, -1])).tolist() == [2, 4]
