@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import optree
+import torch
 
 from subclass_aot import _torch
 from subclass_aot.descriptors import BufferInput, HeldInput, ParamInput, PlainInput, descriptor_of
-from subclass_aot.meta import MetaTensor, Storage
-from subclass_aot.meta.dispatch import run
+from subclass_aot.meta import Listener, MetaTensor, Storage
 from subclass_aot.operators import effects_of
 
 
@@ -38,7 +38,8 @@ def inputs_to_resize(
         return
     leaves: list[Any] = optree.tree_leaves((args, read), none_is_leaf=True)  # type: ignore[arg-type]
     storages = {Storage.of(x) for x in leaves if type(x) is MetaTensor}
-    found = run(functional, args, read)
+    with _torch.disable_current_modes(), torch.no_grad(), Listener.unheard():
+        found = functional(*args, **read)
     for out, new in zip(outs, found if isinstance(found, tuple | list) else (found,), strict=True):
         if _is_input(out) and not out.requires_grad and Storage.of(out) not in storages and out.shape != new.shape:
             yield out, new.shape, new.stride()

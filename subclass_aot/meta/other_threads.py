@@ -31,10 +31,10 @@ _GRADIENTS = """{operator} computes with a tensor that requires grad, and that s
   compiled once before other threads train."""
 
 
-def note(graph: Any, inputs: Mapping[Any, torch.Tensor]) -> None:
+def note(graph: Any, inputs: Mapping[Any, object]) -> None:
     """Notes that this thread records a graph, and what its placeholders stand for; nothing is kept alive."""
     graph.thread = threading.get_ident()
-    graph.real_inputs = {node: weakref.ref(tensor) for node, tensor in inputs.items()}
+    graph.real_inputs = {node: weakref.ref(x) for node, x in inputs.items() if isinstance(x, torch.Tensor)}
 
 
 def is_elsewhere(node: Any) -> bool:

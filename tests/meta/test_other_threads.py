@@ -37,3 +37,16 @@ def test_a_leaf_that_another_thread_has_kept() -> None:
 
     sa.aot_compile(program)(torch.ones(3))
     assert elsewhere(lambda: (kept[0] + 1).tolist()) == [1, 2, 3]
+
+
+def test_a_wrapper_with_symbolic_sizes() -> None:
+    """Some of its placeholders stand for sizes."""
+    weight, seen = sa.Int8Weight.from_float(torch.randn(4, 6)), []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        seen.append(elsewhere(lambda: weight.to_plain().tolist()))
+        return x @ weight.t()
+
+    compiled = sa.aot_compile(program, dynamic=True)
+    torch.testing.assert_close(compiled(torch.ones(3, 6)), torch.ones(3, 6) @ weight.t())
+    assert seen == [weight.to_plain().tolist()] and "stay numbers" not in compiled.explain()
