@@ -1188,7 +1188,7 @@ def test_weak_references_in_a_file(tmp_path: Path) -> None:
     compiled = aot_compile(program(scales[0]))
     compiled(ones(2))
     compiled.save(path)
-    loaded = load(path, program(scales[1]))
+    loaded = load(path, program(scales[1]), trust=True)
     assert loaded(ones(2)).tolist() == [5, 5] and scales[1].last.tolist() == [3, 3]  # type: ignore[attr-defined]
 
 

@@ -1,0 +1,169 @@
+"""`x.data = y` in a compiled function: the tensor gets the memory, size and dtype, and stays the same object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import TwoTensor, aot_compile
+from subclass_aot.errors import MutationError
+
+
+def counted(size: int = 3, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
+    return (torch.arange(size) + 1.0).to(dtype).requires_grad_(grad)
+
+
+def doubles(x: Any, y: Any) -> Any:
+    x.data = y * 2
+    return x + 1
+
+
+def shares(x: Any, y: Any) -> Any:
+    x.data = y.data
+    return x + 1
+
+
+def shares_and_writes(x: Any, y: Any) -> Any:
+    x.data = y.data
+    x.add_(1)
+    return x.sum() + y
+
+
+def exchanges(x: Any, y: Any) -> Any:
+    x.data, y.data = y.data, x.data
+    return x.sum() - y
+
+
+def casts(x: Any, y: Any) -> Any:
+    x.data = x.data.to(torch.float64)
+    return x * y
+
+
+def writes_before(x: Any, y: Any) -> Any:
+    x.add_(1)
+    x.data = x * y
+    return x + 1
+
+
+def writes_after(x: Any, y: Any) -> Any:
+    x.data = y * 2
+    x.data.mul_(2)
+    x.mul_(3)
+    return x + 1
+
+
+def a_part(x: Any, y: Any) -> Any:
+    x.data = y[1:]
+    return x * 2
+
+
+def a_part_of_itself(x: Any, y: Any) -> Any:
+    x.data = x.data[1:]
+    return x * 2
+
+
+def returns_it(x: Any, y: Any) -> Any:
+    x.data = y * 2
+    return x
+
+
+def returns_both(x: Any, y: Any) -> Any:
+    x.data = made = y * 2
+    return made
+
+
+def a_constant(x: Any, y: Any) -> Any:
+    x.data = torch.ones(5)
+    return x + 1
+
+
+def no_input(x: Any, y: Any) -> Any:
+    z = x * 1
+    z.data = y * 2
+    return z + 1
+
+
+PROGRAMS = [
+    doubles, shares, shares_and_writes, exchanges, casts, writes_before, writes_after, a_part, a_part_of_itself,
+    returns_it, returns_both, a_constant, no_input,
+]  # fmt: skip
+
+
+def seen(program: Callable[..., Any], x: Any, y: Any) -> list[Any]:
+    """What a call gives, what its arguments are afterwards, and who shares memory with whom."""
+    others, versions = x.clone().detach(), (x._version, y._version)
+    result = program(x, y)
+    pairs = [(x, y), (x, result), (y, result)]
+    shared = [a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr() for a, b in pairs]
+    moved = [x._version - versions[0], y._version - versions[1]]
+    return [
+        (t.detach().tolist(), t.dtype, t.stride(), t.storage_offset(), t.requires_grad) for t in (result, x, y, others)
+    ] + [shared, moved, result is x]
+
+
+@pytest.mark.parametrize("other", [{}, {"size": 3, "dtype": torch.float64}])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_as_in_eager_mode(program: Callable[..., Any], other: dict[str, Any]) -> None:
+    compiled = aot_compile(program)
+    for _ in range(2):
+        assert seen(compiled, counted(), counted(**other)) == seen(program, counted(), counted(**other))
+    assert not compiled.recompiles
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("program", [doubles, shares, a_part, exchanges], ids=lambda program: program.__name__)
+def test_sizes_that_change(program: Callable[..., Any], dynamic: bool | None) -> None:
+    compiled = aot_compile(program, dynamic=dynamic)
+    for size in (4, 5, 6):
+        assert seen(compiled, counted(), counted(size)) == seen(program, counted(), counted(size))
+
+
+def test_what_was_there_is_left_as_it_is() -> None:
+    x = counted()
+    whole = x.data
+    aot_compile(doubles)(x, counted(4))
+    assert whole.tolist() == [1, 2, 3] and x.tolist() == [2, 4, 6, 8]
+
+
+class InBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, y: Any) -> Any:
+        ctx.held = y
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        ctx.held.data = gradient
+        return gradient, None
+
+
+def turned(x: Any, y: Any) -> Any:
+    x.data = y
+    return x.unsqueeze_(0)
+
+
+REFUSED: dict[str, tuple[Callable[[Any, Any], Any], Callable[[], Any], str]] = {
+    "another size": (doubles, lambda: counted(grad=True), "another size or dtype, where it requires grad"),
+    "a view": (lambda x, y: (shares(x, y), x[:2])[1], counted, "returns a view of it"),
+    "turned": (turned, counted, "changes its sizes or strides in place as well"),
+    "a history": (doubles, lambda: counted(grad=True) * 1, "has a history of autograd's"),
+    "in backward": (lambda x, y: InBackward.apply(x, y), lambda: counted(grad=True), "while gradients are computed"),
+    "an inner tensor": (
+        lambda x, y: shares(x.a, y),
+        lambda: TwoTensor(counted(), counted()),
+        "no dense tensor of its own",
+    ),
+    "a wrapper": (lambda x, y: shares(x, TwoTensor(y, y)), counted, "the TwoTensor that is assigned is no dense"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_by_name(name: str) -> None:
+    program, make, reason = REFUSED[name]
+    x = make()
+    with pytest.raises(MutationError, match=reason):
+        aot_compile(program)(x, counted(4))
+    assert x.shape == (3,)
