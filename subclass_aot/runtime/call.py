@@ -75,6 +75,8 @@ def emit_call(
         source.line(f"{_reshape(source, of_input)}({values[position]})")
     results = Results(source, signature, values, made, symints)
     if function is not None and convention.runs_first:  # see Note [Made leaves]
+        for result, position in signature.outcome.assigned_data.items():
+            source.line(f"{values[position]}.data = {results.at(result)}")
         _apply_to_leaves(source, reads, convention, function, ran, results)
     for (position, _), name in zip(signature.mutations.autograd_mutations, made, strict=False):
         if position in signature.mutations.counted_before:

@@ -74,8 +74,13 @@ class Convention:
 
     @property
     def runs_first(self) -> bool:
-        """Whether the graph runs before the `autograd.Function` is applied. See Note [Made leaves]."""
-        return any(i >= len(self.signature.inputs) for i in self.requires_grad_inputs)
+        """Whether the graph runs before the `autograd.Function` is applied.
+
+        See Note [Made leaves]. An input that gets other memory has gradients of its new size and dtype, too, which
+        autograd reads of it when the function is applied.
+        """
+        assigned = self.signature.outcome.assigned_data.values()
+        return any(i >= len(self.signature.inputs) or i in assigned for i in self.requires_grad_inputs)
 
     @property
     def gives_new_tensors(self) -> bool:

@@ -58,15 +58,16 @@ class Results:
 
     def all(self) -> list[str]:
         """A local or a constant for each result."""
-        return [self._result(i) for i in range(len(self._signature.outputs))]
+        return [self.at(i) for i in range(len(self._signature.outputs))]
 
     def of(self, leaf: MadeLeaf) -> str:
         """The local of a leaf of autograd's graph."""
         if isinstance(leaf.output, IntermediateBase):
             return self._bases[leaf.output.index]
-        return self._result(leaf.output.index)
+        return self.at(leaf.output.index)
 
-    def _result(self, i: int) -> str:
+    def at(self, i: int) -> str:
+        """The local, or a constant, for one result."""
         if i not in self._results:
             self._results[i] = self._make(i, self._signature.outputs[i])
         return self._results[i]
@@ -80,12 +81,12 @@ class Results:
             case SameAsInput():
                 return self._values[output.value]
             case SameAsOutput():
-                return self._result(output.output)
+                return self.at(output.output)
             case ViewOfInput():
                 grad = output.requires_grad or not signature.inputs[output.value].requires_grad
                 return self._view(i, output, self._values[output.value], grad)
             case ViewOfBase():
-                base = self._bases[output.intermediate_base] if output.output is None else self._result(output.output)
+                base = self._bases[output.intermediate_base] if output.output is None else self.at(output.output)
                 return self._view(i, output, base, output.requires_grad)
             case ComputedSymints():
                 parts = [self._locals_of[p] if isinstance(p, OutputDescriptor) else str(p) for p in output.parts]

@@ -17,7 +17,6 @@ from subclass_aot.outcome import Change, Leaf, Literal, Outcome
 from subclass_aot.tables import Table
 from subclass_aot.trace.inputs import TracedInputs
 
-_OTHER_LOOK = "gives it another size or dtype, where it requires grad: its gradient would have to look like that, too"
 _OTHER_OBJECT = "sees it as a view of another input, or as of a plain subclass"
 _METADATA_MUTATED = "changes its sizes or strides in place as well"
 _VIEW = "returns a view of it, or puts one somewhere"
@@ -36,23 +35,20 @@ def with_assigned_data(
         if position is None:
             raise _refused(_OTHER_OBJECT, str(descriptor_of(before.tag)))
         path = inputs.plan.paths[position]
-        look, was = tensor.spec, before.spec
-        if tensor.requires_grad and not inputs.inference and (look.size != was.size or look.dtype is not was.dtype):
-            raise _refused(_OTHER_LOOK, path)
         if any(mutated is tensor for mutated, *_ in recorder.mutations.metadata):
             raise _refused(_METADATA_MUTATED, path)
         if any(isinstance(x, torch.Tensor) and _torch.base_of(x) is tensor for x in results):
             raise _refused(_VIEW, path)
         (slot,) = inputs.plan.index_map.flat_of(position)
         inputs.leaves[slot] = before
-        holds = new_leaf(look, tensor._storage)
+        holds = new_leaf(tensor.spec, tensor._storage)
         holds.tag = tensor.tag
         change = Change(len(outcome.objects), path, Table("data"), (), ((Literal("data"), Leaf(len(results))),))
         results = [*results, holds]
         outcome = dataclasses.replace(
             outcome,
             objects=(*outcome.objects, Way("values", (position,))),
-            changes=(*outcome.changes, change),
+            changes=(change, *outcome.changes),  # a `.grad` that is put there has its look
             assigned=(*outcome.assigned, f"{path}.data"),
         )
     return results, outcome

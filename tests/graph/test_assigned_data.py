@@ -146,7 +146,6 @@ def turned(x: Any, y: Any) -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[[Any, Any], Any], Callable[[], Any], str]] = {
-    "another size": (doubles, lambda: counted(grad=True), "another size or dtype, where it requires grad"),
     "a view": (lambda x, y: (shares(x, y), x[:2])[1], counted, "returns a view of it"),
     "turned": (turned, counted, "changes its sizes or strides in place as well"),
     "a history": (doubles, lambda: counted(grad=True) * 1, "has a history of autograd's"),

@@ -128,3 +128,50 @@ def test_second_derivatives_are_refused() -> None:
     result = aot_compile(before_and_after, double_backward=True)
     with pytest.raises(DoubleBackwardError, match=r"assigns to args\[0\].data"):
         torch.autograd.grad(result(x, counted()).sum(), x, create_graph=True)
+
+
+def casts(x: Any, y: Any) -> Any:
+    if x.dtype != y.dtype:
+        x.data = x.data.to(y.dtype)
+    return x * y
+
+
+def grows(x: Any, y: Any) -> Any:
+    x.data = torch.cat([x.data, x.data])
+    return x * x
+
+
+def reshapes(x: Any, y: Any) -> Any:
+    x.data = x.data.view(1, -1)
+    return x * y
+
+
+def takes_another(x: Any, y: Any) -> Any:
+    x.data = y.repeat(2)
+    return x.sin()
+
+
+def goes_backward_inside(x: Any, y: Any) -> Any:
+    x.data = x.data.to(y.dtype)
+    (x * y).sum().backward()
+    return y + 1
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("program", [casts, grows, reshapes, takes_another, goes_backward_inside])
+def test_gradients_of_another_size_or_dtype(program: Callable[..., Any], dtype: torch.dtype, dynamic: bool) -> None:
+    found = []
+    for run in (program, aot_compile(program, dynamic=dynamic)):
+        told: list[Any] = []
+        for size in (3, 4, 3):
+            x, y = counted(size, dtype, grad=True), counted(size, torch.float32)
+            for _ in range(2):
+                result = run(x, y)
+                if result.requires_grad:
+                    result.sum().backward()
+                assert x.grad is not None
+                told += [x.dtype, x.tolist(), x.grad.dtype, x.grad.tolist(), x._version]
+                x.grad, result = None, None  # or autograd's node of `x` lives on, and knows what it was
+        found.append(told)
+    assert found[0] == found[1]
