@@ -157,13 +157,13 @@ def test_a_module_that_is_trained() -> None:
             return attention(x + self.up(self.norm(x)))
 
     torch.manual_seed(0)
-    own = Layer()
+    own = Layer().double()
     compiled = aot_compile(own)
     for lengths in ([2, 3, 4], [5, 1, 2]):
         gradients = []
         for function in (own, compiled):
             own.zero_grad()
-            loss(function(jagged(lengths))).backward()
+            loss(function(jagged(lengths).double())).backward()
             gradients.append([p.grad.clone() for p in own.parameters() if p.grad is not None])
         torch.testing.assert_close(*gradients)
 
