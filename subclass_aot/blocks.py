@@ -142,6 +142,8 @@ class BlockForward:
 
     def _read(self) -> tuple[Structure, CompiledFunction[..., Any], Lent]:
         with one_at_a_time:
+            if self._known is not None and self._known[0].still_holds():  # another thread has traced it meanwhile
+                return self._known
             structure = Structure(self._block, skip=("forward",))
             compiled, reads = self._compilations.of(structure.key, type(self._block).__name__)
             self._known = known = structure, compiled, Lent(self._block, structure, reads, self._turn)

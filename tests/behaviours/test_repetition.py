@@ -136,7 +136,7 @@ def test_threads_that_meet_at_the_first_call(kind: Any, build: Any) -> None:
 
 
 def test_thread_that_calls_a_module_while_another_traces_it() -> None:
-    """While it is traced, the module has other parameters; a call in that time waits."""
+    """While it is traced, the module has other parameters for that thread alone; a call that fits goes on."""
     tracing, proceed = threading.Event(), threading.Event()
 
     class Slow(torch.nn.Linear):
@@ -153,11 +153,9 @@ def test_thread_that_calls_a_module_while_another_traces_it() -> None:
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         traced = pool.submit(compiled, y)
         assert tracing.wait(20)
-        waiting = pool.submit(compiled, x)
-        with pytest.raises(concurrent.futures.TimeoutError):
-            waiting.result(0.2)
+        assert pool.submit(compiled, x).result(20).equal(expected) and not traced.done()
         proceed.set()
-        assert traced.result(20).shape == (2, 5) and waiting.result(20).equal(expected)
+        assert traced.result(20).shape == (2, 5)
     assert len(compiled.recompiles) == 1
 
 
