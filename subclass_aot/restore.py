@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import optree
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import Arguments
 from subclass_aot.errors import CompiledFileError, SubclassAotError
 from subclass_aot.guards import MISS, Modes, StaticInputCache, symbolic_places, unmet
@@ -136,6 +137,7 @@ class Restored:
                 except (SubclassAotError, OtherValue):
                     raise
                 except Exception as error:  # of a program that nobody has traced
+                    pass_on_interruption(error)
                     raise Refused(_DOES_NOT_RUN.format(kind=type(error).__name__, error=error)) from error
 
         return call
@@ -190,6 +192,7 @@ def _named() -> Iterator[None]:
     except (SubclassAotError, Refused):
         raise
     except Exception as error:
+        pass_on_interruption(error)
         raise Refused(_DOES_NOT_FIT.format(kind=type(error).__name__, error=error)) from error
 
 

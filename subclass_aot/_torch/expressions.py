@@ -97,7 +97,7 @@ def from_words(written: Words, symbols: Mapping[str, Any], is_number: bool) -> A
         given = [read(x, of_numbers, depth + 1, power) for x in part[1:]]
         try:
             return cls(*given)
-        except Exception as error:  # of sympy: by the count of arguments, or a division by zero
+        except _OF_SYMPY as error:
             raise ValueError(_NO_EXPRESSION.format(written=part)) from error
 
     found = read(written, is_number, 0, 1)
@@ -119,6 +119,10 @@ def _integer(number: int) -> Any:
     import sympy
 
     return sympy.Integer(number)
+
+
+_OF_SYMPY = (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError)
+"""By the count or the kinds of arguments, or a division by zero."""
 
 
 @cache

@@ -242,11 +242,13 @@ class Objects:
         before = [(t, h.value, t.read(h.value)) for h in self.holders for t, _ in h.tables if t.kind not in HOOKS]
         before += [(t, module, t.read(module)) for module in modules for t in map(Table, MODULE_TABLES)]
         try:
-            yield
-        finally:
-            for table, holder, contents in before:
-                if not Table.same(table.read(holder), contents):  # most are as they were, and writing costs more
-                    table.write(holder, contents)
+            try:
+                yield
+            finally:
+                _restore(before)
+        except BaseException:
+            _restore(before)  # again, since a signal may have come in the middle of the first time
+            raise
 
     def put(
         self, values: Sequence[Any], fake: Callable[[Holder], Any], stand_ins: bool, ids: Mapping[int, int]
@@ -347,6 +349,12 @@ class Objects:
         if way.steps or not isinstance(entry, Entry) or entry.table.kind not in ("cells", "globals"):
             return False
         return only_appends(self.holders[entry.holder].value.__code__, entry.key)
+
+
+def _restore(before: Iterable[tuple[Table, object, list[tuple[Any, Any]]]]) -> None:
+    for table, holder, contents in before:
+        if not Table.same(table.read(holder), contents):  # most are as they were, and writing costs more
+            table.write(holder, contents)
 
 
 def _is_more(node: Node) -> bool:

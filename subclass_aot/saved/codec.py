@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.descriptors import Number
 from subclass_aot.meta import Spec
 from subclass_aot.saved.names import find, name_of, name_of_operator, operator_named
@@ -231,6 +232,7 @@ class Decoder:
         except Refused:
             raise
         except Exception as error:  # of the constructor of the value
+            pass_on_interruption(error)
             raise Refused(_UNKNOWN.format(written=written)) from error
 
     def of(self, written: Json, hint: object) -> Any:

@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.descriptors import InputDescriptor, OutputDescriptor, describe, descriptor_of
 from subclass_aot.meta import MetaTensor, Spec, meta, new_leaf
 from subclass_aot.passes import new_node
@@ -274,6 +275,7 @@ def _compare(node: fx.Node, expected: object) -> None:
         with _torch.as_recorded(), meta():
             found = _of(node.target(*args, **kwargs))  # type: ignore[operator]
     except Exception as error:  # of any operator
+        pass_on_interruption(error)
         raise Refused(_FAILS.format(name=node.target, error=f"{type(error).__name__}: {error}")) from error
     written = _of(expected)
     if not _alike(found, written):
