@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -q --numprocesses auto --maxprocesses 8 --dist
 # What needs the accelerator from the start of the process; `make test-native` runs all files so.
 KERNELS := $(wildcard tests/*/test_kernels*.py)
 
-.PHONY: FORCE help test test-native test-all test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-inductor docs lint dist clean
+.PHONY: FORCE help test test-native test-all test-smoke test-torches fuzz demo bench bench-limit bench-kernels bench-doors bench-memory bench-inductor docs lint dist clean
 
 help:  ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,9 @@ test-torches:  ## Run the tests with every supported torch in turn, each in a .v
 		echo "== torch $$torch"; \
 		$(MAKE) test TORCH="torch==$$torch" VENV=".venv-$$torch" || failed="$$failed $$torch"; \
 	done; test -z "$$failed" || { echo "FAILED with torch:$$failed"; exit 1; }
+
+test-smoke: $(VENV)/.test  ## Try the library in other environments: without numpy, HOME or a compiler, other Pythons and torches; writes docs/environments/
+	$(BIN)/python -m tests.smoke
 
 fuzz: $(VENV)/.test  ## Look for programs that compile wrong, for an hour; MINUTES=5, SEED=1, PROCESSES=2
 	$(BIN)/python -m subclass_aot.testing.fuzz --minutes $(MINUTES) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))

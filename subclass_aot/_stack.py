@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import os
 import re
+import signal
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from traceback import FrameSummary, walk_tb
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 
 import optree
 import torch
@@ -95,6 +97,34 @@ def is_raised_by_user(error: BaseException) -> bool:
     """Whether the frame that raised an error is the user's, and not of this library or of torch."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     return bool(frames) and is_user_code(frames[-1].f_code)
+
+
+def pass_on_interruption(error: BaseException) -> None:
+    """Raises an error again that a handler of signals raised, or a debugger that was told to quit.
+
+    Such an error, an alarm for example, comes at any line. It says nothing of what was tried there, so whoever catches
+    all errors and goes on calls this first, and the user gets it as it is.
+
+    Args:
+        error: What was caught.
+    """
+    debugger = sys.modules.get("bdb")
+    if debugger is not None and isinstance(error, debugger.BdbQuit):
+        raise error
+    codes = {frame.f_code for frame, _ in walk_tb(error.__traceback__)}
+    for number in signal.valid_signals():
+        if _code_of(signal.getsignal(number)) in codes:
+            raise error
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """The code that a callable runs, where that is in Python."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    handler = getattr(handler, "__func__", handler)
+    if not isinstance(handler, FunctionType):
+        handler = getattr(type(handler).__call__, "__func__", type(handler).__call__) if callable(handler) else None
+    return handler.__code__ if isinstance(handler, FunctionType) else None
 
 
 def user_line_in(summary: Iterable[FrameSummary]) -> str:

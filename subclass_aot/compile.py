@@ -13,7 +13,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line_of, warn
+from subclass_aot._stack import pass_on_interruption, user_line_of, warn
 from subclass_aot.backends import Compiler
 from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import SubclassAotError, TraceError
@@ -349,6 +349,7 @@ class CompiledFunction(Generic[_P, _R]):
         try:
             return self._specialize_for(arguments, dynamic, tried)
         except Exception as error:
+            pass_on_interruption(error)
             if not dynamic or isinstance(error, _FailedWithValues):
                 raise
             known = self._history.without_symbols()
@@ -364,6 +365,7 @@ class CompiledFunction(Generic[_P, _R]):
         try:
             trace = trace_arguments(self.fn, arguments, self._options.replaced, dynamic, looks)
         except Exception as error:
+            pass_on_interruption(error)
             if looks is None or not looks.has_answered or isinstance(error, SubclassAotError):
                 raise
             raise _FailedWithValues(error) from error

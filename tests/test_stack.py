@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import bdb
+import functools
+import signal
 import traceback
 import warnings
 from pathlib import Path
@@ -92,3 +96,50 @@ def test_lines_of_what_was_captured_before() -> None:
         assert _stack.user_frames() == ((__file__, 1, "inner"), (__file__, 3, "outer"))
         assert _stack.user_frames(1) == ((__file__, 1, "inner"),) and _stack.user_line().startswith(f"{__file__}:1:")
     assert _stack.user_frames()[0][2] == "test_lines_of_what_was_captured_before"
+
+
+def _handle(number: int, frame: Any) -> None:
+    raise TimeoutError("the alarm")
+
+
+def _handle_more(more: str, number: int, frame: Any) -> None:
+    raise RuntimeError("the alarm")
+
+
+class _Handler:
+    def __call__(self, number: int, frame: Any) -> None:
+        raise ValueError("the alarm")
+
+    def method(self, number: int, frame: Any) -> None:
+        raise ValueError("the alarm")
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("handler", [_handle, functools.partial(_handle_more, "more"), _Handler(), _Handler().method])
+def test_what_a_handler_of_signals_raises_is_passed_on(handler: Any) -> None:
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        error = raised(lambda: signal.raise_signal(signal.SIGUSR1))
+        with pytest.raises(type(error), match="the alarm") as passed:
+            _stack.pass_on_interruption(error)
+        assert passed.value is error
+        _stack.pass_on_interruption(raised(fails))
+        _stack.pass_on_interruption(type(error)("of the same class"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_what_a_debugger_raises_that_is_told_to_quit() -> None:
+    with pytest.raises(bdb.BdbQuit):
+        _stack.pass_on_interruption(bdb.BdbQuit())
+
+
+def test_all_errors_are_caught_in_one_way() -> None:
+    """Whoever catches `Exception` lets go of what a handler of signals raised."""
+    for path in sorted(Path(_stack.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler) and ast.unparse(node.type or ast.Name("all")) in (
+                "Exception",
+                "all",
+            ):
+                assert ast.unparse(node.body[0]) == f"pass_on_interruption({node.name})", f"{path}:{node.lineno}"

@@ -36,16 +36,40 @@ class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
+    # A signal may come in the middle of either. A mode that stays on for good would see all that the process does.
+
     def __enter__(self) -> Any:
-        with _flags_of_modes.lock:
-            _flags_of_modes.enter()
-            return super().__enter__()  # type: ignore[no-untyped-call]
+        depth = torch._C._len_torch_dispatch_stack()
+        try:
+            with _flags_of_modes.lock:
+                _flags_of_modes.enter(depth)
+                return super().__enter__()  # type: ignore[no-untyped-call]
+        except BaseException:
+            self._throw_away(depth)
+            raise
 
     def __exit__(self, *error: object) -> None:
+        depth = torch._C._len_torch_dispatch_stack() - 1
+        try:
+            with _flags_of_modes.lock:
+                before = _flags_of_modes.read()
+                super().__exit__(*error)  # type: ignore[no-untyped-call]
+                _flags_of_modes.leave(depth, before)
+        except BaseException:
+            self._throw_away(depth)
+            raise
+
+    def _throw_away(self, depth: int) -> None:
+        """Leaves the mode where that was interrupted, unless it had come to an end.
+
+        Args:
+            depth: How many modes are to remain.
+        """
         with _flags_of_modes.lock:
             before = _flags_of_modes.read()
-            super().__exit__(*error)  # type: ignore[no-untyped-call]
-            _flags_of_modes.leave(before)
+            if torch._C._len_torch_dispatch_stack() > depth:
+                torch.utils._python_dispatch._pop_mode(getattr(self, "_mode_key", None))
+            _flags_of_modes.leave(depth, before)
 
 
 class _FlagsOfModes:
@@ -59,22 +83,25 @@ class _FlagsOfModes:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._on = 0
+        self._on: set[tuple[int, int]] = set()  # by thread, and by how many modes were on before
         self._before: dict[str, bool] = {}
 
     def read(self) -> dict[str, bool]:
         return {name: getattr(torch.utils._python_dispatch, name) for name in self._NAMES}
 
-    def enter(self) -> None:
+    def enter(self, depth: int) -> None:
         if not self._on:
             self._before = self.read()
-        self._on += 1
+        self._on.add((threading.get_ident(), depth))
 
-    def leave(self, flags: dict[str, bool]) -> None:
+    def leave(self, depth: int, flags: dict[str, bool]) -> None:
         """Puts the flags as they were before the first mode, or leaves them as they are while there are others."""
-        self._on -= 1
-        for name, value in (flags if self._on else self._before).items():
+        key = threading.get_ident(), depth
+        if key not in self._on:  # it did not come to `enter`, or has left
+            return
+        for name, value in (flags if self._on - {key} else self._before).items():
             setattr(torch.utils._python_dispatch, name, value)
+        self._on.discard(key)
         if not torch._C._len_torch_dispatch_stack():  # this flag is the thread's
             torch._C._dynamo.guards.set_is_in_mode_without_ignore_compile_internals(False)
 

@@ -26,18 +26,21 @@ class _Switch:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        with self._lock:
-            if not self._users:
-                self._before = self._read()
-                self._write(True)
-            self._users += 1
+        entered = False
         try:
+            with self._lock:
+                if not self._users:
+                    self._before = self._read()
+                entered = True
+                self._users += 1
+                self._write(True)
             yield
         finally:
-            with self._lock:
-                self._users -= 1
-                if not self._users:
-                    self._write(self._before)
+            if entered:
+                with self._lock:
+                    self._users -= 1
+                    if not self._users:
+                        self._write(self._before)
 
 
 compiling = _Switch(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.benchmark.rows import OPERATORS, Row
 from subclass_aot.declaration import Declaration
 from subclass_aot.flatten import FlattenPlan
@@ -91,7 +92,8 @@ def _context(make: Callable[[], torch.Tensor]) -> Iterator[Advice]:
 def _equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
-    except Exception:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         return False
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.benchmark.measure import Budget, Side, compare
 from subclass_aot.benchmark.subject import arguments_of, first_line
 from subclass_aot.compile import aot_compile
@@ -58,14 +59,16 @@ def measured(group: str, name: str, wrappers: int, ours: Work, dense: Work | Non
     """Times something beside its dense counterpart, if both can be done."""
     try:
         ours[0](*ours[1])
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         return Row(group, name, wrappers, refused=first_line(error))
     sides = {_OURS: Side(ours[0], tuple(ours[1]))}
     if dense is not None:
         try:
             dense[0](*dense[1])
             sides[_DENSE] = Side(dense[0], tuple(dense[1]))
-        except Exception:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             pass  # torch has no such operator for this dtype
     times = compare(sides, budget)
     return Row(group, name, wrappers, times.median_us(_OURS), times.median_us(_DENSE) if _DENSE in sides else None)
@@ -127,7 +130,8 @@ def operators(make: Callable[[], Tensor], budget: Budget) -> Iterator[Row]:
             dense = dense_like(w), dense_like(w)
             try:
                 gradient = torch.ones_like(plain_tangent(w))
-            except Exception:  # noqa: BLE001
+            except Exception as error:
+                pass_on_interruption(error)
                 gradient = dense_like(w)
             yield measured("operator", name, 1, (call, (w, gradient)), (call, dense), budget)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import UnknownClassError
 
@@ -58,7 +59,8 @@ def find_maker(target: str) -> Maker:
     make: Callable[[], torch.Tensor] = (lambda: _made_by(found)) if isinstance(found, type) else found
     try:
         given = make()
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         raise UnknownClassError(_NO_TENSOR.format(target=target, why=first_line(error))) from error
     if not _torch.is_traceable_wrapper_subclass(given):
         why = f"it gives a {type(given).__name__}, which has no __tensor_flatten__"

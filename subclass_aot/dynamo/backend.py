@@ -22,6 +22,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.backends import inductor
 from subclass_aot.call import Arguments
 from subclass_aot.compile import aot_compile
@@ -97,7 +98,8 @@ def backend(
             compiled = _compile(captured, example_inputs, chosen)
     except (Retrace, DataDependentError):  # with the gradients of inputs, or for the values of each call
         return later
-    except Exception:
+    except Exception as error:
+        pass_on_interruption(error)
         if _torch.current_solver() is None:
             raise
         return later  # which compiles for these sizes alone what fails with symbols, or raises the same

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
 from subclass_aot.wrapper import ViewOf, WrapperTensor
@@ -141,5 +142,6 @@ def names_in(cls: type) -> list[str]:
 def _hints(cls: type) -> list[object]:
     try:
         return list(typing.get_type_hints(cls).values())
-    except Exception:  # an annotation that names what is not there: such a class has to be handed in
+    except Exception as error:  # an annotation that names what is not there: such a class has to be handed in
+        pass_on_interruption(error)
         return []

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.classes import KnownClasses, is_named_tuple, name_of, names_in
 
@@ -100,6 +101,7 @@ def from_json(written: Json, place: str, classes: KnownClasses, of: type) -> Any
     except StateDictError:
         raise
     except Exception as error:
+        pass_on_interruption(error)
         raise StateDictError(f"{place} cannot be made of {written!r:.200}: {error}") from error
     raise StateDictError(f"{place} was written as {written!r:.200}, which no context value is")
 

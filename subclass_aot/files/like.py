@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.leaves import is_wrapper
@@ -59,6 +60,7 @@ def wrap_like(expected: Any, place: str, flat: dict[str, Any]) -> Any:
     try:
         return rebuild_by_name(cls, inner, fields, None, None)
     except Exception as error:
+        pass_on_interruption(error)
         raise StateDictError(f"{place} cannot be made of {', '.join(found.values())}: {error}") from error
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
 from subclass_aot.files.classes import Classes, KnownClasses, name_of
@@ -106,6 +107,7 @@ def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
         said = json.loads(text)
         version, found = int(said["version"]), {"wrappers": dict(said["wrappers"]), "tied": dict(said["tied"])}
     except Exception as error:
+        pass_on_interruption(error)
         raise StateDictError(f"the metadata {KEY!r} cannot be read: {error!r}") from error
     if not all(map(_is_entry, found["wrappers"].values())):
         raise StateDictError(f"the metadata {KEY!r} cannot be read: something is missing in {said['wrappers']!r:.400}")
@@ -182,6 +184,7 @@ def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: Kno
     except StateDictError:
         raise
     except Exception as error:
+        pass_on_interruption(error)
         raise StateDictError(f"{place} cannot be made of what was saved: {error}") from error
     _check(wrapper, cls, entry, inner, place)
     return wrapper

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from subclass_aot import _native
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
 from subclass_aot.flatten.emit import emit_unpack, read_attribute
@@ -71,7 +72,7 @@ def straight_unwrap(
             args_1_a = args_1.a
             if are_exactly(classes, args_0, args_1, args_1_a):
                 return [args_0, args_1_a.a, args_1_a.b, args_1.b]
-        except Exception: pass
+        except Exception as error: pass_on_interruption(error)
         return unwrap_checked((args_0, args_1, ))
     >>> print(_FastUnwrap(metas, "args", list).depth_by_depth())
     def unwrap(args):
@@ -80,7 +81,7 @@ def straight_unwrap(
             args_0, args_1, = exactly(args, classes)
             args_1_a, = exactly([args_1.a], classes_1)
             return [args_0, args_1_a.a, args_1_a.b, args_1.b]
-        except Exception: pass
+        except Exception as error: pass_on_interruption(error)
         return unwrap_checked(args)
     """
     if not (_native.ONE_CALL_PAYS and metas and all(_is_known_by_classes(meta, append_symints) for meta in metas)):
@@ -221,7 +222,8 @@ class _FastUnwrap:
             yield read
 
     def _else_carefully(self, values: str) -> Source:
-        self.source.line("except Exception: pass")
+        pass_on = self.source.const(pass_on_interruption, "pass_on_interruption")
+        self.source.line(f"except Exception as error: {pass_on}(error)")
         # Not inside the `except`: an error of the careful function has no other error behind it.
         self.source.line(f"return {self.carefully}({values})")
         return self.source

@@ -13,7 +13,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line
+from subclass_aot._stack import pass_on_interruption, user_line
 from subclass_aot.errors import MutationError
 from subclass_aot.graph.auto_functionalize import has_no_functional_variant, is_whole, listed
 from subclass_aot.graph.listener import GraphListener
@@ -114,11 +114,12 @@ class ArgumentOverlap(GraphListener):
             with _torch.disable_current_modes(), torch.no_grad():
                 func(*_torch.map_tree(real, args), **_torch.map_tree(real, kwargs))
         except RuntimeError as error:
+            pass_on_interruption(error)
             if _UNSUPPORTED in str(error):
                 reason = str(error).splitlines()[0]
                 raise MutationError(_REFUSED.format(operator=func, line=user_line(), reason=reason)) from error
-        except (TypeError, ValueError, IndexError):
-            pass  # what is wrong beside that, the operator has said, or will say
+        except (TypeError, ValueError, IndexError) as error:
+            pass_on_interruption(error)  # what is wrong beside that, the operator has said, or will say
 
     def _memory(self, leaf: MetaTensor) -> Any:
         """What is equal for leaves that may share memory."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import CompiledFileError
 from subclass_aot.saved import Json, read_document
 
@@ -36,6 +37,7 @@ def describe_file(path: str | PathLike[str]) -> str:
     try:
         return "\n".join(map(_shown, _lines(document, blobs, Path(path).stat().st_size)))
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        pass_on_interruption(error)
         what = _NOT_SHOWN.format(kind=type(error).__name__, error=_shown(str(error)))
         raise CompiledFileError(fspath(path), "", what) from error
 

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 import torch
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import MISSING, Declaration
 from subclass_aot.errors import UnknownClassError
 from subclass_aot.inspection.offers import table
@@ -72,7 +73,8 @@ def find_class(target: str) -> Target:
     if callable(found) and not isinstance(found, type):
         try:
             given = found()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             because = f" Called without arguments it raises {type(error).__name__}: {error}."
     cls = type(given)
     if _declares(cls):

@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot._torch import AnyOperator
 from subclass_aot.wrapper import Service, WrapperTensor, place_of, plain_tangent, service_of
 
@@ -221,7 +222,8 @@ def offers_of(cls: type[WrapperTensor], make: Make | None = None) -> Iterator[Ro
             with _Seen(type(tensor)) as seen:
                 try:
                     program(parameter)
-                except Exception as raised:  # noqa: BLE001
+                except Exception as raised:
+                    pass_on_interruption(raised)
                     error = _in_short(raised)
             services = {func: service_of(cls, func) for func in seen.operators}
             if make is None:

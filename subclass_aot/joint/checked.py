@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.descriptors import (
     Descriptor,
     Inner,
@@ -54,7 +55,8 @@ def notes_of(node: fx.Node) -> dict[str, Any]:
 def _goes_through_pickle(value: object) -> bool:
     try:
         pickle.dumps(value)
-    except Exception:  # whatever a class says when it cannot be pickled
+    except Exception as error:  # whatever a class says when it cannot be pickled
+        pass_on_interruption(error)
         return False
     return True
 
@@ -196,6 +198,7 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
     try:
         value = _run(owner, node, args, kwargs)
     except Exception as error:
+        pass_on_interruption(error)
         val = node.meta.get("val")
         if val is None:
             reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -6,6 +6,7 @@ import math
 from collections import Counter, deque
 from typing import Any
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.tables import vars_of_number
 
 
@@ -33,7 +34,8 @@ def same_constant(a: Any, b: Any) -> bool:
     try:
         equal = a == b
         return bool(equal.all()) if hasattr(equal, "all") and a.shape == b.shape else bool(equal)
-    except Exception:  # of the user's `__eq__`
+    except Exception as error:  # of the user's `__eq__`
+        pass_on_interruption(error)
         return False
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.codegen import GuardedSource
 from subclass_aot.objects.comparisons import elements_of, items_of, same_constant, same_contents, same_keys
 from subclass_aot.objects.holders import Entries, Holder
@@ -83,7 +84,8 @@ class ObjectGuards:
         try:
             changes = type(value).__hash__ is None or vars_of_number(value)
             kept = copy.deepcopy(value) if changes else value
-        except Exception:  # it cannot be copied
+        except Exception as error:  # it cannot be copied
+            pass_on_interruption(error)
             kept = value
         if not same_constant(value, kept):
             kept = value

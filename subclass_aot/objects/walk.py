@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import types
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -244,11 +244,13 @@ class Objects:
         # Hooks are not written: they are read only, to find what they hold.
         before = [(t, h.value, t.read(h.value)) for h in self.holders for t, _ in h.tables if t.kind not in HOOKS]
         try:
-            yield
-        finally:
-            for table, holder, contents in before:
-                if not Table.same(table.read(holder), contents):  # most are as they were, and writing costs more
-                    table.write(holder, contents)
+            try:
+                yield
+            finally:
+                _restore(before)
+        except BaseException:
+            _restore(before)  # again, since a signal may have come in the middle of the first time
+            raise
 
     def put(
         self, values: Sequence[Any], fake: Callable[[Holder], Any], stand_ins: bool, ids: Mapping[int, int]
@@ -365,6 +367,12 @@ class Objects:
         if way.steps or not isinstance(entry, Entry) or entry.table.kind not in ("cells", "globals"):
             return False
         return only_appends(self.holders[entry.holder].value.__code__, entry.key)
+
+
+def _restore(before: Iterable[tuple[Table, object, list[tuple[Any, Any]]]]) -> None:
+    for table, holder, contents in before:
+        if not Table.same(table.read(holder), contents):  # most are as they were, and writing costs more
+            table.write(holder, contents)
 
 
 def _is_more(node: Node) -> bool:

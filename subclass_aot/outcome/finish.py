@@ -247,8 +247,9 @@ class _Writer:
         table = change.table
         if table.kind in ("elements", "members"):
             if not change.appended:
-                self.source.line(f"{self.source.const(_clear, 'clear')}({name})")
-            if assigned:
+                values = ", ".join(value for _, value in assigned)
+                self.source.line(f"{self.source.const(Table.refill, 'refill')}({name}, [{values}])")
+            elif assigned:
                 self.add(name, table, assigned)
             return
         for key in removed:
@@ -309,11 +310,6 @@ def _element(holder: object, position: int) -> Any:
 
 def _extend(holder: object, values: list[Any]) -> None:
     _sequence(holder).extend(holder, values)
-
-
-def _clear(holder: object) -> None:
-    methods: Any = set if isinstance(holder, set) else _sequence(holder)
-    methods.clear(holder)
 
 
 def _empty(cls: Any, like: Any) -> Any:

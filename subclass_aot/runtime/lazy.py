@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.backends import BoxedFunction
 from subclass_aot.trace import one_at_a_time
 
@@ -58,6 +59,7 @@ class LazyFunction:
                     with self._modes.restored(), _torch.as_part_of(self._compilation):
                         self._run = self._compile()
                 except Exception as error:
+                    pass_on_interruption(error)
                     error.add_note(_WHERE.format(name=self._name, line=self._line))
                     raise
                 self._compile = None

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.backends import BACKENDS, BoxedFunction, compiled, example_inputs
 from subclass_aot.descriptors import SavedForBackward, descriptor_of
 from subclass_aot.errors import TangentError
@@ -143,6 +144,7 @@ class UnexpectedTangents:
         try:
             kind = self._make(given, any(wrong), write)
         except Exception as error:
+            pass_on_interruption(error)
             if not any(wrong):
                 first = next(i for i in sorted(self.needed) if tangents[i] is None)
                 raise TangentError(_UNDEFINED.format(where=where[first], why=_why(error))) from error

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.descriptors import Number
 from subclass_aot.meta import Spec
 from subclass_aot.saved.names import find, name_of, name_of_operator, operator_named
@@ -217,6 +218,7 @@ class Decoder:
         except Refused:
             raise
         except (TypeError, ValueError, RuntimeError, LookupError, OverflowError) as error:  # of what makes the value
+            pass_on_interruption(error)
             raise Refused(_UNKNOWN.format(written=written)) from error
 
     def _new_spec(self, written: Json) -> Spec:

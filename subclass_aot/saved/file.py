@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import CompiledFileError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta
 from subclass_aot.options import Options, artifacts_of
@@ -135,6 +136,7 @@ class SavedFile:
                 try:
                     artifacts.load(self.artifacts.get(name, {}))
                 except Exception as error:  # of any class
+                    pass_on_interruption(error)
                     raise Refused(NO_ARTIFACTS.format(name=name, error=error)) from error
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.aliasing import autograd_base, storage_groups
 from subclass_aot.call import Arguments
 from subclass_aot.flatten import SubclassCreationMeta
@@ -233,6 +234,7 @@ class _Writer:
         try:
             return f"{self._class(type(value))} {hashlib.sha256(pickle.dumps(value, 4)).hexdigest()[:24]}"
         except Exception as error:  # of any class
+            pass_on_interruption(error)
             kind = type(value).__qualname__
             raise Refused(_OPAQUE.format(kind=kind, error=f"{type(error).__name__}: {error}")) from error
 
@@ -303,5 +305,6 @@ def _is_hash_of(node: kinds.Node, holder: object) -> bool:
         return False
     try:
         return hash(holder) == node.value
-    except Exception:  # of any class
+    except Exception as error:  # of any class
+        pass_on_interruption(error)
         return False

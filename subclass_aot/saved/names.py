@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.graph import drawn_named, name_of_drawn
 from subclass_aot.saved.refused import Refused
 
@@ -63,6 +64,7 @@ def find(name: object) -> Any:
         try:
             importlib.import_module(module)
         except Exception as error:  # whatever the module does
+            pass_on_interruption(error)
             raise Refused(_NOT_THERE.format(name=name, why=f": {type(error).__name__}: {error}")) from error
     found = _found(name)
     if found is None:

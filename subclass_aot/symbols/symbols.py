@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import is_user_file, user_line_in
+from subclass_aot._stack import is_user_file, pass_on_interruption, user_line_in
 from subclass_aot.symbols.numbers import Bounds, Number, forget
 
 if TYPE_CHECKING:  # comes with the first symbol
@@ -183,6 +183,7 @@ class Symbols:
             try:
                 yield
             except Exception as error:
+                pass_on_interruption(error)
                 if refused:  # compilers pack it into errors of their own
                     raise MoreAssumed(refused[-1]) from error
                 raise

@@ -124,17 +124,8 @@ class Table:
     def write(self, holder: object, contents: Contents) -> None:
         """Makes the table hold `contents` and nothing else."""
         match self.kind:
-            case "elements":
-                elements = [v for _, v in contents]
-                if isinstance(holder, list):  # in one step: another thread may read it
-                    list.__setitem__(holder, slice(None), elements)
-                else:
-                    deque.clear(holder)  # type: ignore[arg-type]
-                    deque.extend(holder, elements)  # type: ignore[arg-type]
-            case "members":
-                assert isinstance(holder, set)
-                set.clear(holder)
-                set.update(holder, [v for _, v in contents])
+            case "elements" | "members":
+                self.refill(holder, [v for _, v in contents])  # the list itself stays: others may hold it
             case "keys":
                 pass  # they are put where they belong with the items
             case "slots":
@@ -195,6 +186,27 @@ class Table:
             case "keys":
                 return f".keys()[{key}]"
         return f"[{key!r}]" if not isinstance(key, torch.Tensor) else "[a tensor]"
+
+    @staticmethod
+    def refill(holder: object, values: list[Any]) -> None:
+        """Makes a list, a deque or a set hold `values` and nothing else, also where a signal interrupts this.
+
+        Args:
+            holder: The container; what a subclass makes of its methods does not count.
+            values: What it is to hold.
+        """
+        if isinstance(holder, list):
+            list.__setitem__(holder, slice(None), values)
+            return
+        methods: Any = set if isinstance(holder, set) else deque
+        fill = methods.update if isinstance(holder, set) else methods.extend
+        try:
+            methods.clear(holder)
+            fill(holder, values)
+        except BaseException:
+            methods.clear(holder)
+            fill(holder, values)
+            raise
 
     @staticmethod
     def same(one: Contents, other: Contents) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import Arguments
 from subclass_aot.compile import aot_compile
 from subclass_aot.errors import DifferenceError, NondeterministicError, SubclassAotError
@@ -141,7 +142,8 @@ class _Check:
                 function = candidate.function()
                 compiled = aot_compile(function, **self.options)
                 _, other, call = self.first_difference(function, compiled, candidate.make)
-            except Exception:  # it makes no sense
+            except Exception as error:  # it makes no sense
+                pass_on_interruption(error)
                 return False
             return call > 0 and other is not None and other.like(found)
 

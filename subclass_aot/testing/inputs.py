@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.wrapper import WrapperTensor
 
 Size = tuple[int, ...]
@@ -185,7 +186,8 @@ def _fields(tensor: WrapperTensor) -> dict[str, Any] | None:
     try:
         with torch.no_grad():
             again = cls(**{name: getattr(tensor, name) for name in declared})
-    except Exception:
+    except Exception as error:
+        pass_on_interruption(error)
         return None
     if (again.shape, again.stride(), again.dtype) != (tensor.shape, tensor.stride(), tensor.dtype):
         return None

@@ -9,6 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import flatten
 from subclass_aot.testing.inputs import Capture, Given
 from subclass_aot.testing.literals import Names
@@ -33,7 +34,8 @@ def record(function: Callable[..., Any], tensors: Sequence[Any]) -> Script:
         with recorder:
             returned = function(*tensors)
         results = [recorder.name_of(x) for x in flatten(returned)[0] if isinstance(x, torch.Tensor)]
-    except Exception:  # the script raises it, too
+    except Exception as error:  # the script raises it, too
+        pass_on_interruption(error)
         results = []
     return Script(tuple(recorder.inputs), tuple(recorder.statements), tuple(results), recorder.names)
 

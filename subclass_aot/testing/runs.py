@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import flatten
 from subclass_aot.testing.compare import cut_off, dense_leaves, difference, rebuilt, sharing
 from subclass_aot.wrapper import plain_tangent
@@ -129,6 +130,7 @@ def observe(
                 _backward(run, later, torch.Generator().manual_seed(seed + 1), like)
         run.failed = ""
     except Exception as error:
+        pass_on_interruption(error)
         run.error = error
     return run
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Inner, InnerSize, InnerStride, IntermediateBase, OutputDescriptor, PlainOutput
 from subclass_aot.errors import MutationError, TraceError
@@ -260,6 +261,7 @@ class OutputReader:
                 with steps:
                     clean = (remembered or _torch.view_function(result))(blank, note)
         except Exception as error:
+            pass_on_interruption(error)
             if metadata_mutated:  # it was made before, and does not fit any more
                 raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE)) from error
             raise TraceError(_LOST_VIEW.format(reason=error)) from error

@@ -11,6 +11,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, Place, RecordedCall, flatten
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import PlainTensorMeta
@@ -82,7 +83,8 @@ class Transforms:
             return None
         try:
             made, values = self._seen_before(args, kwargs) or self._looked_at(args, kwargs, specialization_for)
-        except Exception:  # what eager mode makes of it, it says itself
+        except Exception as error:  # what eager mode makes of it, it says itself
+            pass_on_interruption(error)
             return None
         return None if made is None else lambda: made(values)
 

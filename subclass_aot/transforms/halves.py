@@ -25,6 +25,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import descriptor_of
 from subclass_aot.flatten import FlattenPlan, PlainTensorMeta, ValueMeta
@@ -162,7 +163,8 @@ def halves_of(
             if not trace.signature.needs_backward:
                 return None
             graphs = split(trace, options.partition_fn, options.backward.fuses)
-        except Exception:  # then the gradient computes forward again, and says what is wrong
+        except Exception as error:  # then the gradient computes forward again, and says what is wrong
+            pass_on_interruption(error)
             return None
     places = _places(arguments, trace.signature, [*rest, *values])
     if not is_pure(trace.signature, graphs.forward) or not _has_plain_gradients(trace.signature):

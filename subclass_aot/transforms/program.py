@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import warn
+from subclass_aot._stack import pass_on_interruption, warn
 from subclass_aot.transforms.halves import Halve, Halves, Run
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -47,6 +47,7 @@ class Program:
             try:
                 return tuple(self._compiled(rest, *values))
             except Exception as error:
+                pass_on_interruption(error)
                 result = self._run(rest, *values)
                 self._compiled = None
                 warn(_FAILED.format(name=self._name, kind=type(error).__name__, error=error))
@@ -59,7 +60,8 @@ class Program:
             return None
         try:
             return tuple(self._compiled(rest, *values))
-        except Exception:
+        except Exception as error:
+            pass_on_interruption(error)
             self._compiled = None
             return None
 

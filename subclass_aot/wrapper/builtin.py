@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot._torch import Operator
 from subclass_aot.operators import MOVES
 from subclass_aot.wrapper import errors, views
@@ -194,7 +195,8 @@ def _is_zero(new: Any) -> bool:
         state = {name: torch.zeros(sizes[name], dtype=tensor.dtype) for name, tensor in inner.items()}
         try:
             return not rebuild(new, state).to_plain().any()
-        except Exception:  # noqa: BLE001 - what cannot be tried is as the fields are
+        except Exception as error:  # what cannot be tried is as the fields are
+            pass_on_interruption(error)
             return True
 
 

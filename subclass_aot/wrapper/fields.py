@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import MISSING, Field, Kind
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper import messages
@@ -88,6 +89,7 @@ def _evaluate(cls: type, name: str, annotation: object, caller_locals: Mapping[s
     try:
         return eval(annotation, dict(module), dict(caller_locals))
     except Exception as error:
+        pass_on_interruption(error)
         if any(word in annotation for word in ("Tensor", "torch", "ClassVar")):
             raise DefinitionError(
                 messages.UNREADABLE.format(cls=cls.__name__, name=name, annotation=annotation, error=error)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.wrapper.outer import Outer, outer_rule
 
 if TYPE_CHECKING:  # which is made with this
@@ -130,7 +131,8 @@ def is_told_by_looks(made: WrapperTensor, is_new: bool = True) -> bool:
         fields.__dict__[name] = _Look(value) if isinstance(value, torch.Tensor) else value
     try:
         outer = outer_rule(cls)(fields)
-    except Exception:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         return False
     if type(outer) is not Outer or outer.dtype is not made.dtype or outer.layout is not made.layout:
         return False

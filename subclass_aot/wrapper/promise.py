@@ -9,6 +9,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot._torch import Operator
 
 Look = tuple[tuple[int, ...], torch.dtype]
@@ -64,7 +65,8 @@ class Promise:
             blank: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
             try:
                 out: object = self._func(*blank[0], **blank[1])
-            except Exception:  # noqa: BLE001
+            except Exception as error:
+                pass_on_interruption(error)
                 return []
         found = out if isinstance(out, tuple | list) else (out,)
         return [_look(x) if isinstance(x, torch.Tensor) else None for x in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from subclass_aot import TwoTensor, _native, _torch, aot_compile
 from tests.native.both_ways import served
-from tests.native.wrappers import aten, dense, two
+from tests.native.wrappers import Named, aten, dense, two
 
 pytestmark = pytest.mark.skipif(
     _native.accelerator("kernels") is None, reason="the accelerator is optional: without it there is only Python"
@@ -142,3 +143,31 @@ def test_what_is_special_goes_to_python() -> None:
     holds.__dict__["a"] = dense(4, 4).as_subclass(Code)
     assert not served(lambda: holds.neg())["aten::neg"]
     assert seen
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, TimeoutError])
+def test_a_signal_while_contexts_are_compared(kind: type[BaseException]) -> None:
+    """Kernels leave an error of a comparison to Python, which compares again; a handler of signals raises once."""
+
+    class Label:
+        def __ne__(self, other: object) -> bool:
+            compared.append(other)
+            if len(compared) == 1:
+                signal.raise_signal(signal.SIGUSR1)
+            return False
+
+    def handle(number: int, frame: Any) -> None:
+        raise kind
+
+    compared: list[object] = [None]
+    x, y = (Named(dense(3), Label(), dense(3)) for _ in range(2))
+    assert served(lambda: x + y)
+    before = signal.signal(signal.SIGUSR1, handle)
+    compared.clear()
+    try:
+        with pytest.raises(kind):
+            x + y
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(compared) == 1 and served(lambda: x + y)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from subclass_aot.tables import Table, limit_of
+from tests.interrupting import Alarm, Lines
 
 
 class Loud(list[Any]):
@@ -130,3 +131,18 @@ def test_what_is_put_on_a_tensor() -> None:
     Table("attributes").put_on(tensor, [("note", "here")])
     Table("grad").put_on(tensor, [("grad", gradient)])
     assert vars(tensor) == {"kept": 1, "note": "here"} and tensor.grad is gradient
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("kind", [list, deque, set])
+def test_a_container_is_filled_again_whatever_comes_between(kind: type) -> None:
+    """A signal at any line leaves what was there, or what is to be there."""
+    before, after = kind([1, 2]), kind([3, 4, 5])
+    with Lines() as lines:
+        Table.refill(kind([1, 2]), [3, 4, 5])
+    for at in range(lines.count):
+        holder = kind([1, 2])
+        with pytest.raises(Alarm), Lines(at):
+            Table.refill(holder, [3, 4, 5])
+        assert holder in (before, after)
+    assert lines.count > 1

@@ -263,8 +263,11 @@ class Call {
         continue;
       }
       Ref differ(PyObject_RichCompare(theirs.get(), mine.get(), Py_NE));
-      if (!differ || PyObject_IsTrue(differ.get()) != 0) {
-        PyErr_Clear();
+      int is_true = differ ? PyObject_IsTrue(differ.get()) : -1;
+      if (is_true < 0) {
+        forget_error();
+      }
+      if (is_true != 0) {
         return false;
       }
     }

@@ -91,6 +91,27 @@ class Gil {
   throw raised;
 }
 
+// Forgets what code of the user's raised, but for what goes to the user from anywhere: see `pass_on_interruption`.
+inline void forget_error() {
+  if (PyErr_ExceptionMatches(PyExc_Exception)) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace != nullptr) {
+      PyException_SetTraceback(value, trace);
+    }
+    Ref of_type(type), error(value), of_trace(trace);
+    static PyObject* pass_on = [] {
+      Ref module(PyImport_ImportModule("subclass_aot._stack"));
+      return module ? PyObject_GetAttrString(module.get(), "pass_on_interruption") : nullptr;
+    }();
+    if (pass_on != nullptr && Ref(PyObject_CallOneArg(pass_on, value))) {
+      return;
+    }
+  }
+  throw_raised();
+}
+
 inline Ref kept(PyObject* owned) {
   if (owned == nullptr) {
     throw_raised();

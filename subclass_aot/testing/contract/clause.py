@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial, first_line
 
 Severity = Literal["S", "C", "P"]
@@ -45,7 +46,8 @@ def settled(check: Callable[[], None]) -> Settled:
         return "does not apply", str(reason)
     except BrokenClause as error:
         return "broken", str(error)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         return "raises", first_line(error)
     return "kept", ""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.compile import aot_compile
 from subclass_aot.testing.contract.arguments import others, parameters_of
 from subclass_aot.testing.contract.clause import Clauses
@@ -41,7 +42,8 @@ def _in_eager(run: Callable[..., Any], *args: object) -> Any:
     """What eager mode gives: the oracle. What it refuses is not asked of a compiler."""
     try:
         return run(*args)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         raise DoesNotApply(f"eager mode refuses it: {first_line(error)}") from None
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Program, Trial, require, several
 
@@ -82,7 +83,8 @@ def _drawn_calls(trial: Trial) -> None:
                 except BrokenClause as error:
                     wrong.append(str(error))
                     break
-                except Exception:  # noqa: BLE001, S112 - which operators a class offers is its own affair
+                except Exception as error:  # which operators a class offers is its own affair
+                    pass_on_interruption(error)
                     continue
     more = f"\nand {len(wrong) - _SHOWN} more operators" if len(wrong) > _SHOWN else ""
     require(not wrong, "\n".join(wrong[:_SHOWN]) + more)
@@ -210,7 +212,8 @@ def _is_accepted(call: Call, example: torch.Tensor) -> bool:
     """Whether dense tensors do it, and it gives tensors."""
     try:
         results = several(call.program(example))
-    except Exception:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         return False
     return bool(results) and all(isinstance(result, torch.Tensor) for result in results)
 

@@ -6,6 +6,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (
     DoesNotApply,
@@ -54,7 +55,8 @@ def _round_trip_of_view(trial: Trial) -> None:
     tensor = trial.make()
     try:
         view = tensor.transpose(0, -1)
-    except Exception:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         raise DoesNotApply("it cannot be transposed") from None
     if type(view) is trial.cls:
         _same(trial, view, unflattened(view, inner_of(view)), "the round trip of x.transpose(0, -1)")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.arguments import others
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (
@@ -136,7 +137,8 @@ def _undefined(name: str, some: Program, every: Program) -> None:
         want = [trial.of_dense(some, value.requires_grad_()) for value in trial.values()]
         try:
             every(trial.parameter())
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             raise DoesNotApply(f"it raises where all gradients arrive, too: {first_line(error)}") from None
         trial.agrees(some(trial.parameter()), want, "the gradient")
 
@@ -161,7 +163,8 @@ def _reading(trial: Trial) -> None:
         tensor = trial.parameter()
         try:
             dense = reading(tensor)
-        except Exception:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             continue
         if any(dense is part for part in inner_of(tensor).values()):
             continue  # an inner tensor, which never requires grad

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import DoesNotApply, Trial, inner_of, require, unflattened
 
@@ -59,7 +60,8 @@ def _inner_requires_grad(trial: Trial) -> None:
 
     try:
         made = unflattened(tensor, {name: trained(part) for name, part in inner_of(tensor).items()})
-    except Exception:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         return
     held = [name for name, part in inner_of(made).items() if isinstance(part, torch.Tensor) and part.requires_grad]
     require(made.requires_grad or not held, f"{held} require grad and the tensor does not: no gradient arrives there")
@@ -92,7 +94,8 @@ def _same_with(
         raise DoesNotApply("no inner tensor can have it, or there is no reading")
     try:
         made = unflattened(tensor, {**inner, **changed})
-    except Exception:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         return
     what = f"a tensor with such {', '.join(changed)}"
     trial.agrees(made, trial.read(tensor), what)

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import (
@@ -101,7 +102,8 @@ def _stranger(trial: Trial) -> None:
         asked, what = Stranger.asked, "is served"
         try:
             func(tensor, other)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             what = f"raises {type(error).__name__}"
         require(Stranger.asked > asked, f"{name} {what}, and the other class is never asked")
 
@@ -160,7 +162,8 @@ def _new_tensors(trial: Trial) -> None:
             with torch.no_grad():
                 try:
                     write(program(tensor))
-                except Exception:  # noqa: BLE001, S112 - what is not offered is said of the operator itself
+                except Exception as error:  # what is not offered is said of the operator itself
+                    pass_on_interruption(error)
                     continue
             trial.agrees(tensor, values, f"x after {name}.{writing}")
 
@@ -227,7 +230,8 @@ def _composite(name: str) -> None:
     def _(trial: Trial) -> None:
         try:
             PROGRAMS[name](trial.make())
-        except Exception:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             raise DoesNotApply("it raises outside of inference mode, too") from None
         with torch.inference_mode():
             trial.commutes(name, PROGRAMS[name])
@@ -250,7 +254,8 @@ def _equal(trial: Trial) -> None:
         try:
             other = unflattened(tensor, {**inner, name: _changed(part)})
             means_the_same = all(torch.equal(*pair) for pair in zip(trial.read(tensor), trial.read(other), strict=True))
-        except Exception:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             continue  # offsets, for example, that are not offsets any more
         if not means_the_same:
             require(not torch.equal(tensor, other), f"torch.equal is True though {name} differs")
@@ -272,7 +277,8 @@ def _memory_format(trial: Trial) -> None:
         blank = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
         try:
             result, want = program(tensor), program(blank)
-        except Exception:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             continue  # clauses 22 and 24 tell
         tried += 1
         require(result.stride() == want.stride(), f"{name} has strides {result.stride()}, not {want.stride()}")

@@ -23,6 +23,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Settled
 from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Trial
 
@@ -82,7 +83,8 @@ def settled_in_pairs(payload: bytes, programs: Sequence[str]) -> dict[str, Settl
 def _payload(trial: Trial) -> bytes:
     try:
         return pickle.dumps(trial.source)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         raise DoesNotApply(
             f"another process cannot import what makes the tensor: give a function of a module as make ({error})"
         ) from None

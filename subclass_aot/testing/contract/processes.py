@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed, nn
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses, Severity
 from subclass_aot.testing.contract.gradients import require_real
 from subclass_aot.testing.contract.pair import require_in_pair
@@ -162,7 +163,8 @@ def _fsdp(trial: Trial, rank: Rank) -> None:
     alone = _layer(trial.make())
     try:
         loss = _step(alone)
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:
+        pass_on_interruption(error)
         raise DoesNotApply(f"one process does not do it, either: {first_line(error)}") from None
     layer = _layer(trial.make())
     fully_shard(layer, mesh=rank.mesh()).reshard()

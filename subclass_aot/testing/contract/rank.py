@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import distributed
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Settled, settled
 from subclass_aot.testing.contract.processes import PROGRAMS, Rank
 from subclass_aot.testing.contract.trial import Trial, first_line
@@ -37,7 +38,8 @@ def main(number: int, folder: Path) -> None:
 
         try:
             trial = Trial(*pickle.loads(payload))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             why = f"give a function of a module as make ({first_line(error)})"
             for name in programs:
                 tell(name, ("does not apply", f"another process cannot make the tensor: {why}"))

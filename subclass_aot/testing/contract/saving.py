@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import DoesNotApply, Trial, flattened, require, size_of, storages
 
@@ -155,5 +156,6 @@ def _other(trial: Trial) -> torch.Tensor:
     with torch.no_grad():
         try:
             return trial.make().mul_(0.5)  # type: ignore[no-any-return]
-        except Exception:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             raise DoesNotApply("nobody knows how to make another of the class: it has no mul_") from None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.operators import effects_of
 from subclass_aot.testing.compare import dense_leaves
 from subclass_aot.testing.contract.clause import Clauses
@@ -105,7 +106,8 @@ def _watched(trial: Trial) -> Iterator[tuple[str, list[torch.Tensor], Watch]]:
         try:
             with torch.no_grad(), watch:
                 results = several(program(tensor))
-        except Exception:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             continue  # clause 27 tells
         tried += 1
         yield name, [result for result in results if isinstance(result, torch.Tensor)], watch

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.compare import dense_leaves
 
 Make = Callable[..., torch.Tensor]
@@ -120,7 +121,8 @@ class Trial:
         if key not in self._asked_for:
             try:
                 other = Trial(functools.partial(self._make, **arguments), self.source[1])
-            except Exception:  # noqa: BLE001
+            except Exception as error:
+                pass_on_interruption(error)
                 self._asked_for[key] = None
             else:
                 self._asked_for[key] = other
@@ -194,14 +196,16 @@ class Trial:
         """What a tensor like this means when values were copied into it; those themselves if it does not take them."""
         try:
             return self.read(tensor.detach().clone().copy_(dense))
-        except Exception:  # noqa: BLE001 - another clause names it
+        except Exception as error:  # another clause names it
+            pass_on_interruption(error)
             return [dense]
 
     def of_dense(self, program: Program, dense: torch.Tensor) -> Any:
         """What a program gives for a dense tensor; what dense tensors do not do is not asked."""
         try:
             return program(dense)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             raise DoesNotApply(f"dense tensors refuse it: {first_line(error)}") from None
 
     def values(self) -> list[torch.Tensor]:
@@ -215,7 +219,8 @@ class Trial:
                 want = [value.cos() for value in self.values()]  # of which the class knows nothing
                 tensor = self.make().copy_(want[0])
             off = max(_distance(mine, wanted) for mine, wanted in zip(self.read(tensor), want[:1], strict=False))
-        except Exception:  # noqa: BLE001
+        except Exception as error:
+            pass_on_interruption(error)
             return 0.0
         return min(off, _COARSEST)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import DoesNotApply, Program, Trial, require, several, storages
 
@@ -71,7 +72,8 @@ def _cuts(trial: Trial) -> None:
             for start, rows in ((0, border), (border, length - border)):
                 try:
                     part = tensor.narrow(dim, start, rows)
-                except Exception:  # noqa: BLE001, S112 - which views there are, the others say
+                except Exception as error:  # which views there are, the others say
+                    pass_on_interruption(error)
                     continue
                 want = [value.narrow(dim, start, rows) for value in values]
                 trial.agrees(part, want, f"x.narrow({dim}, {start}, {rows})")
@@ -102,7 +104,8 @@ def _writes_reach_the_base(trial: Trial, program: Program, views: Sequence[torch
             want = trial.read(tensor)
             try:
                 several(program(tensor))[place].zero_()
-            except Exception:  # noqa: BLE001
+            except Exception as error:
+                pass_on_interruption(error)
                 continue
             for value in want:
                 several(program(value))[place].zero_()

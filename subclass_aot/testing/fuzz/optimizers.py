@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.codegen import Source
 from subclass_aot.compile import aot_compile
 from subclass_aot.tensors import TwoTensor
@@ -113,7 +114,8 @@ def check_optimizer(drawn: DrawnOptimizer, compile: Callable[..., Any] = aot_com
     """
     try:
         eager = _run(drawn, lambda run: run)
-    except Exception:  # as where a wrapper meets a dense tensor in a way that its class has no rule for
+    except Exception as error:  # as where a wrapper meets a dense tensor in a way that its class has no rule for
+        pass_on_interruption(error)
         return
     for number, (expected, got) in enumerate(zip(eager, _run(drawn, compile), strict=True), 1):
         assert len(expected) == len(got), f"the state has other parts after step {number}"

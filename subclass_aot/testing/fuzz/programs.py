@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.codegen import Source
 from subclass_aot.meta import Spec
 from subclass_aot.tensors import TwoTensor
@@ -270,7 +271,8 @@ def programs(draw: st.DrawFn, max_statements: int = 6, aliases: bool = True, eve
                 continue
             try:
                 _run(text, no_grad, values)
-            except Exception:
+            except Exception as error:
+                pass_on_interruption(error)
                 if not keep_errors:
                     continue
                 statements.append((text, no_grad))

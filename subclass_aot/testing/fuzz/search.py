@@ -11,6 +11,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase
 from hypothesis import strategies as st
 
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import DifferenceError
 from subclass_aot.testing.check import check_compiled
 from subclass_aot.testing.fuzz.captured import captured, check_captured
@@ -75,6 +76,7 @@ def fuzz(minutes: float, seed: int, check: Callable[[Drawn], object] = check_dra
         try:
             hypothesis.seed(rounds.getrandbits(32))(options(strategy(body)))()
         except Exception as error:
+            pass_on_interruption(error)
             print(f"A wrong program, after {count} (seed {seed}):\n\n{latest[0]}\n")
             traceback.print_exception(error)
             print(_as_script(latest[0]), flush=True)
@@ -98,5 +100,6 @@ def _as_script(program: Drawn) -> str:
         except DifferenceError as error:
             return str(error)
         except Exception as error:
+            pass_on_interruption(error)
             return f"check_compiled cannot show it: {error}"
     return "check_compiled sees no difference: it depends on what is done with the results."
