@@ -122,7 +122,7 @@ _is_watching = False
 
 
 def _watch(event: str, args: tuple[Any, ...]) -> None:
-    if _is_watching:
+    if _is_watching and event != "object.__getattr__":  # a frame of a traceback is asked for its code
         EVENTS.append((event, args))
 
 
