@@ -10,7 +10,7 @@ project_copyright = f"2026, {author}"
 release = subclass_aot.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "benchmarks/*"]  # what `make bench` writes is included by benchmarks.md
+exclude_patterns = ["_build", "benchmarks/*", "environments/*"]  # tables that `make` writes, which pages include
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 
