@@ -22,25 +22,31 @@ class _Switch:
 
     def __init__(self, read: Callable[[], bool], write: Callable[[bool], None]) -> None:
         self._read, self._write = read, write
-        self._lock, self._users, self._before = threading.Lock(), 0, False
+        self._lock, self._before = threading.Lock(), False
+        self._users: set[object] = set()
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        entered = False
+        user = object()
         try:
             with self._lock:
                 if not self._users:
                     self._before = self._read()
-                entered = True
-                self._users += 1
+                self._users.add(user)
                 self._write(True)
             yield
         finally:
-            if entered:
-                with self._lock:
-                    self._users -= 1
-                    if not self._users:
-                        self._write(self._before)
+            try:
+                self._leave(user)
+            except BaseException:
+                self._leave(user)  # again, since a signal may have come in the middle of the first time
+                raise
+
+    def _leave(self, user: object) -> None:
+        with self._lock:
+            if self._users == {user}:
+                self._write(self._before)
+            self._users.discard(user)
 
 
 compiling = _Switch(
