@@ -123,29 +123,38 @@ def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None
         kernels.set(generator, state)
 
 
+_Generator: type[torch.Generator] = torch.Generator
+
+
+class _Noting(type(_Generator)):  # type: ignore[misc]
+    """The class of `torch.Generator` in a trace. There is one for all traces: a class is a circle of references."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        made = _Generator(*args, **kwargs)
+        note = getattr(_in_thread, "note", None)
+        if note is not None:
+            note(made)
+        return made
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, _Generator)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return issubclass(other, _Generator)
+
+
+_NOTING = _Noting("Generator", (_Generator,), {"__module__": _Generator.__module__})
+
+
 @contextmanager
 def made_generators(note: Callable[[torch.Generator], None]) -> Iterator[None]:
     """Within the block, `torch.Generator` notes what it makes in this thread; to who asks, it is the same class."""
-    thread, before = threading.get_ident(), torch.Generator
-
-    class Noting(type(before)):  # type: ignore[misc]
-        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-            made = before(*args, **kwargs)
-            if threading.get_ident() == thread:
-                note(made)
-            return made
-
-        def __instancecheck__(cls, value: object) -> bool:
-            return isinstance(value, before)
-
-        def __subclasscheck__(cls, other: type) -> bool:
-            return issubclass(other, before)
-
-    torch.Generator = Noting("Generator", (before,), {"__module__": before.__module__})  # type: ignore[misc]
+    before, noted = torch.Generator, getattr(_in_thread, "note", None)
+    torch.Generator, _in_thread.note = _NOTING, note  # type: ignore[misc]
     try:
         yield
     finally:
-        torch.Generator = before  # type: ignore[misc]
+        torch.Generator, _in_thread.note = before, noted  # type: ignore[misc]
 
 
 class StateKernels(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
@@ -225,19 +225,23 @@ class Arguments:
 
     @contextmanager
     def replaced(
-        self, values: Sequence[Any], stand_ins: bool = False
+        self, values: Sequence[Any], stand_ins: bool = False, in_this_thread: bool = False
     ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         """Puts other tensors into every place; modules and objects get their own back at the end, whatever happens.
 
         Args:
             values: The tensors.
             stand_ins: Whether iterators are replaced, too, by what takes no step.
+            in_this_thread: Whether other threads find the modules as they are. What is compiled within the block then
+                knows tables of modules that end with it, so this is for traces alone, within which nothing is.
 
         Yields:
             The arguments, with `values` for tensors, `views` included. Lists and dicts among them are new ones.
         """
         leaves = list(self.leaves)
-        with tables_of_this_thread([module for _, module in self.modules]), self.objects.restored():
+        modules = [module for _, module in self.modules]
+        tables = tables_of_this_thread(modules) if in_this_thread else nullcontext()
+        with tables, self.objects.restored(() if in_this_thread else modules):
             for place, position in self.placed:
                 match place:
                     case ArgumentPlace():

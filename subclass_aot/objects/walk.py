@@ -40,6 +40,7 @@ from subclass_aot.objects.ways import Entry, Way
 from subclass_aot.tables import (
     ATOMS,
     HOOKS,
+    MODULE_TABLES,
     Table,
     extras_of,
     only_appends,
@@ -239,10 +240,11 @@ class Objects:
             self.holders.append(Holder(path, tensor, way, pinned, [(t, []) for t in tables]))
 
     @contextmanager
-    def restored(self) -> Iterator[None]:
-        """Gives every object what it held before the block, whatever happens."""
+    def restored(self, modules: Iterable[torch.nn.Module] = ()) -> Iterator[None]:
+        """Gives every object, and every module of `modules`, what it held before the block, whatever happens."""
         # Hooks are not written: they are read only, to find what they hold.
         before = [(t, h.value, t.read(h.value)) for h in self.holders for t, _ in h.tables if t.kind not in HOOKS]
+        before += [(t, module, t.read(module)) for module in modules for t in map(Table, MODULE_TABLES)]
         try:
             try:
                 yield

@@ -120,7 +120,7 @@ def _record(
     other_threads.note(recorder.graph, given)
     if values is not None:
         values.start(given, recorder.listeners.random_numbers.start)
-    with user.arguments.replaced(inputs.seen, stand_ins=True) as call:
+    with user.arguments.replaced(inputs.seen, stand_ins=True, in_this_thread=True) as call:
         forward = run_forward(fn, call, inputs, user, recorder, inference, existed)
         return inputs, forward, run_backward(inputs, forward, forward.tangents, recorder)  # may run parts of `fn` again
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import Arguments
 from subclass_aot.graph import Looks, Retrace, TraceOptions
 from subclass_aot.sizes import DynamicSizes, GivenSizes
@@ -76,7 +77,8 @@ def trace_arguments(
                 if options.views and dynamic is not None:  # see Note [Views of one tensor]
                     joined = arguments.with_views(options.views)
                     dynamic = dynamic.without({*options.views, *map(joined.path_of, joined.view_of)})
-            except Exception:
+            except Exception as error:
+                pass_on_interruption(error)
                 if not hashes.refused:
                     raise
                 options = dataclasses.replace(options, hashes_by_value=True)
