@@ -123,9 +123,6 @@ def set_generator_state(generator: torch.Generator, state: torch.Tensor) -> None
         kernels.set(generator, state)
 
 
-_Generator: type[torch.Generator] = torch.Generator
-
-
 class _Noting(type(_Generator)):  # type: ignore[misc]
     """The class of `torch.Generator` in a trace. There is one for all traces: a class is a circle of references."""
 

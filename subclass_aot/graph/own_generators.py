@@ -63,7 +63,7 @@ class OwnGenerators:
 
     def __init__(self, states: dict[bytes, Any], of_default: Callable[[Recorder, bytes], Any]) -> None:
         self._states = states
-        self._of_default = of_default
+        self._of_default = weakref.WeakMethod(of_default)  # of who has this
         self._forward: Recorder | None = None  # while it runs
         self._begun = 0
         self._reached: dict[int, weakref.ref[torch.Generator]] = {}
@@ -163,7 +163,8 @@ class OwnGenerators:
         if known is not None and known.tag in recorder.nodes:
             return known
         seed = generator.initial_seed()
-        of_default = self._of_default(recorder, now)
+        make = self._of_default()
+        of_default = None if make is None else make(recorder, now)
         if of_default is not None:
             self.give(generator, of_default)
             return of_default

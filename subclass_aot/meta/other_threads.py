@@ -2,7 +2,7 @@
 
 While a function is traced, lists, dicts and attributes that it reads hold tensors without data, for all threads.
 (Parameters and buffers of modules do not: see `tables/of_thread.py`.) A graph that records notes its thread and, by
-their nodes, the tensors of the call.
+the names of their nodes, the tensors of the call.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GRADIENTS = """{operator} computes with a tensor that requires grad, and that s
 def note(graph: Any, inputs: Mapping[Any, object]) -> None:
     """Notes that this thread records a graph, and what its placeholders stand for; nothing is kept alive."""
     graph.thread = threading.get_ident()
-    graph.real_inputs = {node: weakref.ref(x) for node, x in inputs.items() if isinstance(x, torch.Tensor)}
+    graph.real_inputs = {node.name: weakref.ref(x) for node, x in inputs.items() if isinstance(x, torch.Tensor)}
 
 
 def is_elsewhere(node: Any) -> bool:
@@ -47,7 +47,7 @@ def real_input(node: Any) -> Any:
     """Gives the tensor that a placeholder stands for, if another thread records its graph, or did; else None."""
     if not is_elsewhere(node):
         return None
-    found = node.graph.real_inputs.get(node)
+    found = node.graph.real_inputs.get(node.name)
     return None if found is None else found()
 
 
