@@ -36,7 +36,7 @@ from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.rng import RandomNumbers
 from subclass_aot.graph.stack_traces import StackTraces
 from subclass_aot.graph.symint_nodes import SymintNodes
-from subclass_aot.meta import MetaTensor, Spec, Storage, Stream, new_leaf
+from subclass_aot.meta import MetaTensor, Spec, Storage, Stream, new_leaf, other_threads
 from subclass_aot.operators import effects_of
 from subclass_aot.passes import new_node
 from subclass_aot.symbols import is_symbolic
@@ -255,6 +255,7 @@ class Recorder(Stream):
         return node
 
     def lift(self, tensor: torch.Tensor) -> MetaTensor:
+        other_threads.refuse_made_elsewhere(self.graph, tensor)
         leaf = self.listeners.real_tensors.leaf_of(self, tensor)
         self.listeners.lost_gradients.note(tensor)
         return leaf

@@ -7,6 +7,7 @@ the names of their nodes, the tensors of the call.
 
 from __future__ import annotations
 
+import gc
 import threading
 import weakref
 from collections.abc import Mapping
@@ -24,6 +25,13 @@ _NO_INPUT = """{operator} is given a tensor without data that another thread has
   Your line:  {line}
   Instead: call what is compiled once, for each kind of call, before other threads use what it changes."""
 
+_MADE_ELSEWHERE = """The traced function gets a tensor that is newer than the trace, and another thread has computed
+  with tensors of the call meanwhile: later calls would not compute it.
+  Your line:  {line}
+  The tensor: a tensor of shape {shape}
+  Instead: compute it in the thread that calls what is compiled. If the other thread has nothing to do with the
+  function, call what is compiled once before that thread reads what the function reads."""
+
 _GRADIENTS = """{operator} computes with a tensor that requires grad, and that stands for another one while another
   thread traces a function that reads it: the gradient would be lost.
   Your line:  {line}
@@ -35,6 +43,19 @@ def note(graph: Any, inputs: Mapping[Any, object]) -> None:
     """Notes that this thread records a graph, and what its placeholders stand for; nothing is kept alive."""
     graph.thread = threading.get_ident()
     graph.real_inputs = {node.name: weakref.ref(x) for node, x in inputs.items() if isinstance(x, torch.Tensor)}
+
+
+def refuse_made_elsewhere(graph: Any, tensor: torch.Tensor) -> None:
+    """Refuses a real tensor that is newer than a trace, if another thread has computed with inputs of the trace.
+
+    A function that has a thread of its own compute would get what that computed for this call, at each call. Python's
+    collector lists new objects alone in a trace: see `outcome/existed.py`.
+
+    Raises:
+        TraceError: It is one.
+    """
+    if getattr(graph, "is_read_elsewhere", False) and any(x is tensor for x in gc.get_objects()):
+        raise TraceError(_MADE_ELSEWHERE.format(shape=list(tensor.shape), line=user_line()))
 
 
 def is_elsewhere(node: Any) -> bool:
@@ -63,7 +84,7 @@ def run_on_inputs(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
     Raises:
         TraceError: One is no input of the call, or a gradient would be lost.
     """
-    with_grad = False
+    with_grad, graphs = False, list[Any]()
 
     def real(value: Any) -> Any:
         nonlocal with_grad
@@ -71,8 +92,10 @@ def run_on_inputs(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
             return value
         found = real_input(value.tag)
         if found is None:
-            raise TraceError(_NO_INPUT.format(operator=func, line=user_line()))
+            raise _refused(value.tag.graph, _NO_INPUT.format(operator=func, line=user_line()))
         with_grad |= value.requires_grad
+        graphs.append(value.tag.graph)
+        graphs[-1].is_read_elsewhere = True
         return found
 
     given, named = _torch.map_tree(real, (args, kwargs))
@@ -84,8 +107,14 @@ def run_on_inputs(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
         returned = next((place for place in effects.returns_written if place is not None), None)
         return result if returned is None else argument_at(returned, args, kwargs)
     if with_grad and torch.is_grad_enabled() and func is not torch.ops.aten.detach.default and _is_real(result):
-        raise TraceError(_GRADIENTS.format(operator=func, line=user_line()))
+        raise _refused(graphs[0], _GRADIENTS.format(operator=func, line=user_line()))
     return result
+
+
+def _refused(graph: Any, what: str) -> TraceError:
+    """Makes an error that the thread which traces gets, too, where its function fails: it may wait for this one."""
+    graph.refused_elsewhere = TraceError(what)
+    return TraceError(what)
 
 
 def _is_real(result: Any) -> bool:

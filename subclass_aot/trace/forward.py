@@ -15,8 +15,9 @@ from subclass_aot.call import refuse_parallel_method
 from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputDescriptor, PlainOutput
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import Look, Recorder, messages
+from subclass_aot.meta import other_threads
 from subclass_aot.outcome import Existed, Leaf, Outcome, read_outcome
-from subclass_aot.outputs import AliasOfLeaf, Output, Value, ViewOfBase, ViewOfInput
+from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, ViewOfBase, ViewOfInput
 from subclass_aot.signature import Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
 from subclass_aot.trace.assigned_data import with_assigned_data
@@ -110,6 +111,9 @@ def run_forward(
     reader = OutputReader(inputs.seen, inputs.leaves, recorder.lift, not inference, metadata_mutated, *asked)
     mutations = writes(inputs, user, recorder, reader, metadata_mutations)
     outputs = reader.read(results)
+    for output in outputs:
+        if isinstance(output, Constant) and isinstance(output.value, torch.Tensor):
+            other_threads.refuse_made_elsewhere(recorder.graph, output.value)
     refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
     recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])

@@ -85,6 +85,11 @@ def trace_once(
             with recording(plan, recorder):
                 inputs, forward, backward = _record(fn, plan, user, recorder, inference, values, existed)
             trace = _joint(inputs, forward, backward)
+        except Exception as error:
+            refused = getattr(recorder.graph, "refused_elsewhere", None)
+            if refused is None:
+                raise
+            raise refused from error
         finally:
             recorder.graph.is_over = True  # type: ignore[attr-defined]  # see `MetaTensor.tag`
             _torch.give_up_fronts(is_over)

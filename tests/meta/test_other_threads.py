@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -50,3 +51,21 @@ def test_a_wrapper_with_symbolic_sizes() -> None:
     compiled = sa.aot_compile(program, dynamic=True)
     torch.testing.assert_close(compiled(torch.ones(3, 6)), torch.ones(3, 6) @ weight.t())
     assert seen == [weight.to_plain().tolist()] and "stay numbers" not in compiled.explain()
+
+
+POOL = ThreadPoolExecutor(1)
+
+
+@pytest.mark.parametrize("is_result", [False, True])
+@pytest.mark.parametrize("is_held", [False, True])
+@pytest.mark.parametrize("run", [elsewhere, lambda compute: POOL.submit(compute).result()])
+def test_a_function_that_computes_in_threads_of_its_own(run: Any, is_held: bool, is_result: bool) -> None:
+    """What they compute for one call would be a constant of all."""
+    held = [torch.ones(3)]
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        made = run(lambda: ((held[0] if is_held else x) * 2 + 1).sin())
+        return made if is_result else made + x
+
+    with pytest.raises(TraceError, match="is newer than the trace, and another thread has computed"):
+        sa.aot_compile(program)(torch.ones(3))
