@@ -18,7 +18,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator
-from subclass_aot.errors import TraceError
+from subclass_aot.errors import TraceError, UnknownTensorError
 from subclass_aot.operators import argument_at, effects_of
 
 _NO_INPUT = """{operator} is given a tensor without data that another thread has made, since it traces a function.
@@ -113,8 +113,8 @@ def run_on_inputs(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any],
 
 def _refused(graph: Any, what: str) -> TraceError:
     """Makes an error that the thread which traces gets, too, where its function fails: it may wait for this one."""
-    graph.refused_elsewhere = TraceError(what)
-    return TraceError(what)
+    graph.refused_elsewhere = UnknownTensorError(what)
+    return UnknownTensorError(what)
 
 
 def _is_real(result: Any) -> bool:
