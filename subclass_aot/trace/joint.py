@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase, describe, descriptor_of
 from subclass_aot.graph import Looks, Recorder, remove_mutations
@@ -86,6 +87,7 @@ def trace_once(
                 inputs, forward, backward = _record(fn, plan, user, recorder, inference, values, existed)
             trace = _joint(inputs, forward, backward)
         except Exception as error:
+            pass_on_interruption(error)
             refused = getattr(recorder.graph, "refused_elsewhere", None)
             if refused is None:
                 raise
