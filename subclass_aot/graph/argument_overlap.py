@@ -73,7 +73,9 @@ class ArgumentOverlap(GraphListener):
                 if i == j or self._memory(x) != self._memory(target) or read_again or x.spec.lies_apart(target.spec):
                     continue
                 if not has_no_functional_variant(func):
-                    self._refuse_as_its_kernel(func, args, kwargs)
+                    # Collectives talk to other ranks, and random draws move the generator: they are not tried.
+                    if func.namespace == "aten" and not effects_of(func).draws(args, kwargs):
+                        self._refuse_as_its_kernel(func, args, kwargs)
                     return
                 if x.spec.solver is not None or target.spec.solver is not None:  # which may tell that they do
                     raise SizesMustBeKnown

@@ -10,6 +10,7 @@ import torch
 from subclass_aot import Spec, aot_compile
 from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder
+from subclass_aot.graph.argument_overlap import ArgumentOverlap
 from subclass_aot.meta import Storage
 from subclass_aot.symbols import SizesMustBeKnown, Symbols
 from tests.graph.recording import raw, recorded
@@ -159,3 +160,16 @@ def test_torchs_operators_are_refused_where_their_kernels_refuse(name: str, dyna
         torch.testing.assert_close(ours, eager)
     else:
         assert eager and ours
+
+
+def test_no_collective_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would talk to other ranks: one gathers into a buffer of which its own part is the input."""
+    gather: Any = torch.ops._c10d_functional.all_gather_into_tensor_out.default
+    tried: list[Any] = []
+    monkeypatch.setattr(ArgumentOverlap, "_refuse_as_its_kernel", lambda *given: tried.append(given))
+
+    def program(x: Any) -> None:
+        ArgumentOverlap().on_operator(Recorder(), gather, (x[:1], 3, "0"), {"out": x}, None)
+
+    recorded(program, SQUARE)
+    assert not tried

@@ -13,20 +13,7 @@ from torch import nn
 import subclass_aot as sa
 from subclass_aot import aot_compile
 from subclass_aot.errors import DoubleBackwardError
-
-
-def counted(size: int = 3, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
-    return (torch.arange(size) + 1.0).to(dtype).requires_grad_(grad)
-
-
-def doubles(x: Any, y: Any) -> Any:
-    x.data = y * 2
-    return x + 1
-
-
-def shares(x: Any, y: Any) -> Any:
-    x.data = y.data
-    return x + 1
+from tests.graph.test_assigned_data import counted, doubles, shares
 
 
 def before_and_after(x: Any, y: Any) -> Any:
