@@ -1,6 +1,6 @@
 """The folder of the user's where extensions are kept that were built after the installation, and whom it trusts.
 
-An extension is code that runs with the rights of who loads it. So it is looked at as ssh looks at its keys: the file,
+An extension is code that runs with the rights of who loads it. So it is checked as ssh checks its keys: the file,
 its folder and the folders up to the cache belong to the user or to root, and nobody else may write them. What the
 installation has built is trusted as the rest of the package is.
 """
