@@ -6,6 +6,7 @@ statistics in float32; else in the type of the input. Torch's rules have float32
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ _aten = torch.ops.aten
 
 
 @corrects(_aten.native_layer_norm.default)
-def _(found: Any, x: Tensor, normalized_shape: Any, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+def _(found: Any, x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
     result, *statistics = found
     return (_with(result, strides.packed(result.shape)), *_as(_statistics_dtype(x, weight, bias), statistics))
 
@@ -59,7 +60,16 @@ def _(found: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, *args: 
     _aten._native_batch_norm_legit.default,
     _aten._native_batch_norm_legit_functional.default,
 )
-def _(found: Any, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, training: bool, *options: Any) -> Any:
+def _(
+    found: Any,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    training: bool,
+    *options: Any,
+) -> Any:
     result, *statistics = found
     saved = _as(_statistics_dtype(x, weight, bias, mean, var), statistics[:2])
     if not training:
@@ -69,7 +79,7 @@ def _(found: Any, x: Tensor, weight: Any, bias: Any, mean: Any, var: Any, traini
 
 
 @corrects(_aten._native_batch_norm_legit_no_training.default, _aten._batch_norm_no_update.default)
-def _(found: Any, x: Tensor, weight: Any, bias: Any, mean: Tensor, var: Tensor, *options: Any) -> Any:
+def _(found: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, *options: Any) -> Any:
     dtype = _statistics_dtype(x, weight, bias, mean, var)
     saved = [x.new_empty(0, dtype=dtype) for _ in range(2)]
     return (_with(found[0], strides.packed_first(x, x.shape)), *saved, *found[3:])

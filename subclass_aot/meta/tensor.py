@@ -272,7 +272,7 @@ def _rebuild(spec: Spec, requires_grad: bool, is_parameter: bool) -> Any:
     return torch.nn.Parameter(leaf, requires_grad) if is_parameter else leaf.requires_grad_(requires_grad)
 
 
-def _like(tensor: Any, device: torch.device | None) -> Any:
+def _like(tensor: torch.Tensor, device: torch.device | None) -> Any:
     if _torch.is_traceable_wrapper_subclass(tensor):
         if device is not None and native_device(device) != device:
             raise TraceError(
