@@ -20,7 +20,7 @@ _aten = torch.ops.aten
 
 
 @corrects(_aten.native_layer_norm.default)
-def _(found: Any, x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+def _(found: Any, x: Tensor, size: Sequence[int], weight: Tensor | None, bias: Tensor | None, *args: Any) -> Any:
     result, *statistics = found
     return (_with(result, strides.packed(result.shape)), *_as(_statistics_dtype(x, weight, bias), statistics))
 
@@ -79,7 +79,9 @@ def _(
 
 
 @corrects(_aten._native_batch_norm_legit_no_training.default, _aten._batch_norm_no_update.default)
-def _(found: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, *options: Any) -> Any:
+def _(
+    found: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, var: Tensor, *options: Any
+) -> Any:
     dtype = _statistics_dtype(x, weight, bias, mean, var)
     saved = [x.new_empty(0, dtype=dtype) for _ in range(2)]
     return (_with(found[0], strides.packed_first(x, x.shape)), *saved, *found[3:])

@@ -133,7 +133,9 @@ class Stream(Answers):
             listener.on_operator(self, func, args, kwargs, result)
         return result
 
-    def _fronted(self, func: Operator, types: tuple[type, ...], behind: tuple[Any, Any], met: list[tuple[Any, Any]]) -> Any:
+    def _fronted(
+        self, func: Operator, types: Collection[type], behind: tuple[Any, Any], met: list[tuple[Any, Any]]
+    ) -> Any:
         """Runs an operator on the leaves behind fronts; a written argument comes back as the front that it is."""
         cls, self.class_of_next = self.class_of_next, None
         others = [kind for kind in types if kind is not _torch.TracedTensor]

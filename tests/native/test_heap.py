@@ -88,7 +88,7 @@ print(torch.equal(train(), expected), len(walks) > 10, halves)
     ids=["property", "collection"],
 )
 def test_nobody_finds_what_is_not_full(program: str, shown: str, built: ModuleType) -> None:
-    # Without the accelerator, torch's own calls of `autograd.Function` are found here: they fill a tuple as they allocate.
+    # Without the accelerator, calls of `autograd.Function` are found here, too: torch fills a tuple as it allocates.
     environment = {**os.environ, "SUBCLASS_AOT_NATIVE": "1"}
     done = subprocess.run([sys.executable, "-c", WALK + program], capture_output=True, text=True, env=environment)
     assert done.stdout.strip() == shown, (done.returncode, done.stderr[-2000:])
