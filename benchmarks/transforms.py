@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 import subclass_aot as sa
+from benchmarks.demo.vit import ViT
 from benchmarks.row import Result
 from subclass_aot.benchmark import Budget, Side, compare
-from subclass_aot.demo.vit import ViT
 
 OURS, ITSELF, TORCHS, WHOLE = "compiled inside", "not compiled", "aot_eager of the transform", "compiled transform"
 
