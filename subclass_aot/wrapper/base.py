@@ -17,6 +17,7 @@ from subclass_aot.wrapper.construct import assign
 from subclass_aot.wrapper.declare import declare
 from subclass_aot.wrapper.describe import describe, stable_hash
 from subclass_aot.wrapper.dispatch import dispatch
+from subclass_aot.wrapper.field_map import FieldMap
 from subclass_aot.wrapper.fields import structure
 
 
@@ -64,6 +65,7 @@ class WrapperTensor(torch.Tensor):
     # What dispatch found out so far. They stand beside the declaration, since every operator looks there.
     _handlers: ClassVar[dict[Target, Callable[..., Any]]] = {}
     _known: ClassVar[set[tuple[type, ...]]] = set()
+    _field_maps: ClassVar[dict[object, tuple[FieldMap, ...]]] = {}
 
     reads_through: ClassVar[bool] = False
     """Whether tensors of the class stand for a view of another wrapper, and hold that."""

@@ -14,7 +14,7 @@ from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper import errors, kernels, rules
-from subclass_aot.wrapper.builtin import FIELD_BY_FIELD, NEW, built_in, is_view, new_of_each
+from subclass_aot.wrapper.builtin import FIELD_BY_FIELD, NEW, built_in, new_of_each
 from subclass_aot.wrapper.check import checked
 from subclass_aot.wrapper.collectives import (
     collective_handler,
@@ -24,10 +24,9 @@ from subclass_aot.wrapper.collectives import (
 )
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.plain import plain_handler
-from subclass_aot.wrapper.rows import how_viewed
 from subclass_aot.wrapper.sharding import gradient_handler, is_exchange_of_gradients
 from subclass_aot.wrapper.shared_fields import remember_view
-from subclass_aot.wrapper.views import ALIKE
+from subclass_aot.wrapper.views import ALIKE, is_view
 from subclass_aot.wrapper.writing import writing_rules
 from subclass_aot.wrapper.written_parts import sparing_the_rest
 
@@ -114,9 +113,8 @@ def is_view_of_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
     """
     if func not in ALIKE or rules.along_mro(cls, func) or recipe_of(cls, func) is not Recipe.BUILT_IN:
         return False
-    return all(
-        how == "broadcast" for how in map(functools.partial(how_viewed, cls), cls.__wrapper_declaration__.fields)
-    )
+    declaration = cls.__wrapper_declaration__
+    return all(declaration.how_viewed(name) == "broadcast" for name in declaration.fields)
 
 
 def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[WrapperTensor]) -> Handler:

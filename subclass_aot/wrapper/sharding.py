@@ -30,8 +30,7 @@ from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import ShardingError
 from subclass_aot.wrapper.each import each_handler
-from subclass_aot.wrapper.rows import is_kept, rows_of
-from subclass_aot.wrapper.strided import CannotFollow
+from subclass_aot.wrapper.field_map import CannotFollow, is_kept, rows_of
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor

@@ -9,8 +9,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 
 from subclass_aot import Int8Weight, TwoTensor, WrapperTensor
-from subclass_aot.wrapper.rows import is_kept, rows_of
-from subclass_aot.wrapper.strided import CannotFollow
+from subclass_aot.wrapper.field_map import CannotFollow, is_kept, rows_of
 from tests.wrapper.classes import scaled
 
 
