@@ -42,10 +42,10 @@ test-smoke: $(VENV)/.test  ## Try the library in other environments: without num
 	$(BIN)/python -m tests.smoke
 
 fuzz: $(VENV)/.test  ## Look for programs that compile wrong, for an hour; MINUTES=5, SEED=1, PROCESSES=2
-	$(BIN)/python -m subclass_aot.testing.fuzz --minutes $(MINUTES) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --processes $(PROCESSES) $(if $(SEED),--seed $(SEED))
 
 demo: $(VENV)/.package  ## Train a quantized vision transformer, compare it with eager, show what it costs (under 3 minutes)
-	$(BIN)/python -m subclass_aot demo
+	$(BIN)/python -m benchmarks.demo
 
 bench: $(VENV)/.test  ## Measure against torch and hand-written code; writes docs/benchmarks/. Against a commit: BASE=rev SUBJECTS=call,leaves
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks$(if $(BASE),.against $(BASE) --subjects $(SUBJECTS))
@@ -71,7 +71,7 @@ bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, files and pr
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks \
 		--only dynamo --only trace --only files --only "new process" --out build/doors
 	{ cat build/doors/table.md; echo; echo "### Bytes on the wire"; echo; echo '```'; \
-		$(BIN)/python -m subclass_aot demo --processes 2; echo '```'; } > docs/benchmarks/doors.md
+		$(BIN)/python -m benchmarks.demo --processes 2; echo '```'; } > docs/benchmarks/doors.md
 
 bench-memory: $(VENV)/.test  ## Measure the peak memory of training steps; writes docs/benchmarks/memory.md (10 minutes)
 	mkdir -p build && OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.memory > build/memory.md && mv build/memory.md docs/benchmarks/memory.md

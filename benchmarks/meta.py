@@ -12,9 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import subclass_aot as sa
 from benchmarks import least
+from benchmarks.demo.vit import ViT
 from benchmarks.row import Result, Target
 from subclass_aot.benchmark import Budget, Comparison, Side, compare
-from subclass_aot.demo.vit import ViT
 
 META = Target.faster(8, 'MetaTensor ViT-B/16, batch 10^10, against device="meta"')
 BATCH = 10**10

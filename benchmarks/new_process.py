@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 import subclass_aot as sa
+from benchmarks.demo.vit import ViT
 from benchmarks.row import Result, Target
 from subclass_aot.benchmark import Budget, Comparison
-from subclass_aot.demo.vit import ViT
 
 FILE, ARTIFACTS, COLD = "a file", "torch.compile, cache artifacts", "torch.compile"
 SIDES = {FILE: "file", ARTIFACTS: "artifacts", COLD: "cold"}

@@ -13,11 +13,11 @@ from torch import Tensor
 
 import subclass_aot as sa
 from benchmarks import least
+from benchmarks.demo.vit import ViT
 from benchmarks.leaves import tree
 from benchmarks.row import Result, Target
 from benchmarks.torch_side import TwoTensor
 from subclass_aot.benchmark import Budget, Comparison, Side, compare
-from subclass_aot.demo.vit import ViT
 from subclass_aot.passes import default_partition
 
 TRACE = Target.faster(10, "joint trace of a 12-layer ViT")

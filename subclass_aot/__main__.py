@@ -1,4 +1,4 @@
-"""The command line: `python -m subclass_aot demo`, `inspect MODULE:CLASS`, `check`, `bench`, and `build-native`."""
+"""The command line: `python -m subclass_aot inspect MODULE:CLASS`, `check`, `bench`, and `build-native`."""
 
 from __future__ import annotations
 
@@ -25,18 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m subclass_aot", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    demo = commands.add_parser("demo", help="train a quantized ViT compiled and in eager mode, and show what it costs")
-    demo.add_argument("--out", type=Path, default=Path("demo_out"), help="folder for the plots (default: %(default)s)")
-    demo.add_argument("--epochs", type=_positive, default=20, help="passes over the digits (default: %(default)s)")
-
-    demo.add_argument(
-        "--processes",
-        type=_positive,
-        default=1,
-        metavar="N",
-        help="more than one: train a sharded GPT with int8 weights in so many processes, and compare with one",
-    )
-
     inspect = commands.add_parser(
         "inspect", help="show the fields, rules and source of a class, and what works with it; or what is in a file"
     )
@@ -60,26 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("build-native", help="build what makes calls faster, for the torch that is installed")
 
     chosen = parser.parse_args(arguments)
-    if chosen.command == "demo":
-        return _demo(chosen.out, chosen.epochs, chosen.processes)
     if chosen.command == "bench":
         return _bench(chosen.target, chosen.quick, chosen.json, chosen.plot)
     if chosen.command == "build-native":
         return _build_native()
     return _inspect(chosen.target) if chosen.command == "inspect" else _check(chosen.target, chosen.only)
-
-
-def _demo(out: Path, epochs: int, processes: int) -> int:
-    if processes > 1:
-        from subclass_aot.demo import run_processes
-
-        return run_processes(processes)
-    missing = [name for name in ("sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
-    if missing:
-        return _fail(f"the demo needs {' and '.join(missing)}; install with: pip install 'subclass-aot[demo]'")
-    from subclass_aot.demo import run
-
-    return run(out, epochs)
 
 
 def _inspect(target: str) -> int:
@@ -139,13 +112,6 @@ def _build_native() -> int:
 def _fail(message: str) -> int:
     print(f"python -m subclass_aot: {message}", file=sys.stderr)
     return 1
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return number
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ _LIBRARIES = (
 )
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 _OWN = os.path.dirname(__file__) + os.sep
-_OWN_USERS = tuple(_OWN + room + os.sep for room in ("tensors", "demo"))
+_OWN_USERS = _OWN + "tensors" + os.sep
 _GENERATED = "<subclass_aot generated"
 _seen_files: dict[str, bool] = {}
 

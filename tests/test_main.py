@@ -97,20 +97,12 @@ def test_check_says_what_is_wrong(target: str, message: str, capsys: pytest.Capt
     assert message in shown.err and not shown.out
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], ["train"], ["inspect"], ["check"], ["demo", "--epochs", "0"], ["demo", "--epochs", "x"]]
-)
+@pytest.mark.parametrize("arguments", [[], ["train"], ["inspect"], ["check"], ["demo"]])
 def test_misspelt_command_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 2
     assert "usage: python -m subclass_aot" in capsys.readouterr().err
-
-
-def test_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn", None)
-    assert main(["demo"]) == 1
-    assert "the demo needs sklearn; install with: pip install 'subclass-aot[demo]'" in capsys.readouterr().err
 
 
 def test_runs_as_a_module(tmp_path: Path) -> None:

@@ -43,16 +43,15 @@ PRIVATE |= {"_boxed_call"}
 """The names with an underscore that objects of torch have."""
 
 
-def test_only_the_fuzzer_needs_hypothesis() -> None:
+def test_the_library_does_not_need_hypothesis() -> None:
     program = (
         "import sys; sys.modules['hypothesis'] = None\n"
         "import torch\n"
         "from subclass_aot.testing import check_compiled\n"
         "check_compiled(torch.sin, [torch.ones(2)])\n"
-        "import subclass_aot.testing.fuzz\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
-    assert re.search(r"line 5, in <module>\n(.*\n)+.*import of hypothesis halted", done.stderr), done.stderr
+    assert done.returncode == 0, done.stderr
 
 
 def test_public_names_exist_and_say_what_they_are() -> None:

@@ -15,7 +15,7 @@ import optree
 import pytest
 import torch
 
-from subclass_aot import _stack, demo, wrapper
+from subclass_aot import _stack, tensors, wrapper
 
 HERE = str(Path(__file__))
 
@@ -79,7 +79,7 @@ def test_frames_are_shown_as_python_does() -> None:
     ("filename", "mine"),
     [
         (__file__, True),
-        (demo.__file__, True),  # written as a user writes
+        (tensors.__file__, True),  # written as a user writes
         (wrapper.__file__, False),
         (torch.__file__, False),
         ("<string>", False),

@@ -1,7 +1,6 @@
 """Help for tests of tensor subclasses: is a class right, is what is compiled right, and how do tensors differ?
 
-`subclass_aot.testing.fuzz` looks for programs that are compiled wrong. It needs hypothesis, and so does
-`check_subclass` where `make` has parameters; nothing else does.
+`check_subclass` needs hypothesis where `make` has parameters; nothing else does.
 """
 
 from subclass_aot.testing.check import check_compiled as check_compiled

@@ -7,7 +7,7 @@ import torch
 from subclass_aot import TwoTensor
 from subclass_aot.aliasing import versions
 from subclass_aot.flatten import create_subclass_meta
-from subclass_aot.testing.fuzz.trees import Parts
+from tests.fuzz.trees import Parts
 
 
 def test_paths_and_counters() -> None:

@@ -15,10 +15,10 @@ import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch import nn
 
+from benchmarks.demo.digits import Digits, quantized_vit
+from benchmarks.demo.lockstep import WithLoss
 from subclass_aot import Int8Weight, QuantAwareWeight, TwoTensor, aot_compile
 from subclass_aot.backends.inductor import sizes_to_pass
-from subclass_aot.demo.digits import Digits, quantized_vit
-from subclass_aot.demo.lockstep import WithLoss
 from subclass_aot.meta import Spec, new_leaf
 from subclass_aot.symbols import Symbols
 from subclass_aot.testing import dense_leaves, difference

@@ -303,8 +303,8 @@ def test_a_branch_on_data_is_refused() -> None:
 
 
 def test_vision_transformer_with_quantized_weights_is_traced_twice() -> None:
+    from benchmarks.demo.vit import ViT
     from subclass_aot import Int8Weight
-    from subclass_aot.demo.vit import ViT
 
     torch.manual_seed(0)
     vit = ViT(image=8, patch=4, channels=1, layers=12, width=8, heads=2, hidden=16, classes=10)

@@ -10,7 +10,7 @@ import torch
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
 from subclass_aot.testing import check_compiled, difference
-from subclass_aot.testing.fuzz.trees import ForeignTwoTensor
+from tests.fuzz.trees import ForeignTwoTensor
 
 
 def test_a_view_of_a_view_that_was_turned_in_place() -> None:

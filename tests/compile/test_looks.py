@@ -17,7 +17,7 @@ from torch import nn
 from subclass_aot import Int8Weight, TwoTensor, aot_compile, trace_joint
 from subclass_aot.errors import DataDependentError, SubclassAotError
 from subclass_aot.testing import difference as difference_of_tensors
-from subclass_aot.testing.fuzz import custom_operators
+from tests.fuzz import custom_operators
 
 Call = tuple[Any, ...]
 

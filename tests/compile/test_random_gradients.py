@@ -18,8 +18,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 from subclass_aot import aot_compile
 from subclass_aot.errors import DoubleBackwardError, MutationError, TraceError
 from subclass_aot.testing import cut_off, dense_leaves, difference, rebuilt
-from subclass_aot.testing.fuzz.programs import Program, programs
 from subclass_aot.wrapper import plain_tangent
+from tests.fuzz.programs import Program, programs
 
 REFUSED = ("changes the size or strides", "the view cannot be made again")  # of inputs that change their look
 EXAMPLES = int(os.environ.get("SUBCLASS_AOT_EXAMPLES", "100"))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, given, settings
 
-from subclass_aot.testing.fuzz.oracle import check_program
-from subclass_aot.testing.fuzz.programs import Program, programs
+from tests.fuzz.oracle import check_program
+from tests.fuzz.programs import Program, programs
 
 
 @given(programs())

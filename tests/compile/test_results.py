@@ -12,7 +12,7 @@ import torch
 from subclass_aot import TwoTensor, aot_compile
 from subclass_aot.errors import MutationError
 from subclass_aot.testing import check_compiled, difference, sharing
-from subclass_aot.testing.fuzz.trees import Scaled
+from tests.fuzz.trees import Scaled
 
 
 def dense() -> Any:

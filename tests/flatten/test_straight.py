@@ -13,7 +13,7 @@ from subclass_aot.errors import PlanError
 from subclass_aot.flatten import create_subclass_meta
 from subclass_aot.flatten.straight import CHUNK, FEW, MANY, straight_unwrap
 from subclass_aot.testing import dense_leaves
-from subclass_aot.testing.fuzz.trees import Parts, Tagged
+from tests.fuzz.trees import Parts, Tagged
 
 COUNTS = (1, FEW // 3, FEW, CHUNK - 1, MANY // 3 + 1, MANY + CHUNK + 1)
 

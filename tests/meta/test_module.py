@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.demo.vit import ViT
 from subclass_aot import Int8Weight, MetaTensor, TwoTensor, aot_compile, to_meta, trace_joint
-from subclass_aot.demo.vit import ViT
 
 
 class Tied(nn.Module):

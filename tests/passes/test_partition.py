@@ -11,8 +11,8 @@ from functorch.compile import default_partition as torch_default_partition
 from functorch.compile import min_cut_rematerialization_partition
 from torch import fx
 
+from benchmarks.demo.vit import ViT
 from subclass_aot import QuantAwareWeight, TwoTensor, aot_compile, trace_joint
-from subclass_aot.demo.vit import ViT
 from subclass_aot.passes import backward_from, default_partition
 from subclass_aot.runtime import split as split_trace
 from subclass_aot.testing import difference

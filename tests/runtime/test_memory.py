@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from benchmarks.demo.vit import ViT
 from subclass_aot import Int8Weight, QuantAwareWeight, TwoTensor, aot_compile
-from subclass_aot.demo.vit import ViT
 from subclass_aot.testing import dense_leaves
 
 

@@ -15,7 +15,7 @@ from subclass_aot.flatten import create_subclass_meta, walk
 from subclass_aot.meta import MetaTensor
 from subclass_aot.sizes import DynamicSizes, fake_with_sizes, plan_of_fakes, symbolic_fakes
 from subclass_aot.symbols import Symbols, is_symbolic
-from subclass_aot.testing.fuzz.trees import Parts
+from tests.fuzz.trees import Parts
 
 
 def fakes(*args: Any, dynamic: DynamicSizes | None = None) -> list[Any]:

@@ -12,7 +12,7 @@ import torch
 from subclass_aot import TwoTensor
 from subclass_aot.errors import DataDependentError, DifferenceError, NondeterministicError
 from subclass_aot.testing import check_compiled
-from subclass_aot.testing.fuzz.trees import Parts, Tagged
+from tests.fuzz.trees import Parts, Tagged
 
 aten: Any = torch.ops.aten
 

@@ -9,7 +9,7 @@ import torch
 
 from subclass_aot import TwoTensor
 from subclass_aot.testing import cut_off, dense_leaves, difference, rebuilt, sharing
-from subclass_aot.testing.fuzz.trees import Parts, Scaled, Tagged
+from tests.fuzz.trees import Parts, Scaled, Tagged
 
 
 def ones(*size: int, **options: Any) -> torch.Tensor:

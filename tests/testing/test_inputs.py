@@ -10,10 +10,10 @@ import torch
 
 from subclass_aot import Int8Weight, TwoTensor
 from subclass_aot.testing import difference, non_leaf, sharing
-from subclass_aot.testing.fuzz.trees import ForeignTwoTensor, Parts, Scaled, Tagged
 from subclass_aot.testing.inputs import Capture
 from subclass_aot.testing.literals import Names
 from subclass_aot.testing.printer import Printer, maker
+from tests.fuzz.trees import ForeignTwoTensor, Parts, Scaled, Tagged
 
 
 def rand(*size: int, **options: Any) -> torch.Tensor:

@@ -1,0 +1,105 @@
+"""Draws programs until the time is over, or one is wrong."""
+
+from __future__ import annotations
+
+import random
+import time
+import traceback
+from collections.abc import Callable
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+from hypothesis import strategies as st
+
+from subclass_aot._stack import pass_on_interruption
+from subclass_aot.errors import DifferenceError
+from subclass_aot.testing.check import check_compiled
+from tests.fuzz.captured import captured, check_captured
+from tests.fuzz.optimizers import DrawnOptimizer, check_optimizer, optimizers
+from tests.fuzz.oracle import check_program
+from tests.fuzz.programs import Program, mode_of, programs
+
+_PROGRAMS_PER_ROUND = 100  # of one seed for hypothesis; few, so that the end is near when the time is over
+
+Drawn = Program | DrawnOptimizer
+
+
+def check_drawn(drawn: Drawn, torch_compile: bool = False) -> None:
+    """Compares a program, or steps of an optimizer, with eager mode.
+
+    Args:
+        drawn: What was drawn.
+        torch_compile: Whether `torch.compile` compiles it.
+
+    Raises:
+        AssertionError: There is a difference.
+    """
+    if isinstance(drawn, DrawnOptimizer):
+        check_optimizer(drawn, *[captured] * torch_compile)
+    else:
+        (check_captured if torch_compile else check_program)(drawn)
+
+
+def fuzz(minutes: float, seed: int, check: Callable[[Drawn], object] = check_drawn) -> int:
+    """Draws and checks programs until the time is over, or one is wrong; that one is made small and printed.
+
+    Args:
+        minutes: How long.
+        seed: The same programs come in the same order for the same seed.
+        check: Raises for a program that is wrong.
+
+    Returns:
+        0, or 1 if a program was wrong.
+    """
+    begin, said, count = time.monotonic(), 0, 0
+    latest: list[Drawn] = []
+    rounds = random.Random(seed)
+
+    def body(program: Drawn) -> None:
+        nonlocal count
+        latest[:] = [program]
+        count += 1
+        check(program)
+
+    strategy = hypothesis.given(st.one_of(*[programs(everything=True)] * 7, optimizers()))
+    options = hypothesis.settings(
+        max_examples=_PROGRAMS_PER_ROUND,
+        database=None,
+        deadline=None,
+        derandomize=False,
+        phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    passed = 0.0
+    while not count or passed < minutes:
+        try:
+            hypothesis.seed(rounds.getrandbits(32))(options(strategy(body)))()
+        except Exception as error:
+            pass_on_interruption(error)
+            print(f"A wrong program, after {count} (seed {seed}):\n\n{latest[0]}\n")
+            traceback.print_exception(error)
+            print(_as_script(latest[0]), flush=True)
+            return 1
+        passed = (time.monotonic() - begin) / 60
+        if passed >= said + 1:
+            said = int(passed)
+            print(f"{said} minutes: {count} programs", flush=True)
+    print(f"{count} programs, none wrong (seed {seed})", flush=True)
+    return 0
+
+
+def _as_script(program: Drawn) -> str:
+    """Returns the program as one that can be pasted somewhere else, as small as it can be."""
+    if isinstance(program, DrawnOptimizer):
+        return "Each line is done in `step`, for each parameter `p` with its gradient `g`."
+    for seed in (1, 2):
+        try:
+            with mode_of(program):
+                check_compiled(program.function, program.make_arguments(seed)[0])
+        except DifferenceError as error:
+            return str(error)
+        except Exception as error:
+            pass_on_interruption(error)
+            return f"check_compiled cannot show it: {error}"
+    return "check_compiled sees no difference: it depends on what is done with the results."
