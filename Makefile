@@ -66,10 +66,10 @@ bench-kernels: $(VENV)/.test  ## Measure training steps on large tensors against
 	$(KEEP_PAGES) OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --only kernels --out build/kernels
 	cp build/kernels/table.md docs/benchmarks/kernels.md
 
-bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, transforms, files and processes; writes docs/benchmarks/doors.md (15 minutes)
+bench-doors: $(VENV)/.test  ## Measure torch.compile, joint graphs, files and processes; writes docs/benchmarks/doors.md (15 minutes)
 	$(BIN)/python -m subclass_aot build-native
 	SUBCLASS_AOT_NATIVE=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks \
-		--only dynamo --only trace --only transforms --only files --only "new process" --out build/doors
+		--only dynamo --only trace --only files --only "new process" --out build/doors
 	{ cat build/doors/table.md; echo; echo "### Bytes on the wire"; echo; echo '```'; \
 		$(BIN)/python -m benchmarks.demo --processes 2; echo '```'; } > docs/benchmarks/doors.md
 

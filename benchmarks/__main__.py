@@ -30,7 +30,6 @@ from benchmarks import (
     report,
     signature,
     trace,
-    transforms,
     values,
 )
 from benchmarks.row import Result
@@ -56,7 +55,6 @@ SUBJECTS: dict[str, Subject] = {
     "int8": int8.run,
     "kernels": kernels.run,
     "dynamo": dynamo.run,
-    "transforms": transforms.run,
     "files": files.run,
     "new process": new_process.run,
     "limit": limit.run,

@@ -43,14 +43,12 @@ from subclass_aot.saved import SavedFile, key_of, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations, asked_of_lists
 from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
-from subclass_aot.transforms import Transforms
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _TRANSFORMED = """{name} was compiled, and is called inside torch.func.grad, vmap, jvp, ..., or forward-mode autograd.
-  There the function itself runs, as in eager mode: it does more than compute new tensors of dense ones,
-  or the transform has a forward mode.
+  There the function itself runs, as in eager mode.
   For speed: compile the transformed function, as in aot_compile(torch.func.grad(fn)).
   To say that it is meant: transform the function itself, as in torch.func.grad(compiled.fn)."""
 
@@ -163,7 +161,6 @@ class CompiledFunction(Generic[_P, _R]):
         self._values = ValueHistory(options.dynamic, options.values == "check", options.values_limit)
         self._specializations = Specializations(options.cache_limit)
         self._kept: weakref.WeakSet[StaticInputCache] = weakref.WeakSet()
-        self._transforms = Transforms(fn, options, functools.partial(CompiledFunction, options=options))
         self._was_transformed = False
         self._has_failed = False
         self._changing: set[str] = set()  # paths of numbers that the function changes itself
@@ -238,11 +235,7 @@ class CompiledFunction(Generic[_P, _R]):
         return result
 
     def _in_transform(self, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Runs a call inside a transform: programs of its own where that goes, or else the function itself."""
-        run = self._transforms.prepared(args, kwargs, self.specialization_for)
-        if run is not None:
-            result: _R = run()
-            return result
+        """Runs the function itself, inside a transform, and says so once."""
         if not self._was_transformed:
             self._was_transformed = True
             name = getattr(self.fn, "__name__", type(self.fn).__name__)

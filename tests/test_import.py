@@ -12,7 +12,7 @@ HEAVY = [
     "torch._subclasses", "torch.distributed.fsdp", "torch.distributed.tensor", "torch.export",
     "torch.fx.experimental.symbolic_shapes", "torch.onnx", "transformers",
 ]  # fmt: skip
-OF_THE_COMPILER = ["compile", "runtime", "saved", "transforms", "dynamo", "export", "testing", "benchmark"]
+OF_THE_COMPILER = ["compile", "runtime", "saved", "dynamo", "export", "testing", "benchmark"]
 
 
 def output_of(program: str) -> str:

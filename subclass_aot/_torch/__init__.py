@@ -65,13 +65,9 @@ from subclass_aot._torch.dispatch import dispatch_modes as dispatch_modes
 from subclass_aot._torch.dispatch import function_modes as function_modes
 from subclass_aot._torch.dispatch import heeding_lazy_bits as heeding_lazy_bits
 from subclass_aot._torch.dispatch import inside_transform as inside_transform
-from subclass_aot._torch.dispatch import is_followed as is_followed
 from subclass_aot._torch.dispatch import number_of_function_modes as number_of_function_modes
 from subclass_aot._torch.dispatch import python_dispatcher as python_dispatcher
-from subclass_aot._torch.dispatch import takes_functions_through_transforms as takes_functions_through_transforms
 from subclass_aot._torch.dispatch import without_function_modes as without_function_modes
-from subclass_aot._torch.dispatch import without_levels as without_levels
-from subclass_aot._torch.dispatch import without_past_levels as without_past_levels
 from subclass_aot._torch.dispatch import without_transforms as without_transforms
 from subclass_aot._torch.dynamo import as_part_of as as_part_of
 from subclass_aot._torch.dynamo import below_dynamo as below_dynamo

@@ -35,7 +35,6 @@ from benchmarks import (
     signature,
     torch_side,
     trace,
-    transforms,
     values,
 )
 from benchmarks.leaves import tree
@@ -63,7 +62,6 @@ SUBJECTS: dict[str, Callable[[], Iterator[Result]]] = {
     "new process": lambda: new_process.run(TINY, layers=1),
     "int8": lambda: int8.run(TINY, names=["ViT"], with_inductor=False),
     "kernels": lambda: kernels.run(TINY, names=["silu", "prelu"]),
-    "transforms": lambda: transforms.run(TINY, layers=1),
     "limit": lambda: limit.run(TINY, 2, layers=1, modules=(1, 2), signatures=3, with_dynamo=False),
 }
 
