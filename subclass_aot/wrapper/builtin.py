@@ -16,7 +16,7 @@ from subclass_aot.wrapper import errors, views
 from subclass_aot.wrapper.blocks import cut_views
 from subclass_aot.wrapper.construct import assemble, inner_tensors
 from subclass_aot.wrapper.copy_into import copy_into
-from subclass_aot.wrapper.cuts import SEVERAL
+from subclass_aot.wrapper.cuts import CUTS, SEVERAL
 from subclass_aot.wrapper.dense import dense
 from subclass_aot.wrapper.each import each_handler
 from subclass_aot.wrapper.field_map import CannotFollow, FieldMap, field_maps, is_kept
@@ -207,11 +207,15 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
     is_in_place, may_change_nothing = view is not func, view in _MAY_CHANGE_NOTHING
     declaration = cls.__wrapper_declaration__
     are_declared, has_blocks = declaration.views is not None, declaration.has_blocks
+    may_read_through = declaration.fallback == "plain" and not is_in_place
+    reads_through = may_read_through and (not are_declared or has_blocks and view not in CUTS)
 
     def handler(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if may_change_nothing and _changes_nothing(view, self, args, kwargs):
+            return aten.alias.default(self)
+        if reads_through:
+            return read_through(func, self, args, kwargs)
         try:
-            if may_change_nothing and _changes_nothing(view, self, args, kwargs):
-                return aten.alias.default(self)
             if not are_declared:
                 raise CannotFollow(_without_recipe(self, inner_tensors(self)))
             if not has_blocks:
@@ -221,7 +225,7 @@ def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
                 remember_shared_fields(made, self, func, args, kwargs)
                 return made
         except CannotFollow as error:
-            if declaration.fallback == "plain" and not is_in_place:
+            if may_read_through:
                 return read_through(func, self, args, kwargs)
             raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
         if is_in_place:

@@ -52,14 +52,11 @@ def _slice(
     step: int = 1,
 ) -> Any:
     elements = field_map[dim]
-    if field_map.has_blocks and elements:
-        [cut] = cuts_of(aten.slice.Tensor, field_map.outer, (dim, start, end, step), {})
-        if cut.start % elements or cut.end % elements:
-            raise CannotFollow(
-                f"{cut.start} to {cut.end} parts a block: an element of {field_map.name} stands for {elements} along "
-                f"dim {cut.dim}"
-            )
-        return aten.slice.Tensor(field, dim, cut.start // elements, cut.end // elements)
+    if field_map.has_blocks and elements:  # of a cut: see `cut_views`
+        if start % elements or end % elements:  # type: ignore[operator]
+            name, along = field_map.name, f"{elements} along dim {dim}"
+            raise CannotFollow(f"{start} to {end} parts a block: an element of {name} stands for {along}")
+        return _SLICE(field, dim, start // elements, end // elements)  # type: ignore[operator]
     return _SLICE(field, dim, start, end, step) if elements else _ALIAS(field)
 
 
@@ -104,14 +101,13 @@ def new_sizes(field_map: FieldMap, new: list[int]) -> list[int]:
     [2, 2, 1]
     """
     outer = field_map.outer
-    if -1 in new:
-        known = math.prod(size for size in new if size != -1)
-        new[new.index(-1)] = math.prod(outer) // known if known else 0
     field = [1] * field_map.lacking + list(field_map.size)
     if list(outer) == field:
         return new
-    if 0 in outer:
+    if 0 in outer or 0 in new:
         raise CannotFollow("the tensor is empty and the field is not")
+    if -1 in new:
+        new[new.index(-1)] = math.prod(outer) // math.prod(size for size in new if size != -1)
     sizes: list[int] = []
     i = j = 0
     while i < len(outer) or j < len(new):
