@@ -76,7 +76,6 @@ def aot_compile(
     lazy_backward: bool = True,
     values: Literal["check", "refuse"] = "check",
     values_limit: int = 8,
-    direct_grad: bool = False,
 ) -> CompiledFunction[_P, _R]:
     """Compiles a function or module ahead of time, wrapper tensors included.
 
@@ -108,11 +107,6 @@ def aot_compile(
             the values of the call, and later calls check theirs before anything else happens. Numbers that are seen to
             differ are symbols from then on. `"refuse"`: such a program is an error.
         values_limit: For how many sets of values one signature is compiled at the most.
-        direct_grad: Whether backward itself sets the `.grad` of leaves that are wrappers and have none yet, where
-            autograd would `detach` each gradient first. It needs the accelerator, and is for CPU tensors without hooks;
-            elsewhere nothing changes. Three things may: `.grad` is there before backward of what comes earlier has run;
-            a leaf with gradients from several functions adds them up in another order; and two threads that go backward
-            into one leaf at the same time may lose a gradient.
 
     Returns:
         A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.
@@ -126,7 +120,7 @@ def aot_compile(
     """
     options = Options(
         fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward, lazy_backward,
-        values, values_limit, direct_grad,
+        values, values_limit,
     )  # fmt: skip
     return CompiledFunction(fn.module() if isinstance(fn, torch.export.ExportedProgram) else fn, options)
 

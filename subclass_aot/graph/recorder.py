@@ -15,26 +15,27 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.descriptors import InputDescriptor, describe
 from subclass_aot.errors import TraceError, UnknownTensorError
-from subclass_aot.graph import internal_overlap, lstm
-from subclass_aot.graph.annotations import Annotations, annotations_of
-from subclass_aot.graph.argument_overlap import ArgumentOverlap
-from subclass_aot.graph.assigned_data import AssignedData
-from subclass_aot.graph.data_dependent import DataDependent
-from subclass_aot.graph.internal_overlap import InternalOverlap
-from subclass_aot.graph.lazy_views import LazyViews
-from subclass_aot.graph.listener import GraphListener, written_leaves
+from subclass_aot.graph import lstm
+from subclass_aot.graph.listeners import internal_overlap
+from subclass_aot.graph.listeners.annotations import Annotations, annotations_of
+from subclass_aot.graph.listeners.argument_overlap import ArgumentOverlap
+from subclass_aot.graph.listeners.assigned_data import AssignedData
+from subclass_aot.graph.listeners.data_dependent import DataDependent
+from subclass_aot.graph.listeners.internal_overlap import InternalOverlap
+from subclass_aot.graph.listeners.lazy_views import LazyViews
+from subclass_aot.graph.listeners.listener import GraphListener, written_leaves
+from subclass_aot.graph.listeners.lost_gradients import LostGradients
+from subclass_aot.graph.listeners.mutated_views import MutatedViews
+from subclass_aot.graph.listeners.mutation_log import MutationLog, Phase
+from subclass_aot.graph.listeners.places import Places
+from subclass_aot.graph.listeners.real_tensors import RealTensors
+from subclass_aot.graph.listeners.resized_out import inputs_to_resize
+from subclass_aot.graph.listeners.rng import RandomNumbers
+from subclass_aot.graph.listeners.stack_traces import StackTraces
 from subclass_aot.graph.looks import Looks
-from subclass_aot.graph.lost_gradients import LostGradients
 from subclass_aot.graph.messages import FOREIGN_LEAF, NESTED_INT, UNHEARD
-from subclass_aot.graph.mutated_views import MutatedViews
-from subclass_aot.graph.mutation_log import MutationLog, Phase
 from subclass_aot.graph.node_meta import name_of, val_of
-from subclass_aot.graph.places import Places
-from subclass_aot.graph.real_tensors import RealTensors
-from subclass_aot.graph.resized_out import inputs_to_resize
 from subclass_aot.graph.retrace import Retrace
-from subclass_aot.graph.rng import RandomNumbers
-from subclass_aot.graph.stack_traces import StackTraces
 from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import MetaTensor, Spec, Storage, Stream, new_leaf, other_threads
 from subclass_aot.operators import effects_of

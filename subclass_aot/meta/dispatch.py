@@ -11,8 +11,8 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import other_threads
-from subclass_aot.meta.forms import set_to_memory
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
+from subclass_aot.meta.rules.forms import set_to_memory
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import MEMORY, Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor, is_over, new_leaf, set_spec

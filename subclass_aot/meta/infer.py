@@ -14,8 +14,8 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator, OperatorPacket
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
-from subclass_aot.meta.elementwise import laid_out
 from subclass_aot.meta.fake_kernels import ShapeByData, find_shape_by_data
+from subclass_aot.meta.rules.elementwise import laid_out
 from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.unbacked import unbacked_rule
 from subclass_aot.operators import effects_of, without_out

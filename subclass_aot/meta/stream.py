@@ -17,9 +17,9 @@ from subclass_aot.errors import TraceError
 from subclass_aot.meta.default_dtype import with_dtype
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
 from subclass_aot.meta.fake_kernels import ShapeByData
-from subclass_aot.meta.forms import BY_VALUES, form_of
 from subclass_aot.meta.infer import asks_for_values
 from subclass_aot.meta.listener import Answers
+from subclass_aot.meta.rules.forms import BY_VALUES, form_of
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor, new_leaf

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch
 from subclass_aot.errors import DoubleBackwardError
 
 _TWICE = """A gradient that a compiled backward computed is differentiated again.
@@ -19,9 +19,7 @@ _TWICE = """A gradient that a compiled backward computed is differentiated again
   need them (compiled.fn instead of compiled), or put the inner torch.autograd.grad into the function."""
 
 
-def once_differentiable(
-    backward: Callable[..., tuple[Any, ...]], direct_grad: bool = False
-) -> Callable[..., tuple[Any, ...]]:
+def once_differentiable(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
     """`backward` for an `autograd.Function`: with `create_graph=True`, using its results differentiably raises.
 
     Torch's decorator of that name lets a gradient go by unmarked when the incoming gradient requires none, though it
@@ -29,17 +27,12 @@ def once_differentiable(
 
     Args:
         backward: Takes `ctx` and the tangents, and gives a gradient or None for each argument of forward.
-        direct_grad: Whether it sets `.grad` of leaves itself, where autograd would do no more. See `aot_compile`.
     """
-    accelerator = _native.accelerator("gradients") if direct_grad else None
-    hand_over: Callable[[object, tuple[Any, ...]], tuple[Any, ...]] | None = None
-    if accelerator is not None:
-        hand_over = accelerator.set_gradients
 
     @_torch.below_dynamo
     def marked(ctx: object, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         if not torch.is_grad_enabled():
-            return backward(ctx, *tangents) if hand_over is None else hand_over(ctx, backward(ctx, *tangents))
+            return backward(ctx, *tangents)
         with torch.no_grad():
             gradients = backward(ctx, *tangents)
         given = [g for g in gradients if g is not None]

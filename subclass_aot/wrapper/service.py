@@ -11,9 +11,10 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator
 from subclass_aot.operators import effects_of
-from subclass_aot.wrapper import errors, rules, views
-from subclass_aot.wrapper.cuts import CUTS
-from subclass_aot.wrapper.dispatch import Recipe, recipe_of
+from subclass_aot.wrapper.layout import views
+from subclass_aot.wrapper.layout.cuts import CUTS
+from subclass_aot.wrapper.serve import errors, rules
+from subclass_aot.wrapper.serve.dispatch import Recipe, recipe_of
 
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor

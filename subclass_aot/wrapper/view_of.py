@@ -17,13 +17,14 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
-from subclass_aot.wrapper import errors, sharding
 from subclass_aot.wrapper.base import WrapperTensor
-from subclass_aot.wrapper.cuts import SEVERAL, WITHOUT_DIM, cuts_of
-from subclass_aot.wrapper.dense import dense
-from subclass_aot.wrapper.dispatch import dispatch
-from subclass_aot.wrapper.outer import Outer
-from subclass_aot.wrapper.shared_fields import base_of
+from subclass_aot.wrapper.declare.outer import Outer
+from subclass_aot.wrapper.distributed import sharding
+from subclass_aot.wrapper.layout.cuts import SEVERAL, WITHOUT_DIM, cuts_of
+from subclass_aot.wrapper.layout.shared_fields import base_of
+from subclass_aot.wrapper.serve import errors
+from subclass_aot.wrapper.serve.dense import dense
+from subclass_aot.wrapper.serve.dispatch import dispatch
 
 aten: Any = torch.ops.aten
 
