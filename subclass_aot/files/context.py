@@ -101,7 +101,7 @@ def from_json(written: Json, place: str, classes: KnownClasses, of: type) -> Any
             return _OF_TEXT[kind](written[kind])
     except StateDictError:
         raise
-    except Exception as error:
+    except Exception as error:  # of an enum or a dataclass
         pass_on_interruption(error)
         raise StateDictError(f"{place} cannot be made of {written!r:.200}: {error}") from error
     raise StateDictError(f"{place} was written as {written!r:.200}, which no context value is")

@@ -107,7 +107,7 @@ def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
     try:
         said = json.loads(text)
         version, found = int(said["version"]), {"wrappers": dict(said["wrappers"]), "tied": dict(said["tied"])}
-    except Exception as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         pass_on_interruption(error)
         raise StateDictError(f"the metadata {KEY!r} cannot be read: {error!r}") from error
     if not all(map(_is_entry, found["wrappers"].values())):
@@ -184,7 +184,7 @@ def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: Kno
             wrapper = cls.__tensor_unflatten__(inner, context, size, stride)
     except StateDictError:
         raise
-    except Exception as error:
+    except Exception as error:  # of the class: what was saved is not what it takes
         pass_on_interruption(error)
         raise StateDictError(f"{place} cannot be made of what was saved: {error}") from error
     _check(wrapper, cls, entry, inner, place)
