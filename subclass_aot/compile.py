@@ -237,7 +237,7 @@ class CompiledFunction(Generic[_P, _R]):
         return self.fn(*args, **kwargs)
 
     def __reduce__(self) -> Any:
-        """A copy compiles anew: what was compiled is made for the modules it was traced with."""
+        """Returns a copy compiles anew: what was compiled is made for the modules it was traced with."""
         return type(self), (self.fn, self._options)
 
     @property
@@ -310,7 +310,7 @@ class CompiledFunction(Generic[_P, _R]):
             return specialization
 
     def arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """The call, taken apart. Numbers that the function changes itself are symbols from the second time on.
+        """Returns the call, taken apart. Numbers that the function changes itself are symbols from the second time on.
 
         Args:
             args: The arguments.
@@ -395,7 +395,7 @@ def _call_uncompiled(compiled: CompiledFunction[_P, _R], /, *args: _P.args, **kw
 
 
 def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -> CompiledFunction[..., Any]:
-    """A compiled function that asks a file before it traces.
+    """Returns a compiled function that asks a file before it traces.
 
     Args:
         file: The file.

@@ -16,7 +16,7 @@ Kernel = Callable[..., Any]
 
 
 def in_cpp(func: torch._ops.OpOverload) -> Kernel:
-    """The kernel in C++ of a composite operator, which `decompose` calls where there is none in Python."""
+    """Returns the kernel in C++ of a composite operator, which `decompose` calls where there is none in Python."""
     return lambda *args, **kwargs: func._op_dk(_KEYS[0], *args, **kwargs)
 
 

@@ -98,7 +98,7 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _microseconds(function: Callable[[], object], calls: int = 100) -> float:
-    """The shortest of some times: a moment in which the machine was busy tells nothing of the function."""
+    """Returns the shortest of some times: a moment in which the machine was busy tells nothing of the function."""
     took = []
     for _ in range(5):
         start = time.perf_counter()

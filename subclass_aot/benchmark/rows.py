@@ -51,7 +51,7 @@ class Row:
 
 
 def dense_like(tensor: Tensor) -> Tensor:
-    """A dense tensor that looks like a wrapper from outside."""
+    """Returns a dense tensor that looks like a wrapper from outside."""
     return torch.ones(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
@@ -136,7 +136,7 @@ def operators(make: Callable[[], Tensor], budget: Budget) -> Iterator[Row]:
 
 
 def calls(make: Callable[[], Tensor], budget: Budget, counts: Sequence[int] = COUNTS) -> Iterator[Row]:
-    """A compiled `[x * 2 for x in xs]`, with graphs that compute nothing and with the backend "eager"."""
+    """Yields a compiled `[x * 2 for x in xs]`, with graphs that compute nothing and with the backend "eager"."""
     compilers: dict[str, str | Callable[..., Any]] = {"null graph": null_compiler, "eager backend": "eager"}
     for group, compiler in compilers.items():
         for count in counts:

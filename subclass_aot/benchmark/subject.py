@@ -80,7 +80,7 @@ def _made_by(cls: type) -> torch.Tensor:
 
 
 def _required(cls: type) -> list[str]:
-    """The parameters of a constructor that have no default."""
+    """Returns the parameters of a constructor that have no default."""
     has_new = any("__new__" in vars(base) for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)])
     method: Callable[..., object] = cls.__new__ if has_new else cls.__init__  # type: ignore[misc]
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

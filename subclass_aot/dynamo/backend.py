@@ -119,7 +119,7 @@ def backend(
 
 
 def _unseen_by_classes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs where classes do not see functions of torch."""
+    """Returns a function that runs where classes do not see functions of torch."""
 
     def run(*args: object) -> Any:
         with _torch.without_torch_function():

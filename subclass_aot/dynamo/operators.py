@@ -29,7 +29,7 @@ from subclass_aot import _torch
 
 
 def as_called(gm: fx.GraphModule) -> fx.GraphModule:
-    """A graph that calls functions of torch where Dynamo has written an operator of its own.
+    """Returns a graph that calls functions of torch where Dynamo has written an operator of its own.
 
     Args:
         gm: The graph that Dynamo captured; it stays as it is.

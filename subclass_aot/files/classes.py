@@ -93,7 +93,7 @@ def _derived(cls: type) -> Iterator[type]:
 
 
 def _mentioned(*annotations: object) -> Iterator[type]:
-    """The enums, dataclasses and named tuples in annotations, and those in the annotations of these."""
+    """Yields the enums, dataclasses and named tuples in annotations, and those in the annotations of these."""
     seen: set[object] = set()
     ahead = list(annotations)
     while ahead:
@@ -110,12 +110,12 @@ def _mentioned(*annotations: object) -> Iterator[type]:
 
 
 def is_named_tuple(cls: type) -> bool:
-    """Whether `cls` is a tuple whose elements have names."""
+    """Returns whether `cls` is a tuple whose elements have names."""
     return issubclass(cls, tuple) and hasattr(cls, "_fields")
 
 
 def names_in(cls: type) -> list[str]:
-    """The names of the fields of a dataclass or a named tuple, of those that its constructor takes."""
+    """Returns the names of the fields of a dataclass or a named tuple, of those that its constructor takes."""
     if is_dataclass(cls):
         return [field.name for field in fields(cls) if field.init]
     return list(cls._fields)  # type: ignore[attr-defined]

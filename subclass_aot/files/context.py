@@ -23,7 +23,7 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 def to_json(value: object, place: str) -> Json:
-    """A context value as what `json.dumps` takes.
+    """Returns a context value as what `json.dumps` takes.
 
     Args:
         value: The value.
@@ -65,7 +65,7 @@ def to_json(value: object, place: str) -> Json:
 
 
 def from_json(written: Json, place: str, classes: KnownClasses, of: type) -> Any:
-    """The inverse of `to_json`.
+    """Returns the inverse of `to_json`.
 
     Args:
         written: What a file has.

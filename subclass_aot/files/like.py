@@ -16,7 +16,7 @@ from subclass_aot.wrapper import rebuild_by_name
 
 
 def wrap_like(expected: Any, place: str, flat: dict[str, Any]) -> Any:
-    """The wrapper `place`, if there are entries below that name.
+    """Returns the wrapper `place`, if there are entries below that name.
 
     Args:
         expected: A wrapper whose class and context it has.
@@ -98,6 +98,6 @@ def _as_expected(expected: Any, inner: dict[str, Any], place: str) -> Any:
 
 
 def _in_order(expected: Iterable[str], found: Iterable[str]) -> list[str]:
-    """The names that were found, each once, those that are expected first."""
+    """Returns the names that were found, each once, those that are expected first."""
     names = dict.fromkeys(found)
     return [name for name in expected if name in names] + [name for name in names if name not in set(expected)]

@@ -127,7 +127,7 @@ class _Unwrapping:
         return entry
 
     def _parts_of(self, wrapper: torch.Tensor, place: str) -> Any:
-        """The same for the same tensor: what is tied has the same leaves."""
+        """Returns the same for the same tensor: what is tied has the same leaves."""
         if id(wrapper) not in self._parts:
             self._parts[id(wrapper)] = parts_of(wrapper, place)
             self._kept_alive.append(wrapper)

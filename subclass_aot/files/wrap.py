@@ -85,14 +85,14 @@ def wrap_state_dict(
 
 
 def _placed(wrapper: torch.Tensor, like: Any) -> Any:
-    """A wrapper of distributed tensors as what `like` is: a distributed tensor of wrappers, perhaps."""
+    """Returns a wrapper of distributed tensors as what `like` is: a distributed tensor of wrappers, perhaps."""
     if not is_distributed(like) or is_distributed(wrapper):
         return wrapper
     return within_distributed(wrapper, like) if _is_in_parts(wrapper) else wrapper
 
 
 def _is_in_parts(wrapper: torch.Tensor) -> bool:
-    """Whether an inner tensor is a distributed one."""
+    """Returns whether an inner tensor is a distributed one."""
     if is_distributed(wrapper) or not is_wrapper(wrapper):
         return is_distributed(wrapper)
     flat: Any = wrapper
@@ -121,7 +121,7 @@ def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
 
 
 def _is_entry(entry: object) -> bool:
-    """Whether it has what is said of a wrapper, or of a dense tensor in one."""
+    """Returns whether it has what is said of a wrapper, or of a dense tensor in one."""
     if not isinstance(entry, dict) or not {"size", "dtype"} <= set(entry):
         return False
     for numbers in (entry["size"], entry.get("stride", [])):
@@ -135,7 +135,7 @@ def _is_entry(entry: object) -> bool:
 
 
 def _leaves(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The dense tensors of wrappers, by name, each with what is said of it."""
+    """Yields the dense tensors of wrappers, by name, each with what is said of it."""
     for name, entry in entries.items():
         if "inner" in entry:
             yield from _leaves({f"{name}.{inner}": look for inner, look in entry["inner"].items()})
@@ -144,7 +144,7 @@ def _leaves(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _as_it_was(tensor: torch.Tensor, look: Mapping[str, Any], place: str) -> torch.Tensor:
-    """A leaf with the strides that it had, if it has the size and the dtype that it had."""
+    """Returns a leaf with the strides that it had, if it has the size and the dtype that it had."""
     found = {"size": list(tensor.size()), "dtype": str(tensor.dtype).removeprefix("torch.")}
     for key, value in found.items():
         if value != look[key]:
@@ -156,7 +156,7 @@ def _as_it_was(tensor: torch.Tensor, look: Mapping[str, Any], place: str) -> tor
 
 
 def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: KnownClasses) -> Any:
-    """The wrapper that an entry of the metadata describes. Its leaves are taken out of `flat`."""
+    """Returns the wrapper that an entry of the metadata describes. Its leaves are taken out of `flat`."""
     cls: Any = known.wrapper(entry["class"], place)
     inner = {}
     for name, look in entry["inner"].items():

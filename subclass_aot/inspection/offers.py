@@ -249,7 +249,7 @@ def _bases(cls: type) -> tuple[type, ...]:
 
 
 def _in_short(error: Exception) -> str:
-    """The line of an error that says why."""
+    """Returns the line of an error that says why."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     declined = next((line for line in lines if " declined: " in line), "")
     why = next((line.removeprefix("why:").strip() for line in lines if line.startswith("why:")), "")

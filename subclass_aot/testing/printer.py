@@ -28,7 +28,7 @@ def non_leaf(root: torch.Tensor) -> Any:
 
 
 def of_class(tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:
-    """A tensor of a plain subclass on the memory of another; its gradient goes to that if it wants one.
+    """Returns a tensor of a plain subclass on the memory of another; its gradient goes to that if it wants one.
 
     >>> class Mask(torch.Tensor):
     ...     pass
@@ -94,7 +94,7 @@ class Printer:
         return name
 
     def _of_class(self, made: str, given: Given) -> str:
-        """An expression of the same, of the class that it is to have."""
+        """Returns an expression of the same, of the class that it is to have."""
         if given.cls is None:
             return made
         return f"{self.names.const(of_class, 'of_class')}({made}, {self.names.const(given.cls, given.cls.__name__)})"
@@ -106,7 +106,7 @@ class Printer:
         return f"{self.names.const(non_leaf, 'non_leaf')}({root})"
 
     def _tree(self, tree: Tree) -> str:
-        """An expression for it: a name, if it is used more than once."""
+        """Returns an expression for it: a name, if it is used more than once."""
         if id(tree) in self._done:
             return self._done[id(tree)]
         made = self._leaf(tree) if isinstance(tree, Leaf) else self._wrapped(tree)
@@ -212,7 +212,7 @@ Maker = Callable[[], tuple[list[Any], list[Any]]]
 
 
 def maker(inputs: Sequence[Given]) -> Maker:
-    """A function that makes the tensors, equal ones each time: the inputs, and the leaves behind them."""
+    """Returns a function that makes the tensors, equal ones each time: the inputs, and the leaves behind them."""
     names = Names()
     printer = Printer(names)
     printer.print(inputs)

@@ -61,7 +61,7 @@ def auto_functionalized(func: _torch.Operator, args: tuple[Any, ...], kwargs: di
 def _functional_variant(
     func: _torch.Operator, written: tuple[Place, ...], same: tuple[tuple[Place, Place], ...]
 ) -> Any:
-    """The functional variant.
+    """Returns the functional variant.
 
     Args:
         func: The operator.
@@ -129,12 +129,12 @@ def _schema_without_writes(func: _torch.Operator, written: tuple[Place, ...]) ->
 
 
 def is_whole(func: _torch.Operator, place: Place) -> bool:
-    """Whether an argument is no list."""
+    """Returns whether an argument is no list."""
     return "List" not in str(_torch.schema_of(func).arguments[place[0]].type)
 
 
 def listed(value: object) -> Sequence[Any]:
-    """The parts of an argument: of a list, or the argument itself."""
+    """Returns the parts of an argument: of a list, or the argument itself."""
     return value if isinstance(value, list | tuple) else (value,)
 
 

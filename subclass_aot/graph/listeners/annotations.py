@@ -85,7 +85,7 @@ class Annotations(GraphListener):
             torch.nn.Module.__call__ = call  # type: ignore[method-assign]
 
     def _with(self, module: torch.nn.Module) -> dict[str, tuple[str, str]]:
-        """The modules that are being called, and one more."""
+        """Returns the modules that are being called, and one more."""
         if not self._stack:
             self._names = {id(each): name for name, each in module.named_modules()}
         cls = type(module)

@@ -110,7 +110,7 @@ def _need_known_sizes(node: fx.Node, readable: Mapping[fx.Node, Readable]) -> No
 
 
 def _is_fixed(node: fx.Node, nodes: Collection[fx.Node]) -> bool:
-    """True if a node gives the same small result each time, given its arguments."""
+    """Returns True if a node gives the same small result each time, given its arguments."""
     spec = node.meta.get("spec")
     if spec is not None and (spec.solver is not None or spec.device.type != "cpu" or spec.numel > _LIMIT):
         return False
@@ -125,7 +125,7 @@ def _is_fixed(node: fx.Node, nodes: Collection[fx.Node]) -> bool:
 
 
 def _writes_into(node: fx.Node, nodes: Collection[fx.Node]) -> list[fx.Node]:
-    """The operators that wrote into what `node` made, through it or through views of it."""
+    """Returns the operators that wrote into what `node` made, through it or through views of it."""
     writes: list[fx.Node] = []
     aliases = [node]
     while aliases:

@@ -55,13 +55,13 @@ class DataDependent(GraphListener):
             self.looks.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
 
     def are_wanted(self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...]) -> bool:
-        """Whether an operator that asks for values gets those of the call."""
+        """Returns whether an operator that asks for values gets those of the call."""
         if self.looks is None or recorder.phase == "backward":
             return False
         return self.looks.are_wanted(func, args[0], user_line(), current_symbols() is not None)
 
     def look(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
-        """The values of a leaf in the call, which others then have to have, too."""
+        """Returns the values of a leaf in the call, which others then have to have, too."""
         if self.looks is None or recorder.phase == "backward":
             return None
         value: torch.Tensor | None = self._value_now(recorder, recorder.node_of(leaf))
@@ -73,7 +73,7 @@ class DataDependent(GraphListener):
         return value
 
     def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:
-        """The value of a node in the call that is traced."""
+        """Returns the value of a node in the call that is traced."""
         alive = {leaf.tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
         constants = recorder.listeners.real_tensors.constants
         recorded = Recorded(recorder.in_order(), constants, recorder.written_nodes(), alive)

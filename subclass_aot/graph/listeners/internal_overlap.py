@@ -146,7 +146,7 @@ def reaches_places_twice(func: _torch.Operator, leaf: MetaTensor) -> bool:
 
 
 def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """The same decompositions of operators, which tensors that overlap themselves do not reach."""
+    """Returns the same decompositions of operators, which tensors that overlap themselves do not reach."""
     own = {func: functools.partial(_first, write, decompositions.get(func)) for func, write in _WRITES.items()}
     return {**decompositions, **own}
 

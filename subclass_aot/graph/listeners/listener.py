@@ -23,7 +23,7 @@ class GraphListener(Listener):
     """
 
     def wants(self, func: _torch.Operator) -> bool:
-        """Whether `on_operator` and `on_recorded` are called for an operator; a recorder asks once."""
+        """Returns whether `on_operator` and `on_recorded` are called for an operator; a recorder asks once."""
         return True
 
     def on_operator(
@@ -69,7 +69,7 @@ class GraphListener(Listener):
 
 
 def written_leaves(func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[MetaTensor]:
-    """The leaves whose data an operator writes, and not only their look."""
+    """Returns the leaves whose data an operator writes, and not only their look."""
     effects = effects_of(func)
     targets = [] if effects.reshapes else [argument_at(written, args, kwargs) for written in effects.writes]
     leaves = [x for target in targets for x in (target if type(target) in (list, tuple) else (target,))]

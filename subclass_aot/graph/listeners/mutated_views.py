@@ -71,7 +71,7 @@ class MutatedViews(GraphListener):
             self._refuse_written(written_leaves(func, args, kwargs), given, torch.Tag.pointwise in func.tags)
 
     def has_sibling(self, view: torch.Tensor) -> bool:
-        """Whether a view of the same base, such as this one, is not known to autograd as it looks."""
+        """Returns whether a view of the same base, such as this one, is not known to autograd as it looks."""
         return id(_torch.base_of(view)) in self._mutated_at
 
     def forgive(self, view: torch.Tensor) -> None:
@@ -155,6 +155,6 @@ def _why_not_made_again(view: MetaTensor, broadcasts: bool) -> str:
 
 
 def _dims(view: torch.Tensor, broadcasts: bool) -> list[tuple[int, int]]:
-    """The size and stride of each dim."""
+    """Returns the size and stride of each dim."""
     dims = list(zip(view.shape, view.stride(), strict=True))
     return list(itertools.dropwhile(lambda dim: dim[0] == 1, dims)) if broadcasts else dims

@@ -71,7 +71,7 @@ class MutationLog(GraphListener):
         self._outdated: dict[int, weakref.ref[torch.Tensor]] = {}  # by its id: a view of what was turned since
 
     def __bool__(self) -> bool:
-        """Whether anything was mutated."""
+        """Returns whether anything was mutated."""
         return bool(self.written or self.metadata)
 
     @property
@@ -198,5 +198,5 @@ class MutationLog(GraphListener):
 
 
 def _is_view(leaf: MetaTensor) -> bool:
-    """Whether an operator made a leaf as a view of another."""
+    """Returns whether an operator made a leaf as a view of another."""
     return leaf.tag is not Storage.of(leaf).tag

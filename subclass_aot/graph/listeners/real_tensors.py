@@ -57,7 +57,7 @@ class RealTensors(GraphListener):
         return leaf
 
     def constant(self, recorder: Recorder, name: str, tensor: torch.Tensor) -> MetaTensor:
-        """A graph attribute that holds a real tensor."""
+        """Returns a graph attribute that holds a real tensor."""
         self.constants[name] = tensor
         return recorder.new_leaf(Spec.of(tensor), recorder.create("get_attr", name))
 

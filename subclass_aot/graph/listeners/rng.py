@@ -294,7 +294,7 @@ def _draw_from(
 
 
 def _generator_in(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.Generator | None:
-    """The generator that an operator is given."""
+    """Returns the generator that an operator is given."""
     return next((a for a in (*args, *kwargs.values()) if isinstance(a, torch.Generator)), None)
 
 

@@ -49,7 +49,7 @@ _DIFFER = """The branches of torch.cond give different things, and the predicate
 
 
 def decided(recorder: Recorder, pred: object, by_looking: bool) -> bool | None:
-    """The value of a predicate, or None where it depends on the data.
+    """Returns the value of a predicate, or None where it depends on the data.
 
     Args:
         recorder: Records.
@@ -90,7 +90,7 @@ def choose(recorder: Recorder, pred: Any, true_fn: Callable[[], Any], false_fn: 
 
 
 def _both(recorder: Recorder, pred: torch.Tensor, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """The results of two functions, and of these those of one."""
+    """Returns the results of two functions, and of these those of one."""
     taken = pred.detach().reshape(()).to(torch.bool)
     true, false = _branch(recorder, true_fn, taken), _branch(recorder, false_fn, ~taken)
     (trues, structure), (falses, other) = _flat(true), _flat(false)
@@ -172,7 +172,7 @@ def _refuse_effects(nodes: list[fx.Node], metadata_mutations: list[Any]) -> None
 
 
 def _origin(node: fx.Node) -> fx.Node:
-    """The node that made the memory that a node's value lies in."""
+    """Returns the node that made the memory that a node's value lies in."""
     while node.op == "call_function":
         if not _torch.is_overload(node.target):  # an item of several results
             node = node.args[0]  # type: ignore[assignment]

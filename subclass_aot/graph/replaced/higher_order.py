@@ -74,7 +74,7 @@ def _while_loop_stack_output(
     additional: Sequence[Any] = (),
     **_: object,
 ) -> Any:
-    """All that a loop carried on, beside one another; of one that is left at once, what it was given."""
+    """Returns all that a loop carried on, beside one another; of one that is left at once, what it was given."""
     made = list(_steps(recorder, cond_fn, body_fn, list(carried), additional)) or [list(carried)]
     return tuple([torch.stack(parts) for parts in zip(*made, strict=True)])
 
@@ -92,7 +92,7 @@ def _scan(
     additional: Sequence[Any],
     **_: object,
 ) -> Any:
-    """A structured step gives the carry and a result, two trees; any other the tensors of both, in a row."""
+    """Returns a structured step gives the carry and a result, two trees; any other the tensors of both, in a row."""
     structure, carry, made = _torch.structure_of_carry(combine), list(init), []
     for row in zip(*[x.unbind() for x in xs], strict=True):
         results = combine(*carry, *row, *additional)
@@ -119,7 +119,7 @@ def _associative_scan(
 
 
 def _call(recorder: Recorder, fn: _Function, *operands: Any, **_: object) -> Any:
-    """An operator that marks a function for compilers, and means a call of it."""
+    """Returns an operator that marks a function for compilers, and means a call of it."""
     return fn(*operands)
 
 
@@ -132,7 +132,7 @@ def _flex_attention(recorder: Recorder, *args: object, **kwargs: object) -> Any:
 
 
 def _stacked(rows: list[Any]) -> Any:
-    """One structure with the tensors of several, stacked."""
+    """Returns one structure with the tensors of several, stacked."""
     return optree.tree_map(
         lambda *parts: None if parts[0] is None else torch.stack(parts),
         *rows,

@@ -45,7 +45,7 @@ def _rule(operator: Callable[..., Any], of_views: Callable[..., Any]) -> Callabl
 
 
 def _can_become_another(recorder: Recorder, x: MetaTensor) -> bool:
-    """Whether it is a view of which autograd knows how it was made, and nothing else: no hooks, and no leaf."""
+    """Returns whether it is a view of which autograd knows how it was made, and nothing else: no hooks, and no leaf."""
     if _torch.base_of(x) is None or not _torch.may_be_made_again(x):
         return False
     if _torch.has_hooks(x) or x.retains_grad or recorder.listeners.mutated_views.has_sibling(x):
@@ -54,7 +54,7 @@ def _can_become_another(recorder: Recorder, x: MetaTensor) -> bool:
 
 
 def _by_all_names() -> dict[Any, Callable[..., Any]]:
-    """The rules by whatever a program may call."""
+    """Returns the rules by whatever a program may call."""
     rules: dict[Any, Callable[..., Any]] = {}
     for name in _NAMES:
         rules[getattr(torch.Tensor, f"{name}_")] = _rule(getattr(torch.Tensor, f"{name}_"), getattr(torch.Tensor, name))

@@ -93,7 +93,7 @@ class _Layout:
 
     @staticmethod
     def of(x: Tensor, weight: Tensor, bias: object, options: Sequence[Any]) -> _Layout | None:
-        """The layout; None if all is packed, as it is if nothing looks channels-last."""
+        """Returns the layout; None if all is packed, as it is if nothing looks channels-last."""
         images = [t.unsqueeze(2) if t.dim() == 3 else t for t in (x.contiguous() if x.dim() == 3 else x, weight)]
         return _Layout(x, weight, bias, options) if any(map(_torch.looks_channels_last, images)) else None
 

@@ -68,7 +68,7 @@ def _is_iterated(func: Operator) -> bool:
 
 
 def _operands(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor]:
-    """The tensors that the kernel iterates over; a number that it takes for one is a tensor without dims."""
+    """Yields the tensors that the kernel iterates over; a number that it takes for one is a tensor without dims."""
     effects = effects_of(func)
     given = effects.bind(args, kwargs)
     for name in _ORDER.get(func, effects.parameters):
@@ -80,7 +80,7 @@ def _operands(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _lies_as(x: Tensor, expected: Strides) -> bool:
-    """Whether a tensor has these strides in all dims of more than one place."""
+    """Returns whether a tensor has these strides in all dims of more than one place."""
     sizes = zip(x.shape, x.stride(), expected, strict=True)
     is_empty = any(type(size) is int and size == 0 for size in x.shape)
     return is_empty or all(same(size, 1) or same(mine, other) for size, mine, other in sizes)

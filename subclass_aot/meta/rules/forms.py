@@ -22,7 +22,7 @@ from subclass_aot.operators import PHYSICAL
 
 
 def form_of(func: Operator) -> Callable[..., Any] | None:
-    """Another operator for the few whose schema does not tell what they do.
+    """Returns another operator for the few whose schema does not tell what they do.
 
     `native_batch_norm` updates its running statistics without saying so; a lazy conjugation or negation is a bit
     that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into. The zeros

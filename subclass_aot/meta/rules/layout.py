@@ -310,7 +310,7 @@ def _(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor
 
 @register_meta(_aten._fft_c2r.default)
 def _(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
-    """The last dim is transformed on its own, after the others."""
+    """Returns the last dim is transformed on its own, after the others."""
     between = _laid_out_by_fft(self, _as_in_memory(self, dim[:-1]), self)
     return _laid_out_by_fft(_aten._fft_c2r.default(self, dim, normalization, last_dim_size), dim[-1:], between)
 
@@ -326,7 +326,7 @@ def _laid_out_by_fft(result: Tensor, dims: list[int], x: Tensor) -> Tensor:
 
 
 def _others_as_partitioned(count: int, dims: list[int]) -> list[int]:
-    """All other dims, in the order in which `std::partition` leaves them: it swaps from both ends."""
+    """Returns all other dims, in the order in which `std::partition` leaves them: it swaps from both ends."""
     order = list(range(count))
     first, last = 0, count
     while first < last:

@@ -31,7 +31,7 @@ class Values(Protocol):
     """What knows values: a `Stream`."""
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The values of a tensor, where they are the same at each call."""
+        """Returns the values of a tensor, where they are the same at each call."""
 
     def literal(self, tensor: torch.Tensor) -> torch.Tensor:
         """Notes that the values of a real tensor are the same at each call."""

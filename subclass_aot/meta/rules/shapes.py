@@ -178,5 +178,5 @@ _refuse_dtypes_of_argmax(_aten.argmin.default, "argmin")
 
 
 def _packed_like(x: Tensor) -> Tensor:
-    """A row-major tensor with the size of `x`."""
+    """Returns a row-major tensor with the size of `x`."""
     return x.new_empty(x.shape)

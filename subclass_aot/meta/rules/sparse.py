@@ -97,11 +97,11 @@ class SparseGradient(torch.Tensor):
         raise TraceError(_NO_RULE.format(func="coalesce", line=user_line()))
 
     def indices(self) -> torch.Tensor:
-        """The positions of the entries."""
+        """Returns the positions of the entries."""
         return self.coalesce().indices_
 
     def values(self) -> torch.Tensor:
-        """The entries."""
+        """Returns the entries."""
         return self.coalesce().values_
 
     @property
@@ -110,11 +110,11 @@ class SparseGradient(torch.Tensor):
         return True
 
     def to_dense(self, dtype: torch.dtype | None = None, **_: object) -> torch.Tensor:
-        """The same as a dense tensor."""
+        """Returns the same as a dense tensor."""
         return self.dense() if dtype is None else self.dense().to(dtype)
 
     def dense(self) -> torch.Tensor:
-        """The same as a dense tensor."""
+        """Returns the same as a dense tensor."""
         sparse_dims = self.indices_.size(0)
         zeros = self.values_.new_zeros(self.shape)
         indices, values = self.indices_, self.values_
@@ -206,7 +206,7 @@ def embedding_bag_backward(
     per_sample_weights: torch.Tensor | None,
     padding_idx: int = -1,
 ) -> Any:
-    """The sparse gradient of an embedding bag; the kernel makes a sparse tensor, which a graph cannot have."""
+    """Returns the sparse gradient of an embedding bag; the kernel makes a sparse tensor, which a graph cannot have."""
     if not sparse:
         return NotImplemented
     ones = torch.ones_like(offsets)  # kernels leave `offset2bag` empty where they do not need it
