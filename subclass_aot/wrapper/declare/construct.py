@@ -79,7 +79,7 @@ def inner_tensors(wrapper: WrapperTensor) -> dict[str, torch.Tensor]:
     return {name: getattr(wrapper, name) for name in wrapper.__tensor_flatten__()[0]}
 
 
-def emit_wrap(
+def emit_instance(
     source: Source,
     cls: type[WrapperTensor],
     inner: Mapping[str, str],
@@ -361,7 +361,7 @@ def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     with source.block("if outer_size is None or outer_stride is None:"):
         values = ", ".join(f"{name!r}: {value}" for name, value in {**inner, **context}.items())
         source.line(f"return {source.const(assemble, 'assemble')}(cls, {{{values}}}, outer_size, outer_stride)")
-    made = emit_wrap(source, cls, inner, context, "outer_size", "outer_stride")
+    made = emit_instance(source, cls, inner, context, "outer_size", "outer_stride")
     with source.block(f"if {source.const(torch.compiler.is_exporting, 'is_exporting')}():"):
         source.line(f"{source.const(tell_export, 'tell_export')}({made})")
     source.line(f"return {made}")
