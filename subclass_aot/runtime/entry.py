@@ -106,7 +106,9 @@ def make_entry(
             backward = _unseen_by_classes(backward)
         double_backward = compiled.double_backward
         if double_backward is None:
-            chosen = once_differentiable(backward, compiled.direct_grad)
+            chosen = once_differentiable(
+                backward, compiled.direct_grad and not convention.keeps_objects, signature.backward_outcome
+            )
         else:
             chosen = double_backward.differentiable(backward)
         function = Function(_applied(convention, forward, chosen), double_backward)
