@@ -25,11 +25,6 @@ INFERENCE = {"many": (4, 12), "one": (6, 15)}
 """Times as fast as `aot_function`, and as `torch.compile`, with many wrappers and with one."""
 BARE = Target.faster(2, "forward + backward, null graphs, against a bare autograd.Function on dense tensors")
 TRAINING = Target.faster(10, "forward + backward, null graphs, against aot_function")
-BARE_DIRECT = Target.faster(
-    2, "forward + backward into .grad, direct_grad=True, against a bare autograd.Function, dense"
-)
-TRAINING_DIRECT = Target.faster(10, "forward + backward into .grad, direct_grad=True, against aot_function")
-DIRECT = "aot_compile, direct_grad=True"
 TRACE = Target.faster(25, "joint trace of a 12-layer ViT against aot_function's")
 FIRST = Target.faster(13, "first compile of a 12-layer ViT against aot_function's")
 META = Target.faster(12, 'limit: MetaTensor ViT-B/16, batch 10^10, against device="meta"')
@@ -106,10 +101,9 @@ def _training(budget: Budget, count: int) -> Iterator[Result]:
         against: dict[str, Target | None] = {null.BARE: BARE, null.AOT_FUNCTION: TRAINING, least.FUNCTION: None}
         yield Result("call, forward + backward, null graphs", f"{count} wrappers, {name}", times, null.OURS, against)
         sides = {way: Side(accumulate, side.arguments) for way, side in sides.items()}
-        sides[DIRECT] = Side(accumulate, (null.direct(), xs, tangents))
         times = compare(sides, budget)
-        against = {null.BARE: BARE_DIRECT, null.AOT_FUNCTION: TRAINING_DIRECT, least.FUNCTION: None, null.OURS: None}
-        yield Result("call, forward + backward into .grad", f"{count} wrappers, {name}", times, DIRECT, against)
+        against = dict.fromkeys(against)
+        yield Result("call, forward + backward into .grad", f"{count} wrappers, {name}", times, null.OURS, against)
 
 
 def _eager(budget: Budget) -> Iterator[Result]:

@@ -35,11 +35,6 @@ def compiler(graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[
     return give_back
 
 
-def direct() -> Callable[..., Any]:
-    """`double`, compiled with null graphs and `direct_grad=True`."""
-    return sa.aot_compile(double, fw_compiler=compiler, direct_grad=True)
-
-
 def ways(*, with_dynamo: bool) -> dict[str, Callable[..., Any]]:
     """`double`, compiled in each way with null graphs, anew."""
     made: dict[str, Callable[..., Any]] = {

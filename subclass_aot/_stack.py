@@ -33,7 +33,7 @@ UserFrame = tuple[str, int, str]
 
 
 def user_frames(limit: int = 0) -> tuple[UserFrame, ...]:
-    """The user's frames, innermost first; frames of torch and of this library are left out.
+    """Returns the user's frames, innermost first; frames of torch and of this library are left out.
 
     Args:
         limit: How many at the most; 0 for all.
@@ -74,7 +74,7 @@ _captured: ContextVar[tuple[UserFrame, ...] | None] = ContextVar("captured", def
 
 
 def user_line() -> str:
-    """The line of the user's that is running, as `file.py:12: the line`; a fixed phrase when there is none."""
+    """Returns the line of the user's that is running, as `file.py:12: the line`; a fixed phrase when there is none."""
     frames = user_frames()
     return _format_line([frame for frame in frames if not _is_standard(frame[0])] or frames)
 
@@ -88,13 +88,13 @@ def warn(message: str) -> None:
 
 
 def user_line_of(error: BaseException) -> str:
-    """The innermost line of the user's that an error came through, in the same form."""
+    """Returns the innermost line of the user's that an error came through, in the same form."""
     steps = [(frame.f_code.co_filename, line, "") for frame, line in walk_tb(error.__traceback__)]
     return _format_line([step for step in reversed(steps) if is_user_file(step[0])][:1])
 
 
 def is_raised_by_user(error: BaseException) -> bool:
-    """Whether the frame that raised an error is the user's, and not of this library or of torch."""
+    """Returns whether the frame that raised an error is the user's, and not of this library or of torch."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     return bool(frames) and is_user_code(frames[-1].f_code)
 
@@ -118,7 +118,7 @@ def pass_on_interruption(error: BaseException) -> None:
 
 
 def _code_of(handler: object) -> CodeType | None:
-    """The code that a callable runs, where that is in Python."""
+    """Returns the code that a callable runs, where that is in Python."""
     while isinstance(handler, functools.partial):
         handler = handler.func
     handler = getattr(handler, "__func__", handler)
@@ -128,7 +128,7 @@ def _code_of(handler: object) -> CodeType | None:
 
 
 def user_line_in(summary: Iterable[FrameSummary]) -> str:
-    """The innermost line of the user's in a stack that was taken earlier, in the same form."""
+    """Returns the innermost line of the user's in a stack that was taken earlier, in the same form."""
     mine = [frame for frame in summary if is_user_file(frame.filename)]
     return f"{mine[-1].filename}:{mine[-1].lineno}: {(mine[-1].line or '').strip()}" if mine else _format_line(())
 
@@ -159,12 +159,12 @@ def _format_line(frames: Sequence[UserFrame]) -> str:
 
 
 def _is_standard(filename: str) -> bool:
-    """Whether a file is of Python's own library, as `copy.py` is: whoever called it is more to the point."""
+    """Returns whether a file is of Python's own library, as `copy.py` is: whoever called it is more to the point."""
     return filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
 
 
 def is_user_code(code: CodeType) -> bool:
-    """Whether code is the user's, and not of torch, of optree or of this library."""
+    """Returns whether code is the user's, and not of torch, of optree or of this library."""
     return is_user_file(code.co_filename)
 
 
@@ -175,7 +175,7 @@ def is_own(frame: FrameType) -> bool:
 
 
 def is_user_file(filename: str) -> bool:
-    """Whether code of a file is the user's. See `is_user_code`."""
+    """Returns whether code of a file is the user's. See `is_user_code`."""
     if filename.startswith("<"):  # generated code has a new name each time
         return "stdin" in filename
     mine = _seen_files.get(filename)

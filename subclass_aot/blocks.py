@@ -88,7 +88,7 @@ class Compilations:
         self._known: list[tuple[Any, CompiledFunction[..., Any], Reads]] = []
 
     def of(self, key: object, name: str) -> tuple[CompiledFunction[..., Any], Reads]:
-        """The compiled function of all blocks with this structure, and what was read of them so far.
+        """Returns the compiled function of all blocks with this structure, and what was read of them so far.
 
         Structures that were met long ago are forgotten.
         """
@@ -103,7 +103,7 @@ class Compilations:
             return compiled, reads
 
     def __reduce__(self) -> Any:
-        """A copy compiles anew."""
+        """Returns a copy compiles anew."""
         return type(self), (self.options,)
 
 
@@ -181,7 +181,7 @@ class _Turn:
         self.count = self.owner = 0
 
     def of_another_thread(self, before: int) -> bool:
-        """Whether it is so, or was since `count` was `before`, in another thread."""
+        """Returns whether it is so, or was since `count` was `before`, in another thread."""
         return (self.count != before or before % 2 == 1) and self.owner != threading.get_ident()
 
 
@@ -245,7 +245,7 @@ def _run(block: Lent, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: di
 
 
 def _repeated(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """The children of containers that are of a class that is repeated: see `compile_blocks`."""
+    """Returns the children of containers that are of a class that is repeated: see `compile_blocks`."""
     repeated: set[Any] = set()
     looks_at: dict[str, Any] = {}
     children: dict[str, torch.nn.Module] = {}
@@ -285,7 +285,7 @@ def _named(model: torch.nn.Module, wanted: list[type[torch.nn.Module] | str]) ->
 def _outermost(
     modules: Iterable[tuple[str, torch.nn.Module]], fits: Callable[[str, torch.nn.Module], bool]
 ) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Those that fit and are inside no other that fits."""
+    """Yields those that fit and are inside no other that fits."""
     inside: set[int] = set()
     for path, module in sorted(modules, key=lambda item: item[0].count(".")):
         if id(module) not in inside and fits(path, module):

@@ -76,7 +76,6 @@ def aot_compile(
     lazy_backward: bool = True,
     values: Literal["check", "refuse"] = "check",
     values_limit: int = 8,
-    direct_grad: bool = False,
 ) -> CompiledFunction[_P, _R]:
     """Compiles a function or module ahead of time, wrapper tensors included.
 
@@ -108,11 +107,6 @@ def aot_compile(
             the values of the call, and later calls check theirs before anything else happens. Numbers that are seen to
             differ are symbols from then on. `"refuse"`: such a program is an error.
         values_limit: For how many sets of values one signature is compiled at the most.
-        direct_grad: Whether backward itself sets the `.grad` of leaves that are wrappers and have none yet, where
-            autograd would `detach` each gradient first. It needs the accelerator, and is for CPU tensors without hooks;
-            elsewhere nothing changes. Three things may: `.grad` is there before backward of what comes earlier has run;
-            a leaf with gradients from several functions adds them up in another order; and two threads that go backward
-            into one leaf at the same time may lose a gradient.
 
     Returns:
         A callable that behaves as `fn`, with `explain()`, `source` and `recompiles`.
@@ -126,7 +120,7 @@ def aot_compile(
     """
     options = Options(
         fw_compiler, bw_compiler, partition_fn, decompositions, dynamic, cache_limit, double_backward, lazy_backward,
-        values, values_limit, direct_grad,
+        values, values_limit,
     )  # fmt: skip
     return CompiledFunction(fn.module() if isinstance(fn, torch.export.ExportedProgram) else fn, options)
 
@@ -243,7 +237,7 @@ class CompiledFunction(Generic[_P, _R]):
         return self.fn(*args, **kwargs)
 
     def __reduce__(self) -> Any:
-        """A copy compiles anew: what was compiled is made for the modules it was traced with."""
+        """Returns a copy compiles anew: what was compiled is made for the modules it was traced with."""
         return type(self), (self.fn, self._options)
 
     @property
@@ -316,7 +310,7 @@ class CompiledFunction(Generic[_P, _R]):
             return specialization
 
     def arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """The call, taken apart. Numbers that the function changes itself are symbols from the second time on.
+        """Returns the call, taken apart. Numbers that the function changes itself are symbols from the second time on.
 
         Args:
             args: The arguments.
@@ -341,7 +335,7 @@ class CompiledFunction(Generic[_P, _R]):
             dynamic = DynamicSizes()
         try:
             return self._specialize_for(arguments, dynamic, tried)
-        except Exception as error:
+        except Exception as error:  # of the function's, or of the compiler's
             pass_on_interruption(error)
             if not dynamic or isinstance(error, _FailedWithValues):
                 raise
@@ -357,7 +351,7 @@ class CompiledFunction(Generic[_P, _R]):
         looks = self._values.looks()
         try:
             trace = trace_arguments(self.fn, arguments, self._options.replaced, dynamic, looks)
-        except Exception as error:
+        except Exception as error:  # of the function's
             pass_on_interruption(error)
             if looks is None or not looks.has_answered or isinstance(error, SubclassAotError):
                 raise
@@ -401,7 +395,7 @@ def _call_uncompiled(compiled: CompiledFunction[_P, _R], /, *args: _P.args, **kw
 
 
 def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -> CompiledFunction[..., Any]:
-    """A compiled function that asks a file before it traces.
+    """Returns a compiled function that asks a file before it traces.
 
     Args:
         file: The file.

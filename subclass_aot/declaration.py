@@ -61,7 +61,7 @@ class OperatorRule:
     takes_operator: bool = False
 
     def bound_to(self, operator: object) -> Rule:
-        """A function of the arguments alone. It is a bound method, which costs nothing at a call."""
+        """Returns a function of the arguments alone. It is a bound method, which costs nothing at a call."""
         return MethodType(self.function, operator) if self.takes_operator else self.function
 
 
@@ -99,7 +99,7 @@ class Declaration:
 
     @staticmethod
     def of(cls: type) -> Declaration | None:
-        """The declaration of a class, or None where it is not one that derives from `WrapperTensor`."""
+        """Returns the declaration of a class, or None where it is not one that derives from `WrapperTensor`."""
         return getattr(cls, "__wrapper_declaration__", None)
 
     @property
@@ -108,11 +108,20 @@ class Declaration:
         return {"__tensor_flatten__", "__tensor_unflatten__"} <= self.generated
 
     def is_structure(self, name: str) -> bool:
-        """Whether the inner tensor `name` is structure."""
+        """Returns whether the inner tensor `name` is structure."""
         return self.fields[self.field_of(name)].is_structure
 
+    def how_viewed(self, name: str) -> str:
+        """How views act on the inner tensor `name`; "" where the class says nothing of views."""
+        return "" if self.views is None else self.views.get(self.field_of(name), "broadcast")
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether views are cut between the blocks that an element of a field stands for."""
+        return self.views is not None and "blocks" in self.views.values()
+
     def field_of(self, name: str) -> str:
-        """The field to which the inner tensor `name` belongs."""
+        """Returns the field to which the inner tensor `name` belongs."""
         if name in self.fields:
             return name
         return next(field for field in self.fields if name.startswith(field + "_"))

@@ -196,7 +196,7 @@ def _is_dense(signature: JointSignature, position: int) -> bool:
 def _module(
     fn: Callable[..., Any], specialization: Specialization, arguments: Arguments, kwargs: Mapping[str, Any]
 ) -> torch.nn.Module:
-    """A module that does what the call does, as a function of dense arguments. See Note [Exported programs]."""
+    """Returns a module that does what the call does, as a function of dense arguments. See Note [Exported programs]."""
     signature = specialization.signature
     graph = copied_graph(specialization.graphs.forward)
     take_any_strides(graph)  # where torch decomposes operators, results may have other strides than kernels give
@@ -236,7 +236,7 @@ def _module(
 
 
 def _left_out_of_state_dicts(arguments: Arguments) -> set[int]:
-    """The ids of buffers that modules leave out of their state dicts, which the program does, too."""
+    """Returns the ids of buffers that modules leave out of their state dicts, which the program does, too."""
     modules = [module for _, module in arguments.modules]
     return {id(_torch.buffers_of(module).get(name)) for module in modules for name in _torch.names_left_out_of(module)}
 
@@ -256,7 +256,7 @@ def _signature(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> inspect.Sig
 
 
 def _buffer_name(path: str, taken: Mapping[str, Any]) -> str:
-    """The name of a leaf: its path, where that is one of names with dots between.
+    """Returns the name of a leaf: its path, where that is one of names with dots between.
 
     >>> _buffer_name("self.layers.0.weight.codes", {}), _buffer_name("fn.cache['k'][0]", {})
     ('layers.0.weight.codes', 'fn.cache.k.0')

@@ -45,7 +45,6 @@ class Options:
         SubclassAotError: There is no such compiler, or `values` is neither of two words.
     """
 
-    # More than ten attributes: one for each keyword of `aot_compile`.
     fw_compiler: str | Compiler | Backend = "eager"
     bw_compiler: str | Compiler | Backend | None = None
     partition_fn: PartitionFn | None = None
@@ -56,7 +55,6 @@ class Options:
     lazy_backward: bool = True
     values: Literal["check", "refuse"] = "check"
     values_limit: int = 8
-    direct_grad: bool = False
 
     def __post_init__(self) -> None:
         if self.values not in ("check", "refuse"):
@@ -169,7 +167,7 @@ def compile_split(
         backward = LazyFunction(compile_later, name, user_line())
     else:  # a compiler that does not take symbols is given numbers, before forward runs
         backward = compile_backward(graphs.backward)
-    return CompiledGraphs(graphs, forward, backward, others, double_backward, options.direct_grad)
+    return CompiledGraphs(graphs, forward, backward, others, double_backward)
 
 
 def artifacts_of(options: Options, all_graphs: Sequence[Graphs]) -> dict[str, dict[str, bytes]]:

@@ -109,7 +109,7 @@ class ViewChain:
 
 
 def put(argument: object, symints: tuple[int, ...]) -> Any:
-    """An argument with numbers in it.
+    """Returns an argument with numbers in it.
 
     >>> put([2, NumberAt(0)], (5,))
     [2, 5]

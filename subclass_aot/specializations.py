@@ -83,7 +83,7 @@ class Specializations:
         return len(self._used_at)
 
     def others(self, look: Hashable) -> Iterator[Specialization]:
-        """All but the one used last, the one that fitted a call that looked the same first.
+        """Yields all but the one used last, the one that fitted a call that looked the same first.
 
         Args:
             look: As `look` gives it.
@@ -129,7 +129,7 @@ def _look(leaf: object) -> Hashable:
 
 
 def _is_mute(cls: type[torch.Tensor]) -> bool:
-    """Whether a class is not told that its tensors are asked for their size."""
+    """Returns whether a class is not told that its tensors are asked for their size."""
     return cls in _PLAIN or cls.__torch_function__ is _torch.disabled_torch_function_impl
 
 

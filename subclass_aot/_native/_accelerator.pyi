@@ -91,14 +91,6 @@ class Function:
     ) -> Function: ...
     def __call__(self, *args: Any) -> tuple[Any, ...]: ...
 
-def set_gradients(ctx: Any, gradients: tuple[Any, ...], /) -> tuple[Any, ...]:
-    """Sets `.grad` of leaves where nobody would see the difference, and gives the other gradients.
-
-    Args:
-        ctx: What runs backward was given.
-        gradients: What its `backward` would return.
-    """
-
 def install_kernels(names: Sequence[str]) -> list[str]:
     """Puts kernels for the Python key into the dispatcher, once for the process.
 

@@ -16,7 +16,7 @@ import torch
 
 from subclass_aot._native import build, cache
 
-Part = Literal["exact", "modes", "recipes", "tables", "nodes", "gradients", "kernels"]
+Part = Literal["exact", "modes", "recipes", "tables", "nodes", "kernels"]
 
 PARTS: Final[dict[Part, str]] = {
     "exact": "comparing and setting many Python objects at once",
@@ -24,7 +24,6 @@ PARTS: Final[dict[Part, str]] = {
     "recipes": "making wrappers of inner tensors",
     "tables": "comparing the tensors of a call, and reading their leaves",
     "nodes": "the node of autograd's graph for a call with gradients",
-    "gradients": "setting gradients directly, where that was asked for",
     "kernels": "serving operators on each inner tensor",
 }
 """What can run natively. All but the first are parts of the accelerator."""
@@ -38,7 +37,7 @@ _UNKNOWN = "SUBCLASS_AOT_NATIVE={said}: there is no part {part!r}; give 0, 1, or
 
 
 def _wanted(said: str | None) -> frozenset[str]:
-    """The parts that the environment asks for; all, where it says nothing."""
+    """Returns the parts that the environment asks for; all, where it says nothing."""
     if said is None or said == "1":
         return frozenset(PARTS)
     wanted = frozenset(part.strip() for part in said.split(",")) - {"0", ""}

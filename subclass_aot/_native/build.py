@@ -48,7 +48,7 @@ def exact_file_name() -> str:
 
 
 def compiler() -> str | None:
-    """The C++ compiler: `CXX` of the environment, or the usual names."""
+    """Returns the C++ compiler: `CXX` of the environment, or the usual names."""
     return os.environ.get("CXX") or next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 
 

@@ -31,7 +31,7 @@ def exactly(values: _Values, classes: tuple[type, ...], /) -> _Values:
 
 
 def are_exactly(classes: tuple[type, ...], /, *values: object) -> bool:
-    """Whether the values are instances of exactly these classes, one by one.
+    """Returns whether the values are instances of exactly these classes, one by one.
 
     >>> are_exactly((int, str), 1, "a"), are_exactly((int, str), True, "a"), are_exactly((int,), 1, 2)
     (True, False, False)

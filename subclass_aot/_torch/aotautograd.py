@@ -56,7 +56,7 @@ def held_input(path: str, number: int) -> Any:
 
 
 def live_input(base: Any) -> Any:
-    """A descriptor of torch's kind for an input as it is when backward runs. AOTAutograd has no such input."""
+    """Returns a descriptor of torch's kind for an input as it is when backward runs. AOTAutograd has no such input."""
     return _further()[1](base)
 
 

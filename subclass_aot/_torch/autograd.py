@@ -18,13 +18,13 @@ def last_sequence_number() -> int:
 
 
 def sequence_number_of_current_gradient() -> int:
-    """The number of the gradient function that runs now, or -1. No public way asks the engine what it runs."""
+    """Returns the number of the gradient function that runs now, or -1. No public way asks the engine what it runs."""
     node = torch._C._current_autograd_node()
     return -1 if node is None else int(node._sequence_nr())
 
 
 def leaves_behind_gradient() -> list[torch.Tensor]:
-    """The leaves that the gradient function that runs now computes gradients for, or for what was made of them.
+    """Returns the leaves that the gradient function that runs now computes gradients for, or for what was made of them.
 
     When it goes: an empty tensor that requires grad.
     """
@@ -89,7 +89,7 @@ def is_below_autograd() -> bool:
 
 
 def view_function(view: torch.Tensor) -> Any:
-    """A function that makes the same view of another base, by the view operators that made `view`.
+    """Returns a function that makes the same view of another base, by the view operators that made `view`.
 
     Autograd keeps this chain for itself; it is the only complete record of how a view was made.
     """
@@ -110,7 +110,7 @@ def set_view_rules(view: torch.Tensor, rules: torch._C._autograd.CreationMeta) -
 
 
 def may_be_made_again(view: torch.Tensor) -> bool:
-    """Whether `view_rules` let autograd make a view again after a write into what it is a view of.
+    """Returns whether `view_rules` let autograd make a view again after a write into what it is a view of.
 
     Of an operator with several results, `view_function` takes the one at its place without a look whether there are so
     many; where the sizes of the base are others, the process ends. Such a view, and one made without grad, may not.
@@ -132,7 +132,7 @@ def exchange(one: torch.Tensor, other: torch.Tensor) -> None:
 
 
 def made_without_grad(rules: torch._C._autograd.CreationMeta | None) -> bool:
-    """Whether a view with these `view_rules` was made where autograd was off."""
+    """Returns whether a view with these `view_rules` was made where autograd was off."""
     return rules is not None and rules.name in ("NO_GRAD_MODE", "INFERENCE_MODE")
 
 
@@ -151,7 +151,7 @@ def has_saved_tensor_hooks() -> bool:
 
 
 def has_hooks(tensor: torch.Tensor) -> bool:
-    """Whether gradient hooks are registered on a tensor. Only the methods that register them are public."""
+    """Returns whether gradient hooks are registered on a tensor. Only the methods that register them are public."""
     return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
@@ -171,7 +171,7 @@ version_of: Callable[[Any], int] = operator.attrgetter("_version")
 
 
 def is_held_in_cpp(tensor: torch.Tensor) -> bool:
-    """Whether C++ refers to a tensor, too, beside its Python object. No public way counts what C++ has."""
+    """Returns whether C++ refers to a tensor, too, beside its Python object. No public way counts what C++ has."""
     return bool(tensor._use_count() > 1)  # type: ignore[attr-defined]
 
 

@@ -40,7 +40,7 @@ HAS_WAITED = "completed"
 
 
 def group_name_of(group: torch.ScriptObject) -> str:
-    """The name of a process group that an operator was given as a script object."""
+    """Returns the name of a process group that an operator was given as a script object."""
     return str(torch.distributed.ProcessGroup.unbox(group).group_name)
 
 
@@ -57,7 +57,7 @@ def reduction_of(op: Any) -> str | None:
 
 
 def work_of(handle: torch.ScriptObject) -> Any:
-    """The `torch.distributed.Work` that an operator gave as a script object, which can only be waited for."""
+    """Returns the `torch.distributed.Work` that an operator gave as a script object, which can only be waited for."""
     return torch._C._distributed_c10d.Work.unbox(handle)
 
 

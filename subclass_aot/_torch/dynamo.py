@@ -126,7 +126,7 @@ not_by_dynamo: Any = torch._disable_dynamo  # type: ignore[attr-defined]
 
 
 def is_precompiling() -> bool:
-    """Whether torch wants what a backend returns for a file: `torch.compile(f).aot_compile(...)`.
+    """Returns whether torch wants what a backend returns for a file: `torch.compile(f).aot_compile(...)`.
 
     Only switches of AOTAutograd say so, which torch sets around the backend, and whose files it wants. When it goes:
     what the backend returns is refused there.
@@ -137,7 +137,7 @@ def is_precompiling() -> bool:
 
 
 def serializable_callable() -> Any:
-    """The class that torch wants there of what a backend returns. It comes with Dynamo."""
+    """Returns the class that torch wants there of what a backend returns. It comes with Dynamo."""
     from torch._dynamo.aot_compile_types import SerializableCallable
 
     return SerializableCallable

@@ -35,7 +35,7 @@ def _words() -> dict[str, Any]:
 
 
 def as_words(expression: sympy.Basic, names: Mapping[Any, str]) -> Words:
-    """An expression as numbers, names and lists that begin with a word.
+    """Returns an expression as numbers, names and lists that begin with a word.
 
     Args:
         expression: The expression.
@@ -116,7 +116,7 @@ def limit(env: ShapeEnv, symbol: sympy.Symbol, least: int | None, most: int | No
 
 
 def known(env: ShapeEnv, expression: sympy.Basic) -> Any:
-    """An expression, with what is known of its symbols by now in their place.
+    """Returns an expression, with what is known of its symbols by now in their place.
 
     One that turned out to be a number stays: it is an input or output of a graph still.
     """
@@ -125,14 +125,14 @@ def known(env: ShapeEnv, expression: sympy.Basic) -> Any:
 
 
 def beside(expression: sympy.Basic) -> Any:
-    """The same expression, as another key."""
+    """Returns the same expression, as another key."""
     import sympy
 
     return sympy.UnevaluatedExpr(expression)
 
 
 def how_often_beside(expression: sympy.Basic) -> tuple[Any, int]:
-    """An expression as it was before `beside`, and how often that was applied."""
+    """Returns an expression as it was before `beside`, and how often that was applied."""
     import sympy
 
     count = 0
@@ -142,7 +142,7 @@ def how_often_beside(expression: sympy.Basic) -> tuple[Any, int]:
 
 
 def number_of(env: ShapeEnv, expression: sympy.Basic) -> Any:
-    """The number that an expression is; a symbolic one, but for an expression that is a number itself.
+    """Returns the number that an expression is; a symbolic one, but for an expression that is a number itself.
 
     Raises:
         ValueError: In the example it is no whole number.

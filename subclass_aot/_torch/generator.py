@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from subclass_aot._torch.dispatch import disable_current_modes
+from subclass_aot._torch.python_kernels import in_this_thread
 
 _BLOCK = 624  # numbers, after which the array is another
 _BLOCKS = (1 << 20) // _BLOCK
@@ -23,12 +24,12 @@ _SEED, _ARRAY = slice(8), slice(24, 24 + 4 * _BLOCK)
 
 
 def state_bytes(state: torch.Tensor) -> bytes:
-    """The bytes of a state; numpy, which has them at hand, may be absent."""
+    """Returns the bytes of a state; numpy, which has them at hand, may be absent."""
     return ctypes.string_at(state.data_ptr(), state.numel())
 
 
 def state_of_no_seed(state: torch.Tensor, number: int) -> torch.Tensor:
-    """A state that no seed has, but for itself the same seed as `state`; another one for each number."""
+    """Returns a state that no seed has, but for itself the same seed as `state`; another one for each number."""
     with disable_current_modes():
         generator = _Generator()
         generator.set_state(state)
@@ -39,17 +40,17 @@ def state_of_no_seed(state: torch.Tensor, number: int) -> torch.Tensor:
 
 
 def state_of_seed(seed: int) -> torch.Tensor:
-    """The state behind a seed."""
+    """Returns the state behind a seed."""
     return _Generator().manual_seed(seed).get_state()
 
 
 def first_seed() -> int:
-    """The seed of a new generator."""
+    """Returns the seed of a new generator."""
     return _Generator().initial_seed()
 
 
 def is_later_state(state: bytes, earlier: bytes) -> bool:
-    """Whether a state follows from another one by draws, a million at the most."""
+    """Returns whether a state follows from another one by draws, a million at the most."""
     if state[_SEED] != earlier[_SEED]:
         return False
     with disable_current_modes():
@@ -74,18 +75,10 @@ def calls_of_generator(**kernels: Callable[[Callable[..., Any]], Callable[..., A
     Args:
         **kernels: What makes one of torch's, by its name: `seed`, `get_rng_state`, `set_rng_state`.
     """
-    thread = threading.get_ident()
     before = {name: getattr(torch.random, name) for name in kernels}
-
-    def of_thread(one: Callable[..., Any], others: Callable[..., Any]) -> Callable[..., Any]:
-        def chosen(*args: object, **kwargs: object) -> Any:
-            return (one if threading.get_ident() == thread else others)(*args, **kwargs)
-
-        return chosen
-
     try:
         for name, function in before.items():
-            made = of_thread(kernels[name](function), function)
+            made = in_this_thread(kernels[name](function), function)
             setattr(torch.random, name, made)
             setattr(torch, name, made)
         yield
@@ -96,7 +89,7 @@ def calls_of_generator(**kernels: Callable[[Callable[..., Any]], Callable[..., A
 
 
 def is_generator(value: object) -> bool:
-    """Whether a value is a generator of the CPU that somebody made: not the one that draws by default."""
+    """Returns whether a value is a generator of the CPU that somebody made: not the one that draws by default."""
     if not isinstance(value, torch.Generator) or value.device.type != "cpu":
         return False
     return not is_default_generator(value)
@@ -109,7 +102,7 @@ def address_of_generator(generator: torch.Generator) -> int:
 
 
 def generator_state(generator: torch.Generator) -> torch.Tensor:
-    """The state of a generator; in a trace, what stands for it there."""
+    """Returns the state of a generator; in a trace, what stands for it there."""
     kernels: StateKernels | None = getattr(_in_thread, "kernels", None)
     return generator.get_state() if kernels is None else kernels.get(generator)
 
@@ -176,7 +169,7 @@ _in_thread = threading.local()
 
 
 def draw_and_keep_state() -> Any:
-    """The operator of torch's that draws, and gives the state of the generator before that: `(state, result)`.
+    """Returns the operator of torch's that draws, and gives the state of the generator before that: `(state, result)`.
 
     Its module has no public name. Torch's partitioners make it; compilers know it.
     """
@@ -184,7 +177,7 @@ def draw_and_keep_state() -> Any:
 
 
 def draw_from_state() -> Any:
-    """The operator of torch's that draws from a given state, and leaves the generator as it is."""
+    """Returns the operator of torch's that draws from a given state, and leaves the generator as it is."""
     return _of_rng_prims("run_with_rng_state")
 
 

@@ -55,7 +55,7 @@ class CarryStructure:
         self._spec = spec
 
     def leaves(self, tree: Any) -> list[Any]:
-        """The tensors of a tree, in the order of the carry; dicts may have been filled in another one.
+        """Returns the tensors of a tree, in the order of the carry; dicts may have been filled in another one.
 
         Raises:
             ValueError: It is another tree.
@@ -63,7 +63,7 @@ class CarryStructure:
         return list(self._spec.flatten_up_to(tree))
 
     def tree(self, leaves: list[Any]) -> Any:
-        """The tree of tensors that are in the order of the carry."""
+        """Returns the tree of tensors that are in the order of the carry."""
         return _pytree.tree_unflatten(leaves, self._spec)
 
 

@@ -90,7 +90,7 @@ def force_strides(graph: Graph, node: Node, strides: tuple[int, ...]) -> Any:
 
 
 def inductor_decompositions() -> Any:
-    """The decompositions inductor expects to be done before it sees a graph."""
+    """Returns the decompositions inductor expects to be done before it sees a graph."""
     importlib.import_module("torch._inductor.lowering")  # some use it and do not import it
     from torch._inductor.decomposition import select_decomp_table
 
@@ -98,7 +98,7 @@ def inductor_decompositions() -> Any:
 
 
 def inductor_modes() -> Mapping[str, Mapping[str, Any]]:
-    """The modes that `torch.compile` has for inductor, and the switches of inductor that each of them sets."""
+    """Returns the modes that `torch.compile` has for inductor, and the switches of inductor that each of them sets."""
     from torch._inductor import list_mode_options
 
     return list_mode_options()

@@ -9,7 +9,7 @@ from torch._logging import _internal
 
 
 def is_artifact_enabled(name: str) -> bool:
-    """Whether `TORCH_LOGS` or `torch._logging.set_logs` asked for what has this name. When it goes: False."""
+    """Returns whether `TORCH_LOGS` or `torch._logging.set_logs` asked for what has this name. When it goes: False."""
     return bool(_internal.log_state.is_artifact_enabled(name))
 
 

@@ -59,7 +59,7 @@ def parallel_forwards() -> list[type[torch.nn.Module]]:
 
 
 def is_bookkeeping(attribute: str) -> bool:
-    """Whether `fully_shard` and its kin keep notes of a module in this attribute, which no forward reads.
+    """Returns whether `fully_shard` and its kin keep notes of a module in this attribute, which no forward reads.
 
     They make the names when they are imported, from one root. When it goes: they are attributes like others.
     """

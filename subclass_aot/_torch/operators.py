@@ -27,7 +27,7 @@ SchemaArgument = torch._C.Argument
 
 
 def schema_of(func: Operator) -> Schema:
-    """The schema of an operator overload; underscore by history, read by every operator library."""
+    """Returns the schema of an operator overload; underscore by history, read by every operator library."""
     return func._schema
 
 
@@ -37,22 +37,22 @@ def call_of(func: Callable[..., Any]) -> Any:
 
 
 def is_overload(func: object) -> TypeGuard[Operator]:
-    """Whether `func` is one overload of a dispatcher operator, and not a higher-order operator."""
+    """Returns whether `func` is one overload of a dispatcher operator, and not a higher-order operator."""
     return isinstance(func, torch._ops.OpOverload)
 
 
 def is_packet(func: object) -> TypeGuard[OperatorPacket]:
-    """Whether `func` is all overloads of an operator under one name."""
+    """Returns whether `func` is all overloads of an operator under one name."""
     return isinstance(func, torch._ops.OpOverloadPacket)
 
 
 def is_higher_order(func: object) -> TypeGuard[HigherOrderOperator]:
-    """Whether `func` is an operator that takes functions."""
+    """Returns whether `func` is an operator that takes functions."""
     return isinstance(func, torch._ops.HigherOrderOperator)
 
 
 def is_inplace(func: Operator) -> bool:
-    """Whether `func` writes its first argument and returns it, as `add_` does.
+    """Returns whether `func` writes its first argument and returns it, as `add_` does.
 
     Torch 2.13 has a tag for it, a public one; in 2.11 and 2.12 the schema says it. When they go: the tag alone.
     """
@@ -69,7 +69,7 @@ _INPLACE = getattr(torch.Tag, "inplace", None)
 
 
 def has_reduction_tag(func: Operator) -> bool:
-    """Whether torch says that `func` reduces; not all versions have the tag, and all forget some operators."""
+    """Returns whether torch says that `func` reduces; not all versions have the tag, and all forget some operators."""
     return _REDUCTION is not None and _REDUCTION in func.tags
 
 
@@ -77,7 +77,7 @@ _REDUCTION = getattr(torch.Tag, "reduction", None)
 
 
 def registered_operators() -> Iterator[Operator]:
-    """The operators that the dispatcher has now, in alphabetical order. Nothing public lists them."""
+    """Yields the operators that the dispatcher has now, in alphabetical order. Nothing public lists them."""
     for full_name in sorted(torch._C._dispatch_get_all_op_names()):
         namespace, _, name = full_name.partition("::")
         packet_name, _, overload = name.partition(".")
@@ -88,12 +88,12 @@ def registered_operators() -> Iterator[Operator]:
 
 
 def is_factory(func: Operator) -> bool:
-    """True if the operator takes a `device` argument; read from the schema, which is private."""
+    """Returns True if the operator takes a `device` argument; read from the schema, which is private."""
     return any(a.name == "device" for a in func._schema.arguments)
 
 
 def has_composite_implicit_kernel(func: Operator) -> bool:
-    """True if the operator is made of others that run in its place. `OpOverload` has no public question for it.
+    """Returns True if the operator is made of others that run in its place. `OpOverload` has no public question for it.
 
     A few operators, such as `silu_backward`, are made of others and have a kernel of their own as well, which runs
     then: autograd does not decompose them. Some operators are torchscript's only, such as `prim::layout` and
@@ -111,7 +111,7 @@ _BACKENDS = ("CPU", "CUDA", "XPU", "MPS")
 
 
 def can_decompose(func: Operator) -> bool:
-    """Whether `func` is written in terms of other operators, which autograd would have called in its place."""
+    """Returns whether `func` is written in terms of other operators, which autograd would have called in its place."""
     return torch._C.DispatchKey.CompositeImplicitAutograd in func.py_kernels or has_composite_implicit_kernel(func)
 
 

@@ -49,7 +49,7 @@ def is_plain_subclass(cls: type) -> bool:
 
 
 def sees_functions(cls: type[torch.Tensor]) -> bool:
-    """Whether torch calls the `__torch_function__` of a class; parameters turn it off."""
+    """Returns whether torch calls the `__torch_function__` of a class; parameters turn it off."""
     return cls.__torch_function__ is not disabled_torch_function_impl
 
 
@@ -100,18 +100,18 @@ def give_up_fronts(is_over: Callable[[Any], bool]) -> None:
 
 
 def leaf_of(tensor: object) -> Any:
-    """The leaf behind a front; any other value as it is."""
+    """Returns the leaf behind a front; any other value as it is."""
     found = _leaves.get(id(tensor)) if _leaves else None
     return found[1] if found is not None and found[0]() is tensor else tensor
 
 
 def is_front(value: object) -> bool:
-    """Whether a value is a front."""
+    """Returns whether a value is a front."""
     return leaf_of(value) is not value
 
 
 def leaves_of_fronts(values: object, met: list[tuple[Any, Any]]) -> Any:
-    """The arguments of an operator with leaves in the place of fronts.
+    """Returns the arguments of an operator with leaves in the place of fronts.
 
     Args:
         values: A tuple, list or dict of arguments.
@@ -135,7 +135,7 @@ def _without_fronts(value: object, met: list[tuple[Any, Any]]) -> Any:
 
 
 def as_class(tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:
-    """A tensor of a plain subclass that shares memory and version with `tensor`; of a traced leaf, a front."""
+    """Returns a tensor of a plain subclass that shares memory and version with `tensor`; of a traced leaf, a front."""
     if type(tensor) is cls:
         return tensor
     front = getattr(type(tensor), "front", None)  # a leaf without data makes it itself

@@ -51,7 +51,7 @@ def _solver_class() -> Any:
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
     def is_solved(asked: sympy.Basic, symbols: list[Any]) -> bool:
-        """Whether the solver can tell a symbol from an equation: there is one, and it is linear."""
+        """Returns whether the solver can tell a symbol from an equation: there is one, and it is linear."""
         linear = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Number, sympy.core.relational.Relational)
         return len(symbols) == 1 and all(isinstance(part, linear) for part in sympy.preorder_traversal(asked))
 
@@ -105,7 +105,7 @@ def _solver_class() -> Any:
 
 
 def new_size(env: ShapeEnv, hint: int, name: str, bounds: tuple[int, int | None] | None) -> Any:
-    """A symbolic size, or the number itself where torch never makes it symbolic (zero and one).
+    """Returns a symbolic size, or the number itself where torch never makes it symbolic (zero and one).
 
     Args:
         env: The solver.
@@ -130,7 +130,7 @@ def new_size(env: ShapeEnv, hint: int, name: str, bounds: tuple[int, int | None]
 
 
 def new_unbacked(env: Any, kind: str, bounds: tuple[int, int | None] = (0, None)) -> Any:
-    """A number that depends on data: a "size", which is not negative, an "int", a "float" or a "bool".
+    """Returns a number that depends on data: a "size", which is not negative, an "int", a "float" or a "bool".
 
     Of a size it is demanded that it lies within the bounds, as by `torch._check`, which has no public name.
     """
@@ -165,7 +165,7 @@ def cacheable(number: torch.SymFloat) -> torch.SymFloat:
 
 
 def solver_of(number: Symbolic) -> Any:
-    """The `ShapeEnv` that a symbolic number belongs to."""
+    """Returns the `ShapeEnv` that a symbolic number belongs to."""
     return number.node.shape_env
 
 
@@ -175,12 +175,12 @@ def expression_of(number: Symbolic) -> Any:
 
 
 def original_expression_of(number: Symbolic) -> Any:
-    """The sympy expression that a symbolic number was made with, whatever is known of it by now."""
+    """Returns the sympy expression that a symbolic number was made with, whatever is known of it by now."""
     return number.node._expr
 
 
 def symbol_and_factor(expression: Any) -> tuple[Any, int]:
-    """A symbol and how many times it is taken, if an expression is that; else the expression once."""
+    """Returns a symbol and how many times it is taken, if an expression is that; else the expression once."""
     factor, symbol = expression.as_coeff_Mul()
     return (symbol, int(factor)) if symbol.is_Symbol and factor.is_Integer and factor > 0 else (expression, 1)
 
@@ -242,7 +242,7 @@ def assertions(env: ShapeEnv) -> list[tuple[Any, Any, bool]]:
 
 
 def is_checked_by(is_file: Callable[[str], bool], stack: Sequence[FrameSummary]) -> bool:
-    """Whether code of some files called `torch._check` itself, in the stack of an assertion.
+    """Returns whether code of some files called `torch._check` itself, in the stack of an assertion.
 
     Args:
         is_file: Says which files.
@@ -256,7 +256,7 @@ def is_checked_by(is_file: Callable[[str], bool], stack: Sequence[FrameSummary])
 
 
 def as_python(expression: sympy.Basic, names: Mapping[Any, str]) -> str:
-    """A sympy expression as Python text; torch's own printer knows the functions that sizes are made with."""
+    """Returns a sympy expression as Python text; torch's own printer knows the functions that sizes are made with."""
     from torch.utils._sympy.printers import PythonPrinter
 
     class Printer(PythonPrinter):
@@ -318,7 +318,7 @@ def _operators_of_python() -> type:
 
 
 def statically_known_true(condition: bool | torch.SymBool) -> bool:
-    """Whether a condition on sizes holds for all sizes that are possible. Assumes nothing new."""
+    """Returns whether a condition on sizes holds for all sizes that are possible. Assumes nothing new."""
     if isinstance(condition, bool):
         return condition
     from torch.fx.experimental.symbolic_shapes import statically_known_true
@@ -390,7 +390,7 @@ _ASSUMED = "propagate_real_tensors"
 
 
 def is_unbacked_asked(error: BaseException) -> bool:
-    """Whether an error says that a program branches on a number that depends on data."""
+    """Returns whether an error says that a program branches on a number that depends on data."""
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     return isinstance(error, GuardOnDataDependentSymNode)

@@ -59,7 +59,7 @@ _MADE_BY_TRACES = torch._subclasses.fake_tensor.FakeTensor, torch._subclasses.fu
 
 
 def is_of_torchs_trace(tensor: object) -> bool:
-    """Whether a dense tensor is one that torch's own tracers make: without data, or one that writes replace."""
+    """Returns whether a dense tensor is one that torch's own tracers make: without data, or one that writes replace."""
     return isinstance(tensor, _MADE_BY_TRACES)
 
 
@@ -122,7 +122,7 @@ def is_nested_int(size: object) -> bool:
 
 
 def same_number(one: int | torch.SymInt, other: int | torch.SymInt) -> bool:
-    """Whether two numbers of one trace are one expression. `==` would add a guard; no public test."""
+    """Returns whether two numbers of one trace are one expression. `==` would add a guard; no public test."""
     a, b = (n.node.expr if isinstance(n, torch.SymInt) else n for n in (one, other))
     return bool(a == b)
 
@@ -180,12 +180,12 @@ def parts_of_sparse(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def known_lengths_of(jagged: object) -> tuple[int | None, int | None]:
-    """The shortest and the longest row of a jagged tensor, where it knows them. The public way would count."""
+    """Returns the shortest and the longest row of a jagged tensor, where it knows them. The public way would count."""
     return getattr(jagged, "_maybe_min_seqlen"), getattr(jagged, "_maybe_max_seqlen")  # noqa: B009
 
 
 def dispatch_keys(tensor: torch.Tensor) -> Any:
-    """The dispatch keys of a tensor, by which operators find their kernels. No public form."""
+    """Returns the dispatch keys of a tensor, by which operators find their kernels. No public form."""
     return torch._C._dispatch_keys(tensor)
 
 
@@ -200,7 +200,7 @@ _DECORATORS = (
 
 
 def decorates_constructors(filename: str) -> bool:
-    """Whether a file of torch has what decorates constructors of wrappers, which leaves nothing behind.
+    """Returns whether a file of torch has what decorates constructors of wrappers, which leaves nothing behind.
 
     It keeps Dynamo out of them, and tells exports of them. Its files have no public names.
     """

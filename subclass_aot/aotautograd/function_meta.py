@@ -159,7 +159,7 @@ def _count(meta: object) -> int:
 
 
 def _dense(metas: Sequence[Any]) -> list[Any]:
-    """One meta for each slot, of the same make."""
+    """Returns one meta for each slot, of the same make."""
     if all(isinstance(meta, PlainTensorMeta | SubclassCreationMeta) for meta in metas):
         kinds = {"size": int, "stride": int, "opaque": object}
         return [

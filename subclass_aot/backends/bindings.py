@@ -18,7 +18,7 @@ _aten = torch.ops.aten
 
 
 def binding_of(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The fastest callable that is `func`."""
+    """Returns the fastest callable that is `func`."""
     binding: Callable[..., Any] = BINDINGS.get(func) or _torch.call_of(func)
     return binding
 
@@ -30,7 +30,7 @@ def _as_strided_scatter(
     stride: Sequence[Number],
     storage_offset: Number | None = None,
 ) -> torch.Tensor:
-    """The kernel refuses a view of what requires grad if it is not packed, though no gradient is recorded."""
+    """Returns the kernel refuses a view of what requires grad if it is not packed, though no gradient is recorded."""
     return torch.as_strided_scatter(tensor.detach(), src, size, stride, storage_offset)
 
 

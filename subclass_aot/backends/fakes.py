@@ -220,14 +220,14 @@ class _Unread(dict[str, Any]):
 
 
 def solver_of(graph: fx.GraphModule) -> Any:
-    """The solver that the symbolic numbers in a graph belong to, or None if it has none."""
+    """Returns the solver that the symbolic numbers in a graph belong to, or None if it has none."""
     specs = (n.meta["spec"] for n in graph.graph.nodes if "spec" in n.meta)
     found = next((spec.solver for spec in specs if spec.solver is not None), None)
     return solver_in(n.meta.get("val") for n in graph.graph.nodes) if found is None else found
 
 
 def fake_of(spec: Spec, mode: Any, storage: torch.UntypedStorage | None = None) -> Any:
-    """A fake tensor like a spec.
+    """Returns a fake tensor like a spec.
 
     Args:
         spec: What it is like.

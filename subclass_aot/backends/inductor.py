@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
 
 
 def sizes_to_pass(inputs: Sequence[object]) -> Sizes:
-    """The symbols in the sizes of inputs that are no inputs themselves.
+    """Returns the symbols in the sizes of inputs that are no inputs themselves.
 
     Args:
         inputs: Tensors without data, and numbers.
@@ -149,7 +149,7 @@ _CAST: Any = torch.ops.prims.convert_element_type.default
 
 
 def _origin(node: Argument) -> Argument:
-    """The node whose values, moved and copied, a node has."""
+    """Returns the node whose values, moved and copied, a node has."""
     while isinstance(node, fx.Node) and node.op == "call_function" and _torch.is_overload(node.target):
         viewed = next((v[0] for v in effects_of(node.target).returns_view_of if v is not None), None)
         position = _COPIES.get(node.target, viewed)

@@ -32,7 +32,7 @@ class Memory:
             self._add(node)
 
     def root(self, node: fx.Node) -> fx.Node:
-        """One node for all that may be on the same memory."""
+        """Returns one node for all that may be on the same memory."""
         towards = self._towards
         root = node
         while towards[root] is not root:
@@ -64,7 +64,7 @@ class Memory:
 
 
 def makes_new(func: _torch.Operator) -> bool:
-    """Whether what an operator returns is on new memory, whatever it is given."""
+    """Returns whether what an operator returns is on new memory, whatever it is given."""
     effects = effects_of(func)
     if func.namespace != "aten" or effects.composite or not effects.pure:
         return False

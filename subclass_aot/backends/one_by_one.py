@@ -21,7 +21,7 @@ _aten = torch.ops.aten
 
 
 def write_graph(graph: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
-    """A function that runs a graph, and empties the list of its inputs.
+    """Returns a function that runs a graph, and empties the list of its inputs.
 
     Args:
         graph: A graph of operators on dense tensors. It is not changed.
@@ -30,7 +30,7 @@ def write_graph(graph: fx.GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
 
 
 def _of_functions(graph_module: fx.GraphModule) -> fx.Graph:
-    """The graph, in which calls of submodules and of methods, as passes put in, are calls of functions."""
+    """Returns the graph, in which calls of submodules and of methods, as passes put in, are calls of functions."""
     if not any(node.op in ("call_module", "call_method") for node in graph_module.graph.nodes):
         return graph_module.graph
     graph = copied_graph(graph_module).graph
@@ -83,7 +83,7 @@ class _Writer:
         return source.build()
 
     def last_readers(self, output: Sequence[object]) -> dict[int, list[fx.Node]]:
-        """The nodes that nobody reads after a step, by the step."""
+        """Returns the nodes that nobody reads after a step, by the step."""
         last: dict[fx.Node, int] = {}
         for i, (node, call) in enumerate(self.plan.steps):
             for read in nodes_in((call,)):
@@ -98,7 +98,7 @@ class _Writer:
         return readers
 
     def text(self, value: object) -> str:
-        """A value as an expression."""
+        """Returns a value as an expression."""
         if isinstance(value, fx.Node):
             return self.names[owner_of(value, self.plan.same)]
         if isinstance(value, Call):
@@ -114,7 +114,7 @@ class _Writer:
         return self.source.const(value)
 
     def assignment(self, call: Call) -> str | None:
-        """A copy into a view, as Python has it: one call for two."""
+        """Returns a copy into a view, as Python has it: one call for two."""
         target = call.args[0]
         if call.func is not _aten.copy_.default or not isinstance(target, Call):
             return None
@@ -122,7 +122,7 @@ class _Writer:
         return None if index is None else f"{self.text(target.args[0])}[{index}] = {self.text(call.args[1])}"
 
     def index(self, view: Call) -> str | None:
-        """The index that makes a view, if it is one."""
+        """Returns the index that makes a view, if it is one."""
         if view.func not in (_aten.select.int, _aten.slice.Tensor) or view.kwargs or len(view.args) < 3:
             return None
         _, dim, *where = view.args

@@ -96,7 +96,7 @@ class Backend:
 
 
 def resolve(compiler: str | Compiler | Backend) -> Backend:
-    """The backend for a name or a callable, or itself.
+    """Returns the backend for a name or a callable, or itself.
 
     Raises:
         SubclassAotError: There is no such name.
@@ -151,7 +151,7 @@ def _near(name: str) -> str:
 
 
 def example_inputs(graph: fx.GraphModule) -> list[Any]:
-    """A tensor without data for each input of a graph."""
+    """Returns a tensor without data for each input of a graph."""
     return [n.meta["val"] for n in graph.graph.nodes if n.op == "placeholder"]
 
 
@@ -173,7 +173,7 @@ def _call(compiler: Compiler, graph: fx.GraphModule, inputs: list[Any], is_backw
 
 
 def _takes(compiled: Callable[..., Any], count: int) -> bool:
-    """Whether what a compiler returned can be called as it will be, as far as that can be known."""
+    """Returns whether what a compiler returned can be called as it will be, as far as that can be known."""
     try:
         signature = inspect.signature(compiled, follow_wrapped=False)
     except (TypeError, ValueError):  # made by C or C++, as a `ScriptFunction`
@@ -208,7 +208,7 @@ def _as_sequence(outputs: object) -> Any:
 
 @_torch.classes_see_functions()  # compilers may trace again, with proxies, which are of a class
 def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-    """A compiled graph. Autocast is off while it is compiled: what it would cast was cast when it was recorded.
+    """Returns a compiled graph. Autocast is off while it is compiled: what it would cast was cast when it was recorded.
 
     Backward may run where autocast is on, and turns it off. Of forward, guards say where it runs: see `make_entry`.
     Compilers change the graph that they are given. What a trace has recorded is read later, by files say, so they get a

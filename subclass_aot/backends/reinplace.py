@@ -112,7 +112,7 @@ class _Planner:
         return {self.memory.root(node) for node in seen if isinstance(node, fx.Node)}
 
     def _is_free(self, node: object, by: fx.Node, *others: object) -> TypeGuard[fx.Node]:
-        """Whether `by` may have the memory of `node`, while it reads `others`."""
+        """Returns whether `by` may have the memory of `node`, while it reads `others`."""
         memory = self.memory
         if not isinstance(node, fx.Node) or node not in memory.own:
             return False
@@ -135,7 +135,7 @@ class _Planner:
         self._take(node, into)
 
     def _call(self, node: fx.Node) -> Call:
-        """The call that makes a node, with those in it that were put off."""
+        """Returns the call that makes a node, with those in it that were put off."""
 
         def on_the_way(n: fx.Node) -> fx.Node | Call:
             return self._call(n) if n in self.put_off else n
@@ -177,7 +177,7 @@ class _Planner:
         return True
 
     def clone(self, node: fx.Node) -> bool:
-        """A copy of what nobody else needs is that itself."""
+        """Returns a copy of what nobody else needs is that itself."""
         source = node.args[0]
         if not self._is_free(source, node):
             return False
@@ -185,7 +185,7 @@ class _Planner:
         return True
 
     def add(self, node: fx.Node) -> bool:
-        """A gradient that is zero outside of a part is added to that part."""
+        """Returns a gradient that is zero outside of a part is added to that part."""
         part = next((x for x in node.args if isinstance(x, fx.Node) and x in self.put_off), None)
         if part is None:
             return False
@@ -198,7 +198,7 @@ class _Planner:
         return True
 
     def by_name(self, node: fx.Node) -> bool:
-        """An operator with a form that writes its first argument."""
+        """Returns an operator with a form that writes its first argument."""
         into = node.args[0]
         if not self._is_free(into, node, node.args[1:], list(node.kwargs.values())):
             return False
@@ -206,7 +206,7 @@ class _Planner:
         return True
 
     def overwrite(self, node: fx.Node) -> bool:
-        """A pointwise operator: its result is written over its first argument, or over a factor or term."""
+        """Returns a pointwise operator: its result is written over its first argument, or over a factor or term."""
         if node.target is _aten.add.Tensor and self.add(node):
             return True
         if any(isinstance(x, fx.Node) and x in self.put_off for x in node.args):
@@ -232,7 +232,7 @@ class _Planner:
 
 
 def owner_of(node: fx.Node, same: dict[fx.Node, fx.Node]) -> fx.Node:
-    """The node whose tensor a node is."""
+    """Returns the node whose tensor a node is."""
     path = []
     while node in same:
         path.append(node)
@@ -267,7 +267,7 @@ def _map(value: object, f: Callable[[fx.Node], object]) -> Any:
 
 
 def _look_alike(one: fx.Node, other: fx.Node) -> bool:
-    """Whether two nodes have the same sizes, strides and dtype; one that is expanded is like no result."""
+    """Returns whether two nodes have the same sizes, strides and dtype; one that is expanded is like no result."""
     a, b = one.meta.get("spec"), other.meta.get("spec")
     if not isinstance(a, Spec) or not isinstance(b, Spec):
         return False
@@ -277,7 +277,7 @@ def _look_alike(one: fx.Node, other: fx.Node) -> bool:
 
 
 def _input(node: fx.Node, position: int) -> fx.Node:
-    """An argument of an operator that its schema has as a tensor."""
+    """Returns an argument of an operator that its schema has as a tensor."""
     found = node.args[position]
     assert isinstance(found, fx.Node)
     return found
@@ -293,7 +293,7 @@ def _writes(node: fx.Node) -> bool:
 
 
 def _may_be_dropped(node: fx.Node) -> bool:
-    """Whether an operator does nothing but compute."""
+    """Returns whether an operator does nothing but compute."""
     if node.target is operator.getitem or is_symint(node):
         return True
     if not _torch.is_overload(node.target) or node.target.namespace != "aten":
@@ -318,7 +318,7 @@ def _parts_of_scatter(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _parts_of_sum(node: fx.Node) -> Iterator[fx.Node]:
-    """A gradient that is zero outside of a part, and is computed for this sum only; of two the later one."""
+    """Yields a gradient that is zero outside of a part, and is computed for this sum only; of two the later one."""
     terms = [x for x in node.args if isinstance(x, fx.Node) and _look_alike(x, node)]
     if node.kwargs or len(terms) < len(node.args):
         return

@@ -92,13 +92,13 @@ def _context(make: Callable[[], torch.Tensor]) -> Iterator[Advice]:
 def _equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
-    except Exception as error:
+    except Exception as error:  # of the `__eq__` of a class
         pass_on_interruption(error)
         return False
 
 
 def _microseconds(function: Callable[[], object], calls: int = 100) -> float:
-    """The shortest of some times: a moment in which the machine was busy tells nothing of the function."""
+    """Returns the shortest of some times: a moment in which the machine was busy tells nothing of the function."""
     took = []
     for _ in range(5):
         start = time.perf_counter()

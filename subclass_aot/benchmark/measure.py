@@ -48,7 +48,7 @@ class Side:
     units: int = 1
 
     def timer(self) -> timeit.Timer:
-        """A timer of one call.
+        """Returns a timer of one call.
 
         It is the standard library's: torch's `Timer` makes two calls more before every block, which would take most
         of the time where a call takes seconds, and it cannot read the processor's clock.
@@ -79,11 +79,11 @@ class Comparison:
     microseconds: Mapping[str, tuple[float, ...]]
 
     def median_us(self, side: str) -> float:
-        """The median time of a side."""
+        """Returns the median time of a side."""
         return statistics.median(self.microseconds[side])
 
     def per(self, units: int) -> Comparison:
-        """The same times, for each of so many things that a call handles."""
+        """Returns the same times, for each of so many things that a call handles."""
         return Comparison({side: tuple(us / units for us in times) for side, times in self.microseconds.items()})
 
     def ratio(self, ours: str, other: str) -> Ratio:

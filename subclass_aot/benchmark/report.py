@@ -31,7 +31,7 @@ class Report:
     advice: Sequence[Advice]
 
     def as_json(self) -> dict[str, object]:
-        """The same as data; times are in microseconds."""
+        """Returns the same as data; times are in microseconds."""
         return {
             "class": self.name,
             "native": _native.show_config().splitlines(),

@@ -59,7 +59,7 @@ def find_maker(target: str) -> Maker:
     make: Callable[[], torch.Tensor] = (lambda: _made_by(found)) if isinstance(found, type) else found
     try:
         given = make()
-    except Exception as error:
+    except Exception as error:  # of the function or the class that was named
         pass_on_interruption(error)
         raise UnknownClassError(_NO_TENSOR.format(target=target, why=first_line(error))) from error
     if not _torch.is_traceable_wrapper_subclass(given):
@@ -80,7 +80,7 @@ def _made_by(cls: type) -> torch.Tensor:
 
 
 def _required(cls: type) -> list[str]:
-    """The parameters of a constructor that have no default."""
+    """Returns the parameters of a constructor that have no default."""
     has_new = any("__new__" in vars(base) for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)])
     method: Callable[..., object] = cls.__new__ if has_new else cls.__init__  # type: ignore[misc]
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -94,7 +94,7 @@ class Source:
         self._depth -= 1
 
     def fresh(self, hint: str) -> str:
-        """A name that nothing in this function and no builtin has yet, close to `hint`."""
+        """Returns a name that nothing in this function and no builtin has yet, close to `hint`."""
         base = name = identifier(hint)
         while name in self._taken or hasattr(builtins, name):
             suffix = self._next_suffix[base] = self._next_suffix.get(base, 0) + 1

@@ -98,7 +98,7 @@ def backend(
             compiled = _compile(captured, example_inputs, chosen)
     except (Retrace, DataDependentError):  # with the gradients of inputs, or for the values of each call
         return later
-    except Exception as error:
+    except Exception as error:  # of the function's, or of the compiler's
         pass_on_interruption(error)
         if _torch.current_solver() is None:
             raise
@@ -119,7 +119,7 @@ def backend(
 
 
 def _unseen_by_classes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs where classes do not see functions of torch."""
+    """Returns a function that runs where classes do not see functions of torch."""
 
     def run(*args: object) -> Any:
         with _torch.without_torch_function():

@@ -141,7 +141,7 @@ def _has_symbols(x: Any) -> bool:
 
 
 def _with_tensors_as_inputs(gm: fx.GraphModule) -> tuple[fx.GraphModule, tuple[torch.Tensor, ...]]:
-    """A graph that has no tensors of its own; and those that it had, which are inputs after the others."""
+    """Returns a graph that has no tensors of its own; and those that it had, which are inputs after the others."""
     nodes: dict[str, list[fx.Node]] = {}
     for node in gm.graph.find_nodes(op="get_attr"):
         if isinstance(_attribute(gm, node.target), torch.Tensor):
@@ -161,7 +161,7 @@ def _with_tensors_as_inputs(gm: fx.GraphModule) -> tuple[fx.GraphModule, tuple[t
 
 
 def _placeholder(graph: fx.Graph) -> fx.Node:
-    """One more input, called as no other is: its target is what the generated Python calls it."""
+    """Returns one more input, called as no other is: its target is what the generated Python calls it."""
     made = graph.placeholder("held")
     made.target = made.name
     return made

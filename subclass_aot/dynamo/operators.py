@@ -4,7 +4,7 @@ Note [Dynamo's operators]
 ~~~~~~~~~~~~~~~~~~~~~~~~~
 Dynamo writes an operator for a checkpoint, whose meaning is a mark on nodes: whoever partitions the graph computes
 them again, and inductor sees to it that random numbers are the same then. Run, it draws others in backward. A trace
-knows what a checkpoint is (`graph/rng.py`), so the graph calls the function that the program has called.
+knows what a checkpoint is (`graph/listeners/rng.py`), so the graph calls the function that the program has called.
 
 For an `autograd.Function` there is an operator, too. It keeps what is saved in a variable of a closure, which outlives
 the trace; here it is saved as any `autograd.Function` saves.
@@ -29,7 +29,7 @@ from subclass_aot import _torch
 
 
 def as_called(gm: fx.GraphModule) -> fx.GraphModule:
-    """A graph that calls functions of torch where Dynamo has written an operator of its own.
+    """Returns a graph that calls functions of torch where Dynamo has written an operator of its own.
 
     Args:
         gm: The graph that Dynamo captured; it stays as it is.

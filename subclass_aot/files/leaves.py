@@ -21,7 +21,7 @@ State = nn.Module | Mapping[str, Any]
 
 
 def state_of(state: State) -> Mapping[str, Any]:
-    """The entries of a module's state dict, or those given.
+    """Returns the entries of a module's state dict, or those given.
 
     Raises:
         StateDictError: A name is no string.
@@ -38,7 +38,7 @@ def state_of(state: State) -> Mapping[str, Any]:
 
 
 def is_wrapper(value: object) -> bool:
-    """Whether a value is taken apart: a traceable wrapper that torch itself does not save as what it is.
+    """Returns whether a value is taken apart: a traceable wrapper that torch itself does not save as what it is.
 
     A distributed tensor is, if it is one of wrappers.
     """
@@ -48,13 +48,13 @@ def is_wrapper(value: object) -> bool:
 
 
 def is_distributed(value: object) -> bool:
-    """Whether a value is a `DTensor`."""
+    """Returns whether a value is a `DTensor`."""
     module: Any = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 
 
 def parts_of(value: torch.Tensor, place: str = "") -> Any:
-    """A wrapper as it is; for a distributed tensor of wrappers, the wrapper of distributed tensors that it is.
+    """Returns a wrapper as it is; for a distributed tensor of wrappers, the wrapper of distributed tensors that it is.
 
     Args:
         value: What `is_wrapper` holds for.

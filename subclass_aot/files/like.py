@@ -16,7 +16,7 @@ from subclass_aot.wrapper import rebuild_by_name
 
 
 def wrap_like(expected: Any, place: str, flat: dict[str, Any]) -> Any:
-    """The wrapper `place`, if there are entries below that name.
+    """Returns the wrapper `place`, if there are entries below that name.
 
     Args:
         expected: A wrapper whose class and context it has.
@@ -59,7 +59,7 @@ def wrap_like(expected: Any, place: str, flat: dict[str, Any]) -> Any:
     fields = {field.name: getattr(expected, field.name) for field in by_name.fields.values() if field.kind == "context"}
     try:
         return rebuild_by_name(cls, inner, fields, None, None)
-    except Exception as error:
+    except Exception as error:  # of the class: what was saved is not what it takes
         pass_on_interruption(error)
         raise StateDictError(f"{place} cannot be made of {', '.join(found.values())}: {error}") from error
 
@@ -98,6 +98,6 @@ def _as_expected(expected: Any, inner: dict[str, Any], place: str) -> Any:
 
 
 def _in_order(expected: Iterable[str], found: Iterable[str]) -> list[str]:
-    """The names that were found, each once, those that are expected first."""
+    """Returns the names that were found, each once, those that are expected first."""
     names = dict.fromkeys(found)
     return [name for name in expected if name in names] + [name for name in names if name not in set(expected)]

@@ -10,7 +10,7 @@ from subclass_aot.errors import StateDictError
 
 
 def with_stride(tensor: torch.Tensor, stride: Sequence[int], place: str) -> torch.Tensor:
-    """A tensor as it is, if it has these strides, or a copy that has.
+    """Returns a tensor as it is, if it has these strides, or a copy that has.
 
     Where several elements were one in memory, they have one value, so the copy may write them one after the other.
     Torch refuses that for dims of stride 0, of which one element is copied.

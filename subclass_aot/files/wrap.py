@@ -11,12 +11,13 @@ import torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
-from subclass_aot.files.classes import Classes, KnownClasses, name_of
+from subclass_aot.files.classes import Classes, KnownClasses
 from subclass_aot.files.context import from_json
 from subclass_aot.files.leaves import State, is_distributed, is_wrapper, memory_of, parts_of, state_of
 from subclass_aot.files.like import wrap_like
 from subclass_aot.files.strides import with_stride
 from subclass_aot.files.unwrap import KEY, VERSION
+from subclass_aot.named import full_name
 from subclass_aot.wrapper import rebuild_by_name, within_distributed
 
 
@@ -50,7 +51,7 @@ def wrap_state_dict(
     expected = {name: parts_of(value, name) for name, value in others.items() if is_wrapper(value)}
     known = KnownClasses(classes)
     for cls in _classes_of(expected.values()):
-        known.given.setdefault(name_of(cls), cls)
+        known.given.setdefault(full_name(cls), cls)
     with torch.no_grad():
         for place, look in _leaves(said["wrappers"]):
             first = said["tied"].get(place, place)
@@ -84,14 +85,14 @@ def wrap_state_dict(
 
 
 def _placed(wrapper: torch.Tensor, like: Any) -> Any:
-    """A wrapper of distributed tensors as what `like` is: a distributed tensor of wrappers, perhaps."""
+    """Returns a wrapper of distributed tensors as what `like` is: a distributed tensor of wrappers, perhaps."""
     if not is_distributed(like) or is_distributed(wrapper):
         return wrapper
     return within_distributed(wrapper, like) if _is_in_parts(wrapper) else wrapper
 
 
 def _is_in_parts(wrapper: torch.Tensor) -> bool:
-    """Whether an inner tensor is a distributed one."""
+    """Returns whether an inner tensor is a distributed one."""
     if is_distributed(wrapper) or not is_wrapper(wrapper):
         return is_distributed(wrapper)
     flat: Any = wrapper
@@ -106,7 +107,7 @@ def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
     try:
         said = json.loads(text)
         version, found = int(said["version"]), {"wrappers": dict(said["wrappers"]), "tied": dict(said["tied"])}
-    except Exception as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         pass_on_interruption(error)
         raise StateDictError(f"the metadata {KEY!r} cannot be read: {error!r}") from error
     if not all(map(_is_entry, found["wrappers"].values())):
@@ -120,7 +121,7 @@ def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
 
 
 def _is_entry(entry: object) -> bool:
-    """Whether it has what is said of a wrapper, or of a dense tensor in one."""
+    """Returns whether it has what is said of a wrapper, or of a dense tensor in one."""
     if not isinstance(entry, dict) or not {"size", "dtype"} <= set(entry):
         return False
     for numbers in (entry["size"], entry.get("stride", [])):
@@ -134,7 +135,7 @@ def _is_entry(entry: object) -> bool:
 
 
 def _leaves(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The dense tensors of wrappers, by name, each with what is said of it."""
+    """Yields the dense tensors of wrappers, by name, each with what is said of it."""
     for name, entry in entries.items():
         if "inner" in entry:
             yield from _leaves({f"{name}.{inner}": look for inner, look in entry["inner"].items()})
@@ -143,7 +144,7 @@ def _leaves(entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _as_it_was(tensor: torch.Tensor, look: Mapping[str, Any], place: str) -> torch.Tensor:
-    """A leaf with the strides that it had, if it has the size and the dtype that it had."""
+    """Returns a leaf with the strides that it had, if it has the size and the dtype that it had."""
     found = {"size": list(tensor.size()), "dtype": str(tensor.dtype).removeprefix("torch.")}
     for key, value in found.items():
         if value != look[key]:
@@ -155,7 +156,7 @@ def _as_it_was(tensor: torch.Tensor, look: Mapping[str, Any], place: str) -> tor
 
 
 def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: KnownClasses) -> Any:
-    """The wrapper that an entry of the metadata describes. Its leaves are taken out of `flat`."""
+    """Returns the wrapper that an entry of the metadata describes. Its leaves are taken out of `flat`."""
     cls: Any = known.wrapper(entry["class"], place)
     inner = {}
     for name, look in entry["inner"].items():
@@ -183,7 +184,7 @@ def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: Kno
             wrapper = cls.__tensor_unflatten__(inner, context, size, stride)
     except StateDictError:
         raise
-    except Exception as error:
+    except Exception as error:  # of the class: what was saved is not what it takes
         pass_on_interruption(error)
         raise StateDictError(f"{place} cannot be made of what was saved: {error}") from error
     _check(wrapper, cls, entry, inner, place)

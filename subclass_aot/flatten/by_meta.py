@@ -124,7 +124,7 @@ class _Rebuild:
 
 
 def _class_of(meta: Any) -> type[torch.Tensor]:
-    """The class of the wrapper that a meta describes; those of torch 2.4 have the wrapper until a call."""
+    """Returns the class of the wrapper that a meta describes; those of torch 2.4 have the wrapper until a call."""
     cls: type[torch.Tensor] | None = getattr(meta, "original_subclass_type", None)
     return type(meta.original_subclass) if cls is None else cls
 

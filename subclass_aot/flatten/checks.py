@@ -32,14 +32,14 @@ def wrong_container(value: Any, planned: type, keys: Any, where: str) -> NoRetur
 
 
 def wrong_value_count(values: object, planned: int, where: str) -> PlanError:
-    """The error for another number of values than planned."""
+    """Returns the error for another number of values than planned."""
     return PlanError(
         f"{where}: planned for {planned} values, got {_count(values)}.\nMake a plan for each list of values."
     )
 
 
 def wrong_leaf_count(leaves: object, planned: int, where: str) -> LeafCountError:
-    """The error for another number of leaves than planned."""
+    """Returns the error for another number of leaves than planned."""
     return LeafCountError(
         f"{where}: planned for {planned} leaves, got {_count(leaves)}.\n"
         "Give every leaf that `unwrap` returned, in its order; see `plan.index_map.slots` for what each one is."
@@ -73,7 +73,7 @@ WHY_CLASSES_COUNT = (
 
 
 def _name(cls: type, other: type | None = None) -> str:
-    """The name of `cls`, with its module where `other` is another class of that name."""
+    """Returns the name of `cls`, with its module where `other` is another class of that name."""
     ambiguous = other is not None and other is not cls and other.__name__ == cls.__name__
     return f"{cls.__module__}.{cls.__qualname__}" if ambiguous else cls.__name__
 

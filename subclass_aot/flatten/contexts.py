@@ -207,6 +207,6 @@ def _mapped(value: Any, put: Callable[[Any, str], Any], path: str = "") -> Any:
 
 
 def _numbers_of(value: object) -> dict[str, Any]:
-    """The attributes of an object that are symbolic numbers, or may hold some themselves."""
+    """Returns the attributes of an object that are symbolic numbers, or may hold some themselves."""
     kinds = (torch.SymInt, torch.SymFloat, torch.SymBool, Repeated, tuple, list, dict)
     return {name: x for name, x in getattr(value, "__dict__", {}).items() if isinstance(x, kinds)}

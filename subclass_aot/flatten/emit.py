@@ -258,13 +258,13 @@ def _construction(
 
 @functools.cache
 def _one_size(numbers: tuple[int, ...]) -> torch.Size:
-    """One size for equal ones, as `_one_object`, for which a tuple of these numbers would be the same."""
+    """Returns one size for equal ones, as `_one_object`, for which a tuple of these numbers would be the same."""
     return torch.Size(numbers)
 
 
 @functools.cache
 def _one_object(value: Hashable) -> Any:
-    """One object for equal ones, so that generated code has one name for it."""
+    """Returns one object for equal ones, so that generated code has one name for it."""
     return value
 
 
@@ -284,7 +284,7 @@ def _outer_numbers(
 
 
 def _is_contiguous(meta: SubclassCreationMeta) -> bool:
-    """Whether the outer stride is the one that torch gives to a new tensor of the outer size."""
+    """Returns whether the outer stride is the one that torch gives to a new tensor of the outer size."""
     return SYMBOLIC not in meta.outer_size and meta.outer_stride == contiguous_stride(meta.outer_size)
 
 
@@ -296,7 +296,7 @@ def _display(source: Source, meta: ContainerMeta, parts: list[str]) -> str:
 
 
 def _class_of(value: str, planned: type) -> str:
-    """The class of `value`, to compare with `planned`.
+    """Returns the class of `value`, to compare with `planned`.
 
     On CPython 3.11 `x.__class__` takes 8 ns and `type(x)` 17; they are the same unless a class says otherwise.
     """
@@ -322,7 +322,7 @@ def _constant(source: Source, value: object, hint: str) -> str:
 
 
 def _with_numbers(source: Source, value: object, hint: str, size: list[str], stride: list[str]) -> str:
-    """A value of a context, in which the wrapper's own numbers may stand. See Note [Sizes in contexts]."""
+    """Returns a value of a context, in which the wrapper's own numbers may stand. See Note [Sizes in contexts]."""
     constant = _constant(source, value, hint)
     if next(repeated(value), None) is None:
         return constant
@@ -341,7 +341,7 @@ def _tuple(parts: Sequence[str]) -> str:
 
 
 def read_attribute(value: str, name: str) -> str:
-    """The expression that reads one attribute.
+    """Returns the expression that reads one attribute.
 
     >>> read_attribute("x", "scale"), read_attribute("x", "not a name")
     ('x.scale', "getattr(x, 'not a name')")

@@ -42,7 +42,7 @@ class Slot:
     meta: PlainTensorMeta | OpaqueMeta | None = None
 
     def name(self, where: str = "args") -> str:
-        """The slot as an expression on the list called `where`."""
+        """Returns the slot as an expression on the list called `where`."""
         call = "" if self.dim is None else f".{self.kind}({self.dim})"
         return f"{where}[{self.outer}]{''.join(self.path)}{call}"
 
@@ -74,7 +74,7 @@ class IndexMap:
 
     @classmethod
     def of(cls, metas: Iterable[ValueMeta]) -> IndexMap:
-        """The map for a list of values, given their metas."""
+        """Returns the map for a list of values, given their metas."""
         slots: list[Slot] = []
         ranges = []
         for outer, meta in enumerate(metas):
@@ -85,15 +85,15 @@ class IndexMap:
         return cls(tuple(slots), tuple(ranges))
 
     def flat_of(self, outer: int) -> range:
-        """The flat positions of one outer value."""
+        """Returns the flat positions of one outer value."""
         return self.ranges[outer]
 
     def outer_of(self, flat: int) -> int:
-        """The outer value that one flat position belongs to."""
+        """Returns the outer value that one flat position belongs to."""
         return self.slots[flat].outer
 
     def at(self, outer: int, *path: str, kind: Kind | None = None, dim: int | None = None) -> Slot:
-        """The slot at the end of a path, by default the tensor or opaque value itself.
+        """Returns the slot at the end of a path, by default the tensor or opaque value itself.
 
         Raises:
             KeyError: There is no such slot.
@@ -105,7 +105,7 @@ class IndexMap:
         raise KeyError(f"args[{outer}]{''.join(path)} has no slot of its own")
 
     def of_kind(self, kind: Kind) -> list[int]:
-        """The flat positions of one kind."""
+        """Returns the flat positions of one kind."""
         return [slot.flat for slot in self.slots if slot.kind == kind]
 
     def to_flat(self, outers: Iterable[int]) -> list[int]:
@@ -113,11 +113,11 @@ class IndexMap:
         return [flat for outer in outers for flat in self.ranges[outer]]
 
     def to_outer(self, flats: Iterable[int]) -> list[int]:
-        """The outer values that the given flat positions belong to: each once, ascending."""
+        """Returns the outer values that the given flat positions belong to: each once, ascending."""
         return sorted({self.slots[flat].outer for flat in flats})
 
     def written(self, mutated: Iterable[int], mutated_leaves: Iterable[int]) -> list[int]:
-        """The flat positions really written, among those of the mutated outer values: ascending.
+        """Returns the flat positions really written, among those of the mutated outer values: ascending.
 
         Args:
             mutated: Outer positions of mutated values.

@@ -87,7 +87,7 @@ class ContainerMeta:
 
     @staticmethod
     def step(key: object) -> str:
-        """The step of a path that leads to an element.
+        """Returns the step of a path that leads to an element.
 
         >>> ContainerMeta.step(0), ContainerMeta.step("k")
         ('[0]', "['k']")
@@ -134,7 +134,7 @@ class SubclassCreationMeta:
 
     @staticmethod
     def step(name: str) -> str:
-        """The step of a path that leads to an inner tensor.
+        """Returns the step of a path that leads to an inner tensor.
 
         >>> SubclassCreationMeta.step("codes")
         '.codes'

@@ -61,7 +61,7 @@ class FlattenPlan:
     def of(
         cls, values: Iterable[object], *, count_symints: bool = True, where: str = "args", names: Sequence[str] = ()
     ) -> FlattenPlan:
-        """The plan for values like these.
+        """Returns the plan for values like these.
 
         Args:
             values: Dense tensors, wrapper tensors, and anything else, which is kept as one leaf.
@@ -78,7 +78,7 @@ class FlattenPlan:
     def read(
         cls, values: Iterable[object], *, count_symints: bool = True, where: str = "args", names: Sequence[str] = ()
     ) -> tuple[FlattenPlan, list[Any]]:
-        """The plan for values like these, and their leaves as `unwrap` would give them.
+        """Returns the plan for values like these, and their leaves as `unwrap` would give them.
 
         Both are found in one walk. No code is generated, which takes longer than to read some values once; the plan
         that is returned does so if it is asked to `unwrap` or `wrap`.
@@ -94,7 +94,7 @@ class FlattenPlan:
 
     @staticmethod
     def leaves_of(value: object, name: str = "value") -> list[Any]:
-        """The leaves of one value as `unwrap` would give them, where no plan is wanted.
+        """Returns the leaves of one value as `unwrap` would give them, where no plan is wanted.
 
         Args:
             value: A dense tensor, a wrapper tensor, or anything else.

@@ -130,7 +130,7 @@ def _unflatten(
 
 
 def _is_real(tensor: Any) -> bool:
-    """Whether a tensor has data, or each inner tensor of a wrapper."""
+    """Returns whether a tensor has data, or each inner tensor of a wrapper."""
     if _torch.is_traceable_wrapper_subclass(tensor):
         return all(_is_real(getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0])
     return type(tensor) in (torch.Tensor, torch.nn.Parameter)
@@ -152,7 +152,7 @@ def _unlike_others(cls: type[torch.Tensor]) -> str | None:
 
 
 def _is_in(value: object, context: object) -> bool:
-    """Whether a value is a part of a context: the very object, or an equal one that cannot change."""
+    """Returns whether a value is a part of a context: the very object, or an equal one that cannot change."""
     if value is context or (type(value) is type(context) and _cannot_change(value) and value == context):
         return True
     if isinstance(context, dict):
@@ -207,7 +207,7 @@ def _writer(names: tuple[str, ...], attributes: tuple[str, ...]) -> Callable[...
 
 
 def _compared(replay: Rebuild, by_itself: Rebuild) -> Rebuild:
-    """A replay that looks each time whether the class makes the same."""
+    """Returns a replay that looks each time whether the class makes the same."""
 
     def make(*inner: Any) -> torch.Tensor:
         made, original = replay(*inner), by_itself(*inner)
@@ -220,7 +220,7 @@ def _compared(replay: Rebuild, by_itself: Rebuild) -> Rebuild:
 
 
 def _difference(one: torch.Tensor, other: torch.Tensor) -> str:
-    """The first property in which two wrappers of the same inner tensors differ; "" if there is none."""
+    """Returns the first property in which two wrappers of the same inner tensors differ; "" if there is none."""
     for name, mine, theirs in zip(_PROPERTIES, _properties(one), _properties(other), strict=True):
         if mine != theirs:
             return f"{name} is {theirs}, not {mine}"

@@ -93,7 +93,7 @@ def straight_unwrap(
 
 
 def _is_known_by_classes(meta: InnerMeta, append_symints: bool) -> bool:
-    """Whether nothing but classes is compared, and nothing but attributes is read."""
+    """Returns whether nothing but classes is compared, and nothing but attributes is read."""
     if isinstance(meta, SubclassCreationMeta):
         has_numbers = append_symints and meta.included_subclass_symints
         if has_numbers and (meta.symbolic_sizes or meta.symbolic_strides):
@@ -132,7 +132,7 @@ class _FastUnwrap:
         self.locals: dict[tuple[str, str], str] = {}  # the local of a wrapper, its attribute -> the attribute's local
 
     def _groups(self, roots: Sequence[_Part]) -> Iterator[list[list[_Part]]]:
-        """The parts inside of a few values at a time, depth by depth."""
+        """Yields the parts inside of a few values at a time, depth by depth."""
         group: list[list[_Part]] = []
         for root in roots:
             depths, below = [], list(self._below(root))

@@ -141,14 +141,14 @@ def _looked_at(code: types.CodeType) -> tuple[list[str], list[str], list[str]]:
 
 
 def _loaded(step: dis.Instruction) -> str:
-    """The local that an instruction puts on top of the stack; "" if it does something else."""
+    """Returns the local that an instruction puts on top of the stack; "" if it does something else."""
     if step.opname not in _LOADS:
         return ""
     return step.argval[-1] if isinstance(step.argval, tuple) else step.argval  # type: ignore[no-any-return]
 
 
 def _made_by(steps: list[dis.Instruction], *names: str) -> set[str]:
-    """The locals that only ever hold what instructions whose names begin so have just made."""
+    """Returns the locals that only ever hold what instructions whose names begin so have just made."""
     stores = [
         (step.argval, before.opname.startswith(names))
         for before, step in zip(steps, steps[1:], strict=False)
@@ -158,6 +158,6 @@ def _made_by(steps: list[dis.Instruction], *names: str) -> set[str]:
 
 
 def _is_lasting(value: object) -> bool:
-    """Whether a global is a part of the program, and no data."""
+    """Returns whether a global is a part of the program, and no data."""
     parts = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, enum.Enum, torch.dtype)
     return isinstance(value, parts) or callable(value)

@@ -2,8 +2,7 @@
 
 from subclass_aot.graph.drawn import drawn_named as drawn_named
 from subclass_aot.graph.drawn import name_of_drawn as name_of_drawn
-from subclass_aot.graph.fronts import conversions as conversions
-from subclass_aot.graph.functionalize import remove_mutations as remove_mutations
+from subclass_aot.graph.functional.functionalize import remove_mutations as remove_mutations
 from subclass_aot.graph.generators import drawing_from as drawing_from
 from subclass_aot.graph.generators import generators as generators
 from subclass_aot.graph.looks import Look as Look
@@ -11,6 +10,7 @@ from subclass_aot.graph.looks import Looks as Looks
 from subclass_aot.graph.recorder import GRADIENT as GRADIENT
 from subclass_aot.graph.recorder import Recorder as Recorder
 from subclass_aot.graph.replaced import REPLACED as REPLACED
+from subclass_aot.graph.replaced.fronts import conversions as conversions
 from subclass_aot.graph.retrace import Retrace as Retrace
 from subclass_aot.graph.retrace import TraceOptions as TraceOptions
 from subclass_aot.graph.view_ops import RegeneratedView as RegeneratedView

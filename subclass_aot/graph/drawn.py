@@ -120,7 +120,7 @@ def _new(func: _torch.Operator, made: Any) -> list[Any]:
 
 
 def _schema(func: _torch.Operator) -> str:
-    """The schema, less what it says of writes."""
+    """Returns the schema, less what it says of writes."""
     schema = _torch.schema_of(func)
     arguments = re.sub(r"\(\w+!?\)", "", str(schema).split("(", 1)[1].rsplit(") -> ", 1)[0])
     kinds = [

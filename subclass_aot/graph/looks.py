@@ -142,7 +142,7 @@ class Looks:
         return not self.symbolic and line not in self.varying
 
     def value(self, recorded: Recorded, node: fx.Node) -> Any:
-        """The value that a node has by now in the call that is traced; None if the call has no values either.
+        """Returns the value that a node has by now in the call that is traced; None if the call has no values either.
 
         Args:
             recorded: What was recorded so far.
@@ -172,7 +172,7 @@ class Looks:
                     _assume_small_or_not(number, size)
 
     def of_symbol(self, symbol: sympy.Basic) -> Any:
-        """The value of a symbol that depends on data in the call that is traced, or None."""
+        """Returns the value of a symbol that depends on data in the call that is traced, or None."""
         value = self._unbacked.get(symbol)
         return None if value is None else value()
 
@@ -229,7 +229,7 @@ class _Run:
                 self._values.pop(node, None)
 
     def _starting_values(self) -> Iterator[tuple[fx.Node, Any]]:
-        """The inputs. Those that share memory with one that is written share a copy of it."""
+        """Yields the inputs. Those that share memory with one that is written share a copy of it."""
         tensors = [x for x in self._inputs.values() if has_storage(x)]
         written = {_memory(x) for n, x in self._inputs.items() if n in self._written and has_storage(x)}
         copies = {_memory(x): x.untyped_storage().clone() for x in tensors if _memory(x) in written}
@@ -254,7 +254,7 @@ def _assume_small_or_not(size: torch.SymInt, value: int) -> None:
 
 
 def parts_of(result: object) -> list[Any]:
-    """The tensors and numbers that an operator gives, out of its lists."""
+    """Returns the tensors and numbers that an operator gives, out of its lists."""
     if type(result) is tuple or type(result) is list:
         return [part for each in result for part in parts_of(each)]
     return [result]
@@ -273,7 +273,7 @@ def _numbers_in(result: object) -> Iterator[tuple[tuple[int, int | None] | None,
 
 
 def _number_at(path: tuple[int, int | None] | None, factor: int, of: Callable[[], Any]) -> Any:
-    """The number that stands somewhere in a result, which has it so many times."""
+    """Returns the number that stands somewhere in a result, which has it so many times."""
     value = of()
     if path is None or value is None:
         return value
@@ -283,5 +283,5 @@ def _number_at(path: tuple[int, int | None] | None, factor: int, of: Callable[[]
 
 
 def may_be_compared(tensor: torch.Tensor) -> bool:
-    """Whether the values of a tensor are few enough to be compared at each call."""
+    """Returns whether the values of a tensor are few enough to be compared at each call."""
     return tensor.numel() <= _LIMIT

@@ -26,7 +26,7 @@ _NAME = "mkldnn_rnn_layer_for_training"
 
 
 def before(decompositions: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..., Any]]:
-    """The same decompositions of operators, and one of `LAYER` if it has none."""
+    """Returns the same decompositions of operators, and one of `LAYER` if it has none."""
     return {LAYER: _layer, **decompositions}
 
 

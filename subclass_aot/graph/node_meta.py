@@ -12,7 +12,7 @@ from subclass_aot.meta import MetaTensor, Spec, new_leaf
 
 
 def val_of(spec: Spec) -> MetaTensor:
-    """The tensor without data that stands for `spec` in `node.meta["val"]`: one per spec."""
+    """Returns the tensor without data that stands for `spec` in `node.meta["val"]`: one per spec."""
     vals: MutableMapping[Spec, MetaTensor] = _vals
     if spec.solver is not None:  # each symbolic size holds it, where no garbage collector looks: it may not hold them
         vals = vars(spec.solver).setdefault("subclass_aot_vals", WeakValueDictionary())
@@ -23,7 +23,7 @@ def val_of(spec: Spec) -> MetaTensor:
 
 
 def name_of(func: _torch.Operator) -> str:
-    """A node name for an operator, `add` for `aten.add.Tensor`, as it stands in printed graphs."""
+    """Returns a node name for an operator, `add` for `aten.add.Tensor`, as it stands in printed graphs."""
     name = _names.get(func)
     if name is None:
         name = _names[func] = identifier(_torch.schema_of(func).name.split("::")[-1])

@@ -15,26 +15,27 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot.descriptors import InputDescriptor, describe
 from subclass_aot.errors import TraceError, UnknownTensorError
-from subclass_aot.graph import internal_overlap, lstm
-from subclass_aot.graph.annotations import Annotations, annotations_of
-from subclass_aot.graph.argument_overlap import ArgumentOverlap
-from subclass_aot.graph.assigned_data import AssignedData
-from subclass_aot.graph.data_dependent import DataDependent
-from subclass_aot.graph.internal_overlap import InternalOverlap
-from subclass_aot.graph.lazy_views import LazyViews
-from subclass_aot.graph.listener import GraphListener, written_leaves
+from subclass_aot.graph import lstm
+from subclass_aot.graph.listeners import internal_overlap
+from subclass_aot.graph.listeners.annotations import Annotations, annotations_of
+from subclass_aot.graph.listeners.argument_overlap import ArgumentOverlap
+from subclass_aot.graph.listeners.assigned_data import AssignedData
+from subclass_aot.graph.listeners.data_dependent import DataDependent
+from subclass_aot.graph.listeners.internal_overlap import InternalOverlap
+from subclass_aot.graph.listeners.lazy_views import LazyViews
+from subclass_aot.graph.listeners.listener import GraphListener, written_leaves
+from subclass_aot.graph.listeners.lost_gradients import LostGradients
+from subclass_aot.graph.listeners.mutated_views import MutatedViews
+from subclass_aot.graph.listeners.mutation_log import MutationLog, Phase
+from subclass_aot.graph.listeners.places import Places
+from subclass_aot.graph.listeners.real_tensors import RealTensors
+from subclass_aot.graph.listeners.resized_out import inputs_to_resize
+from subclass_aot.graph.listeners.rng import RandomNumbers
+from subclass_aot.graph.listeners.stack_traces import StackTraces
 from subclass_aot.graph.looks import Looks
-from subclass_aot.graph.lost_gradients import LostGradients
 from subclass_aot.graph.messages import FOREIGN_LEAF, NESTED_INT, UNHEARD
-from subclass_aot.graph.mutated_views import MutatedViews
-from subclass_aot.graph.mutation_log import MutationLog, Phase
 from subclass_aot.graph.node_meta import name_of, val_of
-from subclass_aot.graph.places import Places
-from subclass_aot.graph.real_tensors import RealTensors
-from subclass_aot.graph.resized_out import inputs_to_resize
 from subclass_aot.graph.retrace import Retrace
-from subclass_aot.graph.rng import RandomNumbers
-from subclass_aot.graph.stack_traces import StackTraces
 from subclass_aot.graph.symint_nodes import SymintNodes
 from subclass_aot.meta import MetaTensor, Spec, Storage, Stream, new_leaf, other_threads
 from subclass_aot.operators import effects_of
@@ -50,7 +51,7 @@ GRADIENT = _Gradient()
 
 
 def is_gradient(value: object) -> bool:
-    """Whether a tensor stands for a `.grad` that is no input."""
+    """Returns whether a tensor stands for a `.grad` that is no input."""
     return type(value) is MetaTensor and value.tag is GRADIENT
 
 
@@ -101,7 +102,7 @@ class Listeners(NamedTuple):
 
     @staticmethod
     def new(looks: Looks | None) -> Listeners:
-        """Those of a new recorder."""
+        """Returns those of a new recorder."""
         return Listeners(
             LostGradients(),
             ArgumentOverlap(),
@@ -119,12 +120,12 @@ class Listeners(NamedTuple):
         )
 
     def fork(self) -> Listeners:
-        """Those of a fork of the recorder."""
+        """Returns those of a fork of the recorder."""
         forks: list[Any] = [listener.fork() for listener in self]
         return Listeners(*forks)
 
     def methods(self, name: str, func: _torch.Operator | None = None) -> list[Callable[..., Any]]:
-        """The methods of this name that say something; for an operator, those of listeners that want it."""
+        """Returns the methods of this name that say something; for an operator, those of listeners that want it."""
         own = [x for x in self if getattr(type(x), name) is not getattr(GraphListener, name)]
         return [getattr(x, name) for x in own if func is None or x.wants(func)]
 
@@ -202,7 +203,7 @@ class Recorder(Stream):
         return fork
 
     def in_order(self) -> list[fx.Node]:
-        """The nodes that this recorder knows, in the order of the graph."""
+        """Returns the nodes that this recorder knows, in the order of the graph."""
         return [node for node in self.graph.nodes if node in self.nodes]
 
     def forget_tensors(self) -> None:
@@ -215,7 +216,7 @@ class Recorder(Stream):
         return [held for listener in self.listeners for held in listener.collections()]
 
     def placeholder(self, name: str, spec: Spec, desc: InputDescriptor) -> MetaTensor:
-        """A new graph input."""
+        """Returns a new graph input."""
         node = self.create("placeholder", name)
         describe(node, desc)
         leaf = self.new_leaf(spec, node)
@@ -224,7 +225,7 @@ class Recorder(Stream):
         return leaf
 
     def symint_placeholder(self, name: str, number: _torch.Symbolic, desc: InputDescriptor) -> fx.Node:
-        """A new graph input that is a symbolic number."""
+        """Returns a new graph input that is a symbolic number."""
         node = self.create("placeholder", name)
         describe(node, desc)
         node.meta["val"] = number
@@ -233,7 +234,7 @@ class Recorder(Stream):
         return node
 
     def new_leaf(self, spec: Spec, node: fx.Node) -> MetaTensor:
-        """A new leaf that is what a new node gives."""
+        """Returns a new leaf that is what a new node gives."""
         leaf = new_leaf(spec)
         tag(leaf, node)
         node.meta["spec"] = spec
@@ -249,7 +250,7 @@ class Recorder(Stream):
         name: str | None = None,
         kwargs: dict[str, Any] | None = None,
     ) -> fx.Node:
-        """A new node, which this recorder knows."""
+        """Returns a new node, which this recorder knows."""
         node = new_node(self.graph, op, target, args, kwargs, name)
         self.nodes.add(node)
         return node
@@ -277,7 +278,7 @@ class Recorder(Stream):
         return self.listeners.assigned_data.note(self, leaf, other)
 
     def written_nodes(self) -> set[fx.Node]:
-        """The nodes whose memory was written."""
+        """Returns the nodes whose memory was written."""
         return {storage.tag for storage in self.mutations.changed}
 
     def note_used(self, args: tuple[Any, ...]) -> None:

@@ -49,7 +49,7 @@ def roomy(value: torch.Tensor, spec: Spec, extent: int) -> torch.Tensor:
 
 
 def resized_by(node: fx.Node) -> fx.Node | None:
-    """The tensor that a node gives another size, as `resize_` does and operators with `out=` may."""
+    """Returns the tensor that a node gives another size, as `resize_` does and operators with `out=` may."""
     if resizes(node):
         return node.args[0]  # type: ignore[return-value]
     out = node.kwargs.get("out")
@@ -57,5 +57,5 @@ def resized_by(node: fx.Node) -> fx.Node | None:
 
 
 def resizes(node: fx.Node) -> bool:
-    """Whether a node gives a tensor another size in place."""
+    """Returns whether a node gives a tensor another size in place."""
     return node.target in RESIZES

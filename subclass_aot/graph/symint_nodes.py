@@ -75,7 +75,7 @@ class SymintNodes:
                 self._sources.setdefault(symbol, (leaves[position].tag, _SIZE, dim, factor))
 
     def unbacked(self) -> list[Any]:
-        """The numbers that depend on data, and that a node gives, or can be read from one."""
+        """Returns the numbers that depend on data, and that a node gives, or can be read from one."""
         return [n for symbol, n in self._unbacked.items() if symbol in self._nodes or symbol in self._sources]
 
     def offer(self, spec: Spec, node: fx.Node) -> None:
@@ -87,7 +87,7 @@ class SymintNodes:
                     self._sources.setdefault(_torch.expression_of(number), (node, reader, dim, 1))
 
     def node(self, number: _torch.Symbolic, describe: Callable[[fx.Node], None]) -> Any:
-        """The node that computes `number`, or the number itself if it is known after all.
+        """Returns the node that computes `number`, or the number itself if it is known after all.
 
         Args:
             number: A symbolic number.
@@ -134,7 +134,7 @@ class SymintNodes:
         return node
 
     def _after(self, last: fx.Node) -> list[fx.Node]:
-        """The nodes that came after `last`."""
+        """Returns the nodes that came after `last`."""
         made: list[fx.Node] = []
         for node in reversed(self.graph.nodes):
             if node is last:
@@ -144,5 +144,5 @@ class SymintNodes:
 
 
 def reads_size(node: fx.Node) -> bool:
-    """True if a node reads a size or a stride of a tensor."""
+    """Returns True if a node reads a size or a stride of a tensor."""
     return node.target in (_SIZE, _STRIDE)

@@ -42,7 +42,7 @@ class RegeneratedView:
 def regenerated_view(
     base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int
 ) -> torch.Tensor | None:
-    """The view of `base` with these sizes and strides that begins `offset` elements after it.
+    """Returns the view of `base` with these sizes and strides that begins `offset` elements after it.
 
     Returns:
         The view, or None where the base has gaps, and for windows that overlap and some diagonals where the base does

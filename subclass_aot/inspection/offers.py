@@ -222,7 +222,7 @@ def offers_of(cls: type[WrapperTensor], make: Make | None = None) -> Iterator[Ro
             with _Seen(type(tensor)) as seen:
                 try:
                     program(parameter)
-                except Exception as raised:
+                except Exception as raised:  # of the class
                     pass_on_interruption(raised)
                     error = _in_short(raised)
             services = {func: service_of(cls, func) for func in seen.operators}
@@ -249,7 +249,7 @@ def _bases(cls: type) -> tuple[type, ...]:
 
 
 def _in_short(error: Exception) -> str:
-    """The line of an error that says why."""
+    """Returns the line of an error that says why."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     declined = next((line for line in lines if " declined: " in line), "")
     why = next((line.removeprefix("why:").strip() for line in lines if line.startswith("why:")), "")

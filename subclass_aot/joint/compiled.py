@@ -28,7 +28,6 @@ def compile_joint(
     bw_compiler: str | Compiler | None = None,
     partition_fn: PartitionFn | None = None,
     lazy_backward: bool = True,
-    direct_grad: bool = False,
 ) -> CompiledJoint:
     """Compiles a joint graph as it is now, with what passes have changed in it.
 
@@ -43,7 +42,6 @@ def compile_joint(
         bw_compiler: The same for the backward graph; `fw_compiler` if left out.
         partition_fn: As in `aot_compile`.
         lazy_backward: As in `aot_compile`.
-        direct_grad: As in `aot_compile`.
 
     Returns:
         A function of the tensors of the call; `bind` gives one of the arguments alone.
@@ -61,7 +59,7 @@ def compile_joint(
     True
     >>> compiled.bind(layer)(x).sum().backward()
     """
-    options = Options(fw_compiler, bw_compiler, partition_fn, lazy_backward=lazy_backward, direct_grad=direct_grad)
+    options = Options(fw_compiler, bw_compiler, partition_fn, lazy_backward=lazy_backward)
     with one_at_a_time:
         for backend in (options.forward, options.backward):
             refuse_undecomposed(joint.graph_module, backend.decompositions(), joint.replaced)

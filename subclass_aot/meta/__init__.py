@@ -3,17 +3,17 @@
 import sys
 import types
 
-import subclass_aot.meta.convolution
-import subclass_aot.meta.layout_rules
-import subclass_aot.meta.norms
-import subclass_aot.meta.shape_rules  # noqa: F401
+import subclass_aot.meta.rules.convolution
+import subclass_aot.meta.rules.layout
+import subclass_aot.meta.rules.norms
+import subclass_aot.meta.rules.shapes  # noqa: F401
 from subclass_aot.meta.functions import Replaced as Replaced
 from subclass_aot.meta.infer import call_on_meta as call_on_meta
 from subclass_aot.meta.infer import register_meta as register_meta
 from subclass_aot.meta.listener import Listener as Listener
 from subclass_aot.meta.mode import meta as meta
 from subclass_aot.meta.module import to_meta as to_meta
-from subclass_aot.meta.sparse import SparseGradient as SparseGradient
+from subclass_aot.meta.rules.sparse import SparseGradient as SparseGradient
 from subclass_aot.meta.spec import Spec as Spec
 from subclass_aot.meta.storage import Storage as Storage
 from subclass_aot.meta.stream import Stream as Stream

@@ -11,8 +11,8 @@ from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator
 from subclass_aot.errors import MutationError, TraceError
 from subclass_aot.meta import other_threads
-from subclass_aot.meta.forms import set_to_memory
 from subclass_aot.meta.infer import infer, on_new_rule, solver_of_call
+from subclass_aot.meta.rules.forms import set_to_memory
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import MEMORY, Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor, is_over, new_leaf, set_spec
@@ -91,7 +91,7 @@ def _dispatch(
     args: tuple[Any, ...] = (),
     kwargs: dict[str, Any] | None = None,
 ) -> Any:
-    """The body of `MetaTensor.__torch_dispatch__`."""
+    """Returns the body of `MetaTensor.__torch_dispatch__`."""
     if not (LEAF_TYPES.issuperset(types) or only_leaves(types)):
         return NotImplemented
     kwargs = kwargs or {}
@@ -153,7 +153,7 @@ def _is_elsewhere(func: Operator, leaf: MetaTensor) -> bool:
 
 
 def only_leaves(types: Collection[type[torch.Tensor]]) -> bool:
-    """True if no argument is a wrapper or some other tensor that wants to see the operator first."""
+    """Returns True if no argument is a wrapper or some other tensor that wants to see the operator first."""
     for kind in types:
         if kind in LEAF_TYPES:
             continue
@@ -194,7 +194,7 @@ def _aliased(effects: Effects, specs: Any, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _blanks(specs: Any) -> Any:
-    """New leaves for the specs of results: of one, or of several, which may be lists in turn."""
+    """Returns new leaves for the specs of results: of one, or of several, which may be lists in turn."""
     kind = type(specs)
     if kind is Spec:
         return new_leaf(specs)
@@ -219,7 +219,7 @@ def _list_key(values: Iterable[Any], key: list[Any]) -> None:
 
 
 def _specs(values: Any) -> Any:
-    """The same structure with specs for tensors."""
+    """Returns the same structure with specs for tensors."""
     kind = type(values)
     if kind is MetaTensor:
         return values.spec

@@ -66,7 +66,7 @@ def find_shape_by_data(func: Operator, call: Call, args: tuple[Any, ...], kwargs
 
 
 def _by_fake_kernel(func: Operator, call: Call, symbols: Symbols, *args: Any, **kwargs: Any) -> Any:
-    """The rule of such an operator."""
+    """Returns the rule of such an operator."""
     kernel, asked = _torch.fake_kernel_of(func), []
     assert kernel is not None, "who registers another kernel takes the place of the first"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch.overrides import TorchFunctionMode
 
-from subclass_aot.meta.ctc import LOSSES
 from subclass_aot.meta.listener import Answers
-from subclass_aot.meta.packed import PAD, RECURRENT, pad
+from subclass_aot.meta.rules.ctc import LOSSES
+from subclass_aot.meta.rules.packed import PAD, RECURRENT, pad
 
 _NEEDED: dict[Any, Callable[..., Any]] = {PAD: pad, **RECURRENT, **LOSSES}
 

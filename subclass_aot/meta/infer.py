@@ -14,8 +14,8 @@ from subclass_aot import _torch
 from subclass_aot._stack import user_line
 from subclass_aot._torch import Operator, OperatorPacket
 from subclass_aot.errors import DataDependentError, ShapeRuleError, TraceError
-from subclass_aot.meta.elementwise import laid_out
 from subclass_aot.meta.fake_kernels import ShapeByData, find_shape_by_data
+from subclass_aot.meta.rules.elementwise import laid_out
 from subclass_aot.meta.spec import Spec, indexed
 from subclass_aot.meta.unbacked import unbacked_rule
 from subclass_aot.operators import effects_of, without_out
@@ -193,7 +193,7 @@ on_new_rule: list[Callable[[], None]] = []
 
 
 def call_on_meta(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A registered rule, else torch's meta kernel, else a decomposition of torch's, else an error."""
+    """Returns a registered rule, else torch's meta kernel, else a decomposition of torch's, else an error."""
     rule = _rules.get(func)
     if rule is not None:
         return rule(*args, **kwargs)
@@ -248,7 +248,7 @@ def _refuse_cast(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _blank(x: object) -> Any:
-    """A meta tensor for a spec, other values as they are."""
+    """Returns a meta tensor for a spec, other values as they are."""
     if type(x) is not Spec:
         return x
     if type(x.offset) is int and x.offset == 0:
@@ -278,7 +278,7 @@ def _specs_in(values: Iterable[object]) -> Any:
 
 
 def asks_for_values(func: Operator) -> DataDependentError:
-    """The error for an operator whose result, or the shape of it, depends on values that nobody knows."""
+    """Returns the error for an operator whose result, or the shape of it, depends on values that nobody knows."""
     what = "shape" if effects_of(func).shape_by_data else "value"
     return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
 

@@ -59,19 +59,19 @@ class Answers(_torch.DispatchMode):
         return None
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
-        """The real tensor behind `leaf`, where it is known."""
+        """Returns the real tensor behind `leaf`, where it is known."""
         return None
 
     def looks(self, func: Operator, args: tuple[Any, ...]) -> bool:
-        """Whether an operator that asks for values gets those that `look` gives."""
+        """Returns whether an operator that asks for values gets those that `look` gives."""
         return False
 
     def look(self, leaf: MetaTensor) -> torch.Tensor | None:
-        """The values of a leaf in this call, which others then have to have, too."""
+        """Returns the values of a leaf in this call, which others then have to have, too."""
         return None
 
     def known(self, tensor: torch.Tensor, by_looking: bool = True) -> torch.Tensor | None:
-        """The values of a tensor, where they are the same at each call.
+        """Returns the values of a tensor, where they are the same at each call.
 
         Args:
             tensor: The tensor.

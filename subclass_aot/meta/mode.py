@@ -85,7 +85,7 @@ def gradients_without_data(start: MetaTensor) -> Iterator[None]:
 
 
 def running_stream() -> Stream | None:
-    """The innermost stream of this thread: a trace, or a run without data."""
+    """Returns the innermost stream of this thread: a trace, or a run without data."""
     return next((mode for mode in reversed(_torch.dispatch_modes()) if isinstance(mode, Stream)), None)
 
 

@@ -15,7 +15,7 @@ Module = TypeVar("Module", bound=torch.nn.Module)
 
 
 def to_meta(module: Module, device: str | torch.device | None = None) -> Module:
-    """A copy of `module` whose parameters and buffers are `MetaTensor`s; wrapper parameters keep their class.
+    """Returns a copy of `module` whose parameters and buffers are `MetaTensor`s; wrapper parameters keep their class.
 
     Each forward runs as inside `subclass_aot.meta(device)`: what it makes has no data either, and claims `device` where
     the program names none.

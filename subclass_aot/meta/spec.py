@@ -59,7 +59,7 @@ class Spec:
         device: torch.device = torch.device("cpu"),
         layout: torch.layout = torch.strided,
     ) -> Spec:
-        """The one spec with these values."""
+        """Returns the one spec with these values."""
         key = (size, stride, offset, dtype, device, layout)
         try:
             spec = _interned.get(key)
@@ -69,7 +69,7 @@ class Spec:
 
     @staticmethod
     def of(tensor: torch.Tensor, device: torch.device | None = None) -> Spec:
-        """The spec of `tensor`, on `device` if one is given.
+        """Returns the spec of `tensor`, on `device` if one is given.
 
         Raises:
             TraceError: For sparse layouts, nested tensors of the layout `torch.strided`, and lazily conjugated or
@@ -222,7 +222,7 @@ class Spec:
         return [*self._terms(width), (1, width - 1)], int(self.offset) * width
 
     def equals(self, other: Spec) -> bool:
-        """Whether two specs are one, given what is known now: symbols may have turned out to be equal since."""
+        """Returns whether two specs are one, given what is known now: symbols may have turned out to be equal since."""
         if self is other or self.solver is None and other.solver is None:
             return self is other
         parts = (map(key_of, (*s.size, None, *s.stride, s.offset, s.dtype, s.device)) for s in (self, other))
@@ -270,7 +270,7 @@ def _new(key: tuple[Any, ...], solver: object) -> Spec:
 
 
 def _symbolic(size: tuple[Number, ...], stride: tuple[Number, ...], offset: Number, *others: Any) -> Spec:
-    """The one spec with these numbers, among those of their solver: they go when it goes."""
+    """Returns the one spec with these numbers, among those of their solver: they go when it goes."""
     size, stride, offset = tuple(map(plain, size)), tuple(map(plain, stride)), plain(offset)
     solver = solver_in((*size, *stride, offset))
     if solver is None:
@@ -286,7 +286,7 @@ def _symbolic(size: tuple[Number, ...], stride: tuple[Number, ...], offset: Numb
 # A tensor without data may claim any device, but autograd calls into the device's own runtime (streams, guards) and
 # kills the process where the build has none. There the C++ tensor says `meta` and only Python says `cuda:0`.
 def native_device(device: torch.device) -> torch.device:
-    """The device that the C++ side of a data-free tensor on `device` is given."""
+    """Returns the device that the C++ side of a data-free tensor on `device` is given."""
     if device.type in ("cpu", "meta"):
         return device
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
@@ -294,7 +294,7 @@ def native_device(device: torch.device) -> torch.device:
 
 
 def indexed(device: str | torch.device) -> torch.device:
-    """A device as tensors name it, with its index.
+    """Returns a device as tensors name it, with its index.
 
     >>> indexed("cuda")
     device(type='cuda', index=0)

@@ -215,7 +215,7 @@ class StorageHandle(torch.UntypedStorage):
         return handle  # type: ignore[no-any-return]
 
     def nbytes(self) -> Any:
-        """The size in bytes."""
+        """Returns the size in bytes."""
         return self.shared.nbytes
 
     size = __len__ = nbytes

@@ -17,9 +17,9 @@ from subclass_aot.errors import TraceError
 from subclass_aot.meta.default_dtype import with_dtype
 from subclass_aot.meta.dispatch import LEAF_TYPES, only_leaves, run
 from subclass_aot.meta.fake_kernels import ShapeByData
-from subclass_aot.meta.forms import BY_VALUES, form_of
 from subclass_aot.meta.infer import asks_for_values
 from subclass_aot.meta.listener import Answers
+from subclass_aot.meta.rules.forms import BY_VALUES, form_of
 from subclass_aot.meta.spec import Spec
 from subclass_aot.meta.storage import Storage, in_thread
 from subclass_aot.meta.tensor import MetaTensor, new_leaf
@@ -72,7 +72,7 @@ class Stream(Answers):
         """Hears that `copy` was computed where eager has a view of `source`: a lazy conjugation or negation."""
 
     def lift(self, tensor: torch.Tensor) -> MetaTensor:
-        """The leaf that stands for a real tensor met on the way."""
+        """Returns the leaf that stands for a real tensor met on the way."""
         return new_leaf(Spec.of(tensor), Storage.of(tensor))
 
     def known(self, tensor: torch.Tensor, by_looking: bool = True) -> torch.Tensor | None:
@@ -153,7 +153,7 @@ class Stream(Answers):
         return front_of.get(id(result), result)
 
     def _in_another_form(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of an operator that is replaced by others or needs no rule, else NotImplemented."""
+        """Returns the result of an operator that is replaced by others or needs no rule, else NotImplemented."""
         if func in _OF_PROFILER:  # names parts of a program for a profiler, and computes nothing
             with _torch.disable_current_modes():
                 return func(*args, **kwargs)
@@ -193,7 +193,7 @@ class Stream(Answers):
         kwargs: dict[str, Any],
         value_of: Callable[[MetaTensor], torch.Tensor | None],
     ) -> Any:
-        """The result of an operator that asks for values, if those of all its tensors are known."""
+        """Returns the result of an operator that asks for values, if those of all its tensors are known."""
         tree: Any = (args, kwargs)
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
         for i, leaf in enumerate(leaves):

@@ -120,7 +120,7 @@ class Unknown(Exception):
 
 
 def same(a: Number, b: Number) -> bool:
-    """Whether two numbers are equal.
+    """Returns whether two numbers are equal.
 
     Raises:
         Unknown: They are symbolic, and nobody can tell.
@@ -135,7 +135,7 @@ def same(a: Number, b: Number) -> bool:
 
 
 def less(a: Number, b: Number) -> bool:
-    """Whether the first of two numbers that are not equal is less.
+    """Returns whether the first of two numbers that are not equal is less.
 
     Raises:
         Unknown: They are symbolic, and nobody can tell.

@@ -67,7 +67,7 @@ class MetaTensor(torch.Tensor):
 
     @staticmethod
     def like(tensor: torch.Tensor, device: str | torch.device | None = None) -> Any:
-        """A tensor without data like `tensor`: same class, sizes, strides, dtype and `requires_grad`.
+        """Returns a tensor without data like `tensor`: same class, sizes, strides, dtype and `requires_grad`.
 
         A wrapper tensor stays one: its inner tensors become `MetaTensor`s.
 
@@ -184,7 +184,7 @@ class MetaTensor(torch.Tensor):
         return torch.Tensor.data_ptr(self if real is None else real)
 
     def tolist(self) -> Any:
-        """The elements, where they are known."""
+        """Returns the elements, where they are known."""
         stream = _torch.current_dispatch_mode()
         if self.dim() and isinstance(stream, Answers) and stream.looks(_ITEM, (self,)):
             values = stream.known(self)
@@ -199,7 +199,7 @@ class MetaTensor(torch.Tensor):
         return format(self.item(), spec) if not self.dim() and spec else torch.Tensor.__format__(self, spec)  # type: ignore[no-untyped-call]
 
     def apply_(self, callable: object) -> Any:
-        """An error: it would run on memory that is not there."""
+        """Returns an error: it would run on memory that is not there."""
         raise self._no_memory("apply_()")
 
     def __dlpack__(self, *args: object, **kwargs: object) -> Any:
@@ -256,7 +256,7 @@ def new_leaf(spec: Spec, storage: Storage | None = None) -> MetaTensor:
 
 
 def is_over(value: object) -> bool:
-    """Whether a value is a tensor of a trace that is over."""
+    """Returns whether a value is a tensor of a trace that is over."""
     return isinstance(value, MetaTensor) and getattr(getattr(value.tag, "graph", None), "is_over", False)
 
 

@@ -20,7 +20,7 @@ _rules: dict[Any, Callable[..., Any]] = {}
 
 
 def unbacked_rule(func: Operator) -> Callable[..., Any] | None:
-    """The rule for an operator, or None."""
+    """Returns the rule for an operator, or None."""
     return _rules.get(func)
 
 

@@ -45,7 +45,7 @@ class OperatorKind(Enum):
 
 
 def kind_of(func: Target) -> OperatorKind | None:
-    """The kind of an operator, read of its schema and tags once.
+    """Returns the kind of an operator, read of its schema and tags once.
 
     Composite operators have none, since autograd takes them apart before; nor have `clone`, `copy_`, `detach` and the
     others that leave a tensor as it is, `out=` overloads, collectives, and what changes sizes or strides in place.

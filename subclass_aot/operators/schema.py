@@ -84,12 +84,12 @@ class Effects:
         return bool(self.bind(args, kwargs).get("dropout_p", 0.0))
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by parameter name."""
+        """Returns the arguments of a call by parameter name."""
         return {**dict(zip(self.parameters, args, strict=False)), **kwargs}
 
 
 def effects_of(func: Target) -> Effects:
-    """The effects of an operator, from its schema; `func` may be what a node of a graph calls.
+    """Returns the effects of an operator, from its schema; `func` may be what a node of a graph calls.
 
     >>> effects_of(torch.ops.aten.add_.Tensor).returns_written
     ((0, 'self'),)
@@ -110,14 +110,14 @@ def note_shape_by_data(func: Operator) -> None:
 
 
 def argument_at(argument: Argument, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The value an operator call gave to `argument`, or None if it was left out."""
+    """Returns the value an operator call gave to `argument`, or None if it was left out."""
     position, name = argument
     return args[position] if position < len(args) else kwargs.get(name)
 
 
 @cache
 def without_out(func: Operator) -> Operator | None:
-    """The overload that returns what this one writes into `out=`, or None if there is none.
+    """Returns the overload that returns what this one writes into `out=`, or None if there is none.
 
     >>> without_out(torch.ops.aten.add.out)
     <OpOverload(op='aten.add', overload='Tensor')>
@@ -129,7 +129,7 @@ def without_out(func: Operator) -> Operator | None:
 
 @cache
 def out_of_place(func: Operator) -> Operator | None:
-    """The overload that returns what this one writes into its first argument, or None if there is none.
+    """Returns the overload that returns what this one writes into its first argument, or None if there is none.
 
     >>> out_of_place(torch.ops.aten.lerp_.Scalar)
     <OpOverload(op='aten.lerp', overload='Scalar')>
@@ -143,7 +143,7 @@ def out_of_place(func: Operator) -> Operator | None:
 
 
 def _pure_overload(packet: _torch.OperatorPacket, wanted: list[tuple[str, str]]) -> Operator | None:
-    """The overload that takes these arguments and writes none of them."""
+    """Returns the overload that takes these arguments and writes none of them."""
     for name in packet.overloads():
         func: Operator = getattr(packet, name)
         taken = [(a.name, str(a.type)) for a in _torch.schema_of(func).arguments]

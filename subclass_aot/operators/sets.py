@@ -51,11 +51,11 @@ class OperatorSet:
         return OperatorSet(self.kinds, self.without | missing)
 
     def __le__(self, other: OperatorSet) -> bool:
-        """Whether each operator of this set, also of those to come, is in the other one."""
+        """Returns whether each operator of this set, also of those to come, is in the other one."""
         return self.kinds <= other.kinds and not any(func in self for func in other.without)
 
     def shares(self, other: OperatorSet) -> bool:
-        """Whether the two have operators in common."""
+        """Returns whether the two have operators in common."""
         return not self.kinds.isdisjoint(other.kinds)
 
     def __repr__(self) -> str:

@@ -311,9 +311,8 @@ class Reader:
         return Change(of, where, table, removed, tuple(recipes), appended)
 
 
-def key_id(key: object) -> object:
-    """Returns what stands for a key in comparisons: 1 and True are two keys, and tensors are compared by identity."""
-    return id(key) if isinstance(key, torch.Tensor) else (type(key), key)
+key_id = Table.key_of
+"""Returns what stands for a key in comparisons: 1 and True are two keys, and tensors are compared by identity."""
 
 
 def same_contents(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:

@@ -80,7 +80,7 @@ def _waits_late(nodes: Sequence[fx.Node], live: Container[fx.Node]) -> Iterable[
 
 
 def _put_off(node: fx.Node, pending: Container[fx.Node]) -> list[fx.Node]:
-    """The waits that a node needs, each after those that it needs itself."""
+    """Returns the waits that a node needs, each after those that it needs itself."""
     found: list[fx.Node] = []
     for read in node.all_input_nodes:
         if read in pending and read not in found:
@@ -90,7 +90,7 @@ def _put_off(node: fx.Node, pending: Container[fx.Node]) -> list[fx.Node]:
 
 
 def has_effect(node: fx.Node) -> bool:
-    """True if a node does more than compute its result."""
+    """Returns True if a node does more than compute its result."""
     if node.op != "call_function" or node.target is operator.getitem or not _torch.is_overload(node.target):
         return False
     effects = effects_of(node.target)

@@ -52,7 +52,7 @@ def copied_node(graph: fx.Graph, node: fx.Node, copies: Copies) -> fx.Node:
 
 
 def viewed_by(node: fx.Node) -> fx.Node | None:
-    """The node that a node is a view of; None for one that computes something."""
+    """Returns the node that a node is a view of; None for one that computes something."""
     if node.op != "call_function" or not _torch.is_overload(node.target):
         return None
     viewed = effects_of(node.target).returns_view_of

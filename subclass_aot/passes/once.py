@@ -146,7 +146,7 @@ def _count_of_outputs(all_once: Sequence[_Once]) -> int:
 
 
 def _values(node: fx.Node) -> Iterator[fx.Node]:
-    """The nodes of the tensors and numbers that a node gives, of those that somebody reads."""
+    """Yields the nodes of the tensors and numbers that a node gives, of those that somebody reads."""
     if not isinstance(node.meta.get("val"), tuple | list):
         if not has_no_result(node):
             yield node
@@ -156,7 +156,7 @@ def _values(node: fx.Node) -> Iterator[fx.Node]:
 
 
 def _device(values: Sequence[fx.Node]) -> torch.device | None:
-    """The device whose generator a draw takes its numbers from, if torch can draw from a state of that."""
+    """Returns the device whose generator a draw takes its numbers from, if torch can draw from a state of that."""
     device = getattr(values[0].meta.get("val"), "device", None)
     return device if device is not None and device.type in ("cpu", "cuda") else None
 

@@ -65,7 +65,7 @@ def default_partition(
 
 
 def backward_from(joint: fx.GraphModule, saved: Sequence[fx.Node], *, num_fwd_outputs: int) -> fx.GraphModule:
-    """The backward graph for a forward that is compiled already, and saves what it saves.
+    """Returns the backward graph for a forward that is compiled already, and saves what it saves.
 
     Args:
         joint: A joint graph with that forward.

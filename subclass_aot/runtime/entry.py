@@ -44,7 +44,6 @@ class CompiledGraphs:
         backward: The backward graph, compiled; None without gradients.
         others: What to do with gradients of other kinds than the backward graph is for.
         double_backward: What makes gradients differentiable, if that was asked for.
-        direct_grad: Whether backward sets `.grad` of leaves itself.
     """
 
     graphs: Graphs
@@ -52,7 +51,6 @@ class CompiledGraphs:
     backward: BoxedFunction | None = None
     others: UnexpectedTangents | None = None
     double_backward: DoubleBackward | None = None
-    direct_grad: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,9 +104,7 @@ def make_entry(
             backward = _unseen_by_classes(backward)
         double_backward = compiled.double_backward
         if double_backward is None:
-            chosen = once_differentiable(
-                backward, compiled.direct_grad and not convention.keeps_objects, signature.backward_outcome
-            )
+            chosen = once_differentiable(backward, signature.backward_outcome)
         else:
             chosen = double_backward.differentiable(backward)
         function = Function(_applied(convention, forward, chosen), double_backward)

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch
 from subclass_aot.errors import BackwardOutcomeError, DoubleBackwardError
 from subclass_aot.outcome import BackwardOutcome
 
@@ -30,7 +30,7 @@ _NO_WAY_BACK = """A tensor is differentiated that hooks or a checkpoint put into
 
 
 def once_differentiable(
-    backward: Callable[..., tuple[Any, ...]], direct_grad: bool = False, put: BackwardOutcome | None = None
+    backward: Callable[..., tuple[Any, ...]], put: BackwardOutcome | None = None
 ) -> Callable[..., tuple[Any, ...]]:
     """`backward` for an `autograd.Function`: with `create_graph=True`, using its results differentiably raises.
 
@@ -39,18 +39,13 @@ def once_differentiable(
 
     Args:
         backward: Takes `ctx` and the tangents, and gives a gradient or None for each argument of forward.
-        direct_grad: Whether it sets `.grad` of leaves itself, where autograd would do no more. See `aot_compile`.
         put: What it puts into objects.
     """
-    accelerator = _native.accelerator("gradients") if direct_grad else None
-    hand_over: Callable[[object, tuple[Any, ...]], tuple[Any, ...]] | None = None
-    if accelerator is not None:
-        hand_over = accelerator.set_gradients
 
     @_torch.below_dynamo
     def marked(ctx: object, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         if not torch.is_grad_enabled():
-            return backward(ctx, *tangents) if hand_over is None else hand_over(ctx, backward(ctx, *tangents))
+            return backward(ctx, *tangents)
         if put is not None and put.puts_tensors:
             refuse_put(put)
         with torch.no_grad():

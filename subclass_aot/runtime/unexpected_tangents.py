@@ -161,7 +161,7 @@ class UnexpectedTangents:
                 return kind.chosen, *given
         try:
             kind = self._make(given, any(wrong), write, present)
-        except Exception as error:
+        except Exception as error:  # of a class, or of the function's backward
             pass_on_interruption(error)
             if not any(wrong) and not missing:
                 raise BackwardOutcomeError(_OBJECTS.format(why=_why(error))) from error
@@ -191,7 +191,7 @@ class UnexpectedTangents:
         defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
         with one_at_a_time:
             with closed():
-                trace = self._with_tangents(defined, present or ())
+                trace = self._with_tangents(defined, present) if present else self._with_tangents(defined)
             found = [(tangent.meta, tangent.specs) for tangent in trace.signature.tangents]
             kinds = dict(zip(defined, found, strict=True))
             described = tuple(map(kinds.get, range(len(given))))

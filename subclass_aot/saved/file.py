@@ -38,7 +38,7 @@ NO_ARTIFACTS = "{name} cannot read what it has compiled: {error}"
 _PARTS = (
     "library", "torch", "python", "function", "source", "classes", "options", "specs", "specializations", "artifacts",
 )  # fmt: skip
-_PLAIN_OPTIONS = ("dynamic", "cache_limit", "lazy_backward", "values", "values_limit", "direct_grad")
+_PLAIN_OPTIONS = ("dynamic", "cache_limit", "lazy_backward", "values", "values_limit")
 _COMPILERS = ("fw_compiler", "bw_compiler", "partition_fn")
 
 

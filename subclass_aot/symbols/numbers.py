@@ -19,12 +19,12 @@ def is_symbolic(value: Number) -> TypeGuard[torch.SymInt]: ...
 @overload
 def is_symbolic(value: object) -> TypeGuard[Symbolic]: ...
 def is_symbolic(value: object) -> TypeGuard[Symbolic]:
-    """Whether a value is a number that only the call knows."""
+    """Returns whether a value is a number that only the call knows."""
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) and not _torch.is_nested_int(value)
 
 
 def plain(number: object) -> Any:
-    """A symbolic number that turned out to be a certain one, as that one; everything else as it is."""
+    """Returns a symbolic number that turned out to be a certain one, as that one; everything else as it is."""
     if not isinstance(number, torch.SymInt):
         return number
     expression = _torch.expression_of(number)
@@ -42,12 +42,12 @@ def lasting_key_of(number: Symbolic) -> Any:
 
 
 def solver_in(values: Iterable[object]) -> Any:
-    """The solver of the first symbolic number among `values`, or None."""
+    """Returns the solver of the first symbolic number among `values`, or None."""
     return next((_torch.solver_of(v) for v in values if is_symbolic(v)), None)
 
 
 def remembered(solver: object, what: str) -> dict[Any, Any]:
-    """A table of what is remembered for as long as a solver is used.
+    """Returns a table of what is remembered for as long as a solver is used.
 
     Args:
         solver: The solver.

@@ -59,7 +59,7 @@ class Symbols:
             forget(self.env)
 
     def size(self, hint: int, where: str, bounds: Bounds | None = None) -> Number:
-        """A size that is `hint` in the example.
+        """Returns a size that is `hint` in the example.
 
         Args:
             hint: The size of the example.
@@ -86,7 +86,7 @@ class Symbols:
         return holds
 
     def unbacked(self, kind: str = "size", bounds: Bounds = (0, None)) -> Any:
-        """A number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`.
+        """Returns a number that depends on data: a `"size"`, an `"int"`, a `"float"` or a `"bool"`.
 
         Args:
             kind: Which of these.
@@ -98,7 +98,7 @@ class Symbols:
         return number
 
     def take_fresh_unbacked(self) -> list[Any]:
-        """The numbers that depend on data and were made since this was asked last."""
+        """Returns the numbers that depend on data and were made since this was asked last."""
         take_fresh_unbacked, self._unbacked = self._unbacked, []
         return take_fresh_unbacked
 
@@ -116,7 +116,7 @@ class Symbols:
         self._again = list(symints)
 
     def text(self, number: Any) -> str:
-        """A number or an assumption as Python text, with the names of the symbols for symbols.
+        """Returns a number or an assumption as Python text, with the names of the symbols for symbols.
 
         >>> symbols = Symbols()
         >>> symbols.text(symbols.size(8, "x.size(0)") // 2)
@@ -182,7 +182,7 @@ class Symbols:
         with _torch.no_more_guards(self.env, refuse):
             try:
                 yield
-            except Exception as error:
+            except Exception as error:  # of the compiler's
                 pass_on_interruption(error)
                 if refused:  # compilers pack it into errors of their own
                     raise MoreAssumed(refused[-1]) from error
@@ -224,12 +224,12 @@ class RuntimeAssert:
     by: Literal["stated", "assumed", "needed"]
 
     def text(self, names: Mapping[Any, str]) -> str:
-        """The expression as Python text."""
+        """Returns the expression as Python text."""
         return _torch.as_python(self.expression, names)
 
 
 def current_symbols() -> Symbols | None:
-    """The symbols of the trace that runs, if it has any."""
+    """Returns the symbols of the trace that runs, if it has any."""
     return _symbols.get()
 
 

@@ -53,10 +53,10 @@ class Int4Weight(WrapperTensor, views="blocks"):
 
 
 def packed(codes: torch.Tensor) -> torch.Tensor:
-    """Two codes of four bits in a byte."""
+    """Returns two codes of four bits in a byte."""
     return codes[..., ::2] | codes[..., 1::2] << 4
 
 
 def unpacked(pairs: torch.Tensor) -> torch.Tensor:
-    """The codes again."""
+    """Returns the codes again."""
     return torch.stack([pairs & 15, pairs >> 4], -1).flatten(-2)

@@ -40,7 +40,7 @@ class Jagged(WrapperTensor, fallback="error"):
         return Outer.like(self.flat, size=(self.offsets.shape[0] - 1, self.longest, *self.flat.shape[1:]))
 
     def to_plain(self) -> torch.Tensor:
-        """The rows padded with zeros."""
+        """Returns the rows padded with zeros."""
         return padded(self, 0)
 
     def sum(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -69,7 +69,7 @@ class Jagged(WrapperTensor, fallback="error"):
 
 
 def padded(x: Jagged, value: float) -> torch.Tensor:
-    """The rows padded with `value`."""
+    """Returns the rows padded with `value`."""
     return x.flat.new_full(x.shape, value).index_put(x.places(), x.flat)
 
 

@@ -37,7 +37,7 @@ class LoraWeight(WrapperTensor):
 
     @classmethod
     def beside(cls, base: torch.Tensor, rank: int = 8, gain: float = 1.0) -> LoraWeight:
-        """A weight that is `base` until it is trained: `left` is zero, and `right` random."""
+        """Returns a weight that is `base` until it is trained: `left` is zero, and `right` random."""
         rows, columns = base.shape
         right = torch.randn(rank, columns, dtype=base.dtype, device=base.device) / rank**0.5
         return cls(base.detach(), right.new_zeros(rows, rank), right, gain)

@@ -36,20 +36,20 @@ class MaskedTensor(WrapperTensor, views="broadcast", fallback="error"):
     mask: torch.Tensor = structure()  # bool
 
     def to_plain(self) -> torch.Tensor:
-        """The elements that count, and zeros."""
+        """Returns the elements that count, and zeros."""
         return filled(self, 0)
 
     def sum(self, dim: Dims = (), keepdim: bool = False) -> MaskedTensor:  # type: ignore[override]
-        """The sum of the elements that count; it counts if there is one."""
+        """Returns the sum of the elements that count; it counts if there is one."""
         return MaskedTensor(self.to_plain().sum(dim, keepdim), self.mask.sum(dim, keepdim) > 0)
 
     def mean(self, dim: Dims = (), keepdim: bool = False) -> MaskedTensor:  # type: ignore[override]
-        """The mean of the elements that count; it counts if there is one."""
+        """Returns the mean of the elements that count; it counts if there is one."""
         return self.sum(dim, keepdim) / self.mask.sum(dim, keepdim)  # type: ignore[return-value]
 
 
 def filled(x: MaskedTensor, value: float) -> torch.Tensor:
-    """A dense tensor with `value` at the elements that do not count."""
+    """Returns a dense tensor with `value` at the elements that do not count."""
     return x.content.where(x.mask, torch.full((), value, dtype=x.dtype, device=x.device))
 
 

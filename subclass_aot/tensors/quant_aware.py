@@ -30,12 +30,12 @@ class QuantAwareWeight(WrapperTensor, fallback="each"):
     shared_dim: int = 1
 
     def rounded(self) -> torch.Tensor:
-        """The weight that products see."""
+        """Returns the weight that products see."""
         codes, scale = quantize(self.master, [self.shared_dim])
         return codes.to(scale.dtype) * scale
 
     def frozen(self) -> Int8Weight:
-        """The weight to keep when training is over; its products are the same."""
+        """Returns the weight to keep when training is over; its products are the same."""
         return Int8Weight(*quantize(self.master, [self.shared_dim]))
 
 

@@ -132,7 +132,7 @@ class _Check:
         return eager, None, 0
 
     def smaller(self, script: Script, found: Difference, tries: int) -> tuple[str, str]:
-        """A small program that shows the same, in the words of the message and by itself."""
+        """Returns a small program that shows the same, in the words of the message and by itself."""
         tried = 0
 
         def shows(candidate: Script) -> bool:
@@ -155,7 +155,7 @@ class _Check:
         return _REDUCED.format(text=textwrap.indent(text, "    "), **counts), text
 
     def text(self, script: Script) -> str:
-        """The whole program."""
+        """Returns the whole program."""
         names = Names()
         rtol, atol = self.tolerances
         given = {"training": self.later.backward, "calls": self.calls, "rtol": rtol, "atol": atol, **self.options}

@@ -12,7 +12,7 @@ from subclass_aot.aliasing import is_autograd_leaf
 
 
 def dense_leaves(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The dense tensors that `tensor` is made of; itself, if it is no wrapper."""
+    """Returns the dense tensors that `tensor` is made of; itself, if it is no wrapper."""
     if not _torch.is_traceable_wrapper_subclass(tensor):
         return [tensor]
     names, _ = tensor.__tensor_flatten__()
@@ -20,7 +20,7 @@ def dense_leaves(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def rebuilt(tensor: torch.Tensor, leaf: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A wrapper of the same class and context whose leaves are `leaf(old leaf)`.
+    """Returns a wrapper of the same class and context whose leaves are `leaf(old leaf)`.
 
     The strides outside are those of the first inner tensor if that had those of the wrapper before.
     """

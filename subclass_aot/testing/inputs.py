@@ -124,7 +124,7 @@ class Capture:
             return [self.given(tensor, f"x{i}") for i, tensor in enumerate(tensors)]
 
     def given(self, tensor: torch.Tensor, name: str, role: str = "argument") -> Given:
-        """A recipe for `tensor`."""
+        """Returns a recipe for `tensor`."""
         known = self._given.get(id(tensor))
         if known is None:
             base = self._base(tensor, name)
@@ -137,7 +137,7 @@ class Capture:
         return known
 
     def _base(self, tensor: torch.Tensor, name: str) -> Given | None:
-        """The tensor of which this is a view, if it can be made again: by `as_strided`, or as the whole."""
+        """Returns the tensor of which this is a view, if it can be made again: by `as_strided`, or as the whole."""
         base = _torch.base_of(tensor)
         if base is None or tensor.is_leaf or not base.requires_grad:
             return None
@@ -178,7 +178,7 @@ class Capture:
 
 
 def _fields(tensor: WrapperTensor) -> dict[str, Any] | None:
-    """The fields of a wrapper that are no tensors, if the constructor makes the same of its fields."""
+    """Returns the fields of a wrapper that are no tensors, if the constructor makes the same of its fields."""
     cls = type(tensor)
     declared = cls.__wrapper_declaration__.fields
     if any(f.kind == "mapping" for f in declared.values()):
@@ -196,7 +196,7 @@ def _fields(tensor: WrapperTensor) -> dict[str, Any] | None:
 
 
 def leaves_of(tree: Tree) -> Iterator[Leaf]:
-    """The dense tensors of a recipe, in order."""
+    """Yields the dense tensors of a recipe, in order."""
     if isinstance(tree, Leaf):
         yield tree
     else:

@@ -25,7 +25,7 @@ class Names:
         self.values: dict[str, Any] = {}
 
     def const(self, value: object, hint: str) -> str:
-        """The name of `value`; one name per object."""
+        """Returns the name of `value`; one name per object."""
         for name, known in self.values.items():
             if known is value:
                 return name
@@ -38,7 +38,7 @@ class Names:
         return name
 
     def literal(self, value: object) -> str:
-        """An expression for `value`; a name, for what has none."""
+        """Returns an expression for `value`; a name, for what has none."""
         if isinstance(value, float) and not math.isfinite(value):
             return f"float('{value}')"
         if value is None or value is Ellipsis or type(value) in (bool, int, float, complex, str, bytes, range):
@@ -60,7 +60,7 @@ class Names:
         return self.const(value, getattr(value, "__name__", type(value).__name__.lower()))
 
     def imports(self, text: str) -> list[str]:
-        """The lines that bring what `text` mentions; a comment for what cannot be imported."""
+        """Returns the lines that bring what `text` mentions; a comment for what cannot be imported."""
         lines = ["import torch"]
         mentioned = set(re.findall(r"\w+", text))
         for name, value in sorted(self.values.items()):
@@ -76,7 +76,7 @@ class Names:
 
 
 def _home(value: object) -> tuple[str, str]:
-    """The shortest module that has `value`, and its name there; nothing, if it cannot be imported."""
+    """Returns the shortest module that has `value`, and its name there; nothing, if it cannot be imported."""
     module, qualname = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if not isinstance(module, str) or module == "__main__":
         return "", ""

@@ -9,20 +9,11 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.aliasing import as_non_leaf
 from subclass_aot.codegen import Source
 from subclass_aot.testing.compare import rebuilt
 from subclass_aot.testing.inputs import Given, Leaf, Size, Storage, Tree, Wrapped, leaves_of
 from subclass_aot.testing.literals import Names
-
-
-class _NonLeaf(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: object, root: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:
-        return box[0]
-
-    @staticmethod
-    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient, None
 
 
 def non_leaf(root: torch.Tensor) -> Any:
@@ -32,12 +23,12 @@ def non_leaf(root: torch.Tensor) -> Any:
     False
     """
     with torch.no_grad():
-        box = [rebuilt(root, lambda leaf: leaf) if _torch.is_traceable_wrapper_subclass(root) else root.detach()]
-    return _NonLeaf.apply(root, box)  # type: ignore[no-untyped-call]
+        made: Any = rebuilt(root, lambda leaf: leaf) if _torch.is_traceable_wrapper_subclass(root) else root.detach()
+    return as_non_leaf(root, made)
 
 
 def of_class(tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:
-    """A tensor of a plain subclass on the memory of another; its gradient goes to that if it wants one.
+    """Returns a tensor of a plain subclass on the memory of another; its gradient goes to that if it wants one.
 
     >>> class Mask(torch.Tensor):
     ...     pass
@@ -103,7 +94,7 @@ class Printer:
         return name
 
     def _of_class(self, made: str, given: Given) -> str:
-        """An expression of the same, of the class that it is to have."""
+        """Returns an expression of the same, of the class that it is to have."""
         if given.cls is None:
             return made
         return f"{self.names.const(of_class, 'of_class')}({made}, {self.names.const(given.cls, given.cls.__name__)})"
@@ -115,7 +106,7 @@ class Printer:
         return f"{self.names.const(non_leaf, 'non_leaf')}({root})"
 
     def _tree(self, tree: Tree) -> str:
-        """An expression for it: a name, if it is used more than once."""
+        """Returns an expression for it: a name, if it is used more than once."""
         if id(tree) in self._done:
             return self._done[id(tree)]
         made = self._leaf(tree) if isinstance(tree, Leaf) else self._wrapped(tree)
@@ -221,7 +212,7 @@ Maker = Callable[[], tuple[list[Any], list[Any]]]
 
 
 def maker(inputs: Sequence[Given]) -> Maker:
-    """A function that makes the tensors, equal ones each time: the inputs, and the leaves behind them."""
+    """Returns a function that makes the tensors, equal ones each time: the inputs, and the leaves behind them."""
     names = Names()
     printer = Printer(names)
     printer.print(inputs)

@@ -92,7 +92,7 @@ class _Recorder(TorchFunctionMode):
                 self._alive.append(part)
 
     def name_of(self, tensor: torch.Tensor) -> str:
-        """The name of a tensor; statements that get at it are added."""
+        """Returns the name of a tensor; statements that get at it are added."""
         known = self._known.get(id(tensor))
         if known is not None:
             return known
@@ -116,7 +116,7 @@ class _Recorder(TorchFunctionMode):
         return None
 
     def _constructed(self, tensor: _torch.Wrapper) -> str:
-        """The function made a wrapper by itself."""
+        """Returns the function made a wrapper by itself."""
         names, context = tensor.__tensor_flatten__()
         cls = self.names.const(type(tensor), type(tensor).__name__)
         inner = {name: self.name_of(getattr(tensor, name)) for name in names}

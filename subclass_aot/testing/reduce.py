@@ -14,7 +14,7 @@ from subclass_aot.testing.script import Script, Statement
 
 
 def reduced(script: Script, shows: Callable[[Script], bool], tries: int) -> Script:
-    """The smallest script found that still shows what `script` shows.
+    """Returns the smallest script found that still shows what `script` shows.
 
     Args:
         script: What to begin with.
@@ -96,7 +96,7 @@ def _fresh(inputs: list[Given]) -> str:
 
 
 def _like(tensor: torch.Tensor, name: str) -> Given:
-    """An input in the place of a value."""
+    """Returns an input in the place of a value."""
     given = Capture(values=False).given(tensor, name)
     return replace(given, base=None, history="computed" if tensor.requires_grad else "")
 
@@ -181,7 +181,7 @@ def _simpler(given: Given) -> Iterator[Given]:
 
 
 def _simpler_trees(tree: Tree) -> Iterator[Tree]:
-    """A dense tensor in the place of a wrapper."""
+    """Yields a dense tensor in the place of a wrapper."""
     if isinstance(tree, Leaf):
         return
     leaves = list(leaves_of(tree))
@@ -230,13 +230,13 @@ def _resized(script: Script, old: int, new: int) -> Script:
 
 
 def _whole(size: tuple[int, ...], like: Leaf) -> Leaf:
-    """A dense tensor on memory of its own."""
+    """Returns a dense tensor on memory of its own."""
     shape = torch.empty(size, device="meta")
     return Leaf(Storage(shape.numel(), like.dtype, like.storage.device), size, shape.stride(), 0, like.dtype)
 
 
 def _with_input(script: Script, old: Given, new: Given) -> Script:
-    """The script with another recipe, also where it is the base of others."""
+    """Returns the script with another recipe, also where it is the base of others."""
     inputs = tuple(new if g is old else replace(g, base=new) if g.base is old else g for g in script.inputs)
     return replace(script, inputs=inputs)
 
@@ -247,7 +247,7 @@ def _mapped(
     storage: Callable[[Storage], Storage] = lambda s: s,
     wrapped: Callable[[Wrapped], Wrapped] = lambda w: w,
 ) -> Script:
-    """The script with other leaves, storages and wrappers; what was shared is shared again."""
+    """Returns the script with other leaves, storages and wrappers; what was shared is shared again."""
     storages: dict[int, Storage] = {}
     trees: dict[int, Tree] = {}
     done: dict[int, Given] = {}

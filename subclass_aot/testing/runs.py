@@ -86,7 +86,7 @@ class Difference:
     position: int = -1
 
     def like(self, other: Difference) -> bool:
-        """Whether the same may be wrong here."""
+        """Returns whether the same may be wrong here."""
         return self.kind == other.kind and type(self.error) is type(other.error)
 
 
@@ -176,7 +176,7 @@ def _has_gradients(leaf: torch.Tensor) -> bool:
 
 
 def _tree(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
-    """A tensor, and all tensors inside."""
+    """Yields a tensor, and all tensors inside."""
     yield tensor
     if hasattr(tensor, "__tensor_flatten__"):
         for name in tensor.__tensor_flatten__()[0]:

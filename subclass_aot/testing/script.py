@@ -39,7 +39,7 @@ class Statement:
         return f"{self.target} = {self.text}" if self.target else self.text
 
     def reads(self) -> list[str]:
-        """The names in it."""
+        """Returns the names in it."""
         return list(dict.fromkeys(NAME.findall(self.text)))
 
 
@@ -65,7 +65,7 @@ class Script:
         return [given.name for given in self.inputs if given.role == "argument"]
 
     def body(self) -> list[str]:
-        """The lines of the function."""
+        """Returns the lines of the function."""
         lines = []
         mode = ""
         for statement in self.statements:
@@ -80,16 +80,16 @@ class Script:
         return maker(self.inputs)
 
     def make(self) -> tuple[list[Any], list[Any]]:
-        """New arguments, and the leaves behind them."""
+        """Returns new arguments, and the leaves behind them."""
         values, behind = self._make_all()
         return [v for v, given in zip(values, self.inputs, strict=True) if given.role == "argument"], behind
 
     def function(self) -> Callable[..., Any]:
-        """The function."""
+        """Returns the function."""
         return self._built(self.body())
 
     def values(self) -> dict[str, Any]:
-        """The tensors that its names stand for at the end of a run, or where it raises."""
+        """Returns the tensors that its names stand for at the end of a run, or where it raises."""
         lines = [f"    {line}" for line in self.body()[:-1]]
         function = self._built(["try:", *lines, "    pass", "except Exception:", "    pass", "return locals()"])
         found: dict[str, Any] = function(*self.make()[0])
@@ -108,7 +108,7 @@ class Script:
         return source.build("program")
 
     def renamed(self) -> Script:
-        """The same, with names counted from 0."""
+        """Returns the same, with names counted from 0."""
         new: dict[str, str] = {}
         for prefix, old in (
             ("x", self.parameters),
@@ -120,7 +120,7 @@ class Script:
         return self.substituted(new)
 
     def substituted(self, new: dict[str, str]) -> Script:
-        """The same with other names."""
+        """Returns the same with other names."""
         done: dict[int, Given] = {}
 
         def given(old: Given) -> Given:
@@ -139,7 +139,7 @@ class Script:
         )
 
     def text(self, call: str, names: Names, mode: str = "") -> str:
-        """A whole program.
+        """Returns a whole program.
 
         Args:
             call: The text of the call at its end, in which `program` and `args` stand for the function and its inputs.

@@ -12,12 +12,16 @@ from torch.fx.node import Target
 from subclass_aot import _torch
 from subclass_aot._native import hold
 from subclass_aot.declaration import Declaration
-from subclass_aot.wrapper import kernels, rules, serialize, sharding, shared_fields
-from subclass_aot.wrapper.construct import assign
-from subclass_aot.wrapper.declare import declare
+from subclass_aot.wrapper import serialize
+from subclass_aot.wrapper.declare.construct import assign
+from subclass_aot.wrapper.declare.declare import declare
+from subclass_aot.wrapper.declare.fields import structure
 from subclass_aot.wrapper.describe import describe, stable_hash
-from subclass_aot.wrapper.dispatch import dispatch
-from subclass_aot.wrapper.fields import structure
+from subclass_aot.wrapper.distributed import sharding
+from subclass_aot.wrapper.layout import shared_fields
+from subclass_aot.wrapper.layout.field_map import FieldMap
+from subclass_aot.wrapper.serve import kernels, rules
+from subclass_aot.wrapper.serve.dispatch import dispatch
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(structure,))
@@ -64,6 +68,7 @@ class WrapperTensor(torch.Tensor):
     # What dispatch found out so far. They stand beside the declaration, since every operator looks there.
     _handlers: ClassVar[dict[Target, Callable[..., Any]]] = {}
     _known: ClassVar[set[tuple[type, ...]]] = set()
+    _field_maps: ClassVar[dict[object, tuple[FieldMap, ...]]] = {}
 
     reads_through: ClassVar[bool] = False
     """Whether tensors of the class stand for a view of another wrapper, and hold that."""

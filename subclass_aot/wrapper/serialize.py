@@ -13,7 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.declaration import MISSING
 from subclass_aot.errors import InnerTensorError
-from subclass_aot.wrapper.shared_fields import ORIGIN, remember_alias
+from subclass_aot.wrapper.layout.shared_fields import ORIGIN, remember_alias
 
 if TYPE_CHECKING:  # which calls this
     from subclass_aot.wrapper.base import WrapperTensor

@@ -10,8 +10,8 @@ from torch.nn.utils import parametrize
 
 from subclass_aot import _torch
 from subclass_aot.declaration import Declaration
-from subclass_aot.wrapper.construct import inner_tensors
-from subclass_aot.wrapper.gradients import construct
+from subclass_aot.wrapper.declare.construct import inner_tensors
+from subclass_aot.wrapper.declare.gradients import construct
 
 _NO_WRAPPER = """train_fields: {name} of this {module} is {what}, and not a parameter of a class with declared fields.
   Instead: first make it one, as in module.{name} = torch.nn.Parameter(LoraWeight(...), requires_grad=False)."""

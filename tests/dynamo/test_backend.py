@@ -269,7 +269,7 @@ def test_options_are_the_keywords_of_aot_compile() -> None:
     [
         ({"mode": "reduce-overhead"}, (False, True)),
         ({"mode": "max-autotune-no-cudagraphs"}, (True, False)),
-        ({"options": {"mode": "max-autotune", "direct_grad": True}}, (True, True)),
+        ({"options": {"mode": "max-autotune", "lazy_backward": False}}, (True, True)),
         ({"options": {"fw_compiler": "inductor"}}, (False, False)),
     ],
 )

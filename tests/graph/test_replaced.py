@@ -11,12 +11,12 @@ import torch
 
 from subclass_aot import Spec
 from subclass_aot.graph import REPLACED, Recorder
-from subclass_aot.graph.fronts import FRONTS
-from subclass_aot.graph.higher_order import HIGHER_ORDER
-from subclass_aot.graph.in_place_views import IN_PLACE_VIEWS
-from subclass_aot.graph.lost_out import LOST_OUT
-from subclass_aot.graph.places import PLACES
-from subclass_aot.graph.resolved import RESOLVED
+from subclass_aot.graph.listeners.places import PLACES
+from subclass_aot.graph.replaced.fronts import FRONTS
+from subclass_aot.graph.replaced.higher_order import HIGHER_ORDER
+from subclass_aot.graph.replaced.in_place_views import IN_PLACE_VIEWS
+from subclass_aot.graph.replaced.lost_out import LOST_OUT
+from subclass_aot.graph.replaced.resolved import RESOLVED
 from subclass_aot.meta import Replaced
 from tests.graph.recording import SPEC, raw, recorded
 

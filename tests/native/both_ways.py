@@ -11,7 +11,7 @@ import optree
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.wrapper import kernels
+from subclass_aot.wrapper.serve import kernels
 
 Seen = list[Any]
 

@@ -12,7 +12,7 @@ import torch
 
 from subclass_aot import Int8Weight, TwoTensor, _native
 from subclass_aot.wrapper import WrapperTensor
-from subclass_aot.wrapper.promise import Promise
+from subclass_aot.wrapper.serve.promise import Promise
 from tests.native.both_ways import in_threads
 
 aten: Any = torch.ops.aten

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor, _native
-from subclass_aot.wrapper import WrapperTensor, kernels
+from subclass_aot.wrapper import WrapperTensor
+from subclass_aot.wrapper.serve import kernels
 from tests.native.both_ways import in_threads, outcome, served
 from tests.native.wrappers import Named, aten, dense, two
 

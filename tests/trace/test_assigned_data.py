@@ -13,7 +13,7 @@ from torch import nn
 import subclass_aot as sa
 from subclass_aot import aot_compile
 from subclass_aot.errors import DoubleBackwardError
-from tests.graph.test_assigned_data import counted, doubles, shares
+from tests.graph.listeners.test_assigned_data import counted, doubles, shares
 
 
 def before_and_after(x: Any, y: Any) -> Any:

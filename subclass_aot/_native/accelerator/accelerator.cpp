@@ -1,6 +1,5 @@
 // The module: see `_accelerator.pyi` for what it offers, and `../accelerated.py` for who finds it.
 #include "accepted.h"
-#include "gradients.h"
 #include "kernels.h"
 #include "modes.h"
 #include "node.h"
@@ -13,10 +12,6 @@ namespace {
 using namespace subclass_aot;
 
 PyMethodDef functions[] = {
-    {"set_gradients",
-     reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(set_gradients)),
-     METH_FASTCALL,
-     "Sets `.grad` of leaves where nobody would see the difference, and gives the other gradients."},
     {nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_accelerator", "What runs on every call, in C++.", -1, functions};

@@ -1,5 +1,5 @@
 // The check of what a rule returned, which says the same for all arguments and results that look the same. The reference
-// is `wrapper/promise.py`.
+// is `wrapper/serve/promise.py`.
 #pragma once
 
 #include "object.h"

@@ -1,5 +1,5 @@
 // One call of an operator that a kernel for the Python key serves: wrappers are taken apart, the operator runs on each
-// inner tensor, and its results are wrapped. The reference is the code that `wrapper/planner.py` generates.
+// inner tensor, and its results are wrapped. The reference is the code that `wrapper/serve/planner.py` generates.
 #pragma once
 
 #include "promise.h"
@@ -216,7 +216,7 @@ class Call {
   }
 
   // Whether a write reaches nothing that is not in the wrapper. See Note [Fields shared by views] in
-  // `wrapper/shared_fields.py`: this is `shared_fields` there, for wrappers without the attribute that says more.
+  // `wrapper/layout/shared_fields.py`: this is `shared_fields` there, for wrappers without the attribute that says more.
   bool is_whole(const at::Tensor& wrapper) const {
     auto* meta = torch::autograd::impl::get_view_autograd_meta(wrapper);
     if (meta == nullptr || !meta->has_bw_view()) {

@@ -1,5 +1,5 @@
 // What wrappers look like from outside, by what their inner tensors look like and by their context: what the outer rule
-// of a class has said, remembered as Note [Remembered looks] in `wrapper/looks.py` says. All of it with the GIL.
+// of a class has said, remembered as Note [Remembered looks] in `wrapper/declare/looks.py` says. All of it with the GIL.
 #pragma once
 
 #include "outer.h"

@@ -36,7 +36,7 @@ class _Falsified(Exception):
 
 
 def parameters_of(make: Callable[..., object]) -> dict[str, object]:
-    """The parameters that are varied, with their defaults. See Note [Parameters of make].
+    """Returns the parameters that are varied, with their defaults. See Note [Parameters of make].
 
     >>> def make(size=(4, 6), dtype=torch.float32, scaled=True, name="w"): ...
     >>> list(parameters_of(make))
@@ -100,7 +100,7 @@ def falsified(clause: Clause, trial: Trial) -> Settled | None:
 
 
 def told(arguments: Arguments) -> str:
-    """The call of `make` in words.
+    """Returns the call of `make` in words.
 
     >>> told({"size": (1, 2), "dtype": torch.float64})
     'make(size=(1, 2), dtype=torch.float64)'
@@ -126,7 +126,7 @@ def _is_varied(name: str, default: object) -> bool:
 
 
 def _other(default: Any) -> object:
-    """A value of the kind of a default that is another."""
+    """Returns a value of the kind of a default that is another."""
     if isinstance(default, bool):
         return not default
     if isinstance(default, int):

@@ -53,7 +53,7 @@ def settled(check: Callable[[], None]) -> Settled:
 
 
 def is_fault(clause: Clause, verdict: str) -> bool:
-    """Whether a class must be mended. To raise is a fault where the class owes a result."""
+    """Returns whether a class must be mended. To raise is a fault where the class owes a result."""
     return verdict == "broken" or (verdict == "raises" and clause.severity == "C")
 
 

@@ -95,7 +95,7 @@ def _is_finite(results: object) -> bool:
 
 
 def _with_a_rule(cls: type) -> Iterator[object]:
-    """The operators that a declared class has rules for."""
+    """Yields the operators that a declared class has rules for."""
     for each in cls.__mro__:
         yield from getattr(vars(each).get("__wrapper_declaration__"), "rules", ())
 
@@ -121,7 +121,7 @@ def drawn_calls(func: _torch.Operator, example: torch.Tensor) -> list[Call]:
     values = [_values(argument, is_first=place == 0) for place, argument in enumerate(arguments)]
 
     def accepted(varied: Collection[int], base: Sequence[int], most: int) -> list[tuple[tuple[int, ...], Call]]:
-        """The choices, nearest first, that take the base but for what is varied."""
+        """Returns the choices, nearest first, that take the base but for what is varied."""
         found: list[tuple[tuple[int, ...], Call]] = []
         counts = [len(each) if place in varied else min(len(each), 1) for place, each in enumerate(values)]
         for choice in itertools.islice(_nearest_first(counts), _TRIED):
@@ -143,7 +143,7 @@ def drawn_calls(func: _torch.Operator, example: torch.Tensor) -> list[Call]:
 
 @functools.cache
 def _aten() -> list[_torch.Operator]:
-    """The operators of aten that say by their arguments alone what they give."""
+    """Returns the operators of aten that say by their arguments alone what they give."""
     return [
         func
         for func in _torch.registered_operators()
@@ -156,7 +156,7 @@ def _aten() -> list[_torch.Operator]:
 
 
 def _packet(name: str) -> str:
-    """The name of the packet of an operator.
+    """Returns the name of the packet of an operator.
 
     >>> _packet("aten.add.Tensor"), _packet("aten.add")
     ('add', 'add')
@@ -187,7 +187,7 @@ def _nearest_first(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _call(func: _torch.Operator, values: Sequence[_Value]) -> Call | None:
-    """A call with these arguments; None if none is the tensor that is tried."""
+    """Returns a call with these arguments; None if none is the tensor that is tried."""
     arguments = _torch.schema_of(func).arguments
     if not any("x" in value.text and "Tensor" in str(a.type) for value, a in zip(values, arguments, strict=True)):
         return None
@@ -209,7 +209,7 @@ def _cloned(given: Any) -> Any:
 
 
 def _is_accepted(call: Call, example: torch.Tensor) -> bool:
-    """Whether dense tensors do it, and it gives tensors."""
+    """Returns whether dense tensors do it, and it gives tensors."""
     try:
         results = several(call.program(example))
     except Exception as error:

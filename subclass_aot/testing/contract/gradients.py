@@ -102,7 +102,7 @@ def with_other_contexts(trial: Trial) -> list[tuple[str, torch.Tensor]]:
 
 
 def twice_backward(program: Program, tensor: torch.Tensor, tangent: torch.Tensor) -> torch.Tensor:
-    """The gradient of a tensor for a gradient of the result of a program."""
+    """Returns the gradient of a tensor for a gradient of the result of a program."""
     tensor.requires_grad_()
     program(tensor).backward(tangent)
     require(tensor.grad is not None, "no gradient arrives")

@@ -287,7 +287,7 @@ def _memory_format(trial: Trial) -> None:
 
 
 def _changed(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same dtype, other in each element."""
+    """Returns a tensor of the same dtype, other in each element."""
     if tensor.dtype is torch.bool:
         return ~tensor
     return tensor * 3 + 1 if tensor.dtype.is_floating_point or tensor.dtype.is_complex else tensor ^ 1

@@ -137,7 +137,7 @@ def _untold(rank: int, code: int | None) -> tuple[float, Settled]:
 
 
 def _of_both(each: Sequence[tuple[float, Settled]]) -> Settled:
-    """The worse of two outcomes. Of two errors it is the earlier, which may be the cause of the other."""
+    """Returns the worse of two outcomes. Of two errors it is the earlier, which may be the cause of the other."""
     ranked = [
         (_WORST_FIRST.index(settled[0]), when if settled[0] == "raises" else 0.0, rank)
         for rank, (when, settled) in enumerate(each)

@@ -178,7 +178,7 @@ def _fsdp(trial: Trial, rank: Rank) -> None:
 
 
 def _parts(whole: DTensor | torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The whole of a `DTensor`, and what this rank has of it; annotations of torch say only `Tensor`."""
+    """Returns the whole of a `DTensor`, and what this rank has of it; annotations of torch say only `Tensor`."""
     return whole.full_tensor(), whole.to_local()  # type: ignore[union-attr]
 
 
@@ -188,7 +188,7 @@ def _of_rows(trial: Trial) -> None:
 
 
 def _shares(values: Iterable[torch.Tensor], rank: Rank) -> list[torch.Tensor]:
-    """The rows of a rank; with fewer rows than ranks, none."""
+    """Returns the rows of a rank; with fewer rows than ranks, none."""
     found = []
     for value in values:
         chunks = value.chunk(2)

@@ -79,7 +79,7 @@ _BY_NAME = {
 
 
 def remedy(clause: Clause, cls: type) -> str:
-    """The line to write.
+    """Returns the line to write.
 
     Args:
         clause: That is not kept.

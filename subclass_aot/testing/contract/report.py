@@ -71,7 +71,7 @@ class Report:
             raise ContractError(str(self))
 
     def markdown(self) -> str:
-        """The report as a table, for the documentation of a class."""
+        """Returns the report as a table, for the documentation of a class."""
         rows = [f"| {f.clause.number} | {f.clause.name} | {f.verdict} | {_cell(f.why)} |" for f in self.findings]
         return "\n".join(["| clause | what is tried | verdict | why |", "|---|---|---|---|", *rows])
 

@@ -150,7 +150,7 @@ def _module(tensor: torch.Tensor) -> _Holder:
 
 
 def _other(trial: Trial) -> torch.Tensor:
-    """A tensor of the class and context that means something else."""
+    """Returns a tensor of the class and context that means something else."""
     if not trial.is_real:
         raise DoesNotApply("only real floating-point tensors are multiplied")
     with torch.no_grad():

@@ -63,7 +63,7 @@ class Watch(_torch.DispatchMode):
         return result
 
     def depends(self, tensor: torch.Tensor) -> bool | None:
-        """Whether a tensor depends on the inputs; None where nobody saw it before."""
+        """Returns whether a tensor depends on the inputs; None where nobody saw it before."""
         return self._depends.get(_memory_of(tensor), None if tensor.numel() else False)
 
 

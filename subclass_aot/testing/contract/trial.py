@@ -45,12 +45,12 @@ def require(condition: object, message: str) -> None:
 
 
 def inner_of(tensor: torch.Tensor) -> dict[str, Any]:
-    """The inner tensors by name, in flatten order; opaque values, too."""
+    """Returns the inner tensors by name, in flatten order; opaque values, too."""
     return {name: getattr(tensor, name) for name in flattened(tensor)[0]}
 
 
 def flattened(tensor: torch.Tensor) -> tuple[list[str], Any]:
-    """The names of the inner tensors and the context."""
+    """Returns the names of the inner tensors and the context."""
     names, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
     return list(names), context
 
@@ -61,14 +61,14 @@ def unflattened(
     size: Sequence[int] | None = None,
     stride: Sequence[int] | None = None,
 ) -> Any:
-    """A tensor of the class and context of `like` that holds `inner`; its size and stride if none are given."""
+    """Returns a tensor of the class and context of `like` that holds `inner`; its size and stride if none are given."""
     size = like.size() if size is None else torch.Size(size)
     stride = like.stride() if stride is None else tuple(stride)
     return type(like).__tensor_unflatten__(dict(inner), flattened(like)[1], size, stride)  # type: ignore[attr-defined]
 
 
 def size_of(tensor: torch.Tensor) -> list[object]:
-    """The size; of a ragged dim, whose number is another one for each jagged tensor, only that it is ragged."""
+    """Returns the size; of a ragged dim, whose number is another one for each jagged tensor, only that it is ragged."""
     return ["ragged" if _torch.is_nested_int(size) else size for size in tensor.shape]
 
 
@@ -111,12 +111,12 @@ class Trial:
         self.rounding = self._rounding()
 
     def make(self) -> Any:
-        """A new tensor of the class."""
+        """Returns a new tensor of the class."""
         _seed()
         return self._make()
 
     def asked_for(self, arguments: Mapping[str, object]) -> Trial | None:
-        """A trial of what `make` gives for some arguments; None if it refuses them."""
+        """Returns a trial of what `make` gives for some arguments; None if it refuses them."""
         key = tuple(arguments.items())
         if key not in self._asked_for:
             try:
@@ -129,7 +129,7 @@ class Trial:
         return self._asked_for[key]
 
     def parameter(self) -> Any:
-        """A new tensor of the class that requires grad, if its dtype can."""
+        """Returns a new tensor of the class that requires grad, if its dtype can."""
         return self.make().requires_grad_(self.is_real)
 
     def read(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -239,12 +239,12 @@ def _has_accelerator() -> bool:
 
 
 def several(results: object) -> list[torch.Tensor]:
-    """The results of a program, which may be one."""
+    """Returns the results of a program, which may be one."""
     return list(results) if isinstance(results, tuple | list) else [results]  # type: ignore[list-item]
 
 
 def first_line(error: BaseException) -> str:
-    """An error in one line, without what makes a terminal print it bold."""
+    """Returns an error in one line, without what makes a terminal print it bold."""
     lines = re.sub(r"\x1b\[\d*m", "", str(error)).strip().splitlines()
     return f"{type(error).__name__}: {lines[0][:160] if lines else ''}"
 
@@ -269,7 +269,7 @@ def _takes_nothing(tensor: torch.Tensor, name: str) -> bool:
 
 
 def _in_strides_of(tensor: torch.Tensor, reading: torch.Tensor) -> torch.Tensor:
-    """A copy of a reading in the strides of the tensor, where these leave a place for each element."""
+    """Returns a copy of a reading in the strides of the tensor, where these leave a place for each element."""
     reading = reading.detach()
     if reading.shape != tensor.shape or not _has_a_place_for_each(tensor):
         return reading.clone()
@@ -294,7 +294,7 @@ def _precision(dtype: torch.dtype) -> float:
 
 
 def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
-    """The largest difference, as a part of the largest value; infinite where only one is no number."""
+    """Returns the largest difference, as a part of the largest value; infinite where only one is no number."""
     wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
     one, other = one.to(wide), other.to(wide)
     if one.shape != other.shape:

@@ -83,7 +83,7 @@ def _out(trial: Trial) -> None:
 
 
 def _written(trial: Trial) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """A tensor to write, and what it means."""
+    """Returns a tensor to write, and what it means."""
     if not trial.is_real:
         raise DoesNotApply("only real floating-point tensors are written with numbers that they can hold")
     tensor = trial.make()

@@ -1,0 +1,1 @@
+"""From a graph that mutates to one that does not."""

@@ -1,0 +1,71 @@
+"""Tensors that get the memory of another in a trace, by `x.data = y`.
+
+From there on the tensor stands for what the other stands for: its node, its storage, its look. Where it is an input,
+the call has to assign as well, when the graph has run; what the input was stands in a leaf of its own, through which
+writes from before come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.descriptors import BufferInput, HeldInput, ParamInput, PlainInput, descriptor_of
+from subclass_aot.errors import MutationError
+from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.graph.messages import DATA_ASSIGNED
+from subclass_aot.meta import MetaTensor, new_leaf
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
+
+_BACKWARD = "that happens while gradients are computed"
+_WRAPPER = "{kind} is no dense tensor of its own: a part of a wrapper, or of a class"
+_HISTORY = "the tensor has a history of autograd's, which its gradient would go through"
+
+_INPUTS = PlainInput | HeldInput | ParamInput | BufferInput
+
+
+class AssignedData(GraphListener):
+    """Knows which inputs got the memory of another tensor.
+
+    Attributes:
+        before: Each such input, by its `id`, and what it was.
+    """
+
+    def __init__(self) -> None:
+        self.before: dict[int, tuple[MetaTensor, MetaTensor]] = {}
+
+    def collections(self) -> list[Collection[Any]]:
+        return [*self.before.values()]
+
+    def note(self, recorder: Recorder, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor:
+        """Hears of an assignment; returns the leaf that gives its memory.
+
+        Raises:
+            MutationError: A call could not do that again.
+        """
+        if recorder.phase == "backward":
+            raise _refused(_BACKWARD)
+        if not isinstance(other, MetaTensor):
+            if type(other) not in (torch.Tensor, torch.nn.Parameter):
+                raise _refused(_WRAPPER.format(kind=f"the {type(other).__name__} that is assigned"))
+            with _torch.disable_current_modes():
+                other = recorder.lift(other)
+        if leaf.grad_fn is not None:
+            raise _refused(_HISTORY)
+        if leaf.tag.op == "placeholder" and id(leaf) not in self.before:
+            if not isinstance(descriptor_of(leaf.tag), _INPUTS):
+                raise _refused(_WRAPPER.format(kind=f"{descriptor_of(leaf.tag)}"))
+            before = new_leaf(leaf.spec, leaf._storage)
+            before.tag = leaf.tag
+            self.before[id(leaf)] = leaf, before
+        return other
+
+
+def _refused(what: str) -> MutationError:
+    return MutationError(DATA_ASSIGNED.format(what=what, where=user_line()))

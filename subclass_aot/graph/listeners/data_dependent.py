@@ -1,0 +1,80 @@
+"""What depends on the data: numbers that stand for it, and looks at values. See Note [Looks at values]."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.graph.looks import Look, Looks, Recorded, may_be_compared, parts_of
+from subclass_aot.meta import MetaTensor
+from subclass_aot.operators import effects_of
+from subclass_aot.symbols import current_symbols
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
+
+
+class DataDependent(GraphListener):
+    """Hears of operators whose results have such numbers, and answers where the program asks for values.
+
+    Args:
+        looks: What tells the values that the call has which is traced, if it may be asked.
+    """
+
+    def __init__(self, looks: Looks | None) -> None:
+        self.looks = looks
+
+    def wants(self, func: _torch.Operator) -> bool:
+        return effects_of(func).data_dependent
+
+    def on_recorded(
+        self,
+        recorder: Recorder,
+        node: fx.Node,
+        func: _torch.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: object,
+    ) -> None:
+        symbols = current_symbols()
+        if symbols is None:
+            return
+        node.meta["unbacked"] = symbols.take_fresh_unbacked()
+        leaves = parts_of(result)
+        recorder.symints.made(node.meta["unbacked"], leaves, symbols.places)
+        for leaf in leaves:
+            if type(leaf) is MetaTensor and leaf.spec.solver is not None:
+                recorder.symints.offer(leaf.spec, leaf.tag)
+        if self.looks is not None and recorder.phase == "forward":
+            self.looks.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
+
+    def are_wanted(self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...]) -> bool:
+        """Returns whether an operator that asks for values gets those of the call."""
+        if self.looks is None or recorder.phase == "backward":
+            return False
+        return self.looks.are_wanted(func, args[0], user_line(), current_symbols() is not None)
+
+    def look(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
+        """Returns the values of a leaf in the call, which others then have to have, too."""
+        if self.looks is None or recorder.phase == "backward":
+            return None
+        value: torch.Tensor | None = self._value_now(recorder, recorder.node_of(leaf))
+        if value is None or not may_be_compared(value):
+            return None
+        with recorder:  # what is compared at each call is the value as it is now
+            asked = torch.ops.aten.clone.default(leaf)
+        self.looks.found.append(Look(asked, value.tolist(), user_line()))
+        return value
+
+    def _value_now(self, recorder: Recorder, node: fx.Node) -> Any:
+        """Returns the value of a node in the call that is traced."""
+        alive = {leaf.tag for leaf in (ref() for ref in recorder.made) if type(leaf) is MetaTensor}
+        constants = recorder.listeners.real_tensors.constants
+        recorded = Recorded(recorder.in_order(), constants, recorder.written_nodes(), alive)
+        return self.looks.value(recorded, node)  # type: ignore[union-attr]

@@ -1,0 +1,191 @@
+"""Generators of random numbers that a program has of its own: their states are tensors of the graph.
+
+What a call reaches of them are objects that hold one tensor, their state (`Table("state")`): it comes in with the call,
+each draw gives the next one, and the last one is put back when the call is over. See Note [States as values].
+
+A generator is of C++, and nobody hears of what a program does to it beside draws. So in a trace it really has a state
+that no seed has, another one after each draw, and that tells what stands for the state in the graph: also where the
+program has set it back, or has given it to another generator. What it really had it gets back with its object.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.graph.generators import Reason
+from subclass_aot.meta import MetaTensor
+
+if TYPE_CHECKING:  # which has what has this
+    from subclass_aot.graph.recorder import Recorder
+
+_DRAWS = "draws from a generator of its own,"
+
+_UNKNOWN = Reason(
+    "whose state is none of a seed below 2**32, and none that a generator has had in this call",
+    "call manual_seed with such a number; seed() takes a larger one by chance.",
+)
+_DEVICE = Reason(
+    "which draws on {device}",
+    "draw on the CPU, as in torch.rand(..., generator=g).to({device!r}), or outside the function.",
+)
+_ELSEWHERE = Reason(
+    "which somebody holds whom the call does not reach: a class, another module of Python, a hook",
+    "pass it as an argument, or keep it in an attribute of the module or in a variable of the function's.",
+)
+_IN_BACKWARD = Reason(
+    "which has another state when gradients were computed",
+    "draw before, and let backward read the numbers.",
+)
+
+
+_MOST = 1 << 32
+"""Larger seeds are taken for those of `Generator.seed()`, which takes 53 bits by chance; nobody hears of that call."""
+
+
+class OwnGenerators:
+    """What stands for the states of generators.
+
+    Args:
+        states: By the bytes that a generator has, what stands for them in the graph.
+        of_default: Makes what stands for such bytes, if the generator has them that draws by default.
+    """
+
+    def __init__(self, states: dict[bytes, Any], of_default: Callable[[Recorder, bytes], Any]) -> None:
+        self._states = states
+        self._of_default = weakref.WeakMethod(of_default)  # of who has this
+        self._forward: Recorder | None = None  # while it runs
+        self._begun = 0
+        self._reached: dict[int, weakref.ref[torch.Generator]] = {}
+        self._read: set[int] = set()  # by an outcome, which makes another one at each call
+        self._unknown: set[int] = set()
+        self._made: dict[int, tuple[weakref.ref[torch.Generator], str]] = {}  # by the function, and where
+        self._drawn: set[int] = set()
+        self._left: list[tuple[weakref.ref[torch.Generator], bytes]] = []
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Within the block it is known which generators the function makes, and states may be traced tensors."""
+        self._forward, self._left = None, []
+        with (
+            _torch.states_of_generators(_torch.StateKernels(self._get, self._set)),
+            _torch.made_generators(self._note_made),
+        ):
+            yield
+
+    def begin_forward(self, recorder: Recorder) -> None:
+        """Says that what the call reaches has its stand-ins: from here on only the program sets states."""
+        self._forward, self._read, self._unknown = recorder, set(), set()
+
+    def state_of(self, recorder: Recorder, generator: torch.Generator) -> Any:
+        """What stands for the state of a generator that is drawn from.
+
+        Raises:
+            TraceError: Nothing does.
+        """
+        address = _torch.address_of_generator(generator)
+        if generator.device.type != "cpu":
+            raise _DEVICE.error(_DRAWS, device=str(generator.device))
+        if address not in self._reached and address not in self._made:
+            raise _ELSEWHERE.error(_DRAWS)
+        if recorder.phase == "backward" and not self._left and address in self._reached:
+            raise _IN_BACKWARD.error(_DRAWS)  # that backward is not recorded with the call, but later
+        self._drawn.add(address)
+        state = self._known(recorder, generator)
+        if state is None:
+            raise _UNKNOWN.error(_DRAWS)
+        return state
+
+    def give(self, generator: torch.Generator, state: Any) -> None:
+        """Has a traced tensor stand for the state of a generator from here on."""
+        self._begun += 1
+        mark = _torch.state_of_no_seed(generator.get_state(), self._begun)
+        generator.set_state(mark)
+        self._states[_torch.state_bytes(mark)] = state
+
+    def end_forward(self) -> None:
+        """Refuses draws from a generator that is still there, and that later calls would not find.
+
+        Raises:
+            TraceError: There is one, or the state of one is none that later calls could make.
+        """
+        if self._unknown:
+            raise _UNKNOWN.error(_DRAWS, "when the function is over")
+        self._refuse_kept()
+        alive = [(reference, reference()) for reference in self._reached.values()]
+        self._left = [(reference, _torch.state_bytes(g.get_state())) for reference, g in alive if g is not None]
+        self._forward = None
+
+    def end_backward(self) -> None:
+        """Refuses what leaves a generator in another state while gradients are computed.
+
+        Raises:
+            TraceError: It does.
+        """
+        self._refuse_kept()
+        for reference, before in self._left:
+            generator = reference()
+            if generator is not None and _torch.state_bytes(generator.get_state()) != before:
+                raise _IN_BACKWARD.error(_DRAWS, "in a hook, a checkpoint, or the backward of an autograd.Function")
+
+    def _refuse_kept(self) -> None:
+        """Refuses draws from a generator that the function made and that is still there, though in no result."""
+
+        def kept() -> list[str]:
+            return [where for address, (made, where) in self._made.items()
+                    if made() is not None and address in self._drawn and address not in self._read]  # fmt: skip
+
+        if kept():
+            gc.collect()  # it may be garbage
+        for where in kept():
+            raise _ELSEWHERE.error(_DRAWS, where)
+
+    def _note_made(self, generator: torch.Generator) -> None:
+        address = _torch.address_of_generator(generator)
+        self._made[address] = weakref.ref(generator), user_line()
+        self._drawn.discard(address)  # that was another one, which is gone
+
+    def _known(self, recorder: Recorder, generator: torch.Generator) -> Any:
+        """What stands for the state that a generator has: that of a seed is a constant. None if nothing does."""
+        state = generator.get_state()
+        now = _torch.state_bytes(state)
+        known = self._states.get(now)
+        if known is not None and known.tag in recorder.nodes:
+            return known
+        seed = generator.initial_seed()
+        make = self._of_default()
+        of_default = None if make is None else make(recorder, now)
+        if of_default is not None:
+            self.give(generator, of_default)
+            return of_default
+        by_chance = seed >= _MOST and seed != _torch.first_seed()
+        if by_chance or _torch.state_bytes(_torch.state_of_seed(seed)) != now:
+            return None
+        with _torch.disable_current_modes():
+            known = self._states[now] = recorder.lift(state)
+        return known
+
+    def _get(self, generator: torch.Generator) -> torch.Tensor:
+        if self._forward is None:
+            return generator.get_state()
+        self._read.add(_torch.address_of_generator(generator))
+        state = self._known(self._forward, generator)
+        if state is None:  # it may yet get a traced one; if not, that is refused when the function is over
+            self._unknown.add(_torch.address_of_generator(generator))
+            return generator.get_state()
+        return state  # type: ignore[no-any-return]
+
+    def _set(self, generator: torch.Generator, state: torch.Tensor) -> None:
+        if isinstance(state, MetaTensor):
+            self._unknown.discard(_torch.address_of_generator(generator))
+            self._reached[_torch.address_of_generator(generator)] = weakref.ref(generator)
+            self.give(generator, state)
+        else:
+            generator.set_state(state)

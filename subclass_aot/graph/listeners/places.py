@@ -1,0 +1,183 @@
+"""Where tensors lie in memory: what a program reads of it, and what it reaches from there.
+
+Note [Places in memory]
+~~~~~~~~~~~~~~~~~~~~~~~
+A graph computes with values. Where an input begins in its storage is no value: the same graph is to serve slices that
+begin anywhere, and compilers do not know where theirs begin. `as_strided` counts from the beginning of the storage,
+`storage_offset()` tells where a tensor begins there; what a program makes of either is a fact of the call, which a
+guard compares. Of inputs whose beginning nobody has read, it does not.
+
+In the graph, views are made of the values of what owns the memory: of the input or the operator's result that they are
+views of, with steps counted from its first element (`memory_views.py`). Where one reaches places of a storage that its
+owner has no element in, the owner is a view of the whole storage, as in Note [Shared storage].
+
+`_unsafe_view`, `unsafe_split` and `unsafe_split_with_sizes` give views that autograd knows nothing of. Here they are
+views of what they are made of, once something of that is written.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot._stack import is_own, user_line
+from subclass_aot.errors import TraceError
+from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.meta import MetaTensor, Spec, Storage
+from subclass_aot.operators import argument_at
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
+
+_OUTSIDE = """{operator} reaches out of the memory of a tensor{where}.
+  Your line:  {line}
+  The tensor: {owner}
+  The view:   {view}
+  Instead: begin and end within the tensor, or make a larger one."""
+
+_aten = torch.ops.aten
+_OFFSET = (3, "storage_offset")
+AS_STRIDED, AS_STRIDED_, UNFOLD = _aten.as_strided.default, _aten.as_strided_.default, _aten.unfold.default
+AS_STRIDED_COPY, AS_STRIDED_SCATTER = _aten.as_strided_copy.default, _aten.as_strided_scatter.default
+
+COUNTED = {
+    AS_STRIDED: _OFFSET,
+    AS_STRIDED_: _OFFSET,
+    AS_STRIDED_COPY: _OFFSET,
+    AS_STRIDED_SCATTER: (4, "storage_offset"),
+}
+"""Operators that count from where a storage begins, and their argument that says how far."""
+
+SAFE_VIEWS: dict[Any, Any] = {
+    _aten._unsafe_view.default: _aten.view.default,
+    _aten.unsafe_split.Tensor: _aten.split.Tensor,
+    _aten.unsafe_split_with_sizes.default: _aten.split_with_sizes.default,
+}
+"""By operators that give views without saying so, those that say so."""
+
+
+class Places(GraphListener):
+    """Notes what of the places of tensors in memory a trace depends on. See Note [Places in memory].
+
+    Attributes:
+        begins_read: Placeholders whose beginning in their storage was read, and wrappers whose beginning was.
+        reaching: Inputs of which a view has places that they have no element in.
+        views: The nodes of views that `memory_views.py` may have to make otherwise: each with that of the leaf that
+            owns the memory, and with the view; None for one of which no operator says that it is a view.
+        bytes_of: How large the storages of inputs are, as far as that is known.
+        counts_in_inputs: Whether one of them counts from where the storage of an input begins.
+    """
+
+    def __init__(self) -> None:
+        self.views: dict[fx.Node, tuple[fx.Node, Spec | None]] = {}
+        self.begins_read: list[Any] = []
+        self.reaching: set[Storage] = set()
+        self.bytes_of: dict[Storage, int] = {}
+        self.counts_in_inputs = False
+
+    def fork(self) -> Places:
+        places = Places()
+        places.begins_read, places.reaching = self.begins_read, set(self.reaching)
+        places.counts_in_inputs, places.views, places.bytes_of = self.counts_in_inputs, dict(self.views), self.bytes_of
+        return places
+
+    def wants(self, func: _torch.Operator) -> bool:
+        return func in COUNTED or func in SAFE_VIEWS or func is UNFOLD
+
+    def on_recorded(
+        self,
+        recorder: Recorder,
+        node: fx.Node,
+        func: _torch.Operator,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+    ) -> None:
+        owner = Storage.of(args[0])
+        if func in SAFE_VIEWS:
+            self.views[node] = owner.tag, None
+            for part in result if isinstance(result, tuple | list) else (result,):
+                part._storage = owner
+            return
+        view = result.spec if func is UNFOLD else counted_view(func, args[0].spec, args, kwargs)
+        self.views[node] = owner.tag, view
+        if func is UNFOLD:
+            return
+        if owner.tag.op == "placeholder" and argument_at(COUNTED[func], args, kwargs) is not None:
+            self.begins_read.append(owner.tag)
+            self.counts_in_inputs = True
+        if func is AS_STRIDED_SCATTER or owner in recorder.mutations.extents:
+            return
+        began: Spec = owner.tag.meta["spec"]
+        if not began.has_places_of(view):
+            late = recorder.phase == "backward" and owner not in self.reaching  # what the graph is given is settled
+            beyond = view.extent * view.dtype.itemsize > self.bytes_of.get(owner, math.inf)
+            if owner.tag.op == "call_function" or late or beyond:
+                where = ", while gradients are computed" if late else ""
+                raise TraceError(_OUTSIDE.format(operator=func, where=where, line=user_line(), owner=began, view=view))
+            self.reaching.add(owner)
+            self.counts_in_inputs = True
+
+    def collections(self) -> list[Collection[Any]]:
+        return [self.begins_read]
+
+
+def counted_view(func: Any, source: Spec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Spec:
+    """Says what an operator among `COUNTED` looks at, or writes.
+
+    Args:
+        func: The operator.
+        source: What its first argument looks like.
+        args: Its arguments. Tensors do not matter.
+        kwargs: Its keyword arguments.
+    """
+    first = 2 if func is AS_STRIDED_SCATTER else 1
+    size, stride = argument_at((first, "size"), args, kwargs), argument_at((first + 1, "stride"), args, kwargs)
+    offset = argument_at(COUNTED[func], args, kwargs)
+    begins = source.offset if offset is None else offset
+    return Spec.make(tuple(size), tuple(stride), begins, source.dtype, source.device)
+
+
+def _note(recorder: Recorder, x: torch.Tensor) -> Any:
+    """Notes that a program asks where a tensor begins."""
+    if not is_own(sys._getframe(2)):
+        if isinstance(x, MetaTensor):
+            recorder.listeners.places.begins_read.append(Storage.of(x).tag)
+        elif _torch.is_traceable_wrapper_subclass(x):
+            recorder.listeners.places.begins_read.append(x)
+    return NotImplemented
+
+
+def _fill_diagonal(recorder: Recorder, x: torch.Tensor, fill_value: Any, wrap: bool = False) -> Any:
+    """Fills a diagonal as torch does, but by a view that does not ask where the tensor begins."""
+    if not isinstance(x, MetaTensor) or x.dim() < 2:
+        return NotImplemented
+    if x.dim() > 2 and any(n != x.shape[0] for n in x.shape):
+        return NotImplemented  # torch says what is wrong
+    diagonal: torch.Tensor = x
+    for _ in range(x.dim() - 1):
+        diagonal = diagonal.diagonal(0, 0, 1 if diagonal is x else -1)
+    diagonal.fill_(fill_value)
+    height, width = x.shape[:2]
+    if wrap and x.dim() == 2 and height > width + 1:
+        step = width + 1
+        count = (x.numel() + step - 1) // step - width
+        x[step:].as_strided((count,), (sum(x.stride()),)).fill_(fill_value)
+    return x
+
+
+PLACES: dict[Any, Callable[..., Any]] = {
+    torch.Tensor.storage_offset: _note,
+    _aten.sym_storage_offset: _note,
+    _aten.sym_storage_offset.default: _note,
+    torch.Tensor.fill_diagonal_: _fill_diagonal,
+    _aten.fill_diagonal_: _fill_diagonal,
+    _aten.fill_diagonal_.default: _fill_diagonal,
+}
+"""What is called in place of functions that depend on where a tensor begins, with the recorder as first argument."""

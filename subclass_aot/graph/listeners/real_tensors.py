@@ -1,0 +1,83 @@
+"""Real tensors that a traced program meets: constants of the graph, literals, and inputs whose values it may read."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot.call import refuse_without_memory
+from subclass_aot.graph.listeners.constants import Readable, known_value
+from subclass_aot.graph.listeners.listener import GraphListener
+from subclass_aot.meta import MetaTensor, Spec
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
+
+
+class RealTensors(GraphListener):
+    """Knows which leaf stands for a real tensor, and which values are the same at each call.
+
+    Attributes:
+        constants: Real tensors met on the way, by attribute name.
+        read_values: The values of inputs that were read while tracing, by flat slot.
+    """
+
+    def __init__(self) -> None:
+        self.constants: dict[str, torch.Tensor] = {}
+        self.read_values: dict[int, Any] = {}
+        self._readable: dict[fx.Node, Readable] = {}
+        self._stand_ins: dict[int, tuple[torch.Tensor, MetaTensor]] = {}
+
+    def fork(self) -> RealTensors:
+        fork = RealTensors()
+        fork.constants, fork.read_values = dict(self.constants), self.read_values
+        fork._readable, fork._stand_ins = dict(self._readable), dict(self._stand_ins)
+        return fork
+
+    def forget(self) -> None:
+        self._readable.clear()
+        self._stand_ins.clear()
+
+    def stand_in(self, tensor: torch.Tensor, leaf: MetaTensor) -> None:
+        """From now on `leaf` stands for the real `tensor` wherever the program meets it."""
+        self._stand_ins[id(tensor)] = tensor, leaf  # the tensor is kept alive, so that its id stays its own
+
+    def leaf_of(self, recorder: Recorder, tensor: torch.Tensor) -> MetaTensor:
+        """What stands for a real tensor: a constant, if nothing did before."""
+        known = self._stand_ins.get(id(tensor))
+        if known is not None:
+            return known[1]
+        refuse_without_memory(tensor)
+        leaf = self.constant(recorder, f"_constant{len(self.constants)}", tensor.detach())
+        self.stand_in(tensor, leaf)
+        return leaf
+
+    def constant(self, recorder: Recorder, name: str, tensor: torch.Tensor) -> MetaTensor:
+        """Returns a graph attribute that holds a real tensor."""
+        self.constants[name] = tensor
+        return recorder.new_leaf(Spec.of(tensor), recorder.create("get_attr", name))
+
+    def literal(self, recorder: Recorder, tensor: torch.Tensor) -> None:
+        """Notes that a real tensor has the same values at each call."""
+        with _torch.disable_current_modes():
+            leaf = recorder.lift(tensor)
+        with recorder:
+            self.stand_in(tensor, torch.ops.aten.lift_fresh_copy.default(leaf))
+
+    def let_read(self, leaf: MetaTensor, tensor: torch.Tensor, path: str, slot: int) -> None:
+        """From now on, the values of an input may be asked for; `read_values` has those that were."""
+        if tensor.device.type != "meta" and not isinstance(tensor, MetaTensor):
+            self._readable[leaf.tag] = Readable(path, tensor, partial(self._note, slot, tensor))
+
+    def _note(self, slot: int, tensor: torch.Tensor) -> None:
+        if slot not in self.read_values:
+            self.read_values[slot] = tensor.tolist()
+
+    def value_of(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
+        """What a leaf stands for, if it is known."""
+        node = recorder.node_of(leaf)
+        return known_value(node, recorder.nodes, self.constants, recorder.written_nodes(), self._readable)

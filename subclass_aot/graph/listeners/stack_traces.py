@@ -1,0 +1,36 @@
+"""Which lines of the user's made a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+
+from subclass_aot import _torch
+from subclass_aot._stack import format_frames, user_frames
+from subclass_aot.graph.listeners.listener import GraphListener
+
+if TYPE_CHECKING:  # which has this listener
+    from subclass_aot.graph.recorder import Recorder
+
+
+class StackTraces(GraphListener):
+    """Notes the user's lines; in backward, those of the forward operator that a gradient belongs to.
+
+    Attributes:
+        given: The lines of all nodes from now on, where a graph is recorded again.
+    """
+
+    def __init__(self) -> None:
+        self.given: str | None = None
+        self._frames: dict[int, tuple[Any, ...]] = {}  # of forward, by the sequence number of autograd
+
+    def on_node(self, recorder: Recorder, node: fx.Node) -> None:
+        node.meta["stack_trace"] = self._now(recorder.phase) if self.given is None else self.given
+
+    def _now(self, phase: str) -> str:
+        if phase == "backward":
+            return format_frames(self._frames.get(_torch.sequence_number_of_current_gradient(), ()))
+        frames = user_frames()
+        self._frames.setdefault(_torch.last_sequence_number(), frames)
+        return format_frames(frames)

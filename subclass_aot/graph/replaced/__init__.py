@@ -1,0 +1,16 @@
+"""Functions of torch in whose place others are called in a trace, with the recorder as first argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from subclass_aot.graph.listeners.places import PLACES
+from subclass_aot.graph.replaced.fronts import FRONTS
+from subclass_aot.graph.replaced.higher_order import HIGHER_ORDER
+from subclass_aot.graph.replaced.in_place_views import IN_PLACE_VIEWS
+from subclass_aot.graph.replaced.lost_out import LOST_OUT
+from subclass_aot.graph.replaced.resolved import RESOLVED
+
+REPLACED: dict[Any, Callable[..., Any]] = {**HIGHER_ORDER, **IN_PLACE_VIEWS, **LOST_OUT, **PLACES, **RESOLVED, **FRONTS}
+"""What is called, by what the program calls."""

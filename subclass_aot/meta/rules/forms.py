@@ -1,0 +1,163 @@
+"""Other forms of operators whose schema does not tell what they do, or whose kernels want values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot._torch import Operator
+from subclass_aot.errors import DataDependentError, TraceError
+from subclass_aot.meta.rules.collectives import FUNCTIONAL_FORMS
+from subclass_aot.meta.rules.ctc import CTC, ctc_loss
+from subclass_aot.meta.rules.packed import PACK, pack
+from subclass_aot.meta.rules.sparse import embedding_bag_backward, leave_out, sparse_of
+from subclass_aot.meta.spec import STRIDED_NESTED, Spec
+from subclass_aot.meta.storage import of_memory
+from subclass_aot.meta.tensor import new_leaf
+from subclass_aot.operators import PHYSICAL
+
+
+def form_of(func: Operator) -> Callable[..., Any] | None:
+    """Returns another operator for the few whose schema does not tell what they do.
+
+    `native_batch_norm` updates its running statistics without saying so; a lazy conjugation or negation is a bit
+    that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into. The zeros
+    that forward mode begins with have no memory, which compiled kernels read. A boolean mask whose values are known
+    stands for positions, so that the size of what it selects is known, too.
+    """
+    return _FORMS.get(func)
+
+
+def _conj(x: torch.Tensor | complex) -> Any:
+    if isinstance(x, torch.Tensor):
+        return _aten._conj_physical.default(x)
+    return _aten.scalar_tensor.default(x.conjugate(), dtype=torch.complex128)  # a number that stands for a tensor
+
+
+def _batch_norm(
+    x: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    mean: torch.Tensor | None,
+    var: torch.Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    x.size(1)  # kernels ask for it first, and so refuse a tensor with one dimension
+    if mean is None:
+        return _aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
+    if training:
+        return _aten._native_batch_norm_legit.default(x, weight, bias, mean, var, training, momentum, eps)
+    return _aten._native_batch_norm_legit_no_training.default(x, weight, bias, mean, var, momentum, eps)
+
+
+def _equal(x: torch.Tensor, y: torch.Tensor) -> bool:
+    if x.dtype is not y.dtype:
+        with _torch.disable_current_modes():  # some kernels refuse
+            torch.equal(torch.empty(0, dtype=x.dtype), torch.empty(0, dtype=y.dtype))
+    return x.shape == y.shape and bool(x.eq(y).all())
+
+
+def _allclose(
+    x: torch.Tensor, y: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    return bool(torch.isclose(x, y, rtol, atol, equal_nan).all())
+
+
+def _index(x: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
+    if not any(isinstance(i, torch.Tensor) and i.dtype is torch.bool for i in indices):
+        return NotImplemented
+    if _torch.skips_padding():
+        return leave_out(x, indices[0])
+    positions: list[Any] = []
+    try:
+        for i in indices:
+            positions += i.nonzero().unbind(1) if i is not None and i.dtype is torch.bool else [i]
+    except DataDependentError:
+        return NotImplemented
+    return _aten.index.Tensor(x, positions)
+
+
+def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> Any:
+    x, mask = torch.broadcast_tensors(x, mask)
+    return _index(x, [mask]) if x.dim() else _index(x.reshape(1), [mask.reshape(1)])
+
+
+def _padded_to_jagged(dense: torch.Tensor, offsets: Sequence[torch.Tensor], total: int | None = None) -> Any:
+    if total is not None:
+        return NotImplemented
+    (ends,) = offsets
+    known = getattr(ends, "total", None)  # a trace knows it of the offsets of an input
+    known = ends[-1].item() if known is None else known
+    return _aten._padded_dense_to_jagged_forward.default(dense, offsets, known)
+
+
+def _zeros(
+    size: Sequence[Any],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+) -> Any:
+    return _aten.zeros.default(size, dtype=dtype, layout=layout, device=device, pin_memory=pin_memory)
+
+
+def set_to_memory(
+    x: torch.Tensor,
+    memory: torch.UntypedStorage,
+    offset: int = 0,
+    size: Sequence[int] | None = None,
+    stride: Sequence[int] = (),
+) -> torch.Tensor:
+    """Does what `set_` does with a storage, by a flat tensor that has all of it."""
+    flat = Spec.make((memory.nbytes() // x.dtype.itemsize,), (1,), 0, x.dtype, memory.device)
+    storage = of_memory(memory, flat)
+    if size is None:
+        return _aten.set_.source_Tensor(x, new_leaf(flat, storage))  # type: ignore[no-any-return]
+    spec = Spec.make(tuple(size), tuple(stride) or _torch.contiguous_stride(tuple(size)), offset, x.dtype, flat.device)
+    storage.make_room(spec, is_owner=False)
+    set_to_memory(x, memory)
+    return _aten.as_strided_.default(x, spec.size, spec.stride, offset)  # type: ignore[no-any-return]
+
+
+def _polygamma_(x: torch.Tensor, n: int) -> torch.Tensor:
+    """Writes what `polygamma` returns, whose arguments are in another order: torch knows no form without a write."""
+    return x.copy_(_aten.polygamma.default(n, x))
+
+
+def _strided_nested(*args: object, **kwargs: object) -> Any:
+    raise TraceError(f"{STRIDED_NESTED}\n  Your line:  {user_line()}")
+
+
+_aten = torch.ops.aten
+_FORMS: dict[Any, Callable[..., Any]] = {
+    **PHYSICAL,
+    **FUNCTIONAL_FORMS,
+    _aten._conj.default: _conj,
+    _aten.native_batch_norm.default: _batch_norm,
+    _aten.lift_fresh.default: _aten.lift_fresh_copy.default,
+    _aten._efficientzerotensor.default: _zeros,
+    _aten.polygamma_.default: _polygamma_,
+    _aten.allclose.default: _allclose,
+    _aten.equal.default: _equal,
+    _aten.index.Tensor: _index,
+    _aten._padded_dense_to_jagged_forward.default: _padded_to_jagged,
+    _aten._nested_tensor_from_tensor_list.default: _strided_nested,
+    _aten._nested_tensor_from_mask.default: _strided_nested,
+    _aten._nested_tensor_from_mask_left_aligned.default: _strided_nested,
+    _aten._nested_from_padded.default: _strided_nested,
+    _aten._nested_view_from_buffer.default: _strided_nested,
+    _aten.set_.source_Storage: set_to_memory,
+    _aten.set_.source_Storage_storage_offset: set_to_memory,
+    _aten.masked_select.default: _masked_select,
+    _aten._sparse_coo_tensor_with_dims_and_tensors.default: sparse_of,
+    _aten._embedding_bag_backward.default: embedding_bag_backward,
+}
+BY_VALUES: dict[Any, Callable[..., Any]] = {PACK: pack, CTC: ctc_loss}
+"""Forms of operators whose kernels want values of a tensor: those that a stream knows."""

@@ -1,0 +1,114 @@
+"""Packed sequences, whose lengths are values: known where a program gives them as Python numbers or makes them itself.
+
+The kernels themselves say where each element goes: they are run on positions in place of elements. Packing is then one
+`index_select`, and padding one `index_copy`. The sizes of the steps are a real tensor, which C++ reads: layers for
+packed sequences, and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot.errors import DataDependentError
+from subclass_aot.meta.tensor import MetaTensor
+
+_UNKNOWN = """The sizes of the steps of a PackedSequence are not known, so it cannot {do}.
+  Your line:  {line}
+  They are known where the sequence is packed by the same function, with lengths that are Python numbers.
+  Instead: pack it there, or {instead}."""
+
+_aten = torch.ops.aten
+PACK = _aten._pack_padded_sequence.default
+PAD = _torch.pad_packed_sequence
+
+
+class Values(Protocol):
+    """What knows values: a `Stream`."""
+
+    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Returns the values of a tensor, where they are the same at each call."""
+
+    def literal(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Notes that the values of a real tensor are the same at each call."""
+
+
+def pack(
+    values: Values, input: torch.Tensor, lengths: torch.Tensor, batch_first: bool
+) -> tuple[Any, torch.Tensor] | None:
+    """What `_pack_padded_sequence` gives, or None where the lengths are not known.
+
+    Args:
+        values: Knows them.
+        input: The padded sequences, `[batch, time, ...]` or `[time, batch, ...]`.
+        lengths: The length of each, in decreasing order.
+        batch_first: Which of the two.
+    """
+    known = values.known(lengths)
+    if known is None:
+        return None
+    with _torch.disable_current_modes():
+        positions, steps = _aten._pack_padded_sequence(_positions(input.shape[:2]), known, batch_first)
+    packed = input.reshape(-1, *input.shape[2:]).index_select(0, positions.flatten())
+    return packed, values.literal(steps)
+
+
+def pad(
+    values: Values, data: torch.Tensor, steps: torch.Tensor, batch_first: bool, padding_value: float, total_length: int
+) -> tuple[Any, torch.Tensor]:
+    """What `_pad_packed_sequence` gives.
+
+    Args:
+        values: Knows the sizes of the steps.
+        data: The packed sequences.
+        steps: How many sequences go on, at each time.
+        batch_first: Whether the result is `[batch, time, ...]` and not `[time, batch, ...]`.
+        padding_value: What fills the rest.
+        total_length: The length of the result.
+
+    Raises:
+        DataDependentError: Nobody knows the sizes of the steps.
+    """
+    known = values.known(steps)
+    if known is None:
+        instead = "pad it outside the traced function, and pass the padded tensor"
+        raise DataDependentError(_UNKNOWN.format(do="be padded", line=user_line(), instead=instead))
+    with _torch.disable_current_modes(), _torch.without_function_modes():
+        rank = torch.arange(1, int(known.sum()) + 1).view(-1, 1)  # zero is what is padded
+        ranks, lengths = PAD(rank, known, False, 0, total_length)
+        places = ranks.flatten().sort(stable=True).indices[-len(rank) :]
+    padded = data.new_full((ranks.shape[0] * ranks.shape[1], *data.shape[1:]), padding_value)
+    padded = padded.index_copy(0, places, data).view(*ranks.shape[:2], *data.shape[1:])
+    return padded.transpose(0, 1) if batch_first else padded, values.literal(lengths)
+
+
+def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
+    """What is called in place of a recurrent layer: it knows the sizes of the steps, if it is given some.
+
+    Args:
+        layer: Takes `(data, sizes of steps, state, parameters, ...)`, or `(sequences, state, parameters, ...)`.
+    """
+
+    def call(values: Values, data: torch.Tensor, steps: Any, *others: Any) -> Any:
+        is_packed = len(others) > 1 and isinstance(others[1], list | tuple)
+        if not is_packed or type(steps) is not MetaTensor:
+            return NotImplemented
+        known = values.known(steps)
+        if known is None:
+            instead = "call the layer outside the traced function"
+            raise DataDependentError(_UNKNOWN.format(do="go through a layer", line=user_line(), instead=instead))
+        return layer(data, values.literal(known), *others)
+
+    return call
+
+
+RECURRENT = {layer: _layer(layer) for layer in _torch.recurrent_layers}
+"""What is called in place of recurrent layers, with what knows values as first argument."""
+
+
+def _positions(size: Sequence[int]) -> torch.Tensor:
+    return torch.arange(size[0] * size[1]).view(*size, 1)

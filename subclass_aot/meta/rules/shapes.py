@@ -1,0 +1,182 @@
+"""Shape rules for operators that torch can run but has no meta kernel for.
+
+Each was checked against the operator's own results. A rule receives tensors without data and returns such tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot._torch import Operator
+from subclass_aot.meta.infer import register_meta
+from subclass_aot.meta.spec import Spec
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+
+
+@register_meta(_aten.unbind.int)
+def _(self: Tensor, dim: int = 0) -> list[Tensor]:
+    # Torch's own, for symbolic sizes, splits and then squeezes what it can not tell to be one.
+    return [self.select(dim, i) for i in range(self.shape[dim])]
+
+
+@register_meta(_aten.as_strided_.default)
+def _(self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    # It may reach out of the tensor, into its storage; of that, a tensor without data has as much as its elements take.
+    offset = self.storage_offset() if storage_offset is None else storage_offset
+    extent = offset + 1 + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    return self.new_empty(extent).as_strided(size, stride, offset)
+
+
+@register_meta(_aten.as_strided_copy.default)
+def _(self: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None) -> Tensor:
+    return self.new_empty(size)  # likewise
+
+
+@register_meta(_aten.as_strided_scatter.default)
+def _(
+    self: Tensor, src: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    if tuple(src.shape) != tuple(size):
+        raise RuntimeError(f"as_strided_scatter: src has the size {list(src.shape)}, the part has {list(size)}")
+    spec = Spec.of(self)
+    if spec.is_expanded:
+        return torch.empty_like(self)
+    return self.new_empty(spec.extent).as_strided(spec.size, spec.stride, spec.offset)
+
+
+@register_meta(_aten.multi_margin_loss_backward.default)
+def _(
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    p: float,
+    margin: float,
+    weight: Tensor | None = None,
+    reduction: int = 1,
+) -> Tensor:
+    return _packed_like(self)
+
+
+@register_meta(_aten.multilabel_margin_loss_backward.default)
+def _(grad_output: Tensor, self: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Tensor:
+    return _packed_like(self)
+
+
+@register_meta(_aten.fractional_max_pool3d_backward.default)
+def _(
+    grad_output: Tensor, self: Tensor, kernel_size: Sequence[int], output_size: Sequence[int], indices: Tensor
+) -> Tensor:
+    return _packed_like(self)
+
+
+@register_meta(_aten._ctc_loss_backward)
+def _(grad: Tensor, log_probs: Tensor, *lengths_and_options: object, **kwargs: object) -> Tensor:
+    return _packed_like(log_probs)
+
+
+@register_meta(_aten.geqrf.default)
+def _(self: Tensor) -> tuple[Tensor, Tensor]:
+    *batch, rows, columns = self.shape
+    # LAPACK writes columns one after the other.
+    packed = self.new_empty([*batch, columns, rows]).transpose(-2, -1)
+    return packed, self.new_empty([*batch, min(rows, columns)])
+
+
+@register_meta(_aten.histogram.bin_ct)
+def _(
+    self: Tensor,
+    bins: int = 100,
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> tuple[Tensor, Tensor]:
+    return self.new_empty([bins]), self.new_empty([bins + 1])
+
+
+@register_meta(_aten.histogram.bins_tensor)
+def _(self: Tensor, bins: Tensor, *, weight: Tensor | None = None, density: bool = False) -> tuple[Tensor, Tensor]:
+    return self.new_empty([bins.numel() - 1]), _packed_like(bins)
+
+
+@register_meta(_aten._histogramdd_bin_edges.default)
+def _(
+    self: Tensor,
+    bins: Sequence[int],
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> list[Tensor]:
+    return [self.new_empty([count + 1]) for count in bins]
+
+
+@register_meta(_aten._histogramdd_from_bin_cts.default)
+def _(
+    self: Tensor,
+    bins: Sequence[int],
+    *,
+    range: Sequence[float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Tensor:
+    return self.new_empty(list(bins))
+
+
+@register_meta(_aten._histogramdd_from_bin_tensors.default)
+def _(self: Tensor, bins: Sequence[Tensor], *, weight: Tensor | None = None, density: bool = False) -> Tensor:
+    return self.new_empty([edges.numel() - 1 for edges in bins])
+
+
+@register_meta(_aten._padded_dense_to_jagged_forward.default)
+def _(dense: Tensor, offsets: Sequence[Tensor], total_L: Any = None) -> Tensor:
+    return dense.new_empty([total_L, *dense.shape[2:]])
+
+
+@register_meta(_aten._foreach_addcdiv_.Tensor)
+@register_meta(_aten._foreach_addcmul_.Tensor)
+def _(self: Sequence[Tensor], tensor1: Sequence[Tensor], tensor2: Sequence[Tensor], scalars: Tensor) -> None:
+    return None  # torch's own reads the scalars
+
+
+@register_meta(_aten._scaled_mm.default)
+def _(
+    self: Tensor,
+    mat2: Tensor,
+    scale_a: Tensor,
+    scale_b: Tensor,
+    bias: Tensor | None = None,
+    scale_result: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:
+    # Torch's own asks for what accelerators want, multiples of 16. On the CPU the kernel takes all sizes.
+    if self.dim() != 2 or mat2.dim() != 2 or self.shape[1] != mat2.shape[0]:
+        raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({list(self.shape)} and {list(mat2.shape)})")
+    return self.new_empty([self.shape[0], mat2.shape[1]], dtype=out_dtype or self.dtype)
+
+
+def _refuse_dtypes_of_argmax(operator: Operator, name: str) -> None:
+    """Registers what checks the dtype, which torch does in its kernels and not in its shape function."""
+
+    @register_meta(operator)
+    def _(self: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        if self.dtype is torch.bool or self.dtype.is_complex:
+            kind = "bool" if self.dtype is torch.bool else "complex"
+            raise RuntimeError(f"{name}(): does not support {kind} input")
+        position: Tensor = operator(self, dim, keepdim)
+        return position
+
+
+_refuse_dtypes_of_argmax(_aten.argmax.default, "argmax")
+_refuse_dtypes_of_argmax(_aten.argmin.default, "argmin")
+
+
+def _packed_like(x: Tensor) -> Tensor:
+    """Returns a row-major tensor with the size of `x`."""
+    return x.new_empty(x.shape)

@@ -1,0 +1,220 @@
+"""Sparse gradients, such as those of `nn.Embedding(sparse=True)`, as wrappers of their dense indices and values.
+
+Note [Sparse gradients]
+~~~~~~~~~~~~~~~~~~~~~~~
+A graph has dense tensors only, and a sparse tensor is two of them. So where autograd makes one of traced indices and
+values, it is a wrapper of these, and goes the way of all wrappers: the graph returns indices and values, and what
+puts a gradient together at a call (`__tensor_unflatten__`) makes a sparse tensor of them. What autograd and optimizers
+do with gradients has a rule; anything else is refused by name, since eager has kernels of its own for sparse tensors.
+
+With a `padding_idx`, how many entries there are depends on the data. So a traced gradient has those of the padding,
+too, at the index -1, and they go where a sparse tensor is made, which is outside of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import user_line
+from subclass_aot._torch import Operator
+from subclass_aot.errors import TraceError
+
+_NO_RULE = """{func} has no rule for a sparse gradient in a compiled function.
+  Your line:  {line}
+  Instead: gradient.to_dense(), or do it outside of the compiled function."""
+
+_aten = torch.ops.aten
+
+
+class SparseGradient(torch.Tensor):
+    """A sparse tensor without data: indices and values that are traced.
+
+    Args:
+        indices: Of shape `[sparse_dim, nnz]`, int64.
+        values: Of shape `[nnz, *dense]`.
+        size: The shape of the whole.
+        is_coalesced: Whether each position stands there once, in order; None if that is not known.
+        padded: Whether entries at the index -1 do not count.
+    """
+
+    indices_: torch.Tensor
+    values_: torch.Tensor
+    is_coalesced_: bool | None
+    padded_: bool
+
+    def __new__(
+        cls,
+        indices: torch.Tensor,
+        values: torch.Tensor,
+        size: Sequence[int],
+        is_coalesced: bool | None = None,
+        padded: bool = False,
+    ) -> SparseGradient:
+        made = _torch.make_wrapper_subclass(cls, size, dtype=values.dtype, device=values.device)
+        made.indices_, made.values_, made.is_coalesced_, made.padded_ = indices, values, is_coalesced, padded
+        return made  # type: ignore[no-any-return]
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["indices_", "values_"], (self.is_coalesced_, self.padded_)
+
+    @staticmethod
+    def __tensor_unflatten__(
+        inner: Mapping[str, Any], context: tuple[bool | None, bool], size: Sequence[int], stride: object
+    ) -> torch.Tensor:
+        indices, values = inner["indices_"], inner["values_"]
+        if type(values) is not torch.Tensor:
+            return SparseGradient(indices, values, size, *context)
+        is_coalesced, padded = context
+        if padded:
+            kept = (indices[0] >= 0).nonzero().squeeze(1)
+            indices, values = indices[:, kept], values[kept]
+        return torch.sparse_coo_tensor(indices, values, tuple(size), is_coalesced=is_coalesced, check_invariants=False)
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Operator, types: Collection[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        rule = _RULES.get(func)
+        result = NotImplemented if rule is None else rule(*args, **(kwargs or {}))
+        if result is NotImplemented:
+            raise TraceError(_NO_RULE.format(func=func, line=user_line()))
+        return result
+
+    @classmethod
+    def like(cls, tensor: torch.Tensor, leaf: Callable[[torch.Tensor], Any]) -> SparseGradient:
+        """What stands for a sparse tensor that is there already, where `leaf` makes what stands for a dense one."""
+        indices, values = _torch.parts_of_sparse(tensor)
+        return cls(leaf(indices), leaf(values), tensor.shape, tensor.is_coalesced())
+
+    def coalesce(self) -> SparseGradient:
+        """Itself, if each position stands there once; how many entries are left is else only known at the call."""
+        if self.is_coalesced_:
+            return self
+        raise TraceError(_NO_RULE.format(func="coalesce", line=user_line()))
+
+    def indices(self) -> torch.Tensor:
+        """Returns the positions of the entries."""
+        return self.coalesce().indices_
+
+    def values(self) -> torch.Tensor:
+        """Returns the entries."""
+        return self.coalesce().values_
+
+    @property
+    def is_sparse(self) -> bool:  # type: ignore[override]
+        """True, as of what it stands for: programs ask."""
+        return True
+
+    def to_dense(self, dtype: torch.dtype | None = None, **_: object) -> torch.Tensor:
+        """Returns the same as a dense tensor."""
+        return self.dense() if dtype is None else self.dense().to(dtype)
+
+    def dense(self) -> torch.Tensor:
+        """Returns the same as a dense tensor."""
+        sparse_dims = self.indices_.size(0)
+        zeros = self.values_.new_zeros(self.shape)
+        indices, values = self.indices_, self.values_
+        if self.padded_:
+            counts = (indices[0] >= 0).reshape(-1, *[1] * (values.dim() - 1))
+            indices, values = indices.clamp(min=0), torch.where(counts, values, 0)
+        return _aten.index_put.default(zeros, [indices[i] for i in range(sparse_dims)], values, True)  # type: ignore[no-any-return]
+
+
+def _same(x: SparseGradient, *_: object, **__: object) -> SparseGradient:
+    return _with_values(x, x.values_)
+
+
+def _with_values(x: SparseGradient, values: torch.Tensor) -> SparseGradient:
+    return SparseGradient(x.indices_, values, x.shape, x.is_coalesced_, x.padded_)
+
+
+def _add(x: torch.Tensor, y: torch.Tensor, alpha: complex = 1) -> Any:
+    """As where autograd adds up: of two sparse tensors the entries of both, later ones first; else a dense tensor."""
+    if not (isinstance(x, SparseGradient) and isinstance(y, SparseGradient)):
+        return torch.add(_dense(x), _dense(y), alpha=alpha)
+    more = y.values_ if alpha == 1 else y.values_ * alpha
+    indices, values = torch.cat([y.indices_, x.indices_], 1), torch.cat([more, x.values_])
+    return SparseGradient(indices, values, x.shape, False, x.padded_ or y.padded_)
+
+
+def _add_(x: torch.Tensor, y: SparseGradient, alpha: complex = 1) -> Any:
+    return NotImplemented if isinstance(x, SparseGradient) else x.add_(y.dense(), alpha=alpha)
+
+
+def _dense(value: torch.Tensor) -> Any:
+    return value.dense() if isinstance(value, SparseGradient) else value
+
+
+def _scaled(func: Operator) -> Any:
+    def rule(x: torch.Tensor, y: torch.Tensor | complex) -> Any:
+        is_number = not isinstance(y, torch.Tensor) or y.dim() == 0
+        if not (isinstance(x, SparseGradient) and is_number):
+            return NotImplemented
+        return _with_values(x, func(x.values_, y))
+
+    return rule
+
+
+_RULES = {
+    _aten.detach.default: _same,
+    _aten.alias.default: _same,
+    _aten.clone.default: _same,
+    _aten.add.Tensor: _add,
+    _aten.add_.Tensor: _add_,
+    _aten.mul.Tensor: _scaled(_aten.mul.Tensor),
+    _aten.div.Tensor: _scaled(_aten.div.Tensor),
+    _aten.neg.default: lambda x: _with_values(x, -x.values_),
+}
+
+
+def sparse_of(
+    sparse_dim: int,
+    dense_dim: int,
+    size: Sequence[int],
+    indices: torch.Tensor,
+    values: torch.Tensor,
+    *,
+    is_coalesced: bool | None = None,
+    **_: object,
+) -> SparseGradient:
+    """What autograd makes of traced indices and values. See Note [Sparse gradients]."""
+    return SparseGradient(indices, values, size, is_coalesced, _torch.skips_padding())
+
+
+def leave_out(x: torch.Tensor, mask: Any) -> torch.Tensor:
+    """What autograd makes of indices, and of the gradient at these, where some are padding: it keeps the others."""
+    if x.dim() == mask.dim():
+        return torch.where(mask, x, -1)
+    return x  # the values, which the indices say not to count
+
+
+def embedding_bag_backward(
+    grad: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    offset2bag: torch.Tensor,
+    bag_size: torch.Tensor,
+    maximum_indices: torch.Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: torch.Tensor | None,
+    padding_idx: int = -1,
+) -> Any:
+    """Returns the sparse gradient of an embedding bag; the kernel makes a sparse tensor, which a graph cannot have."""
+    if not sparse:
+        return NotImplemented
+    ones = torch.ones_like(offsets)  # kernels leave `offset2bag` empty where they do not need it
+    starts = indices.new_zeros(indices.size(0) + 1).to(offsets.dtype).index_add(0, offsets, ones)
+    offset2bag = starts.cumsum(0)[: indices.size(0)] - 1
+    made: Any = _aten._embedding_bag_sparse_backward.default(
+        grad, indices, offsets, offset2bag, bag_size, num_weights, scale_grad_by_freq, mode, per_sample_weights
+    )
+    if padding_idx < 0:
+        return made
+    return SparseGradient(leave_out(made.indices_, made.indices_ != padding_idx), made.values_, made.shape, padded=True)

@@ -1,0 +1,1 @@
+"""What a class statement declares: fields, outer metadata, constructor, gradients."""

@@ -1,0 +1,144 @@
+"""Whether an outer rule reads nothing but what its fields look like, so that its answers may be remembered.
+
+Note [Remembered looks]
+    Compiled calls take it that what a wrapper looks like follows from its class, its context and what its inner tensors
+    look like. In eager mode the rule is asked for each new wrapper, and one that reads more than that (the values of a
+    tensor, a global, the clock) is heeded each time. So the kernels of the accelerator remember what a rule said only
+    where it can be seen that it is such a function:
+
+    - its bytecode reads the fields of the class, what every tensor has for its look (`shape`, `stride`, ...), `Outer`,
+      dtypes of torch and a few pure functions, stores nothing but locals, catches no errors, and does not ask whether
+      two fields are one;
+    - for each look that is to be remembered, it gives the same of objects that have a look, and fail where they are
+      asked for more.
+
+    What is remembered counts for as long as the class and its bases are as they were.
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
+from subclass_aot.wrapper.declare.outer import Outer, outer_rule
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
+_OF_TENSORS: Final = frozenset("shape size stride dtype device layout storage_offset dim ndim numel".split())
+_OF_VALUES: Final = frozenset("like itemsize is_floating_point is_complex to_real to_complex".split())
+_PURE: Final = frozenset("len tuple list int max min sum range abs".split())
+
+_STRANGE_FLAGS: Final = 0x4 | 0x8 | 0x20 | 0x80 | 0x200  # *args, **kwargs, and three kinds of generators
+_STRANGE_STEPS: Final = ("STORE_", "DELETE_", "IMPORT_", "MAKE_", "LOAD_NAME")
+
+
+def reads_looks_alone(cls: type[WrapperTensor]) -> bool:
+    """Whether the outer rule of a class reads nothing but its context and what its inner tensors look like.
+
+    Args:
+        cls: A class with an outer rule.
+
+    >>> from subclass_aot import Int8Weight
+    >>> reads_looks_alone(Int8Weight)
+    True
+    """
+    rule, stand_in = outer_rule(cls), cls.__wrapper_declaration__.stand_in
+    if type(rule) is not FunctionType or rule.__closure__ or any(hasattr(stand_in, name) for name in _OF_TENSORS):
+        return False
+    code, names = rule.__code__, frozenset(cls.__wrapper_declaration__.fields)
+    if code.co_argcount != 1 or code.co_kwonlyargcount or code.co_flags & _STRANGE_FLAGS or code.co_cellvars:
+        return False
+    if code.co_exceptiontable or any(isinstance(constant, CodeType) for constant in code.co_consts):
+        return False
+    steps = list(dis.get_instructions(code))
+    if any(step.opname.startswith(_STRANGE_STEPS) and "_FAST" not in step.opname for step in steps):
+        return False
+    compared_with = [before.opname for before, step in zip(steps, steps[1:], strict=False) if step.opname == "IS_OP"]
+    if any(name != "LOAD_CONST" for name in compared_with):
+        return False
+    from_outside = {step.argval for step in steps if step.opname == "LOAD_GLOBAL"}
+    read = {step.argval for step in steps if step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD"))}
+    return (
+        from_outside | read >= {*code.co_names}
+        and all(_is_fixed(name, rule.__globals__) for name in from_outside)
+        and all(name in names | _OF_TENSORS | _OF_VALUES or _is_dtype(name) for name in read)
+    )
+
+
+def _is_fixed(name: str, module: dict[str, Any]) -> bool:
+    if name in module:
+        return module[name] is Outer or module[name] is torch
+    return name in _PURE and hasattr(builtins, name)
+
+
+def _is_dtype(name: str) -> bool:
+    return isinstance(getattr(torch, name, None), torch.dtype)
+
+
+class _Look:
+    """Stands for an inner tensor in an outer rule: it has a look, and no values."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.shape, self.dtype, self.device, self.layout = tensor.shape, tensor.dtype, tensor.device, tensor.layout
+        self.ndim, self._stride, self._offset = tensor.ndim, tensor.stride(), tensor.storage_offset()
+
+    def _refuse(self, *_: object) -> Any:
+        raise TypeError("it has no values")
+
+    __bool__ = __eq__ = __ne__ = __hash__ = __repr__ = _refuse
+
+    def size(self, dim: int | None = None) -> Any:
+        """As that of a tensor."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def stride(self, dim: int | None = None) -> Any:
+        """As that of a tensor."""
+        return self._stride if dim is None else self._stride[dim]
+
+    def storage_offset(self) -> int:
+        """As that of a tensor."""
+        return int(self._offset)
+
+    def dim(self) -> int:
+        """As that of a tensor."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """As that of a tensor."""
+        return self.shape.numel()
+
+
+@_torch.below_dynamo
+def is_told_by_looks(made: WrapperTensor, is_new: bool = True) -> bool:
+    """Whether the outer rule of a wrapper says that it looks as it does of objects without values.
+
+    Args:
+        made: A wrapper of dense inner tensors.
+        is_new: Whether it is not known yet that the rule, as it is now, reads looks alone.
+    """
+    cls = type(made)
+    if is_new and not reads_looks_alone(cls):
+        return False
+    fields = cls.__wrapper_declaration__.stand_in()
+    for name, value in made.__dict__.items():
+        fields.__dict__[name] = _Look(value) if isinstance(value, torch.Tensor) else value
+    try:
+        outer = outer_rule(cls)(fields)
+    except Exception as error:  # of the author's rule, asked without values
+        pass_on_interruption(error)
+        return False
+    if type(outer) is not Outer or outer.dtype is not made.dtype or outer.layout is not made.layout:
+        return False
+    stride, offset = (made.stride(), 0) if outer.stride is None else (outer.stride, outer.storage_offset)
+    numbers = [*outer.size, *stride, offset]
+    if not all(type(number) is int for number in numbers) or type(outer.device) is not torch.device:
+        return False
+    told = (*outer.size,), (*stride,), offset, outer.device
+    return told == ((*made.shape,), made.stride(), made.storage_offset(), made.device)

@@ -1,0 +1,146 @@
+"""What a wrapper looks like from outside, and the rule that says so."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from types import FunctionType
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from subclass_aot.errors import DefinitionError
+from subclass_aot.wrapper.declare import messages
+
+
+class Its(Enum):
+    """The type of `ITS`."""
+
+    ITS = "the tensor's own"
+
+
+ITS: Final = Its.ITS
+"""Stands where `Outer.like` takes what the tensor has."""
+
+
+class Outer(NamedTuple):
+    """The metadata that operators see on a wrapper.
+
+    Args:
+        size: The sizes.
+        stride: The strides; None for contiguous, at offset 0.
+        dtype: The element type.
+        device: The device.
+        layout: The layout.
+        storage_offset: The offset, in elements.
+
+    >>> Outer.like(torch.zeros(2, 3, dtype=torch.int8), dtype=torch.float32).dtype
+    torch.float32
+    """
+
+    size: Sequence[int]
+    stride: Sequence[int] | None
+    dtype: torch.dtype
+    device: torch.device
+    layout: torch.layout = torch.strided
+    storage_offset: int | torch.SymInt | None = 0
+
+    @classmethod
+    def like(
+        cls,
+        tensor: torch.Tensor,
+        *,
+        size: Sequence[int] | Its = ITS,
+        stride: Sequence[int] | Its | None = ITS,
+        dtype: torch.dtype | Its = ITS,
+        device: torch.device | Its = ITS,
+        layout: torch.layout | Its = ITS,
+        storage_offset: int | torch.SymInt | Its | None = ITS,
+    ) -> Outer:
+        """The metadata of `tensor`, with some of it replaced.
+
+        Args:
+            tensor: Where everything is taken from that is not given.
+            size: The sizes. New ones without `stride` are contiguous.
+            stride: The strides; None for contiguous.
+            dtype: The element type.
+            device: The device.
+            layout: The layout.
+            storage_offset: The offset, in elements.
+
+        Returns:
+            The outer metadata.
+        """
+        if stride is ITS:
+            stride = tensor.stride() if size is ITS else None
+        return cls(
+            tensor.shape if size is ITS else size,
+            stride,
+            tensor.dtype if dtype is ITS else dtype,
+            tensor.device if device is ITS else device,
+            tensor.layout if layout is ITS else layout,
+            tensor.storage_offset() if storage_offset is ITS else storage_offset,
+        )
+
+
+def outer_of(cls: type, state: Mapping[str, Any]) -> Outer:
+    """Evaluates the outer rule of a wrapper class before the tensor exists.
+
+    Args:
+        cls: The wrapper class.
+        state: What the instance's `__dict__` will hold.
+
+    Returns:
+        What the class's `outer` method says; without one, the metadata of the first inner tensor.
+    """
+    rule = outer_rule(cls)
+    if rule is None:
+        return Outer.like(next(value for value in state.values() if isinstance(value, torch.Tensor)))
+    fields = cls.__wrapper_declaration__.stand_in()  # type: ignore[attr-defined]
+    fields.__dict__.update(state)
+    outer = rule(fields)
+    if type(outer) is not Outer:
+        raise DefinitionError(messages.OUTER_RESULT.format(cls=cls.__name__, value=outer))
+    return outer if outer.stride is not None else outer._replace(storage_offset=None)
+
+
+def outer_rule(cls: type) -> Any:
+    """The `outer` that the class or a base of its own defines, or None; `torch.Tensor.outer` (a product) is not it."""
+    found = cls.outer  # type: ignore[attr-defined]
+    if found is _PRODUCT:
+        return None
+    if type(found) is FunctionType and (rule := found.__dict__.get(_RULE)) is not None:  # as `declare` leaves it
+        return rule
+    for base in cls.__mro__[: cls.__mro__.index(torch.Tensor)]:
+        if "outer" in vars(base):
+            return getattr(vars(base)["outer"], _RULE, vars(base)["outer"])
+    return None
+
+
+def rule_or_product(rule: Callable[[Any], Outer]) -> Callable[..., Any]:
+    """An author's `outer` as the attribute of the class: called with another tensor, it is `torch.Tensor.outer`."""
+
+    @functools.wraps(rule)
+    def outer(self: Any, *vec2: Any, **kwargs: Any) -> Any:
+        return torch.Tensor.outer(self, *vec2, **kwargs) if vec2 or kwargs else rule(self)
+
+    setattr(outer, _RULE, rule)
+    return outer
+
+
+_RULE = "subclass_aot_rule"
+_PRODUCT = torch.Tensor.outer
+
+
+def stand_in(cls: type) -> type:
+    """A class of plain objects with the names that the wrapper class and its own bases define.
+
+    `outer` needs `self` before there is a tensor. The stand-in says that its class is the wrapper's,
+    so that `super().outer()` works in a rule.
+    """
+    namespace: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[: cls.__mro__.index(torch.Tensor)]):
+        namespace.update((name, value) for name, value in vars(base).items() if not name.startswith("__"))
+    namespace["__class__"] = property(lambda self: cls)
+    return type(f"{cls.__name__}Fields", (), namespace)

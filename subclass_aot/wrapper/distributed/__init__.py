@@ -1,0 +1,1 @@
+"""Wrappers on several devices: sharding, placements, collectives."""

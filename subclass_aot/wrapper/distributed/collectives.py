@@ -1,0 +1,241 @@
+"""Collectives of `torch.distributed` on wrappers, which each rank has of the same layout (each a view, or none).
+
+What moves tensors (`broadcast`, `all_gather`, `scatter`, `send`, ...) moves every inner tensor in turn. What adds them
+up does so on inner tensors with `fallback="each"`, whose operators do; else on what the wrappers stand for, which then
+take in the result by `from_plain`. Into dense tensors goes what wrappers stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot.wrapper.declare.construct import inner_tensors
+from subclass_aot.wrapper.layout.shared_fields import is_part
+from subclass_aot.wrapper.serve import errors
+from subclass_aot.wrapper.serve.builtin import rebuild
+from subclass_aot.wrapper.serve.dense import dense
+from subclass_aot.wrapper.serve.planner import related
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
+_REDUCING = {
+    "allreduce_",
+    "allreduce_coalesced_",
+    "reduce_",
+    "reduce_scatter_",
+    "_reduce_scatter_base_",
+    "reduce_scatter_tensor_coalesced_",
+}
+
+_IN_ROWS = {"_allgather_base_", "allgather_into_tensor_coalesced_", "alltoall_base_"}
+"""Those of which one tensor is those of all ranks one after another, along the first dimension."""
+
+_WRITTEN_ON_EACH_RANK = {
+    "allgather_",
+    "_allgather_base_",
+    "scatter_",
+    "reduce_scatter_",
+    "_reduce_scatter_base_",
+    "alltoall_",
+}
+"""Those of which every rank sees what it is to write: into dense tensors, what wrappers stand for may go."""
+
+_PENDING: list[Any] = []
+"""Handles of messages that were sent or asked for, and are not over: without them they would be cancelled."""
+
+
+def collective_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:
+    """The collective `func` on wrappers of `cls`, called as the operator is.
+
+    Args:
+        cls: The wrapper class.
+        func: An operator on a process group.
+    """
+    name = func.overloadpacket.__name__
+    by_meaning = cls.reads_through or (name in _REDUCING and cls.__wrapper_declaration__.fallback != "each")
+
+    def is_wrapper(tensor: torch.Tensor) -> bool:
+        return related(cls, type(tensor))
+
+    def handler(*args: object, **kwargs: object) -> Any:
+        tensors = list(_tensors((args, kwargs)))
+        wrappers = [tensor for tensor in tensors if is_wrapper(tensor)]
+        if len(wrappers) < len(tensors):
+            if (
+                name in _WRITTEN_ON_EACH_RANK
+                and hasattr(cls, "to_plain")
+                and not any(map(is_wrapper, _tensors(args[0])))
+            ):
+                as_dense = lambda tensor: dense(tensor) if is_wrapper(tensor) else tensor  # noqa: E731
+                return func(*_mapped(as_dense, args), **_mapped(as_dense, kwargs))
+            why = "it has dense tensors, too, and the inner tensors of a wrapper go one by one"
+            raise errors.no_rule(cls, func, args, kwargs, why)
+        names = wrappers[0].__tensor_flatten__()[0]
+        for wrapper in wrappers:
+            if wrapper.__tensor_flatten__() != wrappers[0].__tensor_flatten__():
+                why = f"{_layout(wrappers[0])} and {_layout(wrapper)} do not have the same inner tensors and context"
+                raise errors.no_rule(cls, func, args, kwargs, why)
+        if by_meaning:
+            return _on_meaning(cls, func, args, kwargs, wrappers)
+        if name != "send" and any(is_part(tensor) or not _lies_in_order(tensor) for tensor in _tensors(args[0])):
+            return _into_copies(func, args, kwargs)
+        if name in _REDUCING:
+            names = [inner for inner in names if not cls.__wrapper_declaration__.is_structure(inner)]
+        elif name in _IN_ROWS:
+            _check_rows(cls, func, args, kwargs, wrappers)
+        return _in_turn(func, args, kwargs, names)
+
+    return handler
+
+
+def _in_turn(func: Operator, args: tuple[object, ...], kwargs: dict[str, object], names: list[str]) -> Any:
+    """Runs the collective on every inner tensor; gives the handle of the last."""
+    is_message = func.overloadpacket.__name__ in ("send", "recv_", "recv_any_source_")
+    as_sent = _as_bytes if func.overloadpacket.__name__ not in _REDUCING else lambda tensor: tensor
+    _PENDING[:] = [work for work in _PENDING if not work.is_completed()]
+    for position, inner in enumerate(names):
+        pick = lambda tensor, inner=inner: as_sent(getattr(tensor, inner)).contiguous()  # noqa: E731
+        result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
+        work = result[-1] if isinstance(result, tuple) else result
+        if position == len(names) - 1:
+            return (args[0], *result[1:]) if isinstance(result, tuple) else result
+        if is_message:  # both sides may send before they receive; messages between two ranks arrive in order
+            _PENDING.append(_torch.work_of(work))
+        else:
+            work.wait()
+    raise AssertionError("a wrapper without inner tensors")
+
+
+def _lies_in_order(wrapper: WrapperTensor) -> bool:
+    """Whether all inner tensors are contiguous; backends copy memory, and not all look how it is to be read."""
+    return all(getattr(wrapper, inner).is_contiguous() for inner in wrapper.__tensor_flatten__()[0])
+
+
+def _into_copies(func: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    """Runs the collective on copies of what it writes: of views, whose fields may be those of more than they show."""
+    copies = {id(part): part.clone(memory_format=torch.contiguous_format) for part in _tensors(args[0])}
+    pick = lambda tensor: copies.get(id(tensor), tensor)  # noqa: E731
+    result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
+    work = _waited(result)
+    for part in _tensors(args[0]):
+        part.copy_(copies[id(part)])
+    return (args[0], work) if isinstance(result, tuple) else work
+
+
+def _waited(result: Any) -> Any:
+    """Waits for what a collective gave, and gives what may be waited for again: a message hangs the second time."""
+    (result[-1] if isinstance(result, tuple) else result).wait()
+    return _torch.finished_work()
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as uint8 where it is float8: not all backends know that, and what is moved is not looked at."""
+    return tensor.view(torch.uint8) if tensor.dtype.itemsize == 1 and tensor.dtype.is_floating_point else tensor
+
+
+def _on_meaning(
+    cls: type[WrapperTensor],
+    func: Operator,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    wrappers: list[WrapperTensor],
+) -> Any:
+    """Runs the collective on dense tensors, and writes them into the wrappers that it writes."""
+    if not (hasattr(cls, "to_plain") and hasattr(cls, "from_plain")):
+        why = f"it adds up what {cls.__name__} stands for, and without to_plain and from_plain nobody knows that"
+        raise errors.no_rule(cls, func, args, kwargs, why)
+    copies = {id(wrapper): dense(wrapper).clone(memory_format=torch.contiguous_format) for wrapper in wrappers}
+    pick = lambda tensor: copies[id(tensor)]  # noqa: E731
+    result = func(*_mapped(pick, args), **_mapped(pick, kwargs))
+    if func.overloadpacket.__name__ == "send":  # not waited for: the other side may send, too, before it receives
+        return result
+    work = _waited(result)
+    for written in _tensors(args[0]):
+        written.copy_(copies[id(written)])
+    return (args[0], work) if isinstance(result, tuple) else work
+
+
+def _check_rows(
+    cls: type[WrapperTensor],
+    func: Operator,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    wrappers: list[WrapperTensor],
+) -> None:
+    for wrapper in wrappers:
+        for inner in wrapper.__tensor_flatten__()[0]:
+            tensor = getattr(wrapper, inner)
+            if not tensor.dim() or tensor.shape[0] != wrapper.shape[0]:
+                why = f"{inner}{list(tensor.shape)} does not have the rows of a tensor of {list(wrapper.shape)}"
+                raise errors.no_rule(cls, func, args, kwargs, why)
+
+
+def _tensors(value: object) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for element in value:
+            yield from _tensors(element)
+    elif isinstance(value, dict):
+        yield from _tensors(tuple(value.values()))
+
+
+def _mapped(change: Callable[[Any], Any], value: object) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list | tuple):
+        return type(value)(_mapped(change, element) for element in value)
+    return {key: _mapped(change, element) for key, element in value.items()} if isinstance(value, dict) else value
+
+
+def _layout(wrapper: WrapperTensor) -> str:
+    names, context = wrapper.__tensor_flatten__()
+    return f"{names} with {context}" if context else f"{names}"
+
+
+_MOVES_ROWS = {"all_gather_into_tensor", "all_to_all_single"}
+_FUNCTIONAL_MOVES = {*_MOVES_ROWS, "broadcast"}
+_WAITS = {"wait_tensor", "_wrap_tensor_autograd"}
+"""What is done with a result of these, which some time later is there; that of wrappers is there at once."""
+
+
+def is_functional_move(func: AnyOperator) -> TypeGuard[Operator]:
+    """Whether an operator moves a tensor between ranks and gives a new one, as `DTensor` does it, or waits for one."""
+    if not _torch.is_overload(func) or func.namespace != "_c10d_functional":
+        return False
+    return func.overloadpacket.__name__ in _FUNCTIONAL_MOVES | _WAITS
+
+
+def functional_handler(cls: type[WrapperTensor], func: Operator) -> Callable[..., Any]:
+    """The collective `func`, which gives a new tensor, on every inner tensor.
+
+    Args:
+        cls: The wrapper class.
+        func: One of `is_functional_move`.
+    """
+    name = func.overloadpacket.__name__
+    wait = _torch.functional_collectives.wait_tensor
+
+    def handler(wrapper: WrapperTensor, *args: Any, **kwargs: Any) -> Any:
+        if name in _WAITS:
+            return rebuild(wrapper, inner_tensors(wrapper))
+        if name in _MOVES_ROWS:
+            _check_rows(cls, func, (wrapper, *args), kwargs, [wrapper])
+        tensors = {}
+        for inner, tensor in inner_tensors(wrapper).items():
+            moved = wait(func(_as_bytes(tensor), *args, **kwargs))
+            tensors[inner] = moved if moved.dtype == tensor.dtype else moved.view(tensor.dtype)
+        return rebuild(wrapper, tensors)
+
+    return handler
+
+
+def is_collective(func: AnyOperator) -> TypeGuard[Operator]:
+    """Whether an operator is one on a process group that returns a handle to wait for."""
+    return _torch.is_overload(func) and func.namespace == "c10d"

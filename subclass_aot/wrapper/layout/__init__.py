@@ -1,0 +1,1 @@
+"""How fields follow their wrapper when it is viewed, cut into blocks, or shares memory."""

@@ -1,0 +1,305 @@
+"""Views that share a field with the rest of their tensor, and what they are views of.
+
+Note [Fields shared by views]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+A view has all of a field along the dims in which the field is broadcast: two columns of a matrix have the scales of
+whole rows. New values want other scales, and these belong to the other columns, too. So a write into such a view is a
+write into the tensor that it is a view of: that is made dense, written at the place of the view, and taken in anew by
+`from_plain`, which rounds the other columns again where scales change.
+
+Autograd knows what is a view of what, and how it was made. Of tensors made in inference mode it does not, nor of those
+that another wrapper holds, whose views are made below autograd, nor of what `detach` made of a view. So a view has it
+in an attribute, too.
+
+Torch's own compiler works on tensors made anew of the fields that `__tensor_flatten__` names, of which nobody knows any
+more that they were a view's. So the context says it: `ContextOfView` is equal to the context without it, but for
+Dynamo's guards, and a wrapper that is made with it while torch traces is not written.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import optree
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._torch import Operator
+from subclass_aot.declaration import Declaration
+from subclass_aot.wrapper.layout.views import OF_ALL_ELEMENTS
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
+ORIGIN = "_view_of_wrapper"
+"""The attribute of a wrapper that says what it is a view of; few have it."""
+
+
+class Origin(NamedTuple):
+    """What a wrapper is a view of. As autograd does it, a view keeps that: others may have fields in common with it.
+
+    Attributes:
+        base: The wrapper; None where only its parts were handed over.
+        again: Makes the same view of another tensor; a second argument, if given, is called with each number in it, and
+            gives the number to take in its place, as what autograd has for this does.
+        lost: Without a base, the names of the fields that are shared.
+    """
+
+    base: Any
+    again: Callable[..., torch.Tensor]
+    lost: tuple[str, ...] = ()
+
+
+def _same(tensor: torch.Tensor, number: Callable[[Any], Any] | None = None) -> torch.Tensor:
+    return tensor
+
+
+_NONE = Origin(None, _same)
+
+
+def _origin(wrapper: torch.Tensor) -> Origin:
+    return wrapper.__dict__.get(ORIGIN, _NONE)  # type: ignore[no-any-return]
+
+
+class ContextOfView(tuple[Any, ...]):
+    """The context of a view that shares fields; equal to what it is made of.
+
+    Args:
+        context: The context as it is for any other tensor.
+        shared: The names of the fields.
+    """
+
+    shared: tuple[str, ...]
+    context: tuple[Any, ...] | None
+
+    def __new__(cls, context: tuple[Any, ...] | None, shared: Iterable[str]) -> ContextOfView:
+        made = super().__new__(cls, context or ())
+        made.context, made.shared = context, tuple(shared)
+        return made
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return self.context, self.shared
+
+    def __eq__(self, other: object) -> bool:
+        return self.context == (other.context if isinstance(other, ContextOfView) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self.context)
+
+
+def same_for_guards(context: object, other: object) -> bool:
+    """Whether what was compiled for the one context may be used for the other."""
+    return context == other and getattr(context, "shared", ()) == getattr(other, "shared", ())
+
+
+def may_share(wrapper: str) -> str:
+    """The expression for whether the wrapper in a variable may be a view that shares fields, which few are."""
+    return f"{ORIGIN!r} in {wrapper}.__dict__"
+
+
+def context_of_view(view: torch.Tensor, names: Sequence[str], context: tuple[Any, ...] | None) -> Any:
+    """The context of a wrapper that may be a view which shares fields.
+
+    Args:
+        view: The wrapper.
+        names: Its inner tensors.
+        context: The context as it is for any other tensor.
+    """
+    base, _, lost = _origin(view)
+    shared: Sequence[str] = lost
+    if type(base) is type(view):
+        shared = _shared(view, base, names, _is_shared_in_example)
+    return ContextOfView(context, shared) if shared else context
+
+
+def remember_context(made: Any, context: ContextOfView) -> Any:
+    """Has a wrapper, just made with a context while torch traces, refuse to be written; gives the wrapper.
+
+    Elsewhere, whoever took a tensor apart has its fields, and may write these.
+    """
+    inner: Any = made
+    while hasattr(inner, "__tensor_flatten__"):
+        inner = getattr(inner, inner.__tensor_flatten__()[0][0])
+    if _torch.is_of_torchs_trace(inner):
+        made.__dict__[ORIGIN] = Origin(None, _same, context.shared)
+    return made
+
+
+def shares_fields(view: Any) -> bool:
+    """Whether a wrapper is a view that cannot be written without what it is a view of.
+
+    See Note [Fields shared by views].
+    """
+    if Declaration.of(type(view)) is None:
+        return False
+    if not hasattr(view, "from_plain"):  # it is written field by field, and these may be such views
+        return any(shares_fields(inner) for inner in (getattr(view, name) for name in view.__tensor_flatten__()[0]))
+    return is_part(view)
+
+
+def is_part(tensor: WrapperTensor) -> bool:
+    """Whether a wrapper is a view that shares an element of a field with the rest of what it is a view of."""
+    return bool(shared_field(tensor, tensor.__tensor_flatten__()[0]))
+
+
+def shared_field(tensor: torch.Tensor, names: Sequence[str]) -> str:
+    """The first of these fields that a view shares with the rest of what it is a view of; "" for none."""
+    return next(iter(shared_fields(tensor, names)), "")
+
+
+def shared_fields(tensor: torch.Tensor, names: Iterable[str]) -> list[str]:
+    """Those of these fields that a view shares with the rest of what it is a view of."""
+    base, _ = base_of(tensor)
+    if base is None:  # as it is of nearly all
+        return [name for name in names if name in _origin(tensor).lost]
+    return _shared(tensor, base, names, _is_shared)
+
+
+def _shared(
+    view: torch.Tensor,
+    base: torch.Tensor,
+    names: Iterable[str],
+    is_shared: Callable[[str, torch.Tensor, torch.Tensor], bool],
+) -> list[str]:
+    lost = _origin(base).lost
+    return [name for name in names if name in lost or is_shared(name, view, base)]
+
+
+def why_without_base(view: torch.Tensor, shared: Sequence[str]) -> str:
+    """Why a view cannot be written, if it is one of a tensor that is not at hand; else ""."""
+    base, _ = base_of(view)
+    lost = _origin(view if base is None else base).lost
+    return next(
+        (
+            f"{name} is shared with the rest of the tensor that this is a view of, and `torch.compile` hands over only "
+            "the view: give it the whole tensor, and make the view inside"
+            for name in shared
+            if name in lost
+        ),
+        "",
+    )
+
+
+def shares_with(view: torch.Tensor, base: WrapperTensor) -> bool:
+    """Whether a view shares an element of a field with what it leaves out of `base`."""
+    of_view, of_base = view.numel(), base.numel()
+    for name in base.__tensor_flatten__()[0]:
+        if getattr(view, name).numel() * of_base > getattr(base, name).numel() * of_view:
+            return True
+    return False
+
+
+def remember_shared_fields(
+    made: object, base: WrapperTensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
+    """Keeps how a view was made, or each of several, if it shares a field with the rest of its base."""
+    first = made[0] if isinstance(made, list) and made else made
+    if type(first) is not type(base):  # none at all, or one that reads and writes through its base
+        return
+    if func in OF_ALL_ELEMENTS and ORIGIN not in base.__dict__:
+        return
+    is_symbolic = type(base.numel()) is not int or type(first.numel()) is not int  # a write finds out then
+    if ORIGIN in base.__dict__ or is_symbolic or shares_with(first, base):
+        remember_view(made, base, func, args, kwargs)
+
+
+def remember_view(
+    view: object, base: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
+    """Keeps what autograd does not know: that `view` is `func(base, *args, **kwargs)`, or the first of several such."""
+    owner, before = base_of(base)
+    for position, each in enumerate(view if isinstance(view, list | tuple) else [view]):
+        again = functools.partial(_again, before, func, args, kwargs, None if each is view else position)
+        if type(each) is type(base):
+            each.__dict__[ORIGIN] = Origin(base if owner is None else owner, again)
+
+
+def remember_change(view: torch.Tensor, func: Operator, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+    """Keeps that a view, which was changed in place as by `t_`, is `func(view, *args, **kwargs)` of what it was."""
+    if origin := view.__dict__.get(ORIGIN):
+        again = functools.partial(_again, origin.again, func, args, kwargs, None)
+        view.__dict__[ORIGIN] = origin._replace(again=again)
+
+
+def _again(
+    before: Callable[..., torch.Tensor],
+    func: Operator,
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    position: int | None,
+    tensor: torch.Tensor,
+    number: Callable[[Any], Any] | None = None,
+) -> torch.Tensor:
+    if number is not None:
+        args, kwargs = optree.tree_map(number, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type, assignment]
+    made: Any = func(before(tensor, number), *args, **kwargs)
+    return made if position is None else made[position]  # type: ignore[no-any-return]
+
+
+def base_of(view: torch.Tensor) -> tuple[Any, Callable[..., torch.Tensor]]:
+    """The wrapper that a wrapper is a view of, or None for one that is no view, and what makes the same view again."""
+    base, again, _ = _origin(view)
+    known: Any = _torch.base_of(view) if base is None else None
+    if known is not None:
+        base, again = known, _torch.view_function(view)
+        origin = _origin(known)
+        if origin.base is not None:
+            base, again = origin.base, functools.partial(_one_after_the_other, origin.again, again)
+    return (base, again) if type(base) is type(view) else (None, _same)
+
+
+def _one_after_the_other(
+    first: Callable[..., torch.Tensor],
+    then: Callable[..., torch.Tensor],
+    tensor: torch.Tensor,
+    number: Callable[[Any], Any] | None = None,
+) -> torch.Tensor:
+    return then(first(tensor, number), number)
+
+
+def remembered_base(view: object) -> tuple[Any, Callable[..., torch.Tensor]] | None:
+    """What a view that shares fields, or may for other sizes, is a view of, and what makes it again.
+
+    Args:
+        view: Anything.
+
+    Returns:
+        None of all that is no such view, or lost what it is a view of.
+    """
+    if not isinstance(view, torch.Tensor) or ORIGIN not in view.__dict__:
+        return None
+    base, again = base_of(view)
+    if base is None:
+        return None
+    names = view.__tensor_flatten__()[0]  # type: ignore[attr-defined]
+    is_symbolic = any(isinstance(size, torch.SymInt) for size in (*base.shape, *view.shape))
+    return (base, again) if is_symbolic or _shared(view, base, names, _is_shared_in_example) else None
+
+
+def _is_shared(name: str, view: torch.Tensor, base: torch.Tensor) -> bool:
+    """Whether an element of a field stands for elements of `base` that `view` has not."""
+    inner, whole = getattr(view, name), getattr(base, name)
+    return bool(inner.numel() * base.numel() > whole.numel() * view.numel())
+
+
+def _is_shared_in_example(name: str, view: torch.Tensor, base: torch.Tensor) -> bool:
+    """The same of symbolic sizes, without a guard: what reads only does not depend on it."""
+    inner, whole = getattr(view, name), getattr(base, name)
+    try:
+        held, of_base, of_whole, of_view = (_torch.example_of(t.numel()) for t in (inner, base, whole, view))
+    except TypeError:  # sizes depend on data
+        return False
+    return held * of_base > of_whole * of_view
+
+
+def remember_alias(made: torch.Tensor, view: torch.Tensor) -> None:
+    """Has a wrapper of the same fields, as `detach` makes it, be a view of the same."""
+    if ORIGIN in view.__dict__:
+        made.__dict__[ORIGIN] = view.__dict__[ORIGIN]
+    else:
+        made.__dict__.pop(ORIGIN, None)

@@ -1,0 +1,264 @@
+"""From an operator that reached a wrapper class to the function that serves it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from torch import is_inference_mode_enabled
+
+from subclass_aot import _torch
+from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot.operators import effects_of
+from subclass_aot.wrapper.distributed.collectives import (
+    collective_handler,
+    functional_handler,
+    is_collective,
+    is_functional_move,
+)
+from subclass_aot.wrapper.distributed.sharding import gradient_handler, is_exchange_of_gradients
+from subclass_aot.wrapper.layout.shared_fields import remember_view
+from subclass_aot.wrapper.layout.views import ALIKE, is_view
+from subclass_aot.wrapper.serve import errors, kernels, rules
+from subclass_aot.wrapper.serve.builtin import FIELD_BY_FIELD, NEW, built_in, new_of_each
+from subclass_aot.wrapper.serve.check import checked
+from subclass_aot.wrapper.serve.each import each_handler
+from subclass_aot.wrapper.serve.plain import plain_handler
+from subclass_aot.wrapper.serve.writing import writing_rules
+from subclass_aot.wrapper.serve.written_parts import sparing_the_rest
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
+Handler = Callable[..., Any]
+
+
+class Recipe(Enum):
+    """What serves an operator of a class without a rule of the author's."""
+
+    PARTS = "the operators that it is made of"
+    COLLECTIVE = "each inner tensor, or what the wrappers stand for"
+    EACH = "each inner tensor"
+    BUILT_IN = "built in"
+    PLAIN = "to_plain"
+    NONE = "nothing"
+
+
+def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
+    """Finds what serves the operator `func` on wrappers of `cls`, and keeps it until a rule is added.
+
+    The first of these that applies:
+
+    1. A rule that the author gave with `implements`: the class's own, then those of its bases along the MRO. One that
+       returns NotImplemented passes the operator on to the next. What it returns is checked against the schema.
+    2. For one that writes (`mul_`, `out=`): such a rule for the operator that returns what it writes, and `copy_`.
+    3. A composite operator is taken apart into what it is made of, and those arrive here one by one. (Autograd has
+       usually done that before; in inference mode, and below another wrapper, it has not. So a program meets the same
+       rules either way.)
+    4. Collectives of `torch.distributed` run on every inner tensor, or on what the wrappers stand for.
+    5. For a class with `fallback="each"`: the operator on every inner tensor; views, if it declares `views=`, by 6.
+    6. The built-in rules: `detach`, `alias`, `clone`, `_to_copy`, `copy_`, `empty_like`, `new_zeros`,
+       ... and the views, in the way that `views=` declares for each field.
+    7. For a class with `to_plain` (unless it says `fallback="error"`): the operator on what the wrappers stand for.
+    8. What an operator with a kernel, as `mish_backward`, would be made of if it had none.
+    9. An `OperatorRuleError`, with a stub to paste.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+
+    Returns:
+        A function that is called as the operator is.
+    """
+    handler = cls.__dict__["_handlers"][func] = _find(cls, func)
+    if is_each(cls, func):
+        kernels.serve(cls, func)
+    elif is_view_of_each(cls, func):
+        kernels.serve(cls, func, is_view=True)
+    return handler
+
+
+def is_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
+    """Whether an operator is served by nothing but itself, on each inner tensor.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+
+    >>> from subclass_aot import Int8Weight, TwoTensor
+    >>> is_each(TwoTensor, torch.ops.aten.mm.default), is_each(Int8Weight, torch.ops.aten.mm.default)
+    (True, False)
+    """
+    if rules.along_mro(cls, func) or writing_rules(cls, func):
+        return False
+    recipe = recipe_of(cls, func)
+    if recipe is Recipe.BUILT_IN:
+        return func in FIELD_BY_FIELD
+    return recipe is Recipe.EACH and func not in NEW and not is_exchange_of_gradients(func)
+
+
+def is_view_of_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
+    """Whether an operator is a view that is the same on each field, if the fields line up with the wrapper.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+
+    >>> from subclass_aot import Int8Weight
+    >>> is_view_of_each(Int8Weight, torch.ops.aten.t.default), is_view_of_each(Int8Weight, torch.ops.aten.select.int)
+    (True, False)
+    """
+    if func not in ALIKE or rules.along_mro(cls, func) or recipe_of(cls, func) is not Recipe.BUILT_IN:
+        return False
+    declaration = cls.__wrapper_declaration__
+    return all(declaration.how_viewed(name) == "broadcast" for name in declaration.fields)
+
+
+def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[WrapperTensor]) -> Handler:
+    """Finds what serves `func` on wrappers of `cls` that are views of those of another class: first, the rules of that.
+
+    Args:
+        cls: The class of the views.
+        func: The operator.
+        of: The class of what they are views of.
+
+    Returns:
+        A function that is called as the operator is.
+    """
+    handlers = of.__dict__["_handlers"]
+    if (cls, func) not in handlers:
+        handlers[cls, func] = _find(of, func, lambda: cls._handlers.get(func) or handler_for(cls, func))
+    return handlers[cls, func]  # type: ignore[no-any-return]
+
+
+def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], Handler] | None = None) -> Handler:
+    handler = functools.cache(otherwise or (lambda: _without_rules(cls, func)))
+    written = [sparing_the_rest(cls, func, rule) for rule in rules.along_mro(cls, func)]
+    written += writing_rules(cls, func)
+    for rule in reversed(written):
+        handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
+    runs_code_of_authors = written or hasattr(cls, "to_plain")
+    found = _torch.heeding_lazy_bits(handler()) if runs_code_of_authors else handler()
+    return _counting_writes(func, found) if _torch.is_overload(func) and _writes_lists(func) else found
+
+
+def _writes_lists(func: Operator) -> bool:
+    return func.name().startswith("aten::_foreach_") and bool(effects_of(func).written)
+
+
+def _counting_writes(func: Operator, handler: Handler) -> Handler:
+    """`handler`, which writes lists: torch counts such writes in the kernels, which wrappers do not reach."""
+
+    @functools.wraps(handler)
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        out = handler(*args, **kwargs)
+        bound = effects_of(func).bind(args, kwargs)
+        written = [tensor for name in effects_of(func).written for tensor in bound.get(name) or ()]
+        torch.autograd.graph.increment_version([tensor for tensor in written if not tensor.is_inference()])
+        return out
+
+    return counting
+
+
+def recipe_of(cls: type[WrapperTensor], func: AnyOperator) -> Recipe:
+    """What serves an operator that no rule of the author's does.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+    """
+    if _torch.is_overload(func) and _torch.can_decompose(func):
+        return Recipe.PARTS
+    if is_collective(func) or (is_functional_move(func) and cls.__wrapper_declaration__.fallback != "plain"):
+        return Recipe.COLLECTIVE
+    declares_this_view = cls.__wrapper_declaration__.views is not None and is_view(func)
+    if cls.__wrapper_declaration__.fallback == "each" and not declares_this_view:
+        return Recipe.EACH
+    if _torch.is_overload(func) and built_in(cls, func) is not None:
+        return Recipe.BUILT_IN
+    if cls.__wrapper_declaration__.fallback == "plain":
+        return Recipe.PLAIN
+    return Recipe.PARTS if _torch.is_overload(func) and _torch.has_parts(func) else Recipe.NONE
+
+
+def _without_rules(cls: type[WrapperTensor], func: Any) -> Handler:
+    match recipe_of(cls, func):
+        case Recipe.PARTS:
+            handler: Handler = _torch.decomposition(func)
+        case Recipe.COLLECTIVE:
+            handler = (collective_handler if is_collective(func) else functional_handler)(cls, func)
+        case Recipe.EACH if is_exchange_of_gradients(func):
+            handler = gradient_handler(cls, func)
+        case Recipe.EACH:
+            handler = new_of_each(cls, func) if func in NEW else each_handler(cls, func)
+        case Recipe.BUILT_IN:
+            handler = cast(Handler, built_in(cls, func))
+        case Recipe.PLAIN:
+            handler = plain_handler(cls, func)
+        case Recipe.NONE:
+            handler = lambda *args, **kwargs: _refuse(cls, func, args, kwargs)  # noqa: E731
+    return handler
+
+
+def _refuse(cls: type[WrapperTensor], func: AnyOperator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise errors.no_rule(cls, func, args, kwargs)
+
+
+def knows(cls: type[WrapperTensor], types: tuple[type, ...]) -> bool:
+    """Whether `cls` may serve an operator on arguments of these types.
+
+    It may not where one of them is another wrapper class that is neither related nor in `cls.accepts`: then that
+    class is asked. Subclasses that stand for one tensor (fake, functional, meta tensors, parameters) are never in the
+    way.
+    """
+    if types in cls.__dict__["_known"]:
+        return True
+    for other in types:
+        if (
+            hasattr(other, "__tensor_flatten__")
+            and not issubclass(other, (cls, *cls.accepts))
+            and not issubclass(cls, other)
+        ):
+            return False
+    cls.__dict__["_known"].add(types)
+    return True
+
+
+@_torch.below_dynamo
+def dispatch(
+    cls: type[WrapperTensor],
+    func: AnyOperator,
+    types: tuple[type[torch.Tensor], ...],
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+    of: type[WrapperTensor] | None = None,
+) -> Any:
+    """The body of `__torch_dispatch__`; of views, `of` is the class of the whole, where its rules go first."""
+    if len(types) > 1 and not knows(cls, types):
+        return NotImplemented
+    try:
+        handler = cls._handlers[func]
+    except KeyError:
+        handler = handler_for(cls, func)
+    if of is not None:
+        handler = handler_for_views(cls, func, of)
+    if is_inference_mode_enabled():
+        return _in_inference_mode(func, handler, args, kwargs or {})
+    return handler(*args, **kwargs) if kwargs else handler(*args)
+
+
+def _in_inference_mode(func: AnyOperator, handler: Handler, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Views of an ordinary tensor are ordinary in inference mode too: they share its version counter."""
+    if not _torch.is_overload(func) or not (viewed := effects_of(func).viewed):
+        return handler(*args, **kwargs)
+    base = effects_of(func).bind(args, kwargs)[viewed]
+    if not base.is_inference():
+        with torch.inference_mode(False), torch.no_grad():
+            return handler(*args, **kwargs)
+    view = handler(*args, **kwargs)
+    if args and args[0] is base:
+        remember_view(view, base, func, args[1:], kwargs)
+    return view

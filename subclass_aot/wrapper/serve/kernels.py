@@ -1,0 +1,132 @@
+"""Which operators of which classes the kernels of the accelerator serve.
+
+Python finds what serves an operator, and where that is the operator on each inner tensor, it says so to the kernel of
+that operator: later calls on wrappers of exactly this class do not come here any more. Whatever is special about a call
+comes here as ever (`_native/accelerator/call.h` tells them apart), and so does all that this file says nothing about.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from subclass_aot import _native, _torch
+from subclass_aot._torch import AnyOperator, Operator
+from subclass_aot.operators import effects_of
+from subclass_aot.wrapper.declare.construct import assemble, held_here
+from subclass_aot.wrapper.declare.looks import is_told_by_looks, reads_looks_alone
+from subclass_aot.wrapper.declare.outer import outer_rule
+from subclass_aot.wrapper.declare.structure import Treatment, treatment
+from subclass_aot.wrapper.layout.shared_fields import ORIGIN
+from subclass_aot.wrapper.serve.kernel_operators import OPERATORS
+from subclass_aot.wrapper.serve.planner import ALIASES
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
+_accelerator: Any = _native.accelerator("kernels")
+
+# At import, when no wrapper of ours can be in the middle of an operator.
+INSTALLED: frozenset[str] = frozenset(_accelerator.install_kernels(OPERATORS) if _accelerator is not None else ())
+"""The operators that have a kernel of ours: none without the accelerator, nor those that somebody else has one for."""
+
+
+def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False) -> None:
+    """Has the kernel of `func` serve wrappers of exactly `cls`, if it can, until a rule is added.
+
+    Args:
+        cls: A class whose wrappers `func` treats as "each inner tensor".
+        func: The operator.
+        is_view: Whether that holds because `func` is a view, of fields that are as the class's `views=` says.
+    """
+    if not INSTALLED or not _torch.is_overload(func) or func.name() not in INSTALLED:
+        return
+    declaration = cls.__wrapper_declaration__
+    held = [field for field in declaration.fields.values() if field.kind in ("tensor", "optional")]
+    if not {field.kind for field in declaration.fields.values()} <= {"tensor", "optional", "context"}:
+        return
+    if not is_read_plainly(cls) or not (is_view or _runs_on_structure(cls, func)):
+        return
+    has_rule = outer_rule(cls) is not None
+    keeps_look = func in ALIASES and (has_rule or declaration.has_blocks)
+    names, optional = tuple(field.name for field in held), tuple(field.kind == "optional" for field in held)
+    fields = (names, optional, declaration.attributes, ORIGIN, functools.partial(_wrap, names))
+    asks_outer, heeds_lazy_bits = has_rule and not keeps_look, hasattr(cls, "to_plain")
+    may_remember = is_told_by_looks if asks_outer and reads_looks_alone(cls) else None
+    _accelerator.serve(func.name(), cls, *fields, may_remember, asks_outer, is_view, keeps_look, heeds_lazy_bits)
+
+
+def forget(cls: type[WrapperTensor]) -> None:
+    """Has every operator on wrappers of `cls` go to Python again."""
+    if INSTALLED:
+        _accelerator.forget(cls)
+
+
+@contextmanager
+def without_kernels() -> Iterator[None]:
+    """Within the block all operators on wrappers go to Python, in all threads."""
+    before = _accelerator.switch_kernels(False) if INSTALLED else False
+    try:
+        yield
+    finally:
+        if INSTALLED:
+            _accelerator.switch_kernels(before)
+
+
+def hits() -> Counter[str]:
+    """By operator, how many calls its kernel has served in this process."""
+    return Counter(_accelerator.kernel_hits() if INSTALLED else {})
+
+
+def is_read_plainly(cls: type[WrapperTensor]) -> bool:
+    """Whether operators reach the library first, and fields are what stands in `__dict__` under their names.
+
+    What Python sees of the look of such a wrapper (its sizes, its dtype) is what C++ sees.
+
+    Args:
+        cls: The class.
+    """
+    if "__tensor_flatten__" not in cls.__wrapper_declaration__.generated:
+        return False
+    for name, plain in _PLAIN.items():
+        if _found(cls, name) is not plain:
+            return False
+    return all(held_here(_found(cls, name)) for name in cls.__wrapper_declaration__.fields)
+
+
+def _found(cls: type, name: str) -> Any:
+    return next((vars(base)[name] for base in cls.__mro__ if name in vars(base)), None)
+
+
+_PLAIN: dict[str, Any] = {}
+"""What a class has to have from the library or from torch, by name: filled when `WrapperTensor` is there."""
+
+
+def remember_plain(base: type[WrapperTensor]) -> None:
+    """Takes note of what `WrapperTensor` itself has, so that a class which has something else is told."""
+    for name in ("__torch_dispatch__", "__getattribute__", "__getattr__", *_LOOK):
+        _PLAIN[name] = _found(base, name)
+
+
+_LOOK = ("shape", "dtype", "device", "layout", "stride", "storage_offset")
+
+
+def _runs_on_structure(cls: type[WrapperTensor], func: Operator) -> bool:
+    """Whether fields that are structure are treated as all others are."""
+    declaration = cls.__wrapper_declaration__
+    if not any(declaration.is_structure(name) for name in declaration.fields):
+        return True
+    effects = effects_of(func)
+    return treatment(func, effects) is Treatment.RUNS and "dtype" not in effects.parameters
+
+
+@_torch.below_dynamo
+def _wrap(names: tuple[str, ...], proto: WrapperTensor, *inner: torch.Tensor | None) -> Any:
+    """The wrapper that generated code makes of these results, like `proto`; None stands for an absent field."""
+    state: dict[str, Any] = {name: one for name, one in zip(names, inner, strict=True) if one is not None}
+    return assemble(type(proto), state | proto.__wrapper_state__())

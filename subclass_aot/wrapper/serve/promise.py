@@ -1,0 +1,126 @@
+"""What a rule's result has to look like: the sizes and the dtype that the operator gives for such arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import optree
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._stack import pass_on_interruption
+from subclass_aot._torch import Operator
+
+Look = tuple[tuple[int, ...], torch.dtype]
+"""The sizes and the dtype of a tensor."""
+
+_LIMIT = 1000
+
+
+class Promise:
+    """The sizes and dtypes that an operator gives, for each combination of arguments that it was asked for.
+
+    It is asked once for each, on tensors of the device "meta". What it refuses there nobody knows, and anything will
+    do. Symbolic sizes are those of the example that is traced, of which nothing is assumed by that; without an example,
+    as of sizes that depend on data, nothing is asked.
+
+    Args:
+        func: The operator.
+    """
+
+    def __init__(self, func: Operator) -> None:
+        self._func = func
+        self._known: dict[object, list[Look | None]] = {}
+
+    def broken_by(self, out: object, args: tuple[object, ...], kwargs: dict[str, object]) -> str:
+        """What was promised instead of `out`, in words; "" where `out` is that, or nobody knows."""
+        try:
+            key = _keys(_key, args, kwargs)
+            promised = self._known.get(key)
+        except TypeError:  # some sizes are symbols
+            try:
+                key = _keys(_key_in_example, args, kwargs)
+                promised = self._known.get(key)
+            except TypeError:  # a number without a hash, or a size that depends on data
+                return ""
+        if promised is None:
+            if len(self._known) >= _LIMIT:
+                self._known.clear()
+            promised = self._known[key] = self._ask(args, kwargs)
+        if len(promised) == 1 and isinstance(out, torch.Tensor):  # as it is of nearly all
+            look = promised[0]
+            if look is None or not _differs(out, look):
+                return ""
+        found = out if isinstance(out, tuple | list) else (out,)
+        if promised and len(found) != len(promised):
+            return f"{len(promised)} tensors"
+        for look, tensor in zip(promised, found, strict=False):
+            if look is not None and isinstance(tensor, torch.Tensor) and _differs(tensor, look):
+                return f"a tensor of size {list(look[0])} and {look[1]}"
+        return ""
+
+    def _ask(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Look | None]:
+        with _torch.disable_current_modes():
+            blank: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
+            try:
+                out: object = self._func(*blank[0], **blank[1])
+            except Exception as error:  # of the operator, which anybody may have written
+                pass_on_interruption(error)
+                return []
+        found = out if isinstance(out, tuple | list) else (out,)
+        return [_look(x) if isinstance(x, torch.Tensor) else None for x in found]
+
+
+def _look(tensor: torch.Tensor) -> Look:
+    return _examples(tensor.shape), tensor.dtype
+
+
+def _differs(tensor: torch.Tensor, look: Look) -> bool:
+    try:
+        return _look(tensor) != look
+    except TypeError:  # a size that depends on data
+        return False
+
+
+def _examples(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        hash(sizes)
+    except TypeError:  # some are symbols
+        return tuple(map(_torch.example_of, sizes))
+    return sizes
+
+
+def _keys(key: Callable[[object], object], args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
+    return (*map(key, args), *kwargs, *map(key, kwargs.values())) if kwargs else (*map(key, args),)
+
+
+def _key(value: object) -> object:
+    """What an argument adds to the promise, with sizes as they are: symbols have no hash."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.stride(), value.dtype
+    if isinstance(value, list | tuple):
+        return (*map(_key, value),)
+    return type(value), value
+
+
+def _key_in_example(value: object) -> object:
+    if isinstance(value, torch.Tensor):
+        return _examples(value.shape), _examples(value.stride()), value.dtype
+    if isinstance(value, torch.SymInt):
+        return int, _torch.example_of(value)
+    if isinstance(value, list | tuple):
+        return (*map(_key_in_example, value),)
+    return type(value), value
+
+
+def _blank(value: object) -> object:
+    """What stands for an argument: a tensor without data."""
+    if isinstance(value, torch.Tensor):
+        sizes, strides = _examples(value.shape), _examples(value.stride())
+        return torch.empty_strided(sizes, strides, dtype=value.dtype, device="meta")
+    if isinstance(value, torch.SymInt):
+        return _torch.example_of(value)
+    if isinstance(value, torch.device):
+        return torch.device("meta")
+    return None if isinstance(value, torch.Generator) else value

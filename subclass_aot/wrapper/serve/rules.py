@@ -1,0 +1,89 @@
+"""The rules of each class, and how the one for an operator is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot._torch import AnyOperator
+from subclass_aot.declaration import OperatorRule
+from subclass_aot.errors import DefinitionError
+from subclass_aot.operators import OperatorSet, without_out
+from subclass_aot.wrapper.declare import messages
+from subclass_aot.wrapper.serve import kernels
+
+if TYPE_CHECKING:  # which is made with this
+    from subclass_aot.wrapper.base import WrapperTensor
+
+Rule = Callable[..., Any]
+RuleT = TypeVar("RuleT", bound=Rule)
+
+
+def register(cls: type[WrapperTensor], operators: tuple[Any, ...], rule: Rule) -> None:
+    """Gives `cls` (and, unless they have their own, its subclasses) a rule for operators.
+
+    Args:
+        cls: The wrapper class.
+        operators: Overloads, packets (every overload but those with `out=`), higher-order operators, or operator sets.
+        rule: Called with the operator's own arguments; if one of `operators` is a set, with the operator before them.
+
+    Raises:
+        DefinitionError: Something is not an operator, or is one that never arrives; or two sets of the class hold the
+            same operators, and neither is a part of the other.
+    """
+    for op in operators:
+        if isinstance(op, OperatorSet):
+            _check_overlap(cls, op, operators)
+        elif _torch.is_overload(op):
+            if _torch.can_decompose(op):
+                raise DefinitionError(messages.COMPOSITE_RULE.format(cls=cls.__name__, op=op))
+        elif not (_torch.is_packet(op) or _torch.is_higher_order(op)):
+            raise DefinitionError(messages.NOT_AN_OPERATOR.format(cls=cls.__name__, value=op))
+    written = OperatorRule(rule, takes_operator=any(isinstance(op, OperatorSet) for op in operators))
+    cls.__wrapper_declaration__.rules.update(dict.fromkeys(operators, written))
+    forget_handlers(cls)
+
+
+def _check_overlap(cls: type[WrapperTensor], new: OperatorSet, operators: tuple[Any, ...]) -> None:
+    """Of two sets, that which is a part of the other is the nearer; of others nobody knows which is meant."""
+    for other in (*cls.__wrapper_declaration__.rules, *operators):
+        if isinstance(other, OperatorSet) and new.shares(other) and not (new <= other or other <= new):
+            raise DefinitionError(messages.SETS_OVERLAP.format(cls=cls.__name__, first=other, second=new))
+
+
+def forget_handlers(cls: type[WrapperTensor]) -> None:
+    """Drops what was cached for `cls` and its subclasses; the next call of each operator looks its rule up again."""
+    cls.__dict__["_handlers"].clear()
+    kernels.forget(cls)
+    for subclass in cls.__subclasses__():
+        forget_handlers(subclass)
+
+
+def along_mro(cls: type[WrapperTensor], func: AnyOperator) -> list[Rule]:
+    """The authors' rules for `func`, nearest class first.
+
+    In one class the rule of an overload goes before that of its packet, and that before those of sets, of which a
+    part goes before the whole.
+
+    Args:
+        cls: The wrapper class.
+        func: The operator.
+
+    Returns:
+        Functions of the operator's arguments.
+    """
+    bases = cls.__mro__[: cls.__mro__.index(torch.Tensor)]
+    declared = [vars(base)["__wrapper_declaration__"] for base in bases if "__wrapper_declaration__" in vars(base)]
+    return [rule.bound_to(func) for declaration in declared for rule in _rules_for(func, declaration.rules)]
+
+
+def _rules_for(func: AnyOperator, rules: Mapping[object, OperatorRule]) -> list[OperatorRule]:
+    keys: list[object] = [func]
+    if _torch.is_overload(func) and without_out(func) is None:  # others are computed by the rule for that, and copied
+        keys.append(func.overloadpacket)
+    sets = [key for key in rules if isinstance(key, OperatorSet) and func in key]
+    narrow_first = sorted(sets, key=lambda one: -sum(one <= other for other in sets))  # each is a part of the next
+    return [rules[key] for key in (*keys, *narrow_first) if key in rules]

@@ -1,0 +1,176 @@
+"""What a recorder notes of places in memory: who asks where an input begins, and what reaches out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import MetaTensor, Spec, TwoTensor, aot_compile
+from subclass_aot.errors import TraceError
+from subclass_aot.graph import REPLACED, Recorder
+from subclass_aot.graph.listeners import places
+from subclass_aot.graph.view_ops import regenerated_view
+from subclass_aot.meta import Replaced, Storage
+from tests.graph.recording import gone_backward, raw, recorded
+
+aten: Any = torch.ops.aten
+SLICE = Spec.of(torch.ones(20)[3:15])
+SQUARE = Spec.of(torch.ones(20)[3:15].view(3, 4))
+
+
+def noted(program: Callable[[Any], Any], spec: Spec = SLICE) -> tuple[Recorder, list[str]]:
+    """A recorder of a program, with what is called in place of functions, and the inputs that it notes."""
+    recorder = Recorder()
+
+    def within(x: Any) -> Any:
+        with Replaced(recorder, REPLACED):
+            return program(x)
+
+    recorded(within, spec, recorder=recorder)
+    return recorder, [node.name for node in recorder.listeners.places.begins_read if node.op == "placeholder"]
+
+
+@pytest.mark.parametrize(
+    ("program", "count"),
+    [
+        (lambda x: x.storage_offset(), 1),
+        (lambda x: x[2:].storage_offset(), 1),
+        (lambda x: torch.Tensor.storage_offset(x), 1),
+        (lambda x: aten.sym_storage_offset(x), 1),
+        (lambda x: aten.sym_storage_offset.default(x), 1),
+        (lambda x: x.as_strided((2,), (1,), 4), 1),
+        (lambda x: x[1:].as_strided((2,), (1,), storage_offset=4), 1),
+        (lambda x: x.as_strided_((2,), (1,), 4), 1),
+        (lambda x: torch.as_strided_copy(x, (2,), (1,), 4), 1),
+        (lambda x: torch.as_strided_scatter(x, torch.ones(2), (2,), (1,), 4), 1),
+        (lambda x: x.as_strided((2,), (1,)), 0),
+        (lambda x: x[2:].as_strided((2,), (1,)).unfold(0, 1, 1), 0),
+        (lambda x: (x * 1).storage_offset() and (x * 1).as_strided((2,), (1,), 4), 0),
+        (lambda x: x.view(3, 4).fill_diagonal_(2), 0),
+        (lambda x: x.view(6, 2).fill_diagonal_(2, wrap=True), 0),
+        (lambda x: regenerated_view(x, (2,), (5,), 1), 0),
+        (lambda x: (x.data, x.clone(), x.is_contiguous(), repr(x)), 0),
+    ],
+)
+def test_who_asks_where_an_input_begins(program: Callable[[Any], Any], count: int) -> None:
+    _, names = noted(program)
+    assert names == ["primals_1"] * count
+
+
+def test_it_begins_where_it_began() -> None:
+    assert recorded(lambda x: (x.storage_offset(), x[2:].storage_offset()), SLICE)[1] == (3, 5)
+    assert MetaTensor(torch.ones(5)[2:]).storage_offset() == 2
+
+
+def test_a_wrapper_is_noted_itself() -> None:
+    recorder, seen = Recorder(), []
+
+    def program(x: Any) -> None:
+        wrapper = TwoTensor(x, x)
+        seen.append(wrapper)
+        with Replaced(recorder, REPLACED):
+            wrapper.storage_offset()
+
+    recorded(program, SLICE, recorder=recorder)
+    assert [each is seen[0] for each in recorder.listeners.places.begins_read] == [True]
+    assert any(held is recorder.listeners.places.begins_read for held in recorder.collections())
+
+
+@pytest.mark.parametrize(
+    ("program", "reaches"),
+    [
+        (lambda x: x.as_strided((12,), (1,)), False),
+        (lambda x: x.as_strided((13,), (1,)), True),
+        (lambda x: x[4:].as_strided((2,), (1,), 3), False),
+        (lambda x: x[4:].as_strided((2,), (1,), 2), True),
+        (lambda x: torch.as_strided_copy(x, (5,), (3,)), True),
+        (lambda x: x.as_strided_((5,), (3,)), True),
+        (lambda x: x.unfold(0, 3, 1), False),
+    ],
+)
+def test_what_reaches_out_of_an_input(program: Callable[[Any], Any], reaches: bool) -> None:
+    recorder, leaves = Recorder(), []
+    recorded(lambda x: (leaves.append(x), program(x)), SLICE, recorder=recorder)
+    assert recorder.listeners.places.reaching == (set(map(Storage.of, leaves)) if reaches else set())
+
+
+def test_what_reaches_out_of_a_result_is_refused() -> None:
+    with pytest.raises(TraceError, match=r"(?s)as_strided.default reaches out of the memory of a tensor\.\n.*x \* 1"):
+        recorded(lambda x: (x * 1).as_strided((12,), (2,)), SLICE)
+
+
+def test_what_reaches_out_of_the_storage_of_an_input_is_refused() -> None:
+    program = lambda x: x.as_strided((2,), (8,)) * 2  # noqa: E731
+    assert aot_compile(program)(torch.arange(13.0)[4:8]).tolist() == [8, 24]
+    with pytest.raises(TraceError, match=r"(?s)reaches out of the memory of a tensor\..*as_strided\(\(2,\), \(8,\)\)"):
+        aot_compile(program)(torch.arange(12.0)[4:8])
+
+
+def test_what_reaches_out_of_an_input_in_backward_is_refused_unless_forward_did() -> None:
+    recorder, (x, y) = recorded(lambda x, y: (x, (y.as_strided((3,), (9,)), y)[1]), SLICE, SLICE)
+    gone_backward(recorder, lambda t: t + y.as_strided((3,), (8,)))
+    with pytest.raises(TraceError, match="while gradients are computed"):
+        gone_backward(recorder, lambda t: t + x.as_strided((3,), (8,)))
+    assert recorder.listeners.places.reaching == {Storage.of(y)}
+
+
+def test_forks_share_what_was_asked_and_not_what_they_made() -> None:
+    recorder, x = recorded(lambda x: (x.unfold(0, 2, 2), x)[1], SLICE)
+    fork, _ = gone_backward(recorder, lambda t: (x.storage_offset(), x.unfold(0, 3, 3), t)[2])
+    assert recorder.listeners.places.begins_read is fork.listeners.places.begins_read
+    assert [node.name for node in recorder.listeners.places.views] == ["unfold"]
+    assert [node.name for node in fork.listeners.places.views] == ["unfold", "unfold_1"]
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: aten._unsafe_view(x, (3, 4)),
+        lambda x: torch.unsafe_split(x, 5)[1],
+        lambda x: torch.unsafe_split_with_sizes(x, [5, 7])[0],
+        lambda x: torch.unsafe_chunk(x[2:], 2)[1],
+    ],
+)
+def test_views_that_no_operator_calls_so(view: Callable[[Any], Any]) -> None:
+    recorder, (x, part) = recorded(lambda x: (x, view(x)), SLICE)
+    assert Storage.of(part) is Storage.of(part[1:]) is Storage.of(x)
+    recorder, (x, part) = recorded(lambda x: (x, view(x).mul_(2)), SLICE)
+    assert list(recorder.mutations.written) == [Storage.of(x)]
+
+
+@pytest.mark.parametrize(
+    ("make", "wrap"),
+    [
+        (lambda: torch.arange(12.0).view(3, 4), False),
+        (lambda: torch.arange(24.0).view(4, 6)[:, 1:4].t(), False),
+        (lambda: torch.arange(30.0)[3:].view(9, 3), True),
+        (lambda: torch.arange(12.0).view(4, 3), True),
+        (lambda: torch.arange(12.0).view(6, 2), True),
+        (lambda: torch.arange(64.0).view(4, 4, 4), False),
+        (lambda: torch.arange(16.0).view(2, 2, 2, 2).transpose(0, 3), False),
+        (lambda: torch.arange(3.0).view(3, 1), True),
+    ],
+)
+def test_a_diagonal_is_what_torch_fills(
+    make: Callable[[], torch.Tensor], wrap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule: Any = REPLACED[torch.Tensor.fill_diagonal_]
+    expected, got = make(), make()
+    expected.fill_diagonal_(-1.0, wrap)
+    monkeypatch.setattr(places, "MetaTensor", torch.Tensor)  # tensors with data can be compared
+    assert rule(None, got, -1.0, wrap) is got
+    assert torch.equal(got, expected)
+
+
+def test_torch_says_which_diagonals_there_are_not() -> None:
+    for shape, message in (((3,), "larger than 1"), ((2, 3, 2), "of equal length")):
+        with pytest.raises(RuntimeError, match=message):
+            noted(lambda x, shape=shape: x[: torch.Size(shape).numel()].view(shape).fill_diagonal_(1))
+
+
+def test_a_diagonal_is_recorded_as_one() -> None:
+    recorder, _ = noted(lambda x: x.fill_diagonal_(2), SQUARE)
+    assert raw(recorder) == ["diagonal", "fill_"]

@@ -1,0 +1,137 @@
+"""Rules where torch's own tell other strides than the kernels give, or depend on the device."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from subclass_aot import Spec
+from subclass_aot.meta.infer import infer
+from tests.meta.rule_check import check, columns_first, spec_of
+
+aten = torch.ops.aten
+
+
+@pytest.mark.parametrize("x, target", [(columns_first, torch.rand), (torch.rand, columns_first)])
+@pytest.mark.parametrize("gradient", [(), (3, 4)])
+def test_pointwise_losses(x: Any, target: Any, gradient: tuple[int, ...]) -> None:
+    given = torch.rand(gradient), x(3, 4).sigmoid(), target(3, 4).sigmoid()
+    check(aten.mse_loss_backward.default, *given, 1)
+    check(aten.smooth_l1_loss_backward.default, *given, 1, 0.5)
+    check(aten.huber_loss_backward.default, *given, 1, 0.5)
+    check(aten.binary_cross_entropy_backward.default, *given, None, 1)
+
+
+def test_batch_norm() -> None:
+    mean, var = torch.zeros(3), torch.ones(3)
+    images = torch.randn(2, 3, 4, 5)
+    channels_last = images.to(memory_format=torch.channels_last)
+    for x in (torch.randn(2, 3), columns_first(2, 3, 4), images, channels_last, images.mT):
+        check(aten._native_batch_norm_legit_no_training.default, x, None, None, mean, var, 0.1, 1e-5)
+        check(aten._native_batch_norm_legit.no_stats, x, None, None, True, 0.1, 1e-5)
+        for training in (True, False):
+            check(aten._native_batch_norm_legit.default, x, None, None, mean, var, training, 0.1, 1e-5)
+            y = check(aten._native_batch_norm_legit_functional.default, x, None, None, mean, var, training, 0.1, 1e-5)
+            stats = mean, var, y[1], y[2], training, 1e-5
+            check(aten.native_batch_norm_backward.default, torch.randn_like(y[0]), x, None, *stats, [True] * 3)
+
+
+def test_embedding_bag() -> None:
+    weight, indices, offsets = torch.randn(5, 3), torch.tensor([0, 1, 2, 3]), torch.tensor([0, 2])
+    for mode in (0, 1, 2):
+        check(aten._embedding_bag.default, weight, indices, offsets, False, mode)
+        check(aten._embedding_bag_forward_only.default, weight, indices, offsets, False, mode)
+
+
+def test_linear_algebra() -> None:
+    check(aten.linalg_eig.default, torch.randn(2, 3, 3))
+    for size in ((2, 3), (3, 2), (2, 3, 3)):
+        for full in (False, True):
+            check(aten._linalg_svd.default, torch.randn(size), full)
+    check(aten.nonzero_static.default, torch.eye(3), size=4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("columns", [5, 8])
+def test_products_of_groups(columns: int, dtype: torch.dtype) -> None:
+    """Rows of the result begin at multiples of 16 bytes."""
+
+    def columns_first(*size: int) -> torch.Tensor:
+        return torch.randn(*size, dtype=dtype).mT.contiguous().mT
+
+    def ends(*ends: int) -> torch.Tensor:
+        return torch.tensor(ends, dtype=torch.int32)
+
+    x = torch.randn(6, 8, dtype=dtype)
+    check(aten._grouped_mm.default, x, columns_first(2, 8, columns), ends(2, 6))
+    check(aten._grouped_mm.default, x.expand(2, 6, 8), columns_first(8, 2 * columns), ends(columns, 2 * columns))
+    check(aten._grouped_mm.default, x.expand(2, 6, 8), columns_first(2, 8, columns))
+    check(aten._grouped_mm.default, torch.randn(8, 16, dtype=dtype), columns_first(16, columns), ends(8, 16))
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_fft(order: tuple[int, ...]) -> None:
+    """The result lies in memory as the argument does, in the order in which the dims were transformed."""
+    x = torch.randn([(5, 6, 7)[d] for d in order]).permute(tuple(order.index(d) for d in range(3)))
+    assert x.shape == (5, 6, 7)
+    for count in (1, 2, 3):
+        for dims in map(list, itertools.permutations(range(3), count)):
+            check(aten._fft_r2c.default, x, dims, 0, False)
+            spectrum = check(aten._fft_r2c.default, x, dims, 0, True)[0]
+            check(aten._fft_c2r.default, spectrum, dims, 0, x.shape[dims[-1]])
+            check(aten._fft_c2c.default, spectrum, dims, 0, True)
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_images(layout: torch.memory_format) -> None:
+    x = torch.randn(2, 4, 6, 6).to(memory_format=layout)
+    pooled, indices = aten.max_pool2d_with_indices(x, [2, 2], [2, 2])
+    check(aten.max_unpool2d.default, pooled, indices, [6, 6])
+    check(aten.max_unpool2d.default, pooled[0].contiguous(), indices[0].contiguous(), [6, 6])
+    check(aten.channel_shuffle.default, x, 2)
+    check(aten.pixel_shuffle.default, x, 2)
+    padded = check(aten.replication_pad2d.default, x, [1, 1, -1, 1])[0]
+    check(aten.replication_pad2d_backward.default, torch.randn_like(padded), x, [1, 1, -1, 1])
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("weight_layout", [torch.contiguous_format, torch.channels_last])
+def test_convolution(transposed: bool, layout: torch.memory_format, weight_layout: torch.memory_format) -> None:
+    x = torch.randn(2, 3, 5, 6).to(memory_format=layout)
+    weight = torch.randn(3, 3, 3, 3).to(memory_format=weight_layout)
+    options: Any = [1, 1], [0, 0], [1, 1], transposed, [0, 0], 1
+    y = check(aten.convolution.default, x, weight, torch.randn(3), *options)[0]
+    check(aten.convolution_backward.default, torch.randn_like(y), x, weight, [3], *options, [True, True, True])
+
+
+def test_power_of_a_number() -> None:
+    for base in (2, 2.0, 1j):
+        for exponent in (columns_first(3, 4), torch.arange(3)):
+            check(aten.pow.Scalar, base, exponent)
+
+
+def test_angle() -> None:
+    for dtype in (torch.complex64, torch.float64, torch.int32, torch.bool):
+        for x in (columns_first(3, 4), torch.rand(3, 4), torch.rand(1, 4).expand(3, 4)):
+            check(aten.angle.default, x.to(dtype))
+
+
+@pytest.mark.parametrize(
+    "size, stride", [((5, 1), (1, 5)), ((1, 5), (1, 1)), ((3, 4), (1, 3)), ((1, 1), (7, 9)), ((3, 1), (2, 7))]
+)
+def test_dims_of_one_place(size: tuple[int, ...], stride: tuple[int, ...]) -> None:
+    x = (torch.rand(12) + 1).as_strided(size, stride)
+    calls: Any = ((aten.diag_embed.default, (x,)), (aten.polygamma.default, (1, x)), (aten.mvlgamma.default, (x, 1)))
+    for func, args in calls:
+        told: Any = infer(func, tuple(map(spec_of, args)), {})
+        assert func(*args).stride() == told.stride, func
+
+
+def test_other_devices_are_asked_about_as_torch_does() -> None:
+    """On CUDA the second result of `svd` is row-major. No hardware is needed to know."""
+    spec = Spec.make((2, 3), (3, 1), device=torch.device("cuda"))
+    assert infer(aten._linalg_svd.default, (spec,), {})[2] == Spec.make((2, 3), (3, 1), device=torch.device("cuda"))
