@@ -30,7 +30,7 @@ not compiled: calls inside a transform (torch.func.grad, vmap, jvp, ..., forward
 
 
 class Specialization(Protocol):
-    """What is asked of a specialization. See `compile.Specialization`."""
+    """The attributes of a specialization that are explained. See `specializations.Specialization`."""
 
     @property
     def signature(self) -> JointSignature: ...

@@ -1,4 +1,4 @@
-"""Which tensors share memory, a history or a version counter."""
+"""Aliasing: tensors that share memory, a history or a version counter."""
 
 from subclass_aot.aliasing.history import autograd_base as autograd_base
 from subclass_aot.aliasing.history import is_autograd_leaf as is_autograd_leaf

@@ -18,7 +18,7 @@ Classes = Iterable[type] | Mapping[str, type]
 
 
 def name_of(cls: type) -> str:
-    """What a file calls a class.
+    """Returns the name of a class in a file.
 
     >>> name_of(WrapperTensor)
     'subclass_aot.wrapper.base:WrapperTensor'
@@ -38,7 +38,8 @@ class KnownClasses:
         self.given: dict[str, type] = dict(named)
 
     def wrapper(self, name: str, place: str) -> type:
-        """The wrapper class `name`: one that was given, or one that derives from `WrapperTensor` and is defined.
+        """Returns the wrapper class `name`: one that was given, or one that derives from `WrapperTensor` and is
+        defined.
 
         Args:
             name: What the file calls it.
@@ -55,7 +56,8 @@ class KnownClasses:
         return self._only(defined or self._of_last_name(name), name, place)
 
     def of_context(self, name: str, of: type, place: str) -> type:
-        """The enum or dataclass `name`: one that was given, or one that the annotations of a declared class mention.
+        """Returns the enum or dataclass `name`: one that was given, or one that the annotations of a declared class
+        mention.
 
         Args:
             name: What the file calls it.
@@ -74,7 +76,7 @@ class KnownClasses:
         return self._only(found or self._of_last_name(name), name, place)
 
     def _of_last_name(self, name: str) -> list[type]:
-        """Given classes that have only moved to another module since."""
+        """Returns given classes of that name whose module is another one since."""
         last = name.partition(":")[2]
         return [cls for cls in self.given.values() if cls.__qualname__ == last]
 
@@ -102,7 +104,7 @@ def _derived(cls: type) -> Iterator[type]:
 
 
 def _in_module(name: str) -> object:
-    """What stands under that name in a module that was imported already."""
+    """Returns what has that name in a module that was imported already."""
     module, _, qualname = name.partition(":")
     found: object = sys.modules.get(module)
     for part in qualname.split("."):
