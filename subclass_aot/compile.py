@@ -335,7 +335,7 @@ class CompiledFunction(Generic[_P, _R]):
             dynamic = DynamicSizes()
         try:
             return self._specialize_for(arguments, dynamic, tried)
-        except Exception as error:
+        except Exception as error:  # of the function's, or of the compiler's
             pass_on_interruption(error)
             if not dynamic or isinstance(error, _FailedWithValues):
                 raise
@@ -351,7 +351,7 @@ class CompiledFunction(Generic[_P, _R]):
         looks = self._values.looks()
         try:
             trace = trace_arguments(self.fn, arguments, self._options.replaced, dynamic, looks)
-        except Exception as error:
+        except Exception as error:  # of the function's
             pass_on_interruption(error)
             if looks is None or not looks.has_answered or isinstance(error, SubclassAotError):
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from torch import fx
 
@@ -20,26 +20,13 @@ from subclass_aot.outputs import (
     ViewOfBase,
     ViewOfInput,
 )
-from subclass_aot.runtime import Graphs
 from subclass_aot.signature import JointSignature
+from subclass_aot.specializations import Specialization
 from subclass_aot.symbols import Symbols
 
 _TRANSFORMED = """
 not compiled: calls inside a transform (torch.func.grad, vmap, jvp, ..., forward-mode autograd) run the function itself
   for speed, compile the transformed function, as in aot_compile(torch.func.grad(fn))"""
-
-
-class Specialization(Protocol):
-    """The attributes of a specialization that are explained. See `specializations.Specialization`."""
-
-    @property
-    def signature(self) -> JointSignature: ...
-    @property
-    def graphs(self) -> Graphs: ...
-    @property
-    def places(self) -> dict[str, str]: ...
-    @property
-    def reason(self) -> str: ...
 
 
 def explain(fn: Callable[..., object], specializations: Sequence[Specialization], was_transformed: bool = False) -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from subclass_aot._torch.dispatch import disable_current_modes
+from subclass_aot._torch.python_kernels import in_this_thread
 
 _BLOCK = 624  # numbers, after which the array is another
 _BLOCKS = (1 << 20) // _BLOCK
@@ -76,18 +77,10 @@ def calls_of_generator(**kernels: Callable[[Callable[..., Any]], Callable[..., A
     Args:
         **kernels: What makes one of torch's, by its name: `seed`, `get_rng_state`, `set_rng_state`.
     """
-    thread = threading.get_ident()
     before = {name: getattr(torch.random, name) for name in kernels}
-
-    def of_thread(one: Callable[..., Any], others: Callable[..., Any]) -> Callable[..., Any]:
-        def chosen(*args: object, **kwargs: object) -> Any:
-            return (one if threading.get_ident() == thread else others)(*args, **kwargs)
-
-        return chosen
-
     try:
         for name, function in before.items():
-            made = of_thread(kernels[name](function), function)
+            made = in_this_thread(kernels[name](function), function)
             setattr(torch.random, name, made)
             setattr(torch, name, made)
         yield

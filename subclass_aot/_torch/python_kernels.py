@@ -30,12 +30,10 @@ def python_kernels(kernels: Mapping[Any, Callable[[Kernel], Kernel]]) -> Iterato
     Args:
         kernels: For each operator, what makes the kernel of torch's.
     """
-
-    thread = threading.get_ident()
     before = [(func, key, func.py_kernels[key]) for func in kernels for key in _KEYS if key in func.py_kernels]
     try:
         for func, key, kernel in before:
-            func.py_kernels[key] = _of_thread(thread, kernels[func](kernel), kernel)
+            func.py_kernels[key] = in_this_thread(kernels[func](kernel), kernel)
             func._dispatch_cache.clear()
         yield
     finally:
@@ -44,10 +42,11 @@ def python_kernels(kernels: Mapping[Any, Callable[[Kernel], Kernel]]) -> Iterato
             func._dispatch_cache.clear()
 
 
-def _of_thread(thread: int, kernel: Kernel, others: Kernel) -> Kernel:
-    """Calls `kernel` in one thread, and `others` in the others."""
+def in_this_thread(function: Callable[..., Any], others: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what calls one function in this thread, and another one in other threads."""
+    thread = threading.get_ident()
 
     def chosen(*args: object, **kwargs: object) -> Any:
-        return (kernel if threading.get_ident() == thread else others)(*args, **kwargs)
+        return (function if threading.get_ident() == thread else others)(*args, **kwargs)
 
     return chosen

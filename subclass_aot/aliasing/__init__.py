@@ -1,5 +1,6 @@
 """Aliasing: tensors that share memory, a history or a version counter."""
 
+from subclass_aot.aliasing.history import as_non_leaf as as_non_leaf
 from subclass_aot.aliasing.history import autograd_base as autograd_base
 from subclass_aot.aliasing.history import is_autograd_leaf as is_autograd_leaf
 from subclass_aot.aliasing.storage import Base as Base

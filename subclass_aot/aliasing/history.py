@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from subclass_aot import _torch
@@ -35,13 +33,29 @@ def is_autograd_leaf(tensor: torch.Tensor) -> bool:
     return node is not None
 
 
+def as_non_leaf(start: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Gives a tensor a history: it is no leaf of autograd's graph and no view, and its gradient goes to `start`."""
+    made: torch.Tensor = _NonLeaf.apply(start, [tensor])  # type: ignore[no-untyped-call]  # in a list: autograd sees it not
+    return made
+
+
+class _NonLeaf(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, start: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:
+        return box[0]
+
+    @staticmethod
+    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+
 class _Next(torch.autograd.Function):
     """Shows where autograd would go with a gradient of a tensor, and computes nothing."""
 
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: object, tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty(0)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> None:
+    def backward(ctx: object, gradient: torch.Tensor) -> None:
         return None

@@ -92,7 +92,7 @@ def _context(make: Callable[[], torch.Tensor]) -> Iterator[Advice]:
 def _equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
-    except Exception as error:
+    except Exception as error:  # of the `__eq__` of a class
         pass_on_interruption(error)
         return False
 

@@ -59,7 +59,7 @@ def measured(group: str, name: str, wrappers: int, ours: Work, dense: Work | Non
     """Times something beside its dense counterpart, if both can be done."""
     try:
         ours[0](*ours[1])
-    except Exception as error:
+    except Exception as error:  # of the class
         pass_on_interruption(error)
         return Row(group, name, wrappers, refused=first_line(error))
     sides = {_OURS: Side(ours[0], tuple(ours[1]))}
@@ -67,9 +67,8 @@ def measured(group: str, name: str, wrappers: int, ours: Work, dense: Work | Non
         try:
             dense[0](*dense[1])
             sides[_DENSE] = Side(dense[0], tuple(dense[1]))
-        except Exception as error:
+        except (RuntimeError, TypeError) as error:  # torch has no such operator for this dtype
             pass_on_interruption(error)
-            pass  # torch has no such operator for this dtype
     times = compare(sides, budget)
     return Row(group, name, wrappers, times.median_us(_OURS), times.median_us(_DENSE) if _DENSE in sides else None)
 
@@ -130,7 +129,7 @@ def operators(make: Callable[[], Tensor], budget: Budget) -> Iterator[Row]:
             dense = dense_like(w), dense_like(w)
             try:
                 gradient = torch.ones_like(plain_tangent(w))
-            except Exception as error:
+            except Exception as error:  # of the class, which has no plain tangent
                 pass_on_interruption(error)
                 gradient = dense_like(w)
             yield measured("operator", name, 1, (call, (w, gradient)), (call, dense), budget)

@@ -59,7 +59,7 @@ def find_maker(target: str) -> Maker:
     make: Callable[[], torch.Tensor] = (lambda: _made_by(found)) if isinstance(found, type) else found
     try:
         given = make()
-    except Exception as error:
+    except Exception as error:  # of the function or the class that was named
         pass_on_interruption(error)
         raise UnknownClassError(_NO_TENSOR.format(target=target, why=first_line(error))) from error
     if not _torch.is_traceable_wrapper_subclass(given):

@@ -98,7 +98,7 @@ def backend(
             compiled = _compile(captured, example_inputs, chosen)
     except (Retrace, DataDependentError):  # with the gradients of inputs, or for the values of each call
         return later
-    except Exception as error:
+    except Exception as error:  # of the function's, or of the compiler's
         pass_on_interruption(error)
         if _torch.current_solver() is None:
             raise

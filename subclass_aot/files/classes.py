@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -11,19 +10,11 @@ from enum import Enum
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
+from subclass_aot.named import full_name, named
 from subclass_aot.wrapper import ViewOf, WrapperTensor
 
 Classes = Iterable[type] | Mapping[str, type]
 """What a reader hands in: classes, or classes by the names that the file has for them."""
-
-
-def name_of(cls: type) -> str:
-    """Returns the name of a class in a file.
-
-    >>> name_of(WrapperTensor)
-    'subclass_aot.wrapper.base:WrapperTensor'
-    """
-    return f"{cls.__module__}:{cls.__qualname__}"
 
 
 class KnownClasses:
@@ -34,7 +25,7 @@ class KnownClasses:
     """
 
     def __init__(self, given: Classes = ()) -> None:
-        named = given if isinstance(given, Mapping) else {name_of(cls): cls for cls in given}
+        named = given if isinstance(given, Mapping) else {full_name(cls): cls for cls in given}
         self.given: dict[str, type] = dict(named)
 
     def wrapper(self, name: str, place: str) -> type:
@@ -50,9 +41,9 @@ class KnownClasses:
         """
         if name in self.given:
             return self.given[name]
-        defined = [cls for cls in set(_derived(WrapperTensor)) if name_of(cls) == name and cls is not ViewOf]
+        defined = [cls for cls in set(_derived(WrapperTensor)) if full_name(cls) == name and cls is not ViewOf]
         if len(defined) > 1:  # a class statement that ran again, as in a notebook: the last one counts
-            defined = [cls for cls in defined if cls is _in_module(name)] or defined
+            defined = [cls for cls in defined if cls is named(name)] or defined
         return self._only(defined or self._of_last_name(name), name, place)
 
     def of_context(self, name: str, of: type, place: str) -> type:
@@ -72,7 +63,7 @@ class KnownClasses:
         declaration = Declaration.of(of)
         declared = () if declaration is None else declaration.fields.values()
         mentioned = {cls for field in declared for cls in _mentioned(field.annotation, type(field.default))}
-        found = [cls for cls in mentioned if name_of(cls) == name]
+        found = [cls for cls in mentioned if full_name(cls) == name]
         return self._only(found or self._of_last_name(name), name, place)
 
     def _of_last_name(self, name: str) -> list[type]:
@@ -101,15 +92,6 @@ def _derived(cls: type) -> Iterator[type]:
     for derived in cls.__subclasses__():
         yield derived
         yield from _derived(derived)
-
-
-def _in_module(name: str) -> object:
-    """Returns what has that name in a module that was imported already."""
-    module, _, qualname = name.partition(":")
-    found: object = sys.modules.get(module)
-    for part in qualname.split("."):
-        found = getattr(found, "__dict__", {}).get(part)
-    return found
 
 
 def _mentioned(*annotations: object) -> Iterator[type]:

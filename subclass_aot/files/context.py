@@ -16,7 +16,8 @@ import torch
 
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import StateDictError
-from subclass_aot.files.classes import KnownClasses, is_named_tuple, name_of, names_in
+from subclass_aot.files.classes import KnownClasses, is_named_tuple, names_in
+from subclass_aot.named import full_name
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -32,7 +33,7 @@ def to_json(value: object, place: str) -> Json:
         StateDictError: It cannot be written.
     """
     if isinstance(value, Enum):
-        return {"enum": name_of(type(value)), "member": value.name}
+        return {"enum": full_name(type(value)), "member": value.name}
     if value is None or type(value) in (bool, int, str):
         return value  # type: ignore[return-value]
     if type(value) is float:
@@ -54,7 +55,7 @@ def to_json(value: object, place: str) -> Json:
         }
     if not isinstance(value, type) and (is_dataclass(value) or is_named_tuple(type(value))):
         held = {name: to_json(getattr(value, name), f"{place}.{name}") for name in names_in(type(value))}
-        return {"class": name_of(type(value)), "fields": held}
+        return {"class": full_name(type(value)), "fields": held}
     raise StateDictError(
         f"{place} is a {type(value).__name__}, which a file cannot hold: {value!r:.200}\n"
         "A context can be written if it is made of int, float, bool, str, None, tuples, lists, dicts, frozensets, "
@@ -100,7 +101,7 @@ def from_json(written: Json, place: str, classes: KnownClasses, of: type) -> Any
             return _OF_TEXT[kind](written[kind])
     except StateDictError:
         raise
-    except Exception as error:
+    except Exception as error:  # of an enum or a dataclass
         pass_on_interruption(error)
         raise StateDictError(f"{place} cannot be made of {written!r:.200}: {error}") from error
     raise StateDictError(f"{place} was written as {written!r:.200}, which no context value is")

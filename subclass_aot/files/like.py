@@ -59,7 +59,7 @@ def wrap_like(expected: Any, place: str, flat: dict[str, Any]) -> Any:
     fields = {field.name: getattr(expected, field.name) for field in by_name.fields.values() if field.kind == "context"}
     try:
         return rebuild_by_name(cls, inner, fields, None, None)
-    except Exception as error:
+    except Exception as error:  # of the class: what was saved is not what it takes
         pass_on_interruption(error)
         raise StateDictError(f"{place} cannot be made of {', '.join(found.values())}: {error}") from error
 

@@ -12,9 +12,9 @@ from torch.nn.parameter import is_lazy
 from subclass_aot import _torch
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
-from subclass_aot.files.classes import name_of
 from subclass_aot.files.context import Json, to_json
 from subclass_aot.files.leaves import State, is_wrapper, memory_of, parts_of, state_of
+from subclass_aot.named import full_name
 from subclass_aot.wrapper import ViewOf
 
 KEY = "subclass_aot"
@@ -104,7 +104,7 @@ class _Unwrapping:
                 f"its own. Save the whole, or {place}.to_plain()"
             )
         names, context = wrapper.__tensor_flatten__()
-        entry: dict[str, Json] = {"class": name_of(cls), **_look(wrapper, place)}
+        entry: dict[str, Json] = {"class": full_name(cls), **_look(wrapper, place)}
         declaration = Declaration.of(cls)
         if declaration is not None and declaration.is_told_by_name:
             fields = [field.name for field in declaration.fields.values() if field.kind == "context"]

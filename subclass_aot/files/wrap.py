@@ -11,12 +11,13 @@ import torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import StateDictError
-from subclass_aot.files.classes import Classes, KnownClasses, name_of
+from subclass_aot.files.classes import Classes, KnownClasses
 from subclass_aot.files.context import from_json
 from subclass_aot.files.leaves import State, is_distributed, is_wrapper, memory_of, parts_of, state_of
 from subclass_aot.files.like import wrap_like
 from subclass_aot.files.strides import with_stride
 from subclass_aot.files.unwrap import KEY, VERSION
+from subclass_aot.named import full_name
 from subclass_aot.wrapper import rebuild_by_name, within_distributed
 
 
@@ -50,7 +51,7 @@ def wrap_state_dict(
     expected = {name: parts_of(value, name) for name, value in others.items() if is_wrapper(value)}
     known = KnownClasses(classes)
     for cls in _classes_of(expected.values()):
-        known.given.setdefault(name_of(cls), cls)
+        known.given.setdefault(full_name(cls), cls)
     with torch.no_grad():
         for place, look in _leaves(said["wrappers"]):
             first = said["tied"].get(place, place)
@@ -106,7 +107,7 @@ def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
     try:
         said = json.loads(text)
         version, found = int(said["version"]), {"wrappers": dict(said["wrappers"]), "tied": dict(said["tied"])}
-    except Exception as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         pass_on_interruption(error)
         raise StateDictError(f"the metadata {KEY!r} cannot be read: {error!r}") from error
     if not all(map(_is_entry, found["wrappers"].values())):
@@ -183,7 +184,7 @@ def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: Kno
             wrapper = cls.__tensor_unflatten__(inner, context, size, stride)
     except StateDictError:
         raise
-    except Exception as error:
+    except Exception as error:  # of the class: what was saved is not what it takes
         pass_on_interruption(error)
         raise StateDictError(f"{place} cannot be made of what was saved: {error}") from error
     _check(wrapper, cls, entry, inner, place)

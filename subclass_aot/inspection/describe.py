@@ -73,7 +73,7 @@ def find_class(target: str) -> Target:
     if callable(found) and not isinstance(found, type):
         try:
             given = found()
-        except Exception as error:
+        except Exception as error:  # of the function that was named
             pass_on_interruption(error)
             because = f" Called without arguments it raises {type(error).__name__}: {error}."
     cls = type(given)

@@ -197,7 +197,7 @@ def _value_of(owner: fx.GraphModule, node: fx.Node, values: Mapping[fx.Node, Any
     versions = list(map(_torch.version_of, given))
     try:
         value = _run(owner, node, args, kwargs)
-    except Exception as error:
+    except Exception as error:  # of the operator, or of a function that a pass put in
         pass_on_interruption(error)
         val = node.meta.get("val")
         if val is None:

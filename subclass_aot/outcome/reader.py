@@ -274,9 +274,7 @@ class _Reader:
         return Change(self._object(position), holder.path, table, removed, tuple(recipes), appended)
 
 
-def _id(key: object) -> object:
-    """Returns what stands for a key in comparisons: 1 and True are two keys, and tensors are compared by identity."""
-    return id(key) if isinstance(key, torch.Tensor) else (type(key), key)
+_id = Table.key_of
 
 
 def _same_values(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:

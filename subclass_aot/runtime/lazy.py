@@ -58,7 +58,7 @@ class LazyFunction:
                 try:
                     with self._modes.restored(), _torch.as_part_of(self._compilation):
                         self._run = self._compile()
-                except Exception as error:
+                except Exception as error:  # of the compiler's
                     pass_on_interruption(error)
                     error.add_note(_WHERE.format(name=self._name, line=self._line))
                     raise

@@ -143,7 +143,7 @@ class UnexpectedTangents:
                 return kind.chosen, *given
         try:
             kind = self._make(given, any(wrong), write)
-        except Exception as error:
+        except Exception as error:  # of a class, or of the function's backward
             pass_on_interruption(error)
             if not any(wrong):
                 first = next(i for i in sorted(self.needed) if tangents[i] is None)

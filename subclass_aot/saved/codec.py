@@ -178,11 +178,11 @@ class Decoder:
             **{word: functools.partial(self._sequence, cls) for word, cls in _SEQUENCES.items()},
             **{word: functools.partial(self._of_torch, cls) for word, cls in _TORCH.items()},
             "float": lambda x: _float(_one(x)),
-            "complex": lambda x: complex(*map(self.decode, _sized(x, 2))),
+            "complex": lambda x: complex(*map(self.decode, sized(x, 2))),
             "bytes": lambda x: bytes.fromhex(_one(x)),
             "dict": self._dict,
-            "slice": lambda x: slice(*map(self.decode, _sized(x, 3))),
-            "range": lambda x: range(*map(self.decode, _sized(x, 3))),
+            "slice": lambda x: slice(*map(self.decode, sized(x, 3))),
+            "range": lambda x: range(*map(self.decode, sized(x, 3))),
             "...": lambda x: ...,
             "device": lambda x: torch.device(_one(x)),
             "spec": lambda x: self._specs[_one(x)],
@@ -222,7 +222,7 @@ class Decoder:
             raise Refused(_UNKNOWN.format(written=written)) from error
 
     def _new_spec(self, written: Json) -> Spec:
-        size, stride, offset, *kinds = _sized(written, 6)
+        size, stride, offset, *kinds = sized(written, 6)
         return Spec.make(tuple(size), tuple(stride), offset, *map(self.decode, kinds))
 
     def _symbols(self) -> Symbols:
@@ -232,7 +232,7 @@ class Decoder:
 
     def _number(self, written: list[Json]) -> Number:
         """A number that forward gives. Two that turned out to be the same are two outputs still."""
-        number, beside, index = _sized(written, 3)
+        number, beside, index = sized(written, 3)
         text = repr((number, beside))
         if text not in self._numbers:
             symbols = self._symbols()
@@ -243,7 +243,7 @@ class Decoder:
         return self._numbers[text]
 
     def _symbolic_spec(self, written: list[Json]) -> Spec:
-        *numbers, dtype, device, layout = _sized(written, 6)
+        *numbers, dtype, device, layout = sized(written, 6)
         symbols = self._symbols()
         size, stride, (offset,) = (tuple(number_of(n, symbols) for n in each) for each in numbers)
         return Spec.make(size, stride, offset, *map(self.decode, (dtype, device, layout)))
@@ -251,7 +251,7 @@ class Decoder:
     def _record(self, cls: type, written: list[Json]) -> Any:
         names = names_in(cls)
         values = []
-        for part, name in zip(_sized(written, len(names)), names, strict=True):
+        for part, name in zip(sized(written, len(names)), names, strict=True):
             try:
                 values.append(self.decode(part))
             except Refused as refused:  # as `at` does, which takes longer than all else here
@@ -272,7 +272,7 @@ class Decoder:
         return {self.decode(key): self.decode(value) for key, value in written}
 
     def _enum(self, written: list[Json]) -> Any:
-        cls, member = _sized(written, 2)
+        cls, member = sized(written, 2)
         return find(cls)[member]
 
     def _object(self, written: list[Json]) -> Any:
@@ -280,9 +280,9 @@ class Decoder:
         cls = find(written[0])
         parts = [self.decode(part) for part in written[1:]]
         if _is_named_tuple(cls):
-            return tuple.__new__(cls, _sized(parts, len(cls._fields)))
+            return tuple.__new__(cls, sized(parts, len(cls._fields)))
         made = object.__new__(cls)
-        for field, part in zip(fields(cls), _sized(parts, len(fields(cls))), strict=True):
+        for field, part in zip(fields(cls), sized(parts, len(fields(cls))), strict=True):
             object.__setattr__(made, field.name, part)
         return made
 
@@ -293,10 +293,11 @@ def names_in(cls: Any) -> list[str]:
 
 
 def _one(written: list[Json]) -> Json:
-    return _sized(written, 1)[0]
+    return sized(written, 1)[0]
 
 
-def _sized(written: list[Json], count: int) -> list[Json]:
+def sized(written: list[Json], count: int) -> list[Json]:
+    """Checks that so many parts were written, and returns them."""
     if len(written) != count:
         raise Refused(_UNKNOWN.format(written=written))
     return written

@@ -12,7 +12,7 @@ from subclass_aot import _torch
 from subclass_aot.descriptors import InputDescriptor, OutputDescriptor, describe, descriptor_of
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
 from subclass_aot.passes import new_node
-from subclass_aot.saved.codec import Decoder, Encoder, Json
+from subclass_aot.saved.codec import Decoder, Encoder, Json, sized
 from subclass_aot.saved.names import FUNCTIONS, name_of_operator, operator_named
 from subclass_aot.saved.refused import Refused, at
 from subclass_aot.saved.stand_ins import NodeAt
@@ -129,11 +129,11 @@ class GraphReader:
         Raises:
             Refused: It is none.
         """
-        static, free, listed = _sized(written, 3)
+        static, free, listed = sized(written, 3)
         graph, constants = fx.Graph(), dict[str, torch.Tensor]()
         nodes: list[fx.Node] = []
         for each in listed:
-            parts = _sized(each, 6)
+            parts = sized(each, 6)
             with at(f"node {parts[1]!s:.80}"):
                 nodes.append(self._node(graph, nodes, constants, parts))
         module = _torch.make_graph_module(constants, graph, name)
@@ -153,7 +153,7 @@ class GraphReader:
         called: Any = name
         match op:
             case "placeholder":
-                desc, is_static = _sized(target, 2)
+                desc, is_static = sized(target, 2)
                 what = read(desc)
                 notes["is_static_input"] = is_static
                 given = ()
@@ -176,7 +176,7 @@ class GraphReader:
         return node
 
     def _constant(self, written: Json) -> torch.Tensor:
-        spec, stride, position = _sized(written, 3)
+        spec, stride, position = sized(written, 3)
         spec, blob = self.decoder.decode(spec), self.blobs[position]
         found = torch.empty(spec.size, dtype=spec.dtype)
         if blob:
@@ -207,9 +207,3 @@ def _filled(value: object, nodes: Sequence[fx.Node]) -> Any:
     if isinstance(value, dict) and type(value) is dict:
         return {key: _filled(x, nodes) for key, x in value.items()}
     return value
-
-
-def _sized(written: list[Json], count: int) -> list[Json]:
-    if len(written) != count:
-        raise Refused(_NO_GRAPH.format(written=written))
-    return written

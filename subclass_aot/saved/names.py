@@ -14,6 +14,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.graph import drawn_named, name_of_drawn
+from subclass_aot.named import full_name, named
 from subclass_aot.saved.refused import Refused
 
 _LOCAL = "{name} is defined inside a function, so that no other process finds it. Define it in a module"
@@ -40,10 +41,10 @@ def name_of(thing: Any) -> str:
     Raises:
         Refused: No other process would find it.
     """
-    name = f"{thing.__module__}:{thing.__qualname__}"
+    name = full_name(thing)
     if "<" in name:
         raise Refused(_LOCAL.format(name=name))
-    if _found(name) is not thing:
+    if named(name) is not thing:
         raise Refused(_MOVED.format(name=name))
     return name
 
@@ -66,18 +67,9 @@ def find(name: object) -> Any:
         except Exception as error:  # whatever the module does
             pass_on_interruption(error)
             raise Refused(_NOT_THERE.format(name=name, why=f": {type(error).__name__}: {error}")) from error
-    found = _found(name)
+    found = named(name)
     if found is None:
         raise Refused(_NOT_THERE.format(name=name, why=""))
-    return found
-
-
-def _found(name: str) -> Any:
-    """What stands in a module that is imported, without asking it: a module may have a `__getattr__`."""
-    module, _, qualname = name.partition(":")
-    found: Any = sys.modules.get(module)
-    for part in qualname.split("."):
-        found = getattr(found, "__dict__", {}).get(part)
     return found
 
 

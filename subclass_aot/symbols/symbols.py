@@ -182,7 +182,7 @@ class Symbols:
         with _torch.no_more_guards(self.env, refuse):
             try:
                 yield
-            except Exception as error:
+            except Exception as error:  # of the compiler's
                 pass_on_interruption(error)
                 if refused:  # compilers pack it into errors of their own
                     raise MoreAssumed(refused[-1]) from error

@@ -167,11 +167,11 @@ class Table:
         methods = _dict_methods(mapping)
         now = [k for k in methods.keys(mapping) if (self.only is None or k in self.only) and self.has(k)]
         then = [k for k, _ in contents]
-        kept = set(map(_key, then))
-        stays = [k for k in now if _key(k) in kept]
-        ordered = list(map(_key, stays)) == list(map(_key, then[: len(stays)]))
+        kept = set(map(self.key_of, then))
+        stays = [k for k in now if self.key_of(k) in kept]
+        ordered = list(map(self.key_of, stays)) == list(map(self.key_of, then[: len(stays)]))
         for key in now:
-            if not ordered or _key(key) not in kept:
+            if not ordered or self.key_of(key) not in kept:
                 methods.__delitem__(mapping, key)
         for key, value in contents:
             methods.__setitem__(mapping, key, value)
@@ -209,10 +209,15 @@ class Table:
             raise
 
     @staticmethod
+    def key_of(key: object) -> object:
+        """Returns a key as it is compared: 1 and True are two keys, tensors are compared by identity."""
+        return id(key) if isinstance(key, torch.Tensor) else (type(key), key)
+
+    @staticmethod
     def same(one: Contents, other: Contents) -> bool:
         """Returns whether two readings found the very same objects at the same keys, in the same order."""
         return len(one) == len(other) and all(
-            v is w and (k is j or _key(k) == _key(j)) for (k, v), (j, w) in zip(one, other, strict=True)
+            v is w and (k is j or Table.key_of(k) == Table.key_of(j)) for (k, v), (j, w) in zip(one, other, strict=True)
         )
 
 
@@ -221,11 +226,6 @@ def limit_of(value: object) -> Any:
     if isinstance(value, defaultdict):
         return value.default_factory
     return value.maxlen if isinstance(value, deque) else None
-
-
-def _key(key: object) -> object:
-    """Returns the key as it is compared: 1 and True are two keys, and tensors are compared by identity."""
-    return id(key) if isinstance(key, torch.Tensor) else (type(key), key)
 
 
 def _dict_methods(mapping: dict[Any, Any]) -> type[dict[Any, Any]]:

@@ -9,20 +9,11 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.aliasing import as_non_leaf
 from subclass_aot.codegen import Source
 from subclass_aot.testing.compare import rebuilt
 from subclass_aot.testing.inputs import Given, Leaf, Size, Storage, Tree, Wrapped, leaves_of
 from subclass_aot.testing.literals import Names
-
-
-class _NonLeaf(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: object, root: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:
-        return box[0]
-
-    @staticmethod
-    def backward(ctx: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient, None
 
 
 def non_leaf(root: torch.Tensor) -> Any:
@@ -32,8 +23,8 @@ def non_leaf(root: torch.Tensor) -> Any:
     False
     """
     with torch.no_grad():
-        box = [rebuilt(root, lambda leaf: leaf) if _torch.is_traceable_wrapper_subclass(root) else root.detach()]
-    return _NonLeaf.apply(root, box)  # type: ignore[no-untyped-call]
+        made: Any = rebuilt(root, lambda leaf: leaf) if _torch.is_traceable_wrapper_subclass(root) else root.detach()
+    return as_non_leaf(root, made)
 
 
 def of_class(tensor: torch.Tensor, cls: type[torch.Tensor]) -> Any:

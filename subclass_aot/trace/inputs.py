@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.aliasing import overlapping_slots, versions
+from subclass_aot.aliasing import as_non_leaf, overlapping_slots, versions
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, Place, static_values
 from subclass_aot.descriptors import (
     BufferInput,
@@ -247,7 +247,7 @@ def trace_inputs(plan: InputPlan, user: UserInputs, recorder: Recorder, inferenc
             fakes = [_fake(x) if plan.is_dense(s) else x for s, x in enumerate(leaves)]
             fresh = fresh or wrap(fakes)
             with torch.enable_grad():
-                traced[i] = _NonLeaf.apply(autograd_leaves[i], [fresh[i]])  # type: ignore[no-untyped-call]
+                traced[i] = as_non_leaf(autograd_leaves[i], fresh[i])
     views = TracedViews(user.arguments, traced, recorder)
     before = tuple(Before.of(t, m) for t, m in zip(traced, plan.flatten.metas, strict=True))
     return TracedInputs(plan, leaves, specs, autograd_leaves, traced, views, before, inference)
@@ -311,18 +311,6 @@ def _describe_place(place: Place) -> InputDescriptor:
         return HeldInput(place.path, place.number)
     target = place.path.partition(".")[2]
     return ParamInput(place.path, target) if place.table == _torch.PARAMETERS else BufferInput(place.path, target)
-
-
-class _NonLeaf(torch.autograd.Function):
-    """Makes a traced input a non-leaf of autograd's graph, as the user's is: in-place operators are allowed on it."""
-
-    @staticmethod
-    def forward(ctx: Any, start: torch.Tensor, box: list[torch.Tensor]) -> torch.Tensor:
-        return box[0]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient, None
 
 
 def _no_input(gradient: torch.Tensor) -> Any:

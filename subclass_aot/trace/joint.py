@@ -86,7 +86,7 @@ def trace_once(
             with recording(plan, recorder):
                 inputs, forward, backward = _record(fn, plan, user, recorder, inference, values, existed)
             trace = _joint(inputs, forward, backward)
-        except Exception as error:
+        except Exception as error:  # of the function's
             pass_on_interruption(error)
             refused = getattr(recorder.graph, "refused_elsewhere", None)
             if refused is None:

@@ -260,7 +260,7 @@ class OutputReader:
                 blank = _blank(base)
                 with steps:
                     clean = (remembered or _torch.view_function(result))(blank, note)
-        except Exception as error:
+        except Exception as error:  # of torch, or of a rule for views of a class
             pass_on_interruption(error)
             if metadata_mutated:  # it was made before, and does not fit any more
                 raise MutationError(_LOST_VIEW.format(reason=_CHANGED_SINCE)) from error

@@ -77,7 +77,7 @@ def trace_arguments(
                 if options.views and dynamic is not None:  # see Note [Views of one tensor]
                     joined = arguments.with_views(options.views)
                     dynamic = dynamic.without({*options.views, *map(joined.path_of, joined.view_of)})
-            except Exception as error:
+            except Exception as error:  # of the function's, which asked for a hash
                 pass_on_interruption(error)
                 if not hashes.refused:
                     raise

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from subclass_aot import TwoTensor
-from subclass_aot.aliasing import autograd_base, is_autograd_leaf
+from subclass_aot.aliasing import as_non_leaf, autograd_base, is_autograd_leaf
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,12 @@ def test_none_ends_in_a_view_that_autograd_has_given_up() -> None:
         view = x[:2]
     x.mul_(2)
     assert not is_autograd_leaf(view) and not is_autograd_leaf(first)
+
+
+def test_a_history_is_given() -> None:
+    """Writes in place are allowed, autograd sees no view, and the gradient goes to the start."""
+    start, tensor = torch.ones(2, requires_grad=True), torch.full((2,), 3.0)
+    made = as_non_leaf(start, tensor)
+    assert made.data_ptr() == tensor.data_ptr() and not made.is_leaf and not made._is_view()
+    made.mul_(2).sum().backward()
+    assert start.grad is not None and start.grad.tolist() == [2, 2]

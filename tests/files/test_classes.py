@@ -13,17 +13,18 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 
 from subclass_aot import TwoTensor, WrapperTensor
 from subclass_aot.errors import StateDictError
-from subclass_aot.files.classes import KnownClasses, name_of
+from subclass_aot.files.classes import KnownClasses
+from subclass_aot.named import full_name
 from tests.files.classes import Everything, Mode, Range, Recipe
 
 
 def test_classes_that_are_defined_are_known() -> None:
-    assert KnownClasses().wrapper(name_of(TwoTensor), "weight") is TwoTensor
+    assert KnownClasses().wrapper(full_name(TwoTensor), "weight") is TwoTensor
 
 
 @pytest.mark.parametrize(
     "name",
-    [name_of(ForeignTwoTensor), "torch:Tensor", "nowhere:Class", "os:system", "subclass_aot.wrapper.view_of:ViewOf"],
+    [full_name(ForeignTwoTensor), "torch:Tensor", "nowhere:Class", "os:system", "subclass_aot.wrapper.view_of:ViewOf"],
 )
 def test_others_are_not(name: str) -> None:
     with pytest.raises(StateDictError, match=rf"weight is of the class {name}, which nobody(.|\n)*classes=\["):
@@ -38,7 +39,7 @@ def test_nothing_is_imported() -> None:
 
 
 def test_classes_that_are_handed_in() -> None:
-    name = name_of(ForeignTwoTensor)
+    name = full_name(ForeignTwoTensor)
     assert KnownClasses([ForeignTwoTensor]).wrapper(name, "weight") is ForeignTwoTensor
     assert KnownClasses({"old:Pair": ForeignTwoTensor}).wrapper("old:Pair", "weight") is ForeignTwoTensor
     assert KnownClasses([ForeignTwoTensor]).wrapper("__main__:TwoTensor", "weight") is ForeignTwoTensor  # it has moved
@@ -51,7 +52,7 @@ def test_a_class_statement_that_ran_again() -> None:
         return type("Again", (WrapperTensor,), {"__annotations__": {"x": torch.Tensor}, "__module__": module})
 
     first, second = define(__name__), define(__name__)
-    name = name_of(first)
+    name = full_name(first)
     with pytest.raises(StateDictError, match="there are 2 of that name"):
         KnownClasses().wrapper(name, "weight")
     assert KnownClasses([first]).wrapper(name, "weight") is first
@@ -73,7 +74,7 @@ def test_a_class_with_two_bases_is_one_class() -> None:
     class Both(Left, Right):
         pass
 
-    assert KnownClasses().wrapper(name_of(Both), "weight") is Both
+    assert KnownClasses().wrapper(full_name(Both), "weight") is Both
 
 
 class Others(WrapperTensor):
@@ -94,12 +95,12 @@ class HasDefault(WrapperTensor):
 def test_what_the_annotations_of_a_class_mention_may_stand_in_its_context() -> None:
     known = KnownClasses()
     for cls in (Recipe, Mode, Range):
-        assert known.of_context(name_of(cls), Everything, "weight, field recipe") is cls
+        assert known.of_context(full_name(cls), Everything, "weight, field recipe") is cls
         with pytest.raises(StateDictError, match="weight, field anything is of the class"):
-            known.of_context(name_of(cls), Others, "weight, field anything")
-        assert KnownClasses([cls]).of_context(name_of(cls), Others, "weight") is cls
-    assert known.of_context(name_of(Unreadable), HasDefault, "weight") is Unreadable
+            known.of_context(full_name(cls), Others, "weight, field anything")
+        assert KnownClasses([cls]).of_context(full_name(cls), Others, "weight") is cls
+    assert known.of_context(full_name(Unreadable), HasDefault, "weight") is Unreadable
     with pytest.raises(StateDictError):
-        known.of_context(name_of(Mode), HasDefault, "weight")
+        known.of_context(full_name(Mode), HasDefault, "weight")
     with pytest.raises(StateDictError):
-        known.of_context(name_of(Mode), ForeignTwoTensor, "weight")
+        known.of_context(full_name(Mode), ForeignTwoTensor, "weight")

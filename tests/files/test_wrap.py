@@ -14,7 +14,7 @@ from torch.testing._internal.two_tensor import TwoTensor as ForeignTwoTensor
 from subclass_aot import Int8Weight, TwoTensor, WrapperTensor
 from subclass_aot.errors import StateDictError
 from subclass_aot.files import unwrap_state_dict, wrap_state_dict
-from subclass_aot.files.classes import name_of
+from subclass_aot.named import full_name
 from tests.files.classes import FOREIGN, Everything, Mode, Pair, Recipe, assert_same, everything, state
 
 
@@ -149,24 +149,24 @@ class Gained(WrapperTensor, renamed={"q": "codes", "pieces": "parts"}):
 def test_a_class_that_has_changed() -> None:
     value = Earlier(torch.ones(2), [torch.full((1,), float(i)) for i in range(11)], Mode.ROWS)
     tensors, metadata = unwrap_state_dict({"w": value})
-    found: Any = wrap_state_dict(tensors, metadata, classes={name_of(Earlier): Later})["w"]
+    found: Any = wrap_state_dict(tensors, metadata, classes={full_name(Earlier): Later})["w"]
     assert type(found) is Later and found.codes.equal(value.q) and found.order is Mode.ROWS and found.bits == 4
     assert [part.item() for part in found.parts] == list(range(11)) and found.zero is None and not found.table
     with pytest.raises(
         StateDictError, match=r"w cannot be made of what was saved: this saved Lost holds \[.*'pieces_0'"
     ):
-        wrap_state_dict(tensors, metadata, classes={name_of(Earlier): Lost})
+        wrap_state_dict(tensors, metadata, classes={full_name(Earlier): Lost})
     with pytest.raises(StateDictError, match=r"this saved Gained has no scale: .*torch.Tensor \| None = None"):
-        wrap_state_dict(tensors, metadata, classes={name_of(Earlier): Gained})
+        wrap_state_dict(tensors, metadata, classes={full_name(Earlier): Gained})
 
 
 def test_a_class_that_writes_flatten_now() -> None:
     tensors, metadata = unwrap_state_dict({"w": TwoTensor(torch.ones(2), torch.ones(2))})
     with pytest.raises(StateDictError, match="w was written as a WrapperTensor, which TwoTensor is no more"):
-        wrap_state_dict(tensors, metadata, classes={name_of(TwoTensor): ForeignTwoTensor})
+        wrap_state_dict(tensors, metadata, classes={full_name(TwoTensor): ForeignTwoTensor})
     tensors, metadata = unwrap_state_dict({"w": ForeignTwoTensor(torch.ones(2), torch.ones(2))})
     with pytest.raises(StateDictError, match="w was written as a class with its own flatten"):
-        wrap_state_dict(tensors, metadata, classes={name_of(ForeignTwoTensor): TwoTensor})
+        wrap_state_dict(tensors, metadata, classes={full_name(ForeignTwoTensor): TwoTensor})
 
 
 def test_classes_that_are_not_handed_in() -> None:
@@ -246,7 +246,7 @@ def test_the_enums_of_a_class_of_others_are_handed_in() -> None:
     value = everything()
     tensors, metadata = unwrap_state_dict({"w": value})
     said = json.loads(metadata["subclass_aot"])
-    assert said["wrappers"]["w"]["fields"]["recipe"]["class"] == name_of(Recipe)
+    assert said["wrappers"]["w"]["fields"]["recipe"]["class"] == full_name(Recipe)
     assert wrap_state_dict(tensors, metadata)["w"].recipe == value.recipe  # the annotations of Everything mention it
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # which has this listener
 _aten = torch.ops.aten
 
 
-def has_internal_overlap(leaf: object) -> TypeGuard[MetaTensor]:
-    """Returns True for a leaf in which several elements are one place."""
+def _overlaps_itself(leaf: object) -> TypeGuard[MetaTensor]:
+    """Tells whether several elements of a traced leaf are one place."""
     return isinstance(leaf, MetaTensor) and leaf.spec.overlaps_itself
 
 
@@ -48,7 +48,7 @@ def apart(leaf: MetaTensor) -> Any:
     stride = tuple(map(int, spec.stride))
     size = [1 if step == 0 else int(n) for n, step in zip(spec.size, stride, strict=True)]
     again = None
-    if not has_internal_overlap(owner) and owner.spec.dtype is spec.dtype:
+    if not _overlaps_itself(owner) and owner.spec.dtype is spec.dtype:
         again = regenerated_view(owner, size, stride, int(spec.offset - owner.spec.offset))
     return leaf.as_strided(size, stride) if again is None else again
 
@@ -63,7 +63,7 @@ class InternalOverlap(GraphListener):
         self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
     ) -> None:
         for leaf in written_leaves(func, args, kwargs):
-            if Storage.of(leaf).spec.overlaps_itself and not has_internal_overlap(leaf):
+            if Storage.of(leaf).spec.overlaps_itself and not _overlaps_itself(leaf):
                 with recorder:
                     leaf.tag = apart(leaf).tag
 
@@ -75,7 +75,7 @@ def _is_expanded(x: object) -> TypeGuard[MetaTensor]:
 def _has_windows(x: object) -> bool:
     """Returns whether a tensor overlaps itself, or may where its sizes are symbols."""
     try:
-        return has_internal_overlap(x)
+        return _overlaps_itself(x)
     except SizesMustBeKnown:
         return True
 
@@ -92,7 +92,7 @@ def _zero(x: torch.Tensor) -> Any:
 
 
 def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> Any:
-    if not isinstance(x, MetaTensor) or _is_expanded(x) or not has_internal_overlap(x):
+    if not isinstance(x, MetaTensor) or _is_expanded(x) or not _overlaps_itself(x):
         return NotImplemented
     if isinstance(source, MetaTensor) and getattr(source.tag, "target", None) in _ZEROS:
         x.fill_(0)  # as the gradient of what is filled
@@ -104,13 +104,13 @@ def _copy(x: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> 
 
 
 def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
-    if not has_internal_overlap(x):
+    if not _overlaps_itself(x):
         return NotImplemented
     parts, mask = x, mask.expand(x.shape)
     if _is_expanded(x):
         folds = [dim for dim, step in enumerate(x.spec.stride) if step == 0]
         parts, mask = apart(x), mask.any(folds, keepdim=True)
-    if not has_internal_overlap(parts):
+    if not _overlaps_itself(parts):
         parts.masked_fill_(mask, value)
         return x
     # One element of a place is enough. What lies between the windows is in the flat part, and no mask reaches it.

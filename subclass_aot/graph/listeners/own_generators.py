@@ -20,33 +20,30 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import user_line
-from subclass_aot.errors import TraceError
+from subclass_aot.graph.generators import Reason
 from subclass_aot.meta import MetaTensor
 
 if TYPE_CHECKING:  # which has what has this
     from subclass_aot.graph.recorder import Recorder
 
-_STATE = """The traced function draws from a generator of its own, {what}.
-  Where:   {where}
-  Later calls would draw other numbers than eager does.
-  Instead: {instead}"""
+_DRAWS = "draws from a generator of its own,"
 
-_UNKNOWN = {
-    "what": "whose state is none of a seed below 2**32, and none that a generator has had in this call",
-    "instead": "call manual_seed with such a number; seed() takes a larger one by chance.",
-}
-_DEVICE = {
-    "what": "which draws on {device}",
-    "instead": "draw on the CPU, as in torch.rand(..., generator=g).to({device!r}), or outside the function.",
-}
-_ELSEWHERE = {
-    "what": "which somebody holds whom the call does not reach: a class, another module of Python, a hook",
-    "instead": "pass it as an argument, or keep it in an attribute of the module or in a variable of the function's.",
-}
-_IN_BACKWARD = {
-    "what": "which has another state when gradients were computed",
-    "instead": "draw before, and let backward read the numbers.",
-}
+_UNKNOWN = Reason(
+    "whose state is none of a seed below 2**32, and none that a generator has had in this call",
+    "call manual_seed with such a number; seed() takes a larger one by chance.",
+)
+_DEVICE = Reason(
+    "which draws on {device}",
+    "draw on the CPU, as in torch.rand(..., generator=g).to({device!r}), or outside the function.",
+)
+_ELSEWHERE = Reason(
+    "which somebody holds whom the call does not reach: a class, another module of Python, a hook",
+    "pass it as an argument, or keep it in an attribute of the module or in a variable of the function's.",
+)
+_IN_BACKWARD = Reason(
+    "which has another state when gradients were computed",
+    "draw before, and let backward read the numbers.",
+)
 
 
 _MOST = 1 << 32
@@ -95,15 +92,15 @@ class OwnGenerators:
         """
         address = _torch.address_of_generator(generator)
         if generator.device.type != "cpu":
-            raise _refused(_DEVICE, device=str(generator.device))
+            raise _DEVICE.error(_DRAWS, device=str(generator.device))
         if address not in self._reached and address not in self._made:
-            raise _refused(_ELSEWHERE)
+            raise _ELSEWHERE.error(_DRAWS)
         if recorder.phase == "backward" and not self._left and address in self._reached:
-            raise _refused(_IN_BACKWARD)  # that backward is not recorded with the call, but later
+            raise _IN_BACKWARD.error(_DRAWS)  # that backward is not recorded with the call, but later
         self._drawn.add(address)
         state = self._known(recorder, generator)
         if state is None:
-            raise _refused(_UNKNOWN)
+            raise _UNKNOWN.error(_DRAWS)
         return state
 
     def give(self, generator: torch.Generator, state: Any) -> None:
@@ -120,7 +117,7 @@ class OwnGenerators:
             TraceError: There is one, or the state of one is none that later calls could make.
         """
         if self._unknown:
-            raise _refused(_UNKNOWN, where="when the function is over")
+            raise _UNKNOWN.error(_DRAWS, "when the function is over")
         self._refuse_kept()
         alive = [(reference, reference()) for reference in self._reached.values()]
         self._left = [(reference, _torch.state_bytes(g.get_state())) for reference, g in alive if g is not None]
@@ -136,7 +133,7 @@ class OwnGenerators:
         for reference, before in self._left:
             generator = reference()
             if generator is not None and _torch.state_bytes(generator.get_state()) != before:
-                raise _refused(_IN_BACKWARD, where="in a hook, a checkpoint, or the backward of an autograd.Function")
+                raise _IN_BACKWARD.error(_DRAWS, "in a hook, a checkpoint, or the backward of an autograd.Function")
 
     def _refuse_kept(self) -> None:
         """Refuses draws from a generator that the function made and that is still there, though in no result."""
@@ -148,7 +145,7 @@ class OwnGenerators:
         if kept():
             gc.collect()  # it may be garbage
         for where in kept():
-            raise _refused(_ELSEWHERE, where=where)
+            raise _ELSEWHERE.error(_DRAWS, where)
 
     def _note_made(self, generator: torch.Generator) -> None:
         address = _torch.address_of_generator(generator)
@@ -192,8 +189,3 @@ class OwnGenerators:
             self.give(generator, state)
         else:
             generator.set_state(state)
-
-
-def _refused(why: dict[str, str], where: str = "", **texts: str) -> TraceError:
-    filled = {name: text.format(**texts) for name, text in why.items()}
-    return TraceError(_STATE.format(where=where or user_line(), **filled))

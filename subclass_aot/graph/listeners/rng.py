@@ -20,10 +20,9 @@ import torch
 from torch import fx
 
 from subclass_aot import _torch
-from subclass_aot._stack import user_line
 from subclass_aot.errors import TraceError
 from subclass_aot.graph.drawn import GENERATOR_STATE, drawn
-from subclass_aot.graph.generators import States, generators
+from subclass_aot.graph.generators import Reason, States, generators
 from subclass_aot.graph.listeners.listener import GraphListener
 from subclass_aot.graph.listeners.own_generators import OwnGenerators
 from subclass_aot.meta import MetaTensor, Spec, new_leaf
@@ -32,31 +31,28 @@ from subclass_aot.operators import argument_at, effects_of
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
 
-_STATE = """The traced function sets the state of the generator of random numbers, and {what}.
-  Where:   {where}
-  That happens while tracing, not in the graph, so later calls would draw other numbers than eager does.
-  Instead: {instead}"""
+_SETS = "sets the state of the generator of random numbers, and"
 
-_UNKNOWN = {
-    "what": "it is none that the function has had, nor one of a seed",
-    "instead": "call torch.manual_seed with a number, or set back what torch.get_rng_state() gave in the function.",
-}
-_OTHER_DRAW = {
-    "what": "goes on from a state that it had before it looked at a value, or in another backward",
-    "instead": "set a seed there, or draw the same numbers once and use them twice.",
-}
-_IN_BACKWARD = {
-    "what": "leaves another one when gradients are computed",
-    "instead": "put the state back, as in `with torch.random.fork_rng():`.",
-}
-_DEVICE = {
-    "what": "draws on {device}",
-    "instead": "draw on the CPU, as in torch.rand(...).to({device!r}), or outside, and pass the random numbers.",
-}
-_SEED_BY_CHANCE = {
-    "what": "takes a seed by chance (torch.seed())",
-    "instead": "call it outside the compiled function.",
-}
+_UNKNOWN = Reason(
+    "it is none that the function has had, nor one of a seed",
+    "call torch.manual_seed with a number, or set back what torch.get_rng_state() gave in the function.",
+)
+_OTHER_DRAW = Reason(
+    "goes on from a state that it had before it looked at a value, or in another backward",
+    "set a seed there, or draw the same numbers once and use them twice.",
+)
+_IN_BACKWARD = Reason(
+    "leaves another one when gradients are computed",
+    "put the state back, as in `with torch.random.fork_rng():`.",
+)
+_DEVICE = Reason(
+    "draws on {device}",
+    "draw on the CPU, as in torch.rand(...).to({device!r}), or outside, and pass the random numbers.",
+)
+_SEED_BY_CHANCE = Reason(
+    "takes a seed by chance (torch.seed())",
+    "call it outside the compiled function.",
+)
 
 _RETURNED = """The traced function returns the state of the generator of random numbers, or puts it into an object.
   While it is traced the generator has a state of its own, so later calls would return that.
@@ -181,9 +177,7 @@ class RandomNumbers(GraphListener):
             return
         self.own.end_backward()
         if self._found(recorder) != self._live:
-            raise TraceError(
-                _STATE.format(where="in a hook, or in the backward of an autograd.Function", **_IN_BACKWARD)
-            )
+            raise _IN_BACKWARD.error(_SETS, "in a hook, or in the backward of an autograd.Function")
 
     def refuse_state(self, result: object) -> None:
         """Refuses a result that is a state of the generator in this trace, which means nothing elsewhere.
@@ -253,7 +247,7 @@ class RandomNumbers(GraphListener):
             elif self._at == self._live:
                 self._live = now
             return now
-        raise TraceError(_STATE.format(where=user_line(), **_UNKNOWN))
+        raise _UNKNOWN.error(_SETS)
 
     def _of_default(self, recorder: Recorder, at: bytes) -> MetaTensor | None:
         """Returns the traced tensor for a state of the default generator; None if it is no state of it."""
@@ -272,7 +266,7 @@ class RandomNumbers(GraphListener):
         """
         earlier, looks = self._nodes[at], recorder.listeners.data_dependent.looks
         if earlier not in recorder.nodes or looks is not None and looks.has_answered:
-            raise TraceError(_STATE.format(where=user_line(), **_OTHER_DRAW))
+            raise _OTHER_DRAW.error(_SETS)
         with recorder.graph.inserting_before(earlier):
             node = recorder.create("call_function", GENERATOR_STATE, (), "generator_state")
         leaf = recorder.new_leaf(Spec.of(self._before), node)
@@ -295,8 +289,7 @@ def _draw_from(
     copies, after = [new_leaf(leaf.spec) for leaf in written], new_leaf(state.spec)
     for leaf in (*made, *written):
         if leaf.spec.device.type != "cpu":
-            texts = {name: text.format(device=str(leaf.spec.device)) for name, text in _DEVICE.items()}
-            raise TraceError(_STATE.format(where=user_line(), **texts))
+            raise _DEVICE.error(_SETS, device=str(leaf.spec.device))
     recorder.on_operator(drawn(func), (state, *args), kwargs, (*made, *copies, after))
     for leaf, copy in zip(written, copies, strict=True):
         recorder.on_operator(torch.ops.aten.copy_.default, (leaf, copy), {}, leaf)
@@ -326,7 +319,7 @@ def _advanced() -> bytes:
 
 
 def _refuse_chance() -> NoReturn:
-    raise TraceError(_STATE.format(where=user_line(), **_SEED_BY_CHANCE))
+    raise _SEED_BY_CHANCE.error(_SETS)
 
 
 def _repeat(

@@ -131,7 +131,7 @@ def is_told_by_looks(made: WrapperTensor, is_new: bool = True) -> bool:
         fields.__dict__[name] = _Look(value) if isinstance(value, torch.Tensor) else value
     try:
         outer = outer_rule(cls)(fields)
-    except Exception as error:
+    except Exception as error:  # of the author's rule, asked without values
         pass_on_interruption(error)
         return False
     if type(outer) is not Outer or outer.dtype is not made.dtype or outer.layout is not made.layout:

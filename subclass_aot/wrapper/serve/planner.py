@@ -12,7 +12,7 @@ from subclass_aot import _torch
 from subclass_aot._torch import Operator
 from subclass_aot.codegen import Source, identifier
 from subclass_aot.operators import PHYSICAL, Effects
-from subclass_aot.wrapper.declare.construct import emit_wrap
+from subclass_aot.wrapper.declare.construct import emit_instance
 from subclass_aot.wrapper.declare.outer import outer_rule
 from subclass_aot.wrapper.declare.structure import Treatment, treatment
 from subclass_aot.wrapper.layout.shared_fields import may_share, remember_alias, shared_field
@@ -279,7 +279,7 @@ class Planner:
         has_blocks = "blocks" in (self.cls.__wrapper_declaration__.views or {}).values()  # whose fields do not tell
         looks_like = proto if self.func in ALIASES and (has_blocks or outer_rule(self.cls) is not None) else ""
         inner = dict(zip(self.names, results, strict=True))
-        wrapped = emit_wrap(self.source, self.cls, inner, context, looks_like=looks_like)
+        wrapped = emit_instance(self.source, self.cls, inner, context, looks_like=looks_like)
         if self.effects.viewed:  # of one inner tensor the base may be dense; it has a storage of its own then
             alias = self.source.const(_torch.alias_outer_storage, "alias_outer_storage")
             if self.effects.viewed in self.wrappers:

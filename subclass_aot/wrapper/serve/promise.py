@@ -65,7 +65,7 @@ class Promise:
             blank: Any = optree.tree_map(_blank, (args, kwargs), none_is_leaf=True)  # type: ignore[arg-type]
             try:
                 out: object = self._func(*blank[0], **blank[1])
-            except Exception as error:
+            except Exception as error:  # of the operator, which anybody may have written
                 pass_on_interruption(error)
                 return []
         found = out if isinstance(out, tuple | list) else (out,)
