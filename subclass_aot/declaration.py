@@ -112,7 +112,7 @@ class Declaration:
         return self.fields[self.field_of(name)].is_structure
 
     def how_viewed(self, name: str) -> str:
-        """How views act on the inner tensor `name`; "" where the class says nothing of views."""
+        """Returns how views act on the inner tensor `name`; "" where the class says nothing of views."""
         return "" if self.views is None else self.views.get(self.field_of(name), "broadcast")
 
     @property
