@@ -104,7 +104,7 @@ def make_entry(
             backward = _unseen_by_classes(backward)
         double_backward = compiled.double_backward
         if double_backward is None:
-            chosen = once_differentiable(backward)
+            chosen = once_differentiable(backward, signature.backward_outcome)
         else:
             chosen = double_backward.differentiable(backward)
         function = Function(_applied(convention, forward, chosen), double_backward)
