@@ -111,6 +111,15 @@ class Declaration:
         """Returns whether the inner tensor `name` is structure."""
         return self.fields[self.field_of(name)].is_structure
 
+    def how_viewed(self, name: str) -> str:
+        """How views act on the inner tensor `name`; "" where the class says nothing of views."""
+        return "" if self.views is None else self.views.get(self.field_of(name), "broadcast")
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether views are cut between the blocks that an element of a field stands for."""
+        return self.views is not None and "blocks" in self.views.values()
+
     def field_of(self, name: str) -> str:
         """Returns the field to which the inner tensor `name` belongs."""
         if name in self.fields:

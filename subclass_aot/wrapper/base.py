@@ -19,6 +19,7 @@ from subclass_aot.wrapper.declare.fields import structure
 from subclass_aot.wrapper.describe import describe, stable_hash
 from subclass_aot.wrapper.distributed import sharding
 from subclass_aot.wrapper.layout import shared_fields
+from subclass_aot.wrapper.layout.field_map import FieldMap
 from subclass_aot.wrapper.serve import kernels, rules
 from subclass_aot.wrapper.serve.dispatch import dispatch
 
@@ -67,6 +68,7 @@ class WrapperTensor(torch.Tensor):
     # What dispatch found out so far. They stand beside the declaration, since every operator looks there.
     _handlers: ClassVar[dict[Target, Callable[..., Any]]] = {}
     _known: ClassVar[set[tuple[type, ...]]] = set()
+    _field_maps: ClassVar[dict[object, tuple[FieldMap, ...]]] = {}
 
     reads_through: ClassVar[bool] = False
     """Whether tensors of the class stand for a view of another wrapper, and hold that."""

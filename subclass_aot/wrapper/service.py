@@ -12,7 +12,7 @@ from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.layout import views
-from subclass_aot.wrapper.layout.blocks import CUTS
+from subclass_aot.wrapper.layout.cuts import CUTS
 from subclass_aot.wrapper.serve import errors, rules
 from subclass_aot.wrapper.serve.dispatch import Recipe, recipe_of
 
@@ -64,13 +64,12 @@ def _by_recipe(cls: type[WrapperTensor], func: Any, recipe: Recipe) -> tuple[str
         return "", False
     if recipe is Recipe.BUILT_IN and func is aten.copy_.default:
         return "built in, from_plain" if hasattr(cls, "from_plain") else "built in, from its own class only", True
-    if recipe is Recipe.BUILT_IN and (func in views.RULES or func in views.IN_PLACE or func is aten.as_strided.default):
-        has_blocks = "blocks" in (declaration.views or {}).values()
-        if declaration.views is not None and (func in CUTS or not has_blocks):
+    if recipe is Recipe.BUILT_IN and views.is_view(func):
+        if declaration.views is not None and (func in CUTS or not declaration.has_blocks):
             return "built in, by views=", True
         if declaration.fallback == "plain" and func not in views.IN_PLACE:
             return "built in, through the whole", True
-        return 'views="blocks" cannot follow it' if has_blocks else "views= is not declared", False
+        return 'views="blocks" cannot follow it' if declaration.has_blocks else "views= is not declared", False
     if recipe is Recipe.PLAIN and _torch.is_overload(func):
         effects = effects_of(func)
         if effects.viewed:

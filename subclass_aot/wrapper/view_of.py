@@ -9,7 +9,7 @@ stands for; and a write into it makes the whole dense, writes there, and has the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from subclass_aot.declaration import Declaration
 from subclass_aot.wrapper.base import WrapperTensor
 from subclass_aot.wrapper.declare.outer import Outer
 from subclass_aot.wrapper.distributed import sharding
+from subclass_aot.wrapper.layout.cuts import SEVERAL, WITHOUT_DIM, cuts_of
 from subclass_aot.wrapper.layout.shared_fields import base_of
 from subclass_aot.wrapper.serve import errors
 from subclass_aot.wrapper.serve.dense import dense
@@ -135,9 +136,11 @@ def view_of(func: Operator, base: torch.Tensor, args: tuple[object, ...], kwargs
         args: The operator's arguments after the first.
         kwargs: Its keyword arguments.
     """
-    several = _SEVERAL.get(func)
-    if several is not None:
-        return [view_of(of_one, base, further, {}) for of_one, further in several(base, *args, **kwargs)]
+    if func in SEVERAL:
+        cuts = cuts_of(func, base.shape, args, kwargs)
+        if func in WITHOUT_DIM:
+            return [view_of(aten.select.int, base, (cut.dim, cut.start), {}) for cut in cuts]
+        return [view_of(aten.slice.Tensor, base, (cut.dim, cut.start, cut.end), {}) for cut in cuts]
     whole, steps = (base.base, base.steps) if isinstance(base, ViewOf) else (base.detach(), ())
     if func is aten.as_strided.default:
         root, _ = base_of(whole)
@@ -200,28 +203,6 @@ def _span(size: Sequence[int], stride: Sequence[int]) -> int:
 
 def _frozen(value: object) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
-
-
-Parts = list[tuple[Operator, tuple[object, ...]]]
-
-
-def _split(base: torch.Tensor, sizes: int | Sequence[int], dim: int = 0) -> Parts:
-    length = base.shape[dim]
-    lengths = list(sizes) if isinstance(sizes, Sequence) else [sizes] * max(1, -(-length // sizes))
-    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
-    return [(aten.slice.Tensor, (dim, end - size, end)) for size, end in zip(lengths, ends, strict=True)]
-
-
-def _unbind(base: torch.Tensor, dim: int = 0) -> Parts:
-    return [(aten.select.int, (dim, i)) for i in range(base.shape[dim])]
-
-
-_SEVERAL: dict[Any, Callable[..., Parts]] = {
-    aten.split.Tensor: _split,
-    aten.split_with_sizes.default: _split,
-    aten.unbind.int: _unbind,
-}
-"""For each operator that gives several views, the operators that give them one by one."""
 
 
 @ViewOf.implements(aten.copy_.default)

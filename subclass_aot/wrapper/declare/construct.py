@@ -22,7 +22,7 @@ from subclass_aot import _native, _torch
 from subclass_aot.codegen import Source
 from subclass_aot.declaration import MISSING, Field
 from subclass_aot.errors import InnerTensorError
-from subclass_aot.wrapper.declare.outer import outer_of, outer_rule
+from subclass_aot.wrapper.declare.outer import Outer, outer_of, outer_rule
 from subclass_aot.wrapper.layout import shared_fields
 
 if TYPE_CHECKING:  # which is made with this
@@ -49,11 +49,17 @@ def assemble(
         The instance.
     """
     outer = outer_of(cls, state)
-    if size is None:
-        size = outer.size
-        stride = outer.stride if stride is None else stride
-    offset = None if stride is None else outer.storage_offset  # torch takes an offset only together with strides
-    result = make(cls, size, stride, offset, None, outer.dtype, outer.layout, outer.device)
+    if size is not None or stride is not None:
+        size = outer.size if size is None else size
+        offset = None if stride is None else outer.storage_offset  # torch takes an offset only together with strides
+        outer = outer._replace(size=size, stride=stride, storage_offset=offset)
+    return made_of(cls, state, outer)
+
+
+def made_of(cls: type[WrapperTensor], state: Mapping[str, Any], outer: Outer) -> Any:
+    """Makes an instance that holds `state`, and has these sizes, strides, dtype and device; nothing is checked."""
+    size, stride, dtype, device, layout, offset = outer
+    result = make(cls, size, stride, offset, None, dtype, layout, device)
     result.__dict__.update(state)
     return tell_export(result) if torch.compiler.is_exporting() else result
 

@@ -60,7 +60,7 @@ def declare(cls: type[WrapperTensor], given: Mapping[str, object], caller_locals
         elif field.kind == "optional":
             setattr(cls, field.name, None)
     methods = [name for name in _METHODS if name not in written]
-    cls._handlers, cls._known = {}, set()
+    cls._handlers, cls._known, cls._field_maps = {}, set(), {}
     cls.__wrapper_declaration__ = Declaration(
         fields=fields,
         attributes=tuple(

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from subclass_aot.errors import DefinitionError
 from subclass_aot.wrapper.declare import messages
+
+
+class Its(Enum):
+    """The type of `ITS`."""
+
+    ITS = "the tensor's own"
+
+
+ITS: Final = Its.ITS
+"""Stands where `Outer.like` takes what the tensor has."""
 
 
 class Outer(NamedTuple):
@@ -36,27 +47,40 @@ class Outer(NamedTuple):
     storage_offset: int | torch.SymInt | None = 0
 
     @classmethod
-    def like(cls, tensor: torch.Tensor, **overrides: Any) -> Outer:
+    def like(
+        cls,
+        tensor: torch.Tensor,
+        *,
+        size: Sequence[int] | Its = ITS,
+        stride: Sequence[int] | Its | None = ITS,
+        dtype: torch.dtype | Its = ITS,
+        device: torch.device | Its = ITS,
+        layout: torch.layout | Its = ITS,
+        storage_offset: int | torch.SymInt | Its | None = ITS,
+    ) -> Outer:
         """The metadata of `tensor`, with some of it replaced.
 
         Args:
-            tensor: Where everything is taken from that is not overridden.
-            overrides: New values by name. A new `size` without `stride` is contiguous.
+            tensor: Where everything is taken from that is not given.
+            size: The sizes. New ones without `stride` are contiguous.
+            stride: The strides; None for contiguous.
+            dtype: The element type.
+            device: The device.
+            layout: The layout.
+            storage_offset: The offset, in elements.
 
         Returns:
             The outer metadata.
         """
-        if "size" in overrides:
-            overrides = {"stride": None, **overrides}
-        get = overrides.pop  # what is left is no property of a tensor
+        if stride is ITS:
+            stride = tensor.stride() if size is ITS else None
         return cls(
-            get("size") if "size" in overrides else tensor.shape,
-            get("stride") if "stride" in overrides else tensor.stride(),
-            get("dtype") if "dtype" in overrides else tensor.dtype,
-            get("device") if "device" in overrides else tensor.device,
-            get("layout") if "layout" in overrides else tensor.layout,
-            get("storage_offset") if "storage_offset" in overrides else tensor.storage_offset(),
-            **overrides,
+            tensor.shape if size is ITS else size,
+            stride,
+            tensor.dtype if dtype is ITS else dtype,
+            tensor.device if device is ITS else device,
+            tensor.layout if layout is ITS else layout,
+            tensor.storage_offset() if storage_offset is ITS else storage_offset,
         )
 
 

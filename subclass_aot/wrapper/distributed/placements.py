@@ -10,8 +10,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import ShardingError
-from subclass_aot.wrapper.layout.rows import share_of
-from subclass_aot.wrapper.layout.strided import CannotFollow
+from subclass_aot.wrapper.layout.field_map import CannotFollow, share_of
 
 _REFUSED = """{place} is a DTensor of {cls}, whose parts cannot be written one by one.
   why: {why}.

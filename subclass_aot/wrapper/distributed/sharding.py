@@ -29,8 +29,7 @@ from subclass_aot import _torch
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.declaration import Declaration
 from subclass_aot.errors import ShardingError
-from subclass_aot.wrapper.layout.rows import is_kept, rows_of
-from subclass_aot.wrapper.layout.strided import CannotFollow
+from subclass_aot.wrapper.layout.field_map import CannotFollow, is_kept, rows_of
 from subclass_aot.wrapper.serve.each import each_handler
 
 if TYPE_CHECKING:  # which is made with this

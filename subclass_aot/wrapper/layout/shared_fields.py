@@ -187,7 +187,11 @@ def why_without_base(view: torch.Tensor, shared: Sequence[str]) -> str:
 
 def shares_with(view: torch.Tensor, base: WrapperTensor) -> bool:
     """Whether a view shares an element of a field with what it leaves out of `base`."""
-    return any(_is_shared(name, view, base) for name in base.__tensor_flatten__()[0])
+    of_view, of_base = view.numel(), base.numel()
+    for name in base.__tensor_flatten__()[0]:
+        if getattr(view, name).numel() * of_base > getattr(base, name).numel() * of_view:
+            return True
+    return False
 
 
 def remember_shared_fields(
@@ -199,7 +203,7 @@ def remember_shared_fields(
         return
     if func in OF_ALL_ELEMENTS and ORIGIN not in base.__dict__:
         return
-    is_symbolic = any(isinstance(size, torch.SymInt) for size in (*base.shape, *first.shape))  # asked at a write
+    is_symbolic = type(base.numel()) is not int or type(first.numel()) is not int  # a write finds out then
     if ORIGIN in base.__dict__ or is_symbolic or shares_with(first, base):
         remember_view(made, base, func, args, kwargs)
 

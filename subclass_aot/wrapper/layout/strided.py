@@ -7,31 +7,32 @@ from typing import Any
 
 import torch
 
+from subclass_aot.wrapper.layout.field_map import CannotFollow, FieldMap
+
 aten: Any = torch.ops.aten
-
-
-class CannotFollow(Exception):
-    """A field that cannot be viewed as the outer tensor is; the message says why."""
+Size = Sequence[int]
 
 
 def as_strided_field(
     wrapper: torch.Tensor,
+    field_map: FieldMap,
     field: torch.Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
+    size: Size,
+    stride: Size,
     storage_offset: int | None = None,
 ) -> Any:
-    """What `wrapper.as_strided(size, stride, storage_offset)` is on a field that lines up with the wrapper.
+    """Computes what `wrapper.as_strided(size, stride, storage_offset)` is on a field that lines up with the wrapper.
 
     Positions are read as indices: a step of `stride` elements is one of so many rows, or columns, of the wrapper, and
     the field steps by as many of its own. Along a dim in which the field is broadcast it stays so.
 
     Args:
         wrapper: The tensor that is viewed.
-        field: Its inner tensor, of as many dims.
-        size: The sizes asked for.
-        stride: The strides asked for.
-        storage_offset: The offset asked for; None for the wrapper's own.
+        field_map: How the field follows it.
+        field: The inner tensor, of as many dims.
+        size: The sizes that are wanted.
+        stride: The strides that are wanted.
+        storage_offset: The offset that is wanted; None for the wrapper's own.
 
     Returns:
         The view of the field.
@@ -41,7 +42,7 @@ def as_strided_field(
     """
     whole: Any = wrapper.stride()
     dims = [dim for dim in sorted(range(wrapper.dim()), key=whole.__getitem__, reverse=True) if wrapper.shape[dim] != 1]
-    steps = {dim: 0 if field.shape[dim] == 1 else field.stride(dim) for dim in dims}
+    steps = {dim: field.stride(dim) if field_map[dim] else 0 for dim in dims}
     rest: Any = 0 if storage_offset is None else storage_offset - wrapper.storage_offset()
     last = dict.fromkeys(dims, 0)  # the index that the view reaches along each dim
     offset = field.storage_offset()
@@ -61,7 +62,7 @@ def as_strided_field(
         sizes.append(1 if dim != -1 and not steps[dim] else length)
         strides.append(steps[dim] * (step // whole[dim]) if dim != -1 else 0)
     if rest or begins_before or any(not 0 <= last[dim] < wrapper.shape[dim] for dim in dims):
-        asked = f"as_strided({list(size)}, {list(stride)}, {storage_offset})"
-        raise CannotFollow(f"{asked} is not a view along the dims of {list(wrapper.shape)} with strides {whole}")
+        wanted = f"as_strided({list(size)}, {list(stride)}, {storage_offset})"
+        raise CannotFollow(f"{wanted} is not a view along the dims of {list(wrapper.shape)} with strides {whole}")
     begins = () if storage_offset is None else (offset,)  # no trace hears that somebody asked where the field begins
     return aten.as_strided.default(field, sizes, strides, *begins)

@@ -1,100 +1,113 @@
-"""The recipe for views: what a view of the wrapper is on one field.
+"""What a view of a wrapper is on each of its fields: see Note [Fields that follow].
 
 A field under "broadcast" lines up with the outer tensor as operands of an arithmetic operator do: along each dim it
-has the outer size, or size 1. Where it has size 1 it stays. A field under "keep" is the same for every view.
+has the outer size, or size 1. Where it has size 1 it stays. An element of a field under "blocks" stands for a block of
+the tensor, and what begins and ends between blocks is cut out of the field. A field under "keep" is the same for every
+view.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from subclass_aot import _torch
 from subclass_aot._torch import Operator
-from subclass_aot.wrapper.layout.strided import CannotFollow as CannotFollow
+from subclass_aot.wrapper.layout.cuts import SEVERAL, cuts_of
+from subclass_aot.wrapper.layout.field_map import CannotFollow, FieldMap, field_maps
 from subclass_aot.wrapper.layout.strided import as_strided_field
 
 aten: Any = torch.ops.aten
 Size = Sequence[int]
 ViewRule = Callable[..., Any]
-
-
-def dim_of(outer: Size, dim: int) -> int:
-    """A dim, counted from the first."""
-    return dim + len(outer) if dim < 0 else dim
-
-
-def _stays(outer: Size, field: torch.Tensor, dim: int) -> bool:
-    """Whether the field is broadcast along `dim`."""
-    return field.shape[dim] == 1 and outer[dim] != 1
+_ALIAS, _SLICE = aten.alias.default, aten.slice.Tensor
 
 
 def _directly(func: Operator) -> ViewRule:
-    return lambda outer, field, *args, **kwargs: func(field, *args, **kwargs)
+    return lambda field_map, field, *args, **kwargs: func(field, *args, **kwargs)
 
 
-def _squeeze(outer: Size, field: torch.Tensor, dims: int | Sequence[int] | None = None) -> Any:
-    dims = range(len(outer)) if dims is None else [dims] if isinstance(dims, int) else dims
-    return aten.squeeze.dims(field, [dim for dim in dims if outer[dim] == 1])
+def _squeeze(field_map: FieldMap, field: torch.Tensor, dims: int | Sequence[int] | None = None) -> Any:
+    outer = field_map.outer
+    every = range(len(outer)) if dims is None else [dims] if isinstance(dims, int) else dims
+    return aten.squeeze.dims(field, [dim for dim in every if not outer or outer[dim] == 1])
 
 
-def _select(outer: Size, field: torch.Tensor, dim: int, index: int) -> Any:
-    dim = dim_of(outer, dim)
-    return aten.select.int(field, dim, 0 if _stays(outer, field, dim) else index)
+def _select(field_map: FieldMap, field: torch.Tensor, dim: int, index: int) -> Any:
+    if field_map[dim]:
+        return aten.select.int(field, dim, index)
+    cuts_of(aten.select.int, field_map.outer, (dim, index), {})  # which refuses what the tensor has not
+    return aten.select.int(field, dim, 0)
 
 
-def _slice(outer: Size, field: torch.Tensor, dim: int = 0, *bounds: Any, **kwargs: Any) -> Any:
-    dim = dim_of(outer, dim)
-    return aten.alias.default(field) if _stays(outer, field, dim) else aten.slice.Tensor(field, dim, *bounds, **kwargs)
+def _slice(
+    field_map: FieldMap,
+    field: torch.Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Any:
+    elements = field_map[dim]
+    if field_map.has_blocks and elements:  # of a cut: see `cut_views`
+        if start % elements or end % elements:  # type: ignore[operator]
+            name, along = field_map.name, f"{elements} along dim {dim}"
+            raise CannotFollow(f"{start} to {end} parts a block: an element of {name} stands for {along}")
+        return _SLICE(field, dim, start // elements, end // elements)  # type: ignore[operator]
+    return _SLICE(field, dim, start, end, step) if elements else _ALIAS(field)
 
 
-def _expand(outer: Size, field: torch.Tensor, size: Size, **kwargs: Any) -> Any:
-    leading = len(size) - len(outer)
-    dims = zip(outer, field.shape, size[leading:], strict=True)
-    sizes = [
-        wanted if whole == 1 else mine for whole, mine, wanted in dims
-    ]  # a field that is broadcast elsewhere stays
-    return aten.expand.default(field, [*size[:leading], *sizes])
+def _expand(field_map: FieldMap, field: torch.Tensor, size: Size, **kwargs: Any) -> Any:
+    """A field that is broadcast elsewhere stays so."""
+    outer, wanted = field_map.outer, list(size)
+    leading = len(wanted) - len(outer)
+    for dim in range(len(outer) if leading >= 0 else 0):
+        if not field_map[dim]:
+            if wanted[leading + dim] not in (-1, outer[dim]):
+                raise RuntimeError(f"expand of a tensor of {list(outer)} to {list(size)}")
+            wanted[leading + dim] = 1
+    return aten.expand.default(field, wanted, **kwargs)
 
 
 def _split(func: Operator) -> ViewRule:
-    def rule(outer: Size, field: torch.Tensor, sizes: int | Sequence[int], dim: int = 0) -> list[torch.Tensor]:
-        dim = dim_of(outer, dim)
-        if not _stays(outer, field, dim):
+    def rule(field_map: FieldMap, field: torch.Tensor, sizes: int | Sequence[int], dim: int = 0) -> list[torch.Tensor]:
+        if field_map[dim]:
             return list(func(field, sizes, dim))
-        count = max(1, -(-outer[dim] // sizes)) if isinstance(sizes, int | torch.SymInt) else len(sizes)
-        return [aten.alias.default(field) for _ in range(count)]
+        return [_ALIAS(field) for _ in cuts_of(func, field_map.outer, (sizes, dim), {})]
 
     return rule
 
 
-def _unbind(outer: Size, field: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
-    return [_select(outer, field, dim, i) for i in range(outer[dim_of(outer, dim)])]
+def _unbind(field_map: FieldMap, field: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
+    if field_map[dim]:
+        return list(aten.unbind.int(field, dim))
+    return [aten.select.int(field, dim, 0) for _ in range(field_map.outer[dim])]
 
 
-def _view(outer: Size, field: torch.Tensor, size: Size, *_: object) -> Any:
-    return aten.view.default(field, _new_sizes(outer, field.shape, list(size)))
+def _view(field_map: FieldMap, field: torch.Tensor, size: Size, *_: object) -> Any:
+    return aten.view.default(field, new_sizes(field_map, list(size)))
 
 
-def _new_sizes(outer: Size, field: Size, new: list[int]) -> list[int]:
-    """The sizes of a field after its outer tensor is viewed from `outer` as `new`.
+def new_sizes(field_map: FieldMap, new: list[int]) -> list[int]:
+    """Computes the sizes of a field after its outer tensor is viewed as `new`, where -1 may stand for one size.
 
     Both lists of dims are cut into the smallest groups of equal product. A field that is whole in a group follows;
     one that has only ones there has only ones afterwards.
+
+    >>> new_sizes(FieldMap("scale", "broadcast", (4, 1), (4, 6)), [2, 2, -1])
+    [2, 2, 1]
     """
-    if -1 in new:
-        total, known = 1, 1
-        for size in outer:
-            total *= size
-        for size in new:
-            known *= size if size != -1 else 1
-        new[new.index(-1)] = total // known if known else 0
-    if list(outer) == list(field):
+    outer = field_map.outer
+    field = [1] * field_map.lacking + list(field_map.size)
+    if list(outer) == field:
         return new
-    if 0 in outer:
+    if 0 in outer or 0 in new:
         raise CannotFollow("the tensor is empty and the field is not")
+    if -1 in new:
+        new[new.index(-1)] = math.prod(outer) // math.prod(size for size in new if size != -1)
     sizes: list[int] = []
     i = j = 0
     while i < len(outer) or j < len(new):
@@ -104,10 +117,12 @@ def _new_sizes(outer: Size, field: Size, new: list[int]) -> list[int]:
         if j < len(new):
             right, j = new[j], j + 1
         while left != right:
-            if left < right:
+            if left < right and i < len(outer):
                 left, i = left * outer[i], i + 1
-            else:
+            elif left > right and j < len(new):
                 right, j = right * new[j], j + 1
+            else:
+                raise CannotFollow(f"{list(outer)} has not as many elements as {new}")
         sizes += _group(outer[old_start:i], field[old_start:i], new[new_start:j])
     return sizes
 
@@ -143,7 +158,7 @@ RULES: dict[Any, ViewRule] = {
     aten._unsafe_view.default: _view,
     aten._reshape_alias.default: _view,
 }
-"""For each view operator, the field's part; called with the outer size, the field, and the further arguments."""
+"""For each view operator, the field's part; called with the field's map, the field, and the further arguments."""
 
 IN_PLACE: dict[Any, Any] = {
     aten.t_.default: aten.t.default,
@@ -155,56 +170,54 @@ IN_PLACE: dict[Any, Any] = {
 }
 """For each operator that makes a tensor a view of itself, the view operator."""
 
-
 _OF_STRIDES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
 """View operators that some strides do not allow."""
 
 
-def lines_up(field: torch.Tensor, outer: torch.Tensor) -> bool:
-    """Whether a field has, along each dim, the size that the tensor has, or 1."""
-    sizes = zip(field.shape, outer.shape, strict=True)
-    return field.dim() == outer.dim() and all(mine in (1, whole) for mine, whole in sizes)
+def is_view(func: object) -> bool:
+    """Whether an operator is a view, for which `views=` may say what becomes of each field."""
+    return func in RULES or func in IN_PLACE or func is aten.as_strided.default
 
 
-def view_field(
-    func: Operator, how: str, wrapper: torch.Tensor, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """The view `func(wrapper, *args, **kwargs)` on one inner tensor.
+def view_fields(func: Operator, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Makes the view `func(wrapper, *args, **kwargs)` of each inner tensor.
 
     Args:
         func: A key of `RULES`, or `as_strided`.
-        how: "broadcast" or "keep".
-        wrapper: The tensor that is viewed.
-        name: The name of the inner tensor.
+        wrapper: The tensor that is viewed, of a class that declares `views=`.
         args: The operator's arguments after the first.
         kwargs: Its keyword arguments.
 
     Returns:
-        The inner tensor of the view, or one for each.
+        By name, the inner tensors of the view, or a list for each where there are several views.
 
     Raises:
-        CannotFollow: The field has no such view.
+        CannotFollow: A field has no such view.
     """
-    outer, field = wrapper.shape, getattr(wrapper, name)
-    if how == "keep" or field.dim() == 0 != len(outer):
-        if func is aten.as_strided.default:
-            return aten.alias.default(field)
-        if _torch.schema_of(func).returns[0].type.kind() == "ListType":
-            probe = RULES[func](outer, field.new_empty(()).expand(outer), *args, **kwargs)
-            return [aten.alias.default(field) for _ in probe]
-        return aten.alias.default(field)
-    for _ in range(len(outer) - field.dim()):
-        field = aten.unsqueeze.default(field, 0)
-    if not lines_up(field, wrapper):
-        raise CannotFollow(
-            f"{name}{list(field.shape)} does not line up with a tensor of {list(outer)}: along each dim it would have "
-            "to be as long, or 1"
-        )
-    if func is aten.as_strided.default:
-        return as_strided_field(wrapper, field, *args, **kwargs)
+    names, fields, sizes = wrapper.__tensor_flatten__()[0], [], []
+    for name in names:
+        field = getattr(wrapper, name)
+        fields.append(field)
+        sizes.append(field.shape)
+    is_strided = func is aten.as_strided.default
+    rule = functools.partial(as_strided_field, wrapper) if is_strided else RULES[func]
+    made: dict[str, Any] = {}
+    name = ""
     try:
-        return RULES[func](outer, field, *args, **kwargs)
+        for name, field, field_map in zip(names, fields, field_maps(wrapper, names, sizes), strict=True):
+            if field_map.same_for_all:
+                many = func in SEVERAL
+                made[name] = _ALIAS(field) if not many else [
+                    _ALIAS(field) for _ in cuts_of(func, wrapper.shape, args, kwargs)
+                ]  # fmt: skip
+                continue
+            for _ in range(field_map.lacking):
+                field = aten.unsqueeze.default(field, 0)
+            if field_map.why_not != "" and not field_map.lines_up():
+                raise CannotFollow(field_map.why_not)
+            made[name] = rule(field_map, field, *args, **kwargs)
     except RuntimeError as error:
         if func not in _OF_STRIDES or type(error) is not RuntimeError:
             raise
         raise CannotFollow(f"{name} has strides {field.stride()}, and torch says: {error}") from None
+    return made

@@ -14,8 +14,9 @@ from subclass_aot._torch import Operator
 from subclass_aot.operators import MOVES
 from subclass_aot.wrapper.declare.construct import assemble, inner_tensors
 from subclass_aot.wrapper.layout import views
-from subclass_aot.wrapper.layout.blocks import block_sizes, cut_views
-from subclass_aot.wrapper.layout.rows import how_viewed, is_kept
+from subclass_aot.wrapper.layout.blocks import cut_views
+from subclass_aot.wrapper.layout.cuts import CUTS, SEVERAL
+from subclass_aot.wrapper.layout.field_map import CannotFollow, FieldMap, field_maps, is_kept
 from subclass_aot.wrapper.layout.shared_fields import remember_change, remember_shared_fields
 from subclass_aot.wrapper.serve import errors
 from subclass_aot.wrapper.serve.copy_into import copy_into
@@ -48,14 +49,7 @@ def built_in(cls: type[WrapperTensor], func: Operator) -> Handler | None:
         return lambda *args, **kwargs: _like(cls, func, *args, **kwargs)
     if func in NEW:
         return lambda *args, **kwargs: _new(cls, func, *args, **kwargs)
-    if is_view(func):
-        return lambda *args, **kwargs: _view(cls, func, *args, **kwargs)
-    return None
-
-
-def is_view(func: object) -> bool:
-    """Whether an operator is a view, for which `views=` may say what becomes of each field."""
-    return func in views.RULES or func in views.IN_PLACE or func is aten.as_strided.default
+    return viewing(cls, func) if views.is_view(func) else None
 
 
 def new_of_each(cls: type[WrapperTensor], func: Operator) -> Handler:
@@ -150,7 +144,7 @@ def _new(
         if cls.__wrapper_declaration__.is_structure(name):
             why = f"{name} is structure, and what it would be in a tensor of {size} is anyone's guess{_FOR_SHARDS}"
             raise errors.no_rule(cls, func, (self, size), kwargs, why)
-        own_size = _size_in(tensor, self, size, how_viewed(cls, name))
+        own_size = _size_in(self, name, tensor, size)
         if own_size is None:
             of = f"of {name}{list(tensor.shape)} in a tensor of {list(self.shape)}"
             why = f"{of}, it cannot tell what it is in {size}{_FOR_SHARDS}"
@@ -201,76 +195,82 @@ def _is_zero(new: Any) -> bool:
             return True
 
 
-def _size_in(field: torch.Tensor, outer: torch.Tensor, size: Sequence[int], how: str) -> list[int] | None:
+def _size_in(wrapper: WrapperTensor, name: str, field: torch.Tensor, size: Sequence[int]) -> list[int] | None:
     """The size of a field in a new tensor of `size`; None where nobody knows."""
-    if 0 in size and len(size) != outer.dim():
+    if 0 in size and len(size) != wrapper.dim():
         return list(size)
-    if how == "blocks":
-        return block_sizes(field.shape, outer.shape, size)
-    missing = outer.dim() - field.dim()
-    if len(size) != outer.dim() or missing < 0:
-        return None
-    pairs = list(zip(field.shape, outer.shape[missing:], size[missing:], strict=True))
-    if any(inner not in (1, whole) for inner, whole, _ in pairs):
-        return None
-    return [1 if inner == 1 != whole else wanted for inner, whole, wanted in pairs]
+    return field_maps(wrapper, [name], [field.shape])[0].size_in(size)
 
 
-def _view(cls: type[WrapperTensor], func: Operator, self: Any, *args: Any, **kwargs: Any) -> Any:
-    """A view through the class's `views=` recipe, or one that reads through the whole."""
+def viewing(cls: type[WrapperTensor], func: Operator) -> Handler:
+    """A view operator by what `views=` says of each field, or as a view that reads through the whole."""
     view = views.IN_PLACE.get(func, func)
+    is_in_place, may_change_nothing = view is not func, view in _MAY_CHANGE_NOTHING
     declaration = cls.__wrapper_declaration__
-    tensors = inner_tensors(self)
-    try:
-        if _changes_nothing(view, self, args, kwargs):
-            parts: dict[str, Any] = {name: aten.alias.default(tensor) for name, tensor in tensors.items()}
-        elif declaration.views is None:
-            raise views.CannotFollow(_without_recipe(self, tensors))
-        elif "blocks" in declaration.views.values():
-            made: Any = cut_views(view, self, args, kwargs)
-            remember_shared_fields(made, self, func, args, kwargs)
-            return made
-        else:
-            parts = {}
-            for name in tensors:
-                parts[name] = views.view_field(view, how_viewed(cls, name), self, name, args, kwargs)
-    except views.CannotFollow as error:
-        if declaration.fallback == "plain" and view is func:
+    are_declared, has_blocks = declaration.views is not None, declaration.has_blocks
+    may_read_through = declaration.fallback == "plain" and not is_in_place
+    reads_through = may_read_through and (not are_declared or has_blocks and view not in CUTS)
+
+    def handler(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if may_change_nothing and _changes_nothing(view, self, args, kwargs):
+            return aten.alias.default(self)
+        if reads_through:
             return read_through(func, self, args, kwargs)
-        raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
-    if view is not func:
-        _torch.apply_to_outer(func, (self, *args), kwargs)
-        self.__dict__.update(parts)
-        remember_change(self, view, args, kwargs)
-        return self
-    if isinstance(next(iter(parts.values())), list):
-        each = [dict(zip(parts, group, strict=True)) for group in zip(*parts.values(), strict=True)]
-        made = [_aliased(rebuild(self, tensors), self) for tensors in each]
-    else:
-        made = _aliased(rebuild(self, parts), self)
-    remember_shared_fields(made, self, func, args, kwargs)
-    return made
+        try:
+            if not are_declared:
+                raise CannotFollow(_without_recipe(self, inner_tensors(self)))
+            if not has_blocks:
+                parts = views.view_fields(view, self, args, kwargs)
+            else:
+                made: Any = cut_views(view, self, args, kwargs)
+                remember_shared_fields(made, self, func, args, kwargs)
+                return made
+        except CannotFollow as error:
+            if may_read_through:
+                return read_through(func, self, args, kwargs)
+            raise errors.no_rule(cls, func, (self, *args), kwargs, str(error)) from None
+        if is_in_place:
+            _torch.apply_to_outer(func, (self, *args), kwargs)
+            self.__dict__.update(parts)
+            remember_change(self, view, args, kwargs)
+            return self
+        made = _wrapped(self, parts, func in SEVERAL)
+        remember_shared_fields(made, self, func, args, kwargs)
+        return made
+
+    return handler
+
+
+def _wrapped(base: WrapperTensor, parts: dict[str, Any], are_several: bool) -> Any:
+    """The view of a wrapper that has these parts; a list of views where each part is a list."""
+    if are_several:
+        each = zip(*parts.values(), strict=True)
+        return [_wrapped(base, dict(zip(parts, group, strict=True)), False) for group in each]
+    if base.__wrapper_declaration__.attributes:
+        parts |= base.__wrapper_state__()
+    view = assemble(type(base), parts)
+    _torch.alias_outer_storage(view, base)
+    return view
 
 
 def _without_recipe(self: Any, tensors: dict[str, torch.Tensor]) -> str:
     """Why a class that says nothing of views has none, and whether it could."""
     said = f'{type(self).__name__} declares no views="broadcast", and a view of a dense copy would not alias it'
     for name, tensor in tensors.items():
-        if tensor.dim() and not views.lines_up(tensor, self):
+        if tensor.dim() and not FieldMap(name, "broadcast", tensor.shape, self.shape).lines_up():
             return f"{said}; {name}{list(tensor.shape)} does not line up with {list(self.shape)}, so it would not help"
     return said
 
 
-def _aliased(view: torch.Tensor, base: torch.Tensor) -> Any:
-    _torch.alias_outer_storage(view, base)
-    return view
+_MAY_CHANGE_NOTHING = {
+    aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.expand.default,
+    aten.as_strided.default,
+}  # fmt: skip
 
 
 def _changes_nothing(func: Operator, self: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    if func in (aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default, aten.expand.default):
+    if func is not aten.as_strided.default:
         return list(args[0]) == list(self.shape)
-    if func is aten.as_strided.default:
-        offset = args[2] if len(args) > 2 else kwargs.get("storage_offset")
-        same = list(args[0]) == list(self.shape) and list(args[1]) == list(self.stride())
-        return same and offset in (None, self.storage_offset())
-    return False
+    offset = args[2] if len(args) > 2 else kwargs.get("storage_offset")
+    same = list(args[0]) == list(self.shape) and list(args[1]) == list(self.stride())
+    return same and offset in (None, self.storage_offset())

@@ -20,11 +20,10 @@ from subclass_aot.wrapper.distributed.collectives import (
     is_functional_move,
 )
 from subclass_aot.wrapper.distributed.sharding import gradient_handler, is_exchange_of_gradients
-from subclass_aot.wrapper.layout.rows import how_viewed
 from subclass_aot.wrapper.layout.shared_fields import remember_view
-from subclass_aot.wrapper.layout.views import ALIKE
+from subclass_aot.wrapper.layout.views import ALIKE, is_view
 from subclass_aot.wrapper.serve import errors, kernels, rules
-from subclass_aot.wrapper.serve.builtin import FIELD_BY_FIELD, NEW, built_in, is_view, new_of_each
+from subclass_aot.wrapper.serve.builtin import FIELD_BY_FIELD, NEW, built_in, new_of_each
 from subclass_aot.wrapper.serve.check import checked
 from subclass_aot.wrapper.serve.each import each_handler
 from subclass_aot.wrapper.serve.plain import plain_handler
@@ -114,9 +113,8 @@ def is_view_of_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
     """
     if func not in ALIKE or rules.along_mro(cls, func) or recipe_of(cls, func) is not Recipe.BUILT_IN:
         return False
-    return all(
-        how == "broadcast" for how in map(functools.partial(how_viewed, cls), cls.__wrapper_declaration__.fields)
-    )
+    declaration = cls.__wrapper_declaration__
+    return all(declaration.how_viewed(name) == "broadcast" for name in declaration.fields)
 
 
 def handler_for_views(cls: type[WrapperTensor], func: AnyOperator, of: type[WrapperTensor]) -> Handler:

@@ -53,7 +53,7 @@ def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False)
     if not is_read_plainly(cls) or not (is_view or _runs_on_structure(cls, func)):
         return
     has_rule = outer_rule(cls) is not None
-    keeps_look = func in ALIASES and (has_rule or "blocks" in (declaration.views or {}).values())
+    keeps_look = func in ALIASES and (has_rule or declaration.has_blocks)
     names, optional = tuple(field.name for field in held), tuple(field.kind == "optional" for field in held)
     fields = (names, optional, declaration.attributes, ORIGIN, functools.partial(_wrap, names))
     asks_outer, heeds_lazy_bits = has_rule and not keeps_look, hasattr(cls, "to_plain")

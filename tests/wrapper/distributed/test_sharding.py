@@ -18,7 +18,7 @@ from subclass_aot.tensors import LoraWeight, Sparse24Weight
 from subclass_aot.wrapper.distributed.sharding import post_all_gather, pre_all_gather
 from tests import ranks
 from tests.wrapper.classes import Many, Scaled, everything
-from tests.wrapper.layout.test_rows import Offsets
+from tests.wrapper.layout.test_field_map import Offsets
 
 REFUSALS = {
     "uneven, and a field for all rows": "all rows share scale[1, 6], and the ranks do not have equally many rows",

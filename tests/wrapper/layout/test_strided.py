@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from subclass_aot import WrapperTensor
 from subclass_aot.errors import OperatorRuleError
-from subclass_aot.wrapper.layout.strided import CannotFollow, as_strided_field
+from subclass_aot.wrapper.layout.field_map import CannotFollow, FieldMap
+from subclass_aot.wrapper.layout.strided import as_strided_field
 from tests.wrapper.classes import scaled
 
 
@@ -41,14 +42,15 @@ def test_as_strided_is_the_view_it_was_computed_from(data: st.DataObject) -> Non
 
 def test_a_field_that_is_broadcast_stays_so() -> None:
     wrapper, field = torch.zeros(3, 4), torch.arange(3.0).view(3, 1)
-    part = as_strided_field(wrapper, field, (2, 2), (4, 1), 5)
+    part = as_strided_field(wrapper, FieldMap("scale", "broadcast", (3, 1), (3, 4)), field, (2, 2), (4, 1), 5)
     assert part.shape == (2, 1) and part.flatten().tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(("size", "stride", "offset"), [((12,), (1,), None), ((2, 4), (4, 1), 6), ((3,), (5,), 0)])
 def test_a_step_that_is_not_one_along_a_dim_cannot_be_followed(size: Any, stride: Any, offset: Any) -> None:
     with pytest.raises(CannotFollow, match=r"is not a view along the dims of \[3, 4\]"):
-        as_strided_field(torch.zeros(3, 4), torch.zeros(3, 1), size, stride, offset)
+        field_map = FieldMap("scale", "broadcast", (3, 1), (3, 4))
+        as_strided_field(torch.zeros(3, 4), field_map, torch.zeros(3, 1), size, stride, offset)
 
 
 class Silent(WrapperTensor):

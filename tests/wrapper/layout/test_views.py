@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,10 +12,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from subclass_aot import Outer, WrapperTensor, aot_compile
+from subclass_aot import Int8Weight, Outer, WrapperTensor, aot_compile
 from subclass_aot.errors import OperatorRuleError
 from subclass_aot.wrapper import ViewOf
-from subclass_aot.wrapper.layout.views import CannotFollow, _new_sizes
+from subclass_aot.wrapper.layout.field_map import CannotFollow, FieldMap
+from subclass_aot.wrapper.layout.views import new_sizes
+from subclass_aot.wrapper.serve.kernels import without_kernels
 from tests.wrapper.classes import Scaled, scaled
 
 aten = torch.ops.aten
@@ -69,6 +72,93 @@ def test_views_follow_the_plain_tensor(view: Any, inference: bool) -> None:
             assert mine.untyped_storage()._cdata == x.untyped_storage()._cdata
             assert mine.codes.untyped_storage()._cdata == x.codes.untyped_storage()._cdata
             assert mine.scale.untyped_storage()._cdata == x.scale.untyped_storage()._cdata
+
+
+@pytest.mark.parametrize("cls", ["broadcast", "blocks", "none"])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.expand(2, 3, 5),
+        lambda x: x.expand(3, 5),
+        lambda x: x.expand(4),
+        lambda x: x.split([1, 1]),
+        lambda x: x.split_with_sizes([5, -1], 1),
+        lambda x: x.split(-1),
+        lambda x: x.split(0),
+        lambda x: x.select(0, 3),
+        lambda x: x.unbind(2),
+        lambda x: x.view(5, -1),
+        lambda x: x[:0].view(-1, 0),
+        lambda x: aten.slice.Tensor(x, 0, 0, 2, 0),
+        lambda x: aten.slice.Tensor(x, 5, 0, 2),
+    ],
+)
+def test_what_no_dense_tensor_has_is_refused(view: Any, cls: str) -> None:
+    class Any_(WrapperTensor, views=None if cls == "none" else cls):  # type: ignore[call-arg]
+        codes: torch.Tensor
+
+        def to_plain(self) -> torch.Tensor:
+            return self.codes * 2
+
+    x = Any_(torch.ones(3, 4))
+    for tensor in (x.to_plain(), x):
+        with pytest.raises((RuntimeError, IndexError)):
+            view(tensor)
+
+
+def test_a_view_that_changes_nothing_looks_as_its_tensor_does() -> None:
+    """The rule of the class knows nothing of where in the whole a part begins."""
+
+    class Halves(WrapperTensor, views="blocks"):
+        part: torch.Tensor
+
+        def outer(self) -> Outer:  # type: ignore[override]
+            rows, columns = self.part.shape
+            return Outer((rows, 2 * columns), None, self.part.dtype, self.part.device)
+
+        def to_plain(self) -> torch.Tensor:
+            return self.part.repeat_interleave(2, 1)
+
+    x = Halves(torch.arange(6.0).view(3, 2))
+    for view in (lambda x: x[1:].expand(2, 4), lambda x: x[1:, 2:].view(2, 2), lambda x: x[:, 2:].expand(-1, -1)):
+        got, expected = view(x), view(x.to_plain())
+        assert (got.stride(), got.storage_offset()) == (expected.stride(), expected.storage_offset())
+        torch.testing.assert_close(got.to_plain(), expected)
+
+
+MOST_FRAMES = 20
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[:2],
+        lambda x: x.t(),
+        lambda x: x.transpose(0, 1),
+        lambda x: x.unsqueeze(0),
+        lambda x: x.select(0, 1),
+        lambda x: x.narrow(0, 1, 2),
+        lambda x: x.expand(2, 4, 6),
+        lambda x: x.squeeze(0),
+    ],
+)
+def test_a_view_takes_few_frames(view: Any) -> None:
+    """How a field follows is computed once for the sizes, and not by each view for each field."""
+    x = Int8Weight.from_float(torch.randn(4, 6))
+    seen: list[str] = []
+
+    def note(frame: Any, event: str, _: object) -> None:
+        if event == "call" and ("subclass_aot" in frame.f_code.co_filename or frame.f_code.co_filename[0] == "<"):
+            seen.append(frame.f_code.co_qualname)
+
+    with torch.no_grad(), without_kernels():
+        view(x)
+        sys.setprofile(note)
+        try:
+            view(x)
+        finally:
+            sys.setprofile(None)
+    assert len(seen) - 1 <= MOST_FRAMES, seen  # without the frame of `view` itself
 
 
 @pytest.mark.parametrize(
@@ -187,7 +277,7 @@ def test_new_sizes_agree_with_broadcasting(data: st.DataObject) -> None:
     field = [data.draw(st.sampled_from([size, 1])) for size in outer]
     tensor = torch.arange(torch.Size(field).numel()).view(field)
     try:
-        sizes = _new_sizes(outer, field, list(new))
+        sizes = new_sizes(FieldMap("field", "broadcast", field, outer), list(new))
     except CannotFollow:
         return
     torch.testing.assert_close(tensor.view(sizes).expand(new), tensor.expand(outer).reshape(new))
