@@ -219,7 +219,8 @@ class CompiledFunction(Generic[_P, _R]):
                 tried[specialization] = other.with_traceback(None)
             else:
                 if result is not MISS:  # unless another thread has changed something since
-                    return result
+                    found: _R = result
+                    return found
 
     def _as_in_eager_mode(self, failed: _FailedWithValues, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls the function itself, whose trace failed for the values of the call: eager mode may fail, too."""
