@@ -324,7 +324,7 @@ class CompiledFunction(Generic[_P, _R]):
         found = {
             path
             for s in self._specializations
-            for path in changing_numbers(arguments, s.signature.outcome, s.facts)
+            for path in changing_numbers(arguments, s.signature, s.facts)
             if self._history.dynamic is not False
         }
         if not found:

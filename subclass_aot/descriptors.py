@@ -285,6 +285,20 @@ class BackwardMutation(OutputDescriptor):
 
 
 @dataclass(frozen=True, slots=True)
+class PutByBackward(OutputDescriptor):
+    """What a hook puts into an object while gradients are computed, by its position among these."""
+
+    index: int
+    is_backward = True
+
+    def __str__(self) -> str:
+        return f"put into an object by backward {self.index}"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().DummyAOTOutput(self.index)
+
+
+@dataclass(frozen=True, slots=True)
 class IntermediateBase(OutputDescriptor):
     """A tensor that is no result, and of which several results are views.
 

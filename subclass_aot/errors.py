@@ -110,6 +110,10 @@ class TangentError(SubclassAotError, TypeError):
     """A gradient that arrived in backward is not of the kind the backward graph was traced for."""
 
 
+class BackwardOutcomeError(SubclassAotError, RuntimeError):
+    """What hooks put into objects while gradients are computed cannot be put there by a compiled backward."""
+
+
 class ShardingError(SubclassAotError, NotImplementedError):
     """A wrapper class does not say what FSDP2 has to know of it."""
 

@@ -153,5 +153,5 @@ def _unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
     return [_SYMBOL.sub(lambda name: places.get(name[0], name[0]), line) for line in unmet(signature, arguments)]
 
 
-def _no_trace(tangents: object) -> NoReturn:
+def _no_trace(tangents: object, present: object = ()) -> NoReturn:
     raise NotImplementedError(NO_TRACE)

@@ -14,7 +14,7 @@ from subclass_aot.descriptors import InputDescriptor, IntermediateBase, OutputDe
 from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta, walk
 from subclass_aot.graph import Look
 from subclass_aot.meta import Spec
-from subclass_aot.outcome import Outcome
+from subclass_aot.outcome import BackwardOutcome, Change, Outcome
 from subclass_aot.outputs import Output, Value
 from subclass_aot.symbols import RuntimeAssert, Symbols, is_symbolic
 
@@ -220,6 +220,7 @@ class JointSignature:
         tangents: The gradients that come in, for each output through which autograd goes.
         assumptions: What was assumed of sizes and values.
         grad_modes: Whether autograd is on when the program begins, and when it ends.
+        backward_outcome: What hooks put into objects when gradients are computed; None where they change none.
     """
 
     # More than ten attributes: this is all that the stages after the trace know of it, in one place.
@@ -235,6 +236,19 @@ class JointSignature:
     tangents: tuple[TangentSpec, ...]
     assumptions: Assumptions
     grad_modes: tuple[bool, bool]
+    backward_outcome: BackwardOutcome | None = None
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """What forward and backward put into objects."""
+        later = () if self.backward_outcome is None else self.backward_outcome.outcome.changes
+        return (*self.outcome.changes, *later)
+
+    @property
+    def assigned_paths(self) -> set[str]:
+        """Where the user finds what forward and backward put into objects, at keys that are the same at each call."""
+        later = self.backward_outcome
+        return self.outcome.assigned_paths | (set() if later is None else later.outcome.assigned_paths)
 
     @cached_property
     def gradient_targets(self) -> tuple[Input | MadeLeaf, ...]:

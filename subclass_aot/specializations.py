@@ -146,7 +146,7 @@ def asked_of_lists(
         arguments: The call that was traced, or one like it.
         signature: Its signature.
     """
-    if arguments.passed_twice or not any(c.table.kind in ("elements", "items") for c in signature.outcome.changes):
+    if arguments.passed_twice or not any(c.table.kind in ("elements", "items") for c in signature.changes):
         return None
     holder = fn if arguments.holds_lists() else None
     return lambda args, kwargs: not passed_twice(holder, args, kwargs)
