@@ -197,7 +197,7 @@ class Compilation(NamedTuple):
 def compile_with_inductor(
     graph: GraphModule, fakes: list[Any], mode: FakeTensorMode, how: Compilation
 ) -> tuple[Any, list[Any]]:
-    """Compiles by inductor below AOTAutograd, on a dense graph with fake values on its nodes. It has no public door there.
+    """Compiles a dense graph with fake values on its nodes by inductor, below AOTAutograd; there is no public door.
 
     Returns:
         The compiled graph, and the strides that all outputs have, as AOTAutograd asks it for them.
