@@ -21,7 +21,7 @@ from subclass_aot.wrapper.serve import kernels
 from tests.native.both_ways import in_threads, outcome, served
 from tests.native.wrappers import Named, aten, dense, two
 
-REST: Any = ((False,), (), "origin", print, None, False, False, False, False)
+REST: Any = ((False,), (), "origin", print, None, False, False, -1, False, False)
 """Of what `serve` takes, all after the names: one field, which has to be there, and nothing else."""
 
 ROOT = Path(__file__).resolve().parents[2]
