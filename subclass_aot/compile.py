@@ -63,7 +63,7 @@ _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something l
   Instead: make it equal (`__eq__`, or `__metadata_guard__` of the class), or keep it in an attribute."""
 
 
-def aot_compile(
+def aot_compile(  # noqa: PLR0913  # its options
     fn: Callable[_P, _R] | torch.export.ExportedProgram,
     *,
     fw_compiler: str | Compiler = "eager",
@@ -204,19 +204,23 @@ class CompiledFunction(Generic[_P, _R]):
             return self._in_transform(*args, **kwargs)
         if leaves is None:
             leaves, treespec = flatten((args, kwargs))
-        call = args, kwargs, leaves, treespec, modes
+        return self._compile_and_run((args, kwargs, leaves, treespec, modes), tried)
+
+    def _compile_and_run(self, call: _Call, tried: _Tried) -> _R:
+        """Runs a call that nothing fits which is compiled by now."""
         while True:
             try:
                 specialization = self._compiled_for(call, tried)
             except _FailedWithValues as failed:
-                return self._as_in_eager_mode(failed, *args, **kwargs)
+                return self._as_in_eager_mode(failed, *call[0], **call[1])
             try:
                 result = specialization.entry.call(*call)
             except OtherValue as other:
                 tried[specialization] = other.with_traceback(None)
             else:
                 if result is not MISS:  # unless another thread has changed something since
-                    return result
+                    found: _R = result
+                    return found
 
     def _as_in_eager_mode(self, failed: _FailedWithValues, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls the function itself, whose trace failed for the values of the call: eager mode may fail, too."""

@@ -106,7 +106,7 @@ class Restored:
                 read = self._revived(number, saved, arguments)
                 differences = _unmet(read.signature, arguments)
                 if not differences:
-                    found = self._made[number] = self._compiled(number, saved, read, arguments, modes, key, together)
+                    found = self._made[number] = self._compiled(saved, read, arguments, modes, key, together)
                     if found.entry.call(*call, check_only=True) is not MISS:
                         return found
             missed.append((differences or [_VALUES], f"specialization {number}"))
@@ -127,7 +127,6 @@ class Restored:
 
     def _compiled(
         self,
-        number: int,
         saved: SavedSpecialization,
         read: Revived,
         arguments: Arguments,

@@ -246,9 +246,9 @@ class _Run:
 
     def _let_go(self, node: fx.Node, alive: Collection[Any]) -> None:
         """Forgets a value that nothing reads any more. A number is no tensor, and the program may still name it."""
-        if node.op == "call_function" and "spec" in node.meta and node not in alive and "unbacked" not in node.meta:
-            if all(user in self._done for user in node.users):
-                self._values.pop(node, None)
+        is_tensor = node.op == "call_function" and "spec" in node.meta and "unbacked" not in node.meta
+        if is_tensor and node not in alive and all(user in self._done for user in node.users):
+            self._values.pop(node, None)
 
     def _starting_values(self) -> Iterator[tuple[fx.Node, Any]]:
         """Yields the inputs. Those that share memory with one that is written share a copy of it."""

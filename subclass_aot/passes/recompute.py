@@ -157,9 +157,10 @@ def recomputed_by_the_program(graph: fx.Graph, backward: set[fx.Node]) -> set[fx
     """
     found: set[fx.Node] = set()
     for node in graph.nodes:
-        if node in backward and node.op != "placeholder" and not (draws(node) or must_run(node)):
-            if all(n in found or not is_backward(n) for n in node.all_input_nodes):
-                found.add(node)
+        if node not in backward or node.op == "placeholder" or draws(node) or must_run(node):
+            continue
+        if all(n in found or not is_backward(n) for n in node.all_input_nodes):
+            found.add(node)
     return found
 
 

@@ -102,12 +102,10 @@ def make_entry(
         sources = {"forward": _text(forward), "backward": _text(backward)}
         if seen:
             backward = _unseen_by_classes(backward)
-        double_backward = compiled.double_backward
-        if double_backward is None:
-            chosen = once_differentiable(backward, signature.backward_outcome)
-        else:
-            chosen = double_backward.differentiable(backward)
-        function = Function(_applied(convention, forward, chosen), double_backward)
+        again = compiled.double_backward
+        once = functools.partial(once_differentiable, put=signature.backward_outcome)
+        chosen = (once if again is None else again.differentiable)(backward)
+        function = Function(_applied(convention, forward, chosen), again)
 
     def body(source: Source, reads: Reads) -> None:
         emit_start(source, signature.outcome)
