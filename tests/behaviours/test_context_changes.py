@@ -1,4 +1,4 @@
-"""Functions that change what wrappers hold beside inner tensors: the object has it after each call, as in eager mode."""
+"""Functions that change what wrappers hold beside inner tensors: the object has it after each call, as in eager."""
 
 from __future__ import annotations
 
