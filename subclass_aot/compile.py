@@ -101,7 +101,7 @@ def aot_compile(  # noqa: PLR0913  # its options
         double_backward: Whether gradients can be differentiated in turn, as often as one likes. With
             `create_graph=True`, backward then runs a compiled function that computes forward again. Refused, when the
             function is traced, for what would not come out the same again.
-        lazy_backward: Whether the backward graph is compiled when a gradient is first asked for, and not at the call.
+        lazy_backward: Whether the backward graph is compiled when a gradient is first computed, and not at the call.
             Errors of the compiler then come at `.backward()`. With symbolic sizes it is compiled at the call.
         values: What becomes of a program that looks at values, as in `if x.sum() > 0`. `"check"`: it is compiled for
             the values of the call, and later calls check theirs before anything else happens. Numbers that are seen to
@@ -126,12 +126,12 @@ def aot_compile(  # noqa: PLR0913  # its options
 
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
-"""The arguments of a call, as they came and, where that was asked for, taken apart, and the modes of torch."""
+"""The arguments of a call, as they came and, where that is wanted, flattened, and the modes of torch."""
 _Tried = dict[Specialization, OtherValue]
 
 
 class _FailedWithValues(Exception):
-    """A trace failed after the function had looked at values: for these, eager mode may fail, too."""
+    """A trace failed after the function had read values: for these, eager mode may fail, too."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
@@ -182,7 +182,7 @@ class CompiledFunction(Generic[_P, _R]):
         return self._call_another((args, kwargs, leaves, treespec, modes), tried)
 
     def _call_another(self, call: _Call, tried: _Tried) -> _R:
-        """Runs a call that the signature used last does not fit, or fits but for values that it looks at."""
+        """Runs a call that the signature used last does not fit, or fits but for values that it reads."""
         args, kwargs, leaves, treespec, modes = call
         if not tried:
             look = self._specializations.look(args if leaves is None else leaves, modes)
@@ -219,7 +219,8 @@ class CompiledFunction(Generic[_P, _R]):
                 tried[specialization] = other.with_traceback(None)
             else:
                 if result is not MISS:  # unless another thread has changed something since
-                    return result
+                    found: _R = result
+                    return found
 
     def _as_in_eager_mode(self, failed: _FailedWithValues, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls the function itself, whose trace failed for the values of the call: eager mode may fail, too."""
@@ -266,13 +267,13 @@ class CompiledFunction(Generic[_P, _R]):
             write_file(path, self.fn, self._options, [*self._specializations])
 
     def explain(self) -> str:
-        """What was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
+        """Returns what was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
         from subclass_aot.explain import explain
 
         return explain(self.fn, [*self._specializations], self._was_transformed)
 
     def specialization_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Specialization:
-        """What a call would run, which it compiles if need be. Nothing runs.
+        """Returns what a call would run, which it compiles if need be. Nothing runs.
 
         Args:
             args: The arguments.
@@ -282,11 +283,11 @@ class CompiledFunction(Generic[_P, _R]):
         return self._compiled_for((args, kwargs, leaves, treespec, global_state()), {})
 
     def _compiled_for(self, call: _Call, tried: _Tried) -> Specialization:
-        """What is compiled for a call, perhaps by another thread while this one waited for its turn.
+        """Returns what is compiled for a call, perhaps by another thread while this one waited for the lock.
 
         Args:
             call: The call.
-            tried: What fits but for values that it looks at, and what it found.
+            tried: What fits but for values that it reads, and what it found.
         """
         args, kwargs, _, _, modes = call
         with one_at_a_time, _torch.classes_see_nothing():
@@ -313,7 +314,7 @@ class CompiledFunction(Generic[_P, _R]):
             return specialization
 
     def arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """Returns the call, taken apart. Numbers that the function changes itself are symbols from the second time on.
+        """Returns the call, flattened. Numbers that the function changes itself are symbols from the second time on.
 
         Args:
             args: The arguments.
@@ -323,7 +324,7 @@ class CompiledFunction(Generic[_P, _R]):
         found = {
             path
             for s in self._specializations
-            for path in changing_numbers(arguments, s.signature.outcome, s.facts)
+            for path in changing_numbers(arguments, s.signature, s.facts)
             if self._history.dynamic is not False
         }
         if not found:
@@ -372,7 +373,7 @@ class CompiledFunction(Generic[_P, _R]):
     def _reason(
         self, arguments: Arguments, describe: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried
     ) -> str:
-        """Why no entry fitted: what differs from the one that is nearest."""
+        """Returns why no entry fitted: the differences from the nearest one."""
         if self._restored is not None and self._restored.missed:
             self.recompiles.append(f"nothing in the file fits: {'; '.join(self._restored.missed)}")
             return self.recompiles[-1]
@@ -393,12 +394,12 @@ class CompiledFunction(Generic[_P, _R]):
 
 @_torch.dynamo_inlines(CompiledFunction.__call__)
 def _call_uncompiled(compiled: CompiledFunction[_P, _R], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-    """What `torch.compile` and `torch.export` see of a call: the function, whose graph becomes a part of theirs."""
+    """Runs the function itself, whose graph becomes a part of that of `torch.compile` or `torch.export`."""
     return compiled.fn(*args, **kwargs)
 
 
 def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -> CompiledFunction[..., Any]:
-    """Returns a compiled function that asks a file before it traces.
+    """Returns a compiled function that queries a file before it traces.
 
     Args:
         file: The file.

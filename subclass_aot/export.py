@@ -3,7 +3,7 @@
 Note [Exported programs]
 ~~~~~~~~~~~~~~~~~~~~~~~~
 The forward graph of a signature has dense tensors alone. Around it stands, as a module, what a call does: the arguments
-are taken apart as for a call, leaves of weights are buffers, results get their structure. torch exports that module; so
+are flattened as for a call, leaves of weights are buffers, results get their structure. torch exports that module; so
 what it says of sizes, of writes into buffers and arguments, and of names, is torch's own.
 """
 
@@ -81,7 +81,7 @@ def export_forward(
 
 
 def _obstacles(signature: JointSignature, arguments: Arguments) -> Iterator[tuple[str, str, str]]:
-    """What keeps a call from being a program of dense tensors: what, why, and what to write instead."""
+    """Yields what keeps a call from being a program of dense tensors: what, why, and what to write instead."""
     yield from _obstacles_in_reads(signature)
     yield from _obstacles_in_changes(signature)
     yield from _obstacles_among_inputs(signature, arguments)
@@ -251,7 +251,9 @@ def _left_out_of_state_dicts(arguments: Arguments) -> set[int]:
 
 
 def _signature(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> inspect.Signature:
-    """The parameters of a function after `self`; what a `**kwargs` takes, by name, where torch has no dynamic sizes."""
+    """Returns the parameters of a function after `self`; what a `**kwargs` takes, by name, where torch has no
+    dynamic sizes.
+    """
     own = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters.values()
     names = {p.name for p in own}
     parameters = [inspect.Parameter("self" if "self" not in names else "_self", inspect.Parameter.POSITIONAL_ONLY)]
@@ -280,7 +282,10 @@ def _buffer_name(path: str, taken: Mapping[str, Any]) -> str:
 def _dynamic_sizes(
     specialization: Specialization, arguments: Arguments, stand_ins: Mapping[int, torch.Tensor]
 ) -> torch.export.ShapesCollection | None:
-    """Which sizes of the arguments are dynamic: those that are symbols. What stands in for each goes by its id."""
+    """Returns which sizes of the arguments are dynamic: those that are symbols.
+
+    What stands in for each goes by its id.
+    """
     found = torch.export.ShapesCollection()
     for place, position in arguments.placed:
         if isinstance(place, ArgumentPlace):

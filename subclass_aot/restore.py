@@ -35,7 +35,7 @@ NO_FIT = """no signature in it fits this call, and there is no function to trace
 _NOT_CALLED = """This was loaded from a file without its function, so that nothing can be traced, exported or
   transformed: sa.load(path, fn_or_module, trust=True)."""
 
-_VALUES = "values of tensors that the program looks at, or that were read while tracing"
+_VALUES = "values of tensors that the program reads, or that were read while tracing"
 
 _SYMBOL = re.compile(r"\bs\d+\b")
 
@@ -55,7 +55,7 @@ class NoFunction:
 
 
 class Restored:
-    """What a file has, asked by one compiled function.
+    """The contents of a file for one compiled function.
 
     Args:
         file: The file.
@@ -73,7 +73,7 @@ class Restored:
     def fitting(
         self, call: Call, together: MutableSet[StaticInputCache], known: Collection[Specialization]
     ) -> Specialization | None:
-        """What the file has for a call; None if it has nothing, and there is a function to trace.
+        """Returns what the file has for a call; None if it has nothing, and there is a function to trace.
 
         Args:
             call: The call.
@@ -153,5 +153,5 @@ def _unmet(signature: JointSignature, arguments: Arguments) -> list[str]:
     return [_SYMBOL.sub(lambda name: places.get(name[0], name[0]), line) for line in unmet(signature, arguments)]
 
 
-def _no_trace(tangents: object) -> NoReturn:
+def _no_trace(tangents: object, present: object = ()) -> NoReturn:
     raise NotImplementedError(NO_TRACE)

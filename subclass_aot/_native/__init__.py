@@ -1,4 +1,4 @@
-"""What runs on every call, in C and C++ where that is built, and in Python everywhere.
+"""Code that runs on every call: in C and C++ where that is built, and in Python everywhere.
 
 There are two extensions. `exact.c` compares and sets many Python objects at once; it knows nothing of torch, and
 `exact.py` beside this room is the same in Python. The accelerator (`accelerator/`, in C++) reads and compares tensors, and makes

@@ -38,7 +38,7 @@ _UNKNOWN = "SUBCLASS_AOT_NATIVE={said}: there is no part {part!r}; give 0, 1, or
 
 
 def _wanted(said: str | None) -> frozenset[str]:
-    """Returns the parts that the environment asks for; all, where it says nothing."""
+    """Returns the parts that the environment enables; all, where it says nothing."""
     if said is None or said == "1":
         return frozenset(PARTS)
     wanted = frozenset(part.strip() for part in said.split(",")) - {"0", ""}

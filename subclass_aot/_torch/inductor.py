@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -18,7 +18,8 @@ from torch.fx import Graph, GraphModule, Node
 
 
 def fake_mode(solver: ShapeEnv | None = None) -> Any:
-    """A mode in which tensors are fake; inductor takes no other kind of example. `solver` is for symbolic sizes.
+    """Returns a mode in which tensors are fake; inductor takes no other kind of example. `solver` is for symbolic
+    sizes.
 
     Without a solver, if only one that knows no symbol, inductor does not look into its cache of compiled graphs.
     """
@@ -26,14 +27,20 @@ def fake_mode(solver: ShapeEnv | None = None) -> Any:
 
 
 def fake_on_cpu(meta: torch.Tensor) -> Any:
-    """A fake CPU tensor over a meta tensor, for shape functions that ask for the device. When it goes: no tensor."""
+    """Returns a fake CPU tensor over a meta tensor, for shape functions that read the device.
+
+    When it goes: no tensor.
+    """
     global _mode_on_cpu
     _mode_on_cpu = _mode_on_cpu or fake_mode()
     return fake_over(_mode_on_cpu, meta, torch.device("cpu"))
 
 
 def fake_over(mode: Any, meta: torch.Tensor, device: torch.device) -> Any:
-    """A fake tensor over a meta tensor. By an operator within its mode, which is public, it takes ten times as long."""
+    """Returns a fake tensor over a meta tensor.
+
+    By an operator within its mode, which is public, it takes ten times as long.
+    """
     return torch._subclasses.fake_tensor.FakeTensor(mode, meta, device)
 
 
@@ -51,10 +58,11 @@ def convolution_backend(  # noqa: PLR0913  # those of the operator
     output_padding: list[int],
     groups: int,
 ) -> tuple[str, torch.memory_format]:
-    """Which kernels torch selects on CPU for a convolution of meta tensors, and the memory format that they work in.
+    """Returns the kernels that torch selects on CPU for a convolution of meta tensors, and the memory format that they
+    work in.
 
     `bias` is a tensor, or its sizes. Nothing public tells. When it goes: `("", torch.contiguous_format)`, and what a
-    convolution in channels-last gives is told with wrong strides.
+    convolution in channels-last gives has wrong strides.
     """
     x, weight = fake_on_cpu(x), fake_on_cpu(weight)
     named = {"bias": fake_on_cpu(bias) if isinstance(bias, torch.Tensor) else None}
@@ -78,7 +86,7 @@ def convolution_backend(  # noqa: PLR0913  # those of the operator
 
 
 def looks_channels_last(tensor: torch.Tensor) -> bool:
-    """Whether kernels take a tensor for channels-last, which `is_contiguous` does not tell where a size is one."""
+    """Returns whether kernels take a tensor for channels-last; `is_contiguous` does not say it where a size is one."""
     return torch._prims_common.suggest_memory_format(tensor) is not torch.contiguous_format
 
 
@@ -113,7 +121,7 @@ def inductor_switch_names() -> tuple[str, ...]:
 
 
 def draws_as_eager() -> bool:
-    """Tells whether inductor is to draw random numbers by the kernels of eager mode."""
+    """Returns whether inductor is to draw random numbers by the kernels of eager mode."""
     import torch._inductor.config
 
     return bool(torch._inductor.config.fallback_random)
@@ -121,7 +129,7 @@ def draws_as_eager() -> bool:
 
 @contextmanager
 def inductor_switches(switches: Mapping[str, Any]) -> Iterator[None]:
-    """Within the block inductor compiles with other switches than it has."""
+    """Runs the block with other switches of inductor than it has."""
     import torch._inductor.config
 
     with torch._inductor.config.patch(dict(switches)):
@@ -129,10 +137,10 @@ def inductor_switches(switches: Mapping[str, Any]) -> Iterator[None]:
 
 
 class CudaGraphs:
-    """What inductor notes of a forward graph where it makes CUDA graphs, for the backward graphs that belong to it.
+    """Notes of inductor on a forward graph for which it makes CUDA graphs, for the backward graphs that belong to it.
 
     Forward notes its device, and whether it gave up making any; backward asserts that there is a device, and tells the
-    owner of the memory that backward runs. A graph without a backward is told apart, since none is waited for then.
+    owner of the memory that backward runs. A graph without a backward is marked as such, since none is waited for then.
 
     Args:
         is_inference: Whether forward has no backward.
@@ -146,7 +154,7 @@ class CudaGraphs:
         return self  # which copies of a graph share
 
     def options(self, is_backward: bool) -> dict[str, Any]:
-        """What inductor is told for one graph.
+        """Returns the options of inductor for one graph.
 
         Args:
             is_backward: Whether it is a backward graph. Without a device of forward it gets no CUDA graphs: inductor
@@ -189,7 +197,7 @@ class Compilation(NamedTuple):
 def compile_with_inductor(
     graph: GraphModule, fakes: list[Any], mode: FakeTensorMode, how: Compilation
 ) -> tuple[Any, list[Any]]:
-    """Runs inductor below AOTAutograd, on a dense graph with fake values on its nodes. It has no public door there.
+    """Compiles a dense graph with fake values on its nodes by inductor, below AOTAutograd; there is no public door.
 
     Returns:
         The compiled graph, and the strides that all outputs have, as AOTAutograd asks it for them.
@@ -217,9 +225,9 @@ def compile_with_inductor(
 
 @contextmanager
 def _without_asserts(env: Any) -> Iterator[None]:
-    """Within the block inductor asserts nothing of numbers that depend on data: the calls of this library check them.
+    """Runs the block so that inductor asserts nothing of data-dependent numbers: calls of this library check them.
 
-    It would assert what a solver is told, and that a number is in its range.
+    It would assert what a solver assumes, and that a number is in its range.
     """
     from torch.utils._sympy.numbers import int_oo
     from torch.utils._sympy.value_ranges import ValueRanges
@@ -254,7 +262,7 @@ def draw_as_inductor(graph: GraphModule, mode: FakeTensorMode) -> None:
 
 
 def recorded_artifacts(compile: Callable[[], object]) -> dict[str, bytes]:
-    """What inductor has in its caches for what is compiled, which another process may be given.
+    """Returns what inductor has in its caches for what is compiled, so that another process can use it.
 
     Kernels for GPUs are in what `torch.compiler.save_cache_artifacts` gives; libraries of C++ kernels are not, so they
     are found by the table that inductor enters them into, and read from the files where it has them.

@@ -43,7 +43,7 @@ class Base:
 
 
 def has_storage(leaf: object) -> TypeGuard[torch.Tensor]:
-    """Tells if a leaf has memory that another tensor may share."""
+    """Returns whether a leaf has memory that another tensor may share."""
     # A storage without an address is empty, or has no data: nobody can meet there.
     return (
         isinstance(leaf, torch.Tensor)
@@ -116,7 +116,7 @@ def bases_of(
 
 
 def has_internal_overlap(leaf: object) -> bool:
-    """Tells if several elements of a leaf are one place in memory. See Note [Internal overlap]."""
+    """Returns whether several elements of a leaf are one place in memory. See Note [Internal overlap]."""
     return has_storage(leaf) and Spec.of(leaf).overlaps_itself
 
 

@@ -153,7 +153,7 @@ def _options(given: Mapping[str, object], mode: str | None) -> Options:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Compiled:
-    """What runs where Dynamo's guards let a call through.
+    """The function that runs where Dynamo's guards accept a call.
 
     Attributes:
         call: The generated function.
@@ -172,7 +172,7 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
 
     Raises:
         Retrace: It needs more of the call than that.
-        DataDependentError: It looks at values.
+        DataDependentError: It reads values.
     """
     arguments = Arguments.of(nothing, captured.inputs.tensors(example_inputs), {})
     trace = _trace(captured, arguments, options)

@@ -28,7 +28,7 @@ def wrap_state_dict(
     like: State | None = None,
     classes: Classes = (),
 ) -> dict[str, Any]:
-    """Puts a state dict together that `unwrap_state_dict` has taken apart.
+    """Wraps the entries of a state dict that `unwrap_state_dict` has unwrapped.
 
     Args:
         tensors: Dense tensors by name. Those that belong to no wrapper are entries of the result, as they are.
@@ -107,7 +107,7 @@ def _is_in_parts(wrapper: torch.Tensor) -> bool:
 
 
 def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
-    """What the metadata says."""
+    """Returns what the metadata says."""
     text = (metadata or {}).get(KEY)
     if text is None:
         return {"wrappers": {}, "tied": {}}
@@ -201,7 +201,7 @@ def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: Kno
 def _check(
     wrapper: torch.Tensor, cls: type, entry: Mapping[str, Any], inner: Mapping[str, torch.Tensor], place: str
 ) -> None:
-    """That a wrapper is what was saved, and where its inner tensors are."""
+    """Checks that a wrapper is what was saved, and where its inner tensors are."""
     found_device = str(wrapper.device)
     devices = [entry["device"]] if "device" in entry else [str(tensor.device) for tensor in inner.values()]
     said = {

@@ -1,4 +1,4 @@
-"""What it takes to rebuild a value from its leaves: frozen descriptions that hold no tensor and no SymInt.
+"""Metas, from which a value is rebuilt of its leaves: frozen descriptions that hold no tensor and no SymInt.
 
 Note [Leaf order]
 ~~~~~~~~~~~~~~~~~
@@ -97,7 +97,7 @@ class ContainerMeta:
 
 @dataclass(frozen=True, slots=True)
 class SubclassCreationMeta:
-    """How to rebuild one wrapper tensor from its flat slots. See Note [Leaf order].
+    """The description that rebuilds one wrapper tensor from its flat slots. See Note [Leaf order].
 
     `requires_grad` is not here: the caller knows where autograd stands, a description of leaves does not.
 
@@ -247,7 +247,7 @@ ValueMeta: TypeAlias = PlainTensorMeta | SubclassCreationMeta
 
 
 def frozen_sizes(sizes: Iterable[Any]) -> tuple[int | None, ...]:
-    """Sizes or strides without SymInts.
+    """Returns sizes or strides without SymInts.
 
     >>> frozen_sizes(torch.Size((2, 3)))
     (2, 3)

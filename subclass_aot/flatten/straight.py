@@ -35,7 +35,7 @@ CHUNK: Final = 250
 """Up to so many are read at once where there are many."""
 
 GROUP: Final = 30
-"""How many wrappers inside of others are looked at before the next values are read: these stay in the nearest cache."""
+"""How many wrappers inside of others are compared before the next values are read: these stay in the nearest cache."""
 
 
 def straight_unwrap(
@@ -103,13 +103,13 @@ def _is_known_by_classes(meta: InnerMeta, append_symints: bool) -> bool:
 
 
 def _count(meta: InnerMeta) -> int:
-    """How many classes are looked at: that of the value, and those of the wrappers and absent tensors in it."""
+    """Returns how many classes are compared: that of the value, and those of the wrappers and absent tensors in it."""
     inner = meta.attrs.values() if isinstance(meta, SubclassCreationMeta) else ()
     return 1 + sum(_count(part) for part in inner if isinstance(part, SubclassCreationMeta | AbsentMeta))
 
 
 class _Part(NamedTuple):
-    """A value, or a wrapper or absent tensor in it. An inner dense tensor is none: its class is not looked at."""
+    """A value, or a wrapper or absent tensor in it. An inner dense tensor is none: its class is not compared."""
 
     local: str
     read: str
@@ -155,7 +155,7 @@ class _FastUnwrap:
                     yield _Part(self.locals[part.local, name], read_attribute(part.local, name), meta)
 
     def in_one_call(self) -> Source:
-        """Reads everything and then looks at all classes."""
+        """Reads everything and then compares all classes."""
         inner = [part for group in self._groups(self.roots) for depth in group for part in depth]
         outer, every = _listed(self.roots), [*self.roots, *inner]
         emit_unpack(self.source, "args", [part.local for part in self.roots], checks.wrong_value_count, self.where)
@@ -188,7 +188,7 @@ class _FastUnwrap:
         return self._else_carefully("args")
 
     def _bounds(self) -> Iterator[int]:
-        """Where the chunks begin, and the end of the last."""
+        """Yields where the chunks begin, and the end of the last."""
         total = 0
         for i, root in enumerate(self.roots):
             count = _count(root.meta)

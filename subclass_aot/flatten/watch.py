@@ -1,4 +1,4 @@
-"""What a constructor does besides making a tensor: operators, functions in C, stores of its bytecode."""
+"""Watches what a constructor does besides making a tensor: operators, functions in C, stores of its bytecode."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def watched(make: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, str | None]
     """Runs a constructor.
 
     Args:
-        make: Runs it, and nothing else; what it calls itself is looked at, and it is not. No profiler may be on.
+        make: Runs it, and nothing else; what it calls itself is watched, and it is not. No profiler may be on.
 
     Returns:
         What it made, and the first thing that it does besides; None if there is no such thing.
@@ -85,7 +85,7 @@ def watched(make: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, str | None]
 
 
 def _effects(seen: _Seen, ours: set[types.CodeType], attributes: frozenset[str]) -> Iterator[str]:
-    """What was seen that later calls might do otherwise, or that others might notice."""
+    """Yields effects of a constructor that later calls might not repeat, or that others might notice."""
     for func in seen.operators:
         yield f"it calls {func}"
     for name, code in seen.called:
@@ -107,7 +107,9 @@ _ONLY_HERE = 2
 
 
 def _stores(code: types.CodeType, names: dict[str, Any], attributes: frozenset[str]) -> Iterator[str]:
-    """What the bytecode of a function stores elsewhere than in locals and in the new tensor, or reads of globals."""
+    """Yields what the bytecode of a function stores elsewhere than in locals and in the new tensor, or reads of
+    globals.
+    """
     others, set_attributes, read = _looked_at(code)
     yield from others
     for name in set_attributes:
@@ -121,7 +123,9 @@ def _stores(code: types.CodeType, names: dict[str, Any], attributes: frozenset[s
 
 @functools.lru_cache(maxsize=4096)
 def _looked_at(code: types.CodeType) -> tuple[list[str], list[str], list[str]]:
-    """What bytecode stores elsewhere, in words; attributes of what may be the new tensor; globals that it reads."""
+    """Returns what bytecode stores elsewhere, in words; attributes of what may be the new tensor; globals that it
+    reads.
+    """
     steps = list(dis.get_instructions(code))
     containers = _made_by(steps, "BUILD_MAP", "BUILD_LIST")
     tensors = _made_by(steps, "CALL") | {name for name in code.co_varnames[:1] if name == "self"}

@@ -44,7 +44,7 @@ class Look:
     """A place where the program asks for a value.
 
     Attributes:
-        leaf: The tensor that was asked; None in a signature, where it is the output that is described as `LookedAt`.
+        leaf: The tensor that was read; None in a signature, where it is the output that is described as `LookedAt`.
         value: Its value in the call that is traced: a Python value, or a list.
         line: Where the program asks.
     """
@@ -81,7 +81,7 @@ class Looks:
         varying: The lines where numbers were seen to differ between calls: they are symbols.
         symbolic: Whether all numbers are symbols. What is true or false never is.
         fixed: Whether no size may be a symbol.
-        cautious: Whether operators are told values that they do not need to know: whether a size is one, say.
+        cautious: Whether operators get values also where a guess would do: whether a size is one, say.
 
     Attributes:
         found: The looks of this trace.
@@ -114,13 +114,13 @@ class Looks:
         self._unbacked = {}
 
     def forget(self) -> None:
-        """Lets go of the tensors of the call, and of the trace."""
+        """Releases the tensors of the call, and of the trace."""
         self.found = []
         self._run = _Run({}, _NO_STATES)
         self._unbacked = {}
 
     def are_wanted(self, func: _torch.Operator, tensor: torch.Tensor, line: str, has_symbols: bool) -> bool:
-        """Whether an operator that asks for values gets those of the call; else a symbol stands for what it gives.
+        """Returns whether an operator that needs values gets those of the call; else its result is a symbol.
 
         Args:
             func: The operator.
@@ -215,7 +215,7 @@ class _Run:
             if node.op == "get_attr":
                 self._values[node] = recorded.constants[node.target]
             elif node.op == "call_function":
-                # Sizes are those that an input came with, also where an operator has turned it in place before.
+                # Sizes are those that an input came with, also where an operator has mutated its metadata before.
                 values = self._inputs if reads_size(node) and node.args[0] in self._inputs else self._values
                 args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
                 self._values[node] = node.target(*args, **kwargs)
@@ -261,7 +261,9 @@ def parts_of(result: object) -> list[Any]:
 
 
 def _numbers_in(result: object) -> Iterator[tuple[tuple[int, int | None] | None, Any]]:
-    """The symbolic numbers of a result, each with where it stands: the part and the dimension, None for itself."""
+    """Yields the symbolic numbers of a result, each with where it stands: the part and the dimension, None for
+    itself.
+    """
     if is_symbolic(result):
         yield None, result
         return

@@ -120,7 +120,7 @@ class _GuardWriter:
 
     def reading(self, source: GuardedSource, in_table: dict[int, TabledValue] | None = None) -> TensorGuards:
         """Makes what reads tensors and compares objects in one generated function."""
-        written = frozenset(change.path for change in self.signature.outcome.changes)
+        written = frozenset(change.path for change in self.signature.changes)
         objects = ObjectGuards(self.arguments.objects, source, written, self.arguments.held_by_modules)
         return TensorGuards(source, self.arguments, self.patterns, objects, self.elements, in_table)
 

@@ -18,7 +18,6 @@ from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.guards.modes import MODES, Modes
 from subclass_aot.meta import Spec
 from subclass_aot.objects import facts_of, integers_in, text_of
-from subclass_aot.outcome import Outcome
 from subclass_aot.signature import JointSignature
 from subclass_aot.sizes import tensors_of
 from subclass_aot.symbols import is_symbolic, plain
@@ -59,15 +58,15 @@ def facts(
     return found
 
 
-def changing_numbers(arguments: Arguments, outcome: Outcome, before: Mapping[str, str]) -> set[str]:
+def changing_numbers(arguments: Arguments, signature: JointSignature, before: Mapping[str, str]) -> set[str]:
     """Finds the paths of numbers that a function changes itself and that are others now than when it was compiled.
 
     Args:
         arguments: A call.
-        outcome: What the function left behind in another call.
+        signature: What the function left behind in another call, forward and backward.
         before: The facts of that one.
     """
-    changed, ids = outcome.assigned_paths, set(arguments.identified.values())
+    changed, ids = signature.assigned_paths, set(arguments.identified.values())
     numbers = ((path, n) for path, n in integers_in(arguments.objects) if path in changed and n not in ids)
     return {path for path, n in numbers if before.get(path) != str(n)}
 

@@ -128,7 +128,7 @@ class CompiledJoint:
         """
         signature = self.joint.signature
         if not signature.outcome.is_plain:
-            which = ", ".join(change.path for change in signature.outcome.changes) or "among its results"
+            which = ", ".join(change.path for change in signature.changes) or "among its results"
             raise JointGraphError(messages.OBJECTS.format(which=which))
         if signature.views:
             raise JointGraphError(messages.VIEWS.format(name=signature.views[0]))

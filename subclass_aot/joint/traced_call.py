@@ -95,7 +95,7 @@ class TracedCall:
             if classes.get(path) != before.get(path)
         ]
         found += difference(dict(self.facts), now) or unmet(signature, arguments)
-        changed = [path for path in sorted(signature.outcome.assigned_paths) if self.facts.get(path) != now.get(path)]
+        changed = [path for path in sorted(signature.assigned_paths) if self.facts.get(path) != now.get(path)]
         _refuse(found, changed)
 
     def refuse_other_values(self, values: tuple[torch.Tensor, ...], signature: JointSignature) -> Arguments:

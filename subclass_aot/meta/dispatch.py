@@ -140,7 +140,7 @@ def _inferred(key: list[Any], func: Operator, args: tuple[Any, ...], kwargs: dic
 
 
 def _is_elsewhere(func: Operator, leaf: MetaTensor) -> bool:
-    """Tells whether another thread traces a tensor, or has traced it.
+    """Returns whether another thread traces a tensor, or has traced it.
 
     Raises:
         TraceError: The trace is over.

@@ -53,7 +53,7 @@ _NEAR = 8
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What backward gets of forward.
+    """The values of forward that backward gets.
 
     Attributes:
         saved: Nodes that are kept: of forward, saved for backward; of a checkpoint, alive until they are read.
@@ -96,7 +96,7 @@ def choose(
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """What is computed before gradients are: forward, and what checkpoints compute again in backward.
+    """The nodes that are computed before gradients are: forward, and what checkpoints compute again in backward.
 
     Attributes:
         nodes: Its nodes, in order.
@@ -249,7 +249,7 @@ class _Chooser:
 
 
 def is_cheap(node: fx.Node) -> bool:
-    """Tells whether an operator does little beside reading its inputs and writing its result, and always the same."""
+    """Returns whether an operator does little beside reading its inputs and writing its result, and always the same."""
     if node.target is operator.getitem:  # one of several results
         return is_cheap(node.args[0])  # type: ignore[arg-type]
     return node.op == "call_function" and _is_cheap(node.target)

@@ -103,7 +103,8 @@ def make_entry(
         if seen:
             backward = _unseen_by_classes(backward)
         again = compiled.double_backward
-        chosen = once_differentiable(backward) if again is None else again.differentiable(backward)
+        once = functools.partial(once_differentiable, put=signature.backward_outcome)
+        chosen = (once if again is None else again.differentiable)(backward)
         function = Function(_applied(convention, forward, chosen), again)
 
     def body(source: Source, reads: Reads) -> None:

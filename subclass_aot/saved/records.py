@@ -16,10 +16,11 @@ from subclass_aot.flatten import (
 )
 from subclass_aot.graph import Look, RegeneratedView
 from subclass_aot.objects import Entry
-from subclass_aot.outcome import Change, Given, Identity, Leaf, Literal, New, Tuple, Weak
+from subclass_aot.outcome import RECIPES
 from subclass_aot.saved.stand_ins import (
     NamedObject,
     NodeAt,
+    SavedBackward,
     SavedGraphs,
     SavedNew,
     SavedOutcome,
@@ -58,8 +59,8 @@ RECORDS: dict[str, Any] = {
         *(outputs.StridedView, RegeneratedView),
         *(Base, Beginning, Input, MadeLeaf, MetadataMutation, AutogradMutation, VersionBump, Mutations, TangentSpec),
         *(SavedSignature, SavedGraphs, SavedSymbols, SavedSize, NodeAt, Look),
-        *(Change, Leaf, Given, Tuple, New, Weak, Identity, Literal, Entry, Table),
-        *(SavedOutcome, SavedNew, SavedWay, NamedObject),
+        *(*RECIPES, Entry, Table),
+        *(SavedOutcome, SavedBackward, SavedNew, SavedWay, NamedObject),
     )
 }
 """By the word that files have for them."""

@@ -1,4 +1,4 @@
-"""Where Python objects hold others, and which objects are looked into."""
+"""Tables: where Python objects hold others, and which objects are walked."""
 
 from subclass_aot.tables.classes import ATOMS as ATOMS
 from subclass_aot.tables.classes import CONTAINERS as CONTAINERS

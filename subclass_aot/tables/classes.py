@@ -1,4 +1,4 @@
-"""Which objects are looked into, by their classes: containers and what users define, not the machinery of libraries."""
+"""Decides by class which objects are walked: containers and what users define, not the machinery of libraries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HEAP_TYPE = 1 << 9
 _MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "collections", "types"}) | {
     "numpy", "optree", "sympy", "pytest", "_pytest", "hypothesis", "tqdm", "PIL", "pandas", "subclass_aot",
 }  # fmt: skip
-"""Top-level packages whose objects are not looked into, but for a few of torch's."""
+"""Top-level packages whose objects are not walked, but for a few of torch's."""
 
 _TORCH_DATA = ("torch.optim", "torch.nn", "torch.distributions", "torch.amp", "torch.testing")
 """Modules of torch whose objects are a program's data, such as distributions and optimizers."""
@@ -43,7 +43,7 @@ _tables_of: weakref.WeakKeyDictionary[type, tuple[Table, ...]] = weakref.WeakKey
 
 
 def object_tables(value: object) -> list[Table]:
-    """Returns the tables of an object that is no tensor, module or function; none if it cannot be looked into."""
+    """Returns the tables of an object that is no tensor, module or function; none if it is not walked."""
     if _torch.is_generator(value):
         return [Table("state")]
     cls = type(value)
@@ -73,7 +73,7 @@ def _class_tables(cls: type) -> tuple[Table, ...]:
 
 
 def is_data(cls: type) -> bool:
-    """Tells whether objects of a class are looked into."""
+    """Returns whether objects of a class are walked."""
     if cls in CONTAINERS:
         return True
     if not can_be_made(cls):  # it has more than can be seen
@@ -90,13 +90,13 @@ def is_data(cls: type) -> bool:
 
 
 def is_machinery(module: str) -> bool:
-    """Tells whether a function or class of a module of Python belongs to a library, torch among them."""
+    """Returns whether a function or class of a module of Python belongs to a library, torch among them."""
     top = module.split(".")[0]
     return top == "torch" or top in _MACHINERY
 
 
 def can_be_made(cls: type) -> bool:
-    """Tells whether what Python shows of an object is all there is: another can be made without the constructor."""
+    """Returns whether what Python shows of an object is all there is: another can be made without the constructor."""
     if cls is _GENERATOR:
         return True
     # A class written in C has state that no attribute shows.
@@ -105,7 +105,7 @@ def can_be_made(cls: type) -> bool:
 
 
 def is_object(key: object) -> bool:
-    """Tells whether a key of a dict is an object that may hold others."""
+    """Returns whether a key of a dict is an object that may hold others."""
     return type(key) not in ATOMS and not isinstance(key, torch.Tensor) and bool(object_tables(key))
 
 
@@ -116,7 +116,7 @@ def vars_of_number(value: object) -> dict[str, Any]:
 
 
 def stands_for_another(value: object) -> bool:
-    """Tells whether it is a library's wrapper of a function, a compiled one for example, and has nothing beside that.
+    """Returns whether it is a library's wrapper of a function, a compiled one for example, and has nothing beside that.
 
     An object of a user's class that decorates a function has attributes beside it.
     """

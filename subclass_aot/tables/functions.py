@@ -1,4 +1,4 @@
-"""What functions hold: closures, default arguments, attributes, and the globals that they name."""
+"""Tables of functions: closures, default arguments, attributes, and the globals that they name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def function_tables(function: types.FunctionType, module_name: str | None) -> li
 
 
 def only_appends(code: types.CodeType, name: str) -> bool:
-    """Tells whether a function, and those inside it, use what a name stands for in `name.append(...)` alone."""
+    """Returns whether a function, and those inside it, use the value of a name in `name.append(...)` alone."""
     # After the load of a name comes that of its attribute. What is left out makes cells, or is no instruction.
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "COPY_FREE_VARS", "MAKE_CELL")]
     for step, after in zip(steps, [*steps[1:], None], strict=True):
@@ -64,10 +64,10 @@ def _stored_globals(code: types.CodeType) -> Iterator[str]:
 
 
 def _is_state(value: object) -> bool:
-    """Tells whether a global may change what a function computes: modules of Python stay what they are."""
+    """Returns whether a global may change what a function computes: modules of Python stay what they are."""
     return not isinstance(value, types.ModuleType)
 
 
 def is_library(function: types.FunctionType) -> bool:
-    """Tells whether a library defines a function: what it holds is no data of the program."""
+    """Returns whether a library defines a function: what it holds is no data of the program."""
     return function.__module__ is None or is_machinery(function.__module__)

@@ -102,11 +102,11 @@ class Table:
         return [(k, v) for k, v in _dict_methods(mapping).items(mapping) if self.has(k)]
 
     def has(self, key: object) -> bool:
-        """Tells whether a key belongs to the table, by what is left out of it."""
+        """Returns whether a key belongs to the table, by what is left out of it."""
         return key not in self.but and not (self.public and isinstance(key, str) and key.startswith("_"))
 
     def is_of_another_file(self, holder: object, value: object) -> bool:
-        """Tells whether a global of a function is a function that another file defines."""
+        """Returns whether a global of a function is a function that another file defines."""
         is_function = self.kind == "globals" and isinstance(value, types.FunctionType)
         return is_function and value.__module__ != holder.__module__
 
@@ -213,12 +213,12 @@ class Table:
 
     @staticmethod
     def key_of(key: object) -> object:
-        """Returns what stands for a key in comparisons: 1 and True are two keys, tensors are compared by identity."""
+        """Returns a key as it is compared: 1 and True are two keys, tensors are compared by identity."""
         return id(key) if isinstance(key, torch.Tensor) else (type(key), key)
 
     @staticmethod
     def same(one: Contents, other: Contents) -> bool:
-        """Tells whether two readings found the very same objects at the same keys, in the same order."""
+        """Returns whether two readings found the very same objects at the same keys, in the same order."""
         return len(one) == len(other) and all(
             v is w and (k is j or Table.key_of(k) == Table.key_of(j)) for (k, v), (j, w) in zip(one, other, strict=True)
         )

@@ -16,7 +16,7 @@ from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputD
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import Look, Recorder, messages
 from subclass_aot.meta import other_threads
-from subclass_aot.outcome import Existed, Leaf, Outcome, read_outcome
+from subclass_aot.outcome import AfterForward, Existed, Leaf, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, ViewOfBase, ViewOfInput
 from subclass_aot.signature import Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
@@ -43,6 +43,7 @@ class Forward:
         tangents: The gradients that are expected, if something wants one.
         nodes: The nodes of what the graph returns, by what that is.
         looks: Where it asked for values.
+        after: The objects as it left them, where something wants a gradient.
     """
 
     outcome: Outcome
@@ -54,6 +55,7 @@ class Forward:
     tangents: Tangents | None
     nodes: Mapping[OutputDescriptor, fx.Node]
     looks: tuple[Look, ...]
+    after: AfterForward | None = None
 
     def collections(self) -> list[Collection[Any]]:
         """Where traced tensors are held."""
@@ -100,7 +102,7 @@ def run_forward(
     finally:
         torch.set_default_dtype(dtype)  # each call sets what the function leaves, when it has run
     grad_modes = before, torch.is_grad_enabled()
-    results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
+    results, outcome, outcome_reader = read_outcome(seen, out, existed, user.arguments.passed_twice)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
 
     results, outcome = with_assigned_data(results, outcome, inputs, recorder)
@@ -124,6 +126,7 @@ def run_forward(
     ends = {desc: tensor for desc, (tensor, value) in through.items() if value.requires_grad}
     if recorder.listeners.real_tensors.constants:
         _refuse_lost_gradients(ends.values(), inputs)
+    modules = [module for _, module in user.arguments.modules]
     bases = tuple(value for _, value in reader.intermediate_bases)
     wanted = ends and not inference and (inputs.requires_grad_inputs or leaves)
     tangents = Tangents.of(ends, ends.values(), dict.fromkeys(range(len(ends)))) if wanted else None
@@ -144,6 +147,7 @@ def run_forward(
         tangents,
         {desc: recorder.node_of(leaf) for desc, leaf in computed.items()},
         tuple(dataclasses.replace(look, leaf=None) for look in looks),
+        None if tangents is None else AfterForward(outcome_reader, inputs.seen, modules),
     )
 
 

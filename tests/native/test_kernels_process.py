@@ -21,7 +21,7 @@ from subclass_aot.wrapper.serve import kernels
 from tests.native.both_ways import in_threads, outcome, served
 from tests.native.wrappers import Named, aten, dense, two
 
-REST: Any = ((False,), (), "origin", print, None, False, False, False, False)
+REST: Any = ((False,), (), "origin", print, None, False, False, -1, False, False)
 """Of what `serve` takes, all after the names: one field, which has to be there, and nothing else."""
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,7 +144,7 @@ def test_kernels_of_others_stay() -> None:
     script = (
         "import torch\nlib = torch.library.Library('aten', 'IMPL')\n"
         "lib.impl('add.Tensor', lambda x, y, alpha=1: x.theirs(), 'Python')\n"
-        "import subclass_aot as s\nfrom subclass_aot.wrapper import kernels\n"
+        "import subclass_aot as s\nfrom subclass_aot.wrapper.serve import kernels\n"
         "print('aten::add.Tensor' in kernels.INSTALLED, 'aten::mul.Tensor' in kernels.INSTALLED)\n"
     )
     assert child(script).strip() == "False True"

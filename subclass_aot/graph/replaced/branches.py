@@ -64,7 +64,7 @@ def decided(recorder: Recorder, pred: object, by_looking: bool) -> bool | None:
 
 
 def choose(recorder: Recorder, pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """What one of two functions gives. See Note [Branches].
+    """Returns what one of two functions gives. See Note [Branches].
 
     Args:
         recorder: Records.
@@ -119,7 +119,7 @@ def _branch(recorder: Recorder, fn: Callable[[], Any], taken: torch.Tensor) -> A
 
 
 def _functions_at_the_edge(starts: list[Node], first: int, last: int) -> Iterator[Node]:
-    """Of the gradient functions made from `first` to `last`, those that give gradients to functions made before."""
+    """Yields those gradient functions made from `first` to `last` that give gradients to functions made before."""
 
     def is_inside(function: Node) -> bool:
         return first < _torch.sequence_number_of(function) <= last
@@ -152,7 +152,7 @@ def _refuse_effects(nodes: list[fx.Node], metadata_mutations: list[Any]) -> None
 
     Args:
         nodes: What it recorded.
-        metadata_mutations: What the recorder says of tensors that it turned.
+        metadata_mutations: Metadata mutations that the recorder has noted.
     """
     made = set(nodes)
     for node in nodes:

@@ -59,7 +59,7 @@ PROGRAMS: dict[str, Program] = {
 """Programs that give new tensors."""
 
 COMPOSITES = ("x.softmax(-1)", "linear", "x.reshape(-1)", "x @ x.T", "x.t().contiguous()")
-"""What autograd takes apart elsewhere."""
+"""Operators that autograd decomposes elsewhere."""
 
 
 class Stranger(torch.Tensor):
