@@ -1,9 +1,10 @@
 """Code that runs on every call: in C and C++ where that is built, and in Python everywhere.
 
 There are two extensions. `exact.c` compares and sets many Python objects at once; it knows nothing of torch, and
-`exact.py` beside this room is the same in Python. The accelerator (`accelerator/`, in C++) reads and compares tensors, and makes
-wrappers; it is built for exactly one version of torch. What it stands in for is code that this library generates, which
-runs where there is no accelerator and where that has no answer.
+`subclass_aot/exact.py` is the same in Python. The accelerator (`accelerator/`, in C++) reads and compares tensors, and
+makes wrappers; it is built for exactly one version of torch. What it stands in for is code that this library generates,
+which runs where there is no accelerator and where that has no answer. Both go into the places of `hooks.py` when the
+package is imported.
 
 Nothing but the time depends on either. `SUBCLASS_AOT_NATIVE` in the environment chooses: `0` is Python alone, `1` is
 all and fails where there is no accelerator, and names of parts (`exact,recipes`) are these. `show_config` says what
@@ -13,9 +14,8 @@ runs.
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any
 
-from subclass_aot import hooks
+from subclass_aot import exact, hooks
 from subclass_aot._native.accelerated import PARTS, WANTED, Part, accelerator, offer_exact, show_config
 from subclass_aot._native.cache import build_accelerator, build_exact
 
@@ -37,14 +37,14 @@ def put_in_place(part: Part, module: ModuleType | None) -> None:
     """
     if part == "exact":
         for name in ("exactly", "are_exactly", "have_exactly", "same_items", "hold"):
-            setattr(hooks, name, getattr(hooks.exact if module is None else module, name))
+            setattr(hooks, name, getattr(exact if module is None else module, name))
         hooks.one_call_pays = module is not None
         return
     name, of = _HOOKS[part]
     setattr(hooks, name, module if module is None or not of else getattr(module, of))
 
 
-def _exact() -> Any:
+def _extension() -> ModuleType | None:
     """Returns the extension in C, if it is there and wanted."""
     if "exact" not in WANTED:
         return None
@@ -58,4 +58,4 @@ def _exact() -> Any:
 
 
 for _part in PARTS:
-    put_in_place(_part, _exact() if _part == "exact" else accelerator(_part))
+    put_in_place(_part, _extension() if _part == "exact" else accelerator(_part))
