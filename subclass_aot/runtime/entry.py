@@ -19,7 +19,8 @@ from subclass_aot import _torch, hooks
 from subclass_aot.backends import BoxedFunction, without_autocast
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
-from subclass_aot.guards import MODES, Call, Modes, Reads, StaticInputCache, write_guarded
+from subclass_aot.facts import MODES, Modes
+from subclass_aot.guards import Call, Reads, StaticInputCache, write_guarded
 from subclass_aot.outcome import emit_finish, emit_start
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Function, emit_call
