@@ -24,7 +24,7 @@ from subclass_aot.saved import Key
 from subclass_aot.signature import JointSignature
 
 _FEW = 4
-"""Up to how many signatures it is as fast to ask them all."""
+"""Up to how many signatures it is as fast to try them all."""
 
 _LOOKS = 8
 """Looks that are remembered for each signature that may be kept; one with symbolic sizes has many."""
@@ -43,7 +43,7 @@ class Specialization:
         places: The sizes of the inputs that are symbols.
         facts: Everything the signature depends on, in words.
         reason: Why it was compiled.
-        key: The same as `facts`, by value: what a file tells its calls by.
+        key: The same as `facts`, by value: a file finds its calls by it.
     """
 
     entry: Entry
