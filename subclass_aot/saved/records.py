@@ -30,6 +30,7 @@ from subclass_aot.saved.stand_ins import (
     SavedWay,
 )
 from subclass_aot.signature import (
+    Absent,
     AutogradMutation,
     Beginning,
     Input,
@@ -57,7 +58,18 @@ RECORDS: dict[str, Any] = {
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ViewChain, outputs.ViewStep),
         *(outputs.ComputedSymints, outputs.NumberAt),
         *(outputs.StridedView, RegeneratedView),
-        *(Base, Beginning, Input, MadeLeaf, MetadataMutation, AutogradMutation, VersionBump, Mutations, TangentSpec),
+        *(
+            Base,
+            Absent,
+            Beginning,
+            Input,
+            MadeLeaf,
+            MetadataMutation,
+            AutogradMutation,
+            VersionBump,
+            Mutations,
+            TangentSpec,
+        ),
         *(SavedSignature, SavedGraphs, SavedSymbols, SavedSize, NodeAt, Look),
         *(*RECIPES, Entry, Table),
         *(SavedOutcome, SavedBackward, SavedNew, SavedWay, NamedObject),
