@@ -29,7 +29,7 @@ from subclass_aot.objects import nodes as kinds
 from subclass_aot.saved.codec import Encoder
 from subclass_aot.saved.refused import Refused, at
 from subclass_aot.saved.sources import source_of
-from subclass_aot.tables import HOOKS, MODULE_TABLES, limit_of
+from subclass_aot.tables import HOOKS, MODULE_TABLES, Table
 from subclass_aot.weak import is_weak, referent
 
 _ADDRESS = "the structure of the arguments has an object that is told by its address: {text}"
@@ -178,7 +178,7 @@ class _Writer:
 
     def _holder(self, label: str, holder: Holder) -> Iterator[tuple[str, str]]:
         yield f"{holder.path}: object {label}", f"{self._identity(holder.value)} {holder.only_grows}"
-        limit = limit_of(holder.value)
+        limit = Table.limit_of(holder.value)
         if limit is not None:
             yield f"{holder.path}: limit of {label}", self._value(limit)
         for table, entries in holder.tables:

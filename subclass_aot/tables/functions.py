@@ -6,7 +6,7 @@ import dis
 import types
 from collections.abc import Iterable, Iterator
 
-from subclass_aot.tables.classes import is_machinery
+from subclass_aot.tables.owners import is_machinery, is_users
 from subclass_aot.tables.table import Table
 
 _DEFAULTS = ("__defaults__", "__kwdefaults__")
@@ -24,11 +24,18 @@ def function_tables(function: types.FunctionType, module_name: str | None) -> li
     if not is_library(function):
         found += [Table("slots", _DEFAULTS)] if function.__defaults__ or function.__kwdefaults__ else []
         found.append(Table("attributes", but=_NO_STATE))
-    if function.__module__ == module_name and not is_library(function):
-        there, stored = function.__globals__, set(_stored_globals(function.__code__))
-        names = tuple(n for n in _names_in(function.__code__) if n in stored or n in there and _is_state(there[n]))
+    if (function.__module__ == module_name or is_users(function.__module__)) and not is_library(function):
+        there, stored = function.__globals__, set(_stored(function.__code__, ("STORE_GLOBAL", "DELETE_GLOBAL")))
+        named = names_in(function.__code__)
+        names = tuple(n for n in named if n in stored or n in there and _is_state(there[n]))
         if names:
             found.append(Table("globals", names))
+        for module in named:
+            other = there.get(module)
+            if isinstance(other, types.ModuleType) and is_users(other.__name__):
+                assigned = set(_stored(function.__code__, ("STORE_ATTR", "DELETE_ATTR")))
+                names = tuple(n for n in named if n in assigned or n in vars(other) and _is_state(vars(other)[n]))
+                found += [Table("globals", names, module=module)] if names else []
     return found
 
 
@@ -44,23 +51,23 @@ def only_appends(code: types.CodeType, name: str) -> bool:
     return all(only_appends(c, name) for c in code.co_consts if isinstance(c, types.CodeType))
 
 
-def _names_in(code: types.CodeType) -> Iterable[str]:
+def names_in(code: types.CodeType) -> Iterable[str]:
     """Returns the names that a function, or one inside it, may look up among its globals."""
     names = dict.fromkeys(code.co_names)  # and of attributes: there is no global by such a name, or it does no harm
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            names |= dict.fromkeys(_names_in(constant))
+            names |= dict.fromkeys(names_in(constant))
     return names
 
 
-def _stored_globals(code: types.CodeType) -> Iterator[str]:
-    """Yields the globals that a function, or one inside it, assigns or deletes; they need not be there before."""
+def _stored(code: types.CodeType, instructions: tuple[str, ...]) -> Iterator[str]:
+    """Yields the names that a function, or one inside it, assigns or deletes; they need not be there before."""
     for step in dis.get_instructions(code):
-        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+        if step.opname in instructions:
             yield step.argval
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _stored_globals(constant)
+            yield from _stored(constant, instructions)
 
 
 def _is_state(value: object) -> bool:

@@ -17,6 +17,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.tables.of_thread import ThreadTable
+from subclass_aot.tables.owners import is_users
 
 Kind = (
     Literal[
@@ -29,6 +30,7 @@ Kind = (
         "members",
         "cells",
         "globals",
+        "class",
         "partial",
         "grad",
         "state",
@@ -44,7 +46,7 @@ Contents = list[tuple[Any, Any]]
 MODULE_TABLES: tuple[Kind, ...] = _torch.MODULE_TABLES
 """The tables of every module that hold tensors and modules."""
 
-_NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "partial", *_torch.MODULE_TABLES})
+_NAMED = frozenset({"grad", "state", "data", "attributes", "slots", "class", "partial", *_torch.MODULE_TABLES})
 """Kinds of tables of which each key is the name of an attribute."""
 
 HOOKS: tuple[Kind, ...] = _torch.MODULE_HOOKS
@@ -59,15 +61,18 @@ class Table:
         kind: Which; "keys" are those that are objects, "weakly" are the items of a dict that holds its keys or values
             weakly, "grad" is that of a tensor, "data" its memory, "state" that of a generator, and the last are dicts
             of a module.
+            "class" are the attributes of a class that are data.
         only: If not None, only these keys belong to it.
         but: These do not.
         public: Whether names that begin with an underscore do not, either: those are the business of the class.
+        module: Of globals, the name by which a function has the module whose globals they are; else its own.
     """
 
     kind: Kind
     only: tuple[str, ...] | None = None
     but: frozenset[str] = frozenset()
     public: bool = False
+    module: str | None = None
 
     def read(self, holder: object) -> Contents:
         """Returns what stands in the table now."""
@@ -93,6 +98,9 @@ class Table:
             case "state":
                 assert isinstance(holder, torch.Generator)
                 return [("get_state()", _torch.generator_state(holder))]
+            case "class":
+                assert isinstance(holder, type)
+                return [(name, value) for name, value in vars(holder).items() if Table.is_class_data(name, value)]
             case "partial":
                 assert isinstance(holder, functools.partial)
                 return [("func", holder.func), ("args", holder.args), ("keywords", holder.keywords)]
@@ -106,8 +114,10 @@ class Table:
         return key not in self.but and not (self.public and isinstance(key, str) and key.startswith("_"))
 
     def is_of_another_file(self, holder: object, value: object) -> bool:
-        """Tells whether a global of a function is a function that another file defines."""
-        is_function = self.kind == "globals" and isinstance(value, types.FunctionType)
+        """Tells whether a global of a function is a function of a library that another file defines."""
+        is_function = (
+            self.kind == "globals" and isinstance(value, types.FunctionType) and not is_users(value.__module__)
+        )
         return is_function and value.__module__ != holder.__module__
 
     def mapping(self, holder: object) -> dict[Any, Any]:
@@ -117,7 +127,7 @@ class Table:
             return holder
         if self.kind == "globals":
             assert isinstance(holder, types.FunctionType)
-            return holder.__globals__
+            return holder.__globals__ if self.module is None else vars(holder.__globals__[self.module])
         found: dict[Any, Any] = holder.__dict__ if self.kind == "attributes" else holder.__dict__[self.kind]
         return found.mine if type(found) is ThreadTable else found
 
@@ -149,6 +159,14 @@ class Table:
             case "state":
                 assert isinstance(holder, torch.Generator)
                 _torch.set_generator_state(holder, dict(contents)["get_state()"])
+            case "class":
+                assert isinstance(holder, type)
+                present = dict(contents)
+                for name, _ in self.read(holder):
+                    if name not in present:
+                        type.__delattr__(holder, name)
+                for name, value in contents:
+                    type.__setattr__(holder, name, value)
             case "partial":
                 partial: Any = holder  # its type stub does not know of `__setstate__`
                 partial.__setstate__((*(v for _, v in contents), holder.__dict__ or None))
@@ -220,12 +238,23 @@ class Table:
             v is w and (k is j or Table.key_of(k) == Table.key_of(j)) for (k, v), (j, w) in zip(one, other, strict=True)
         )
 
+    @staticmethod
+    def is_class_data(name: str, value: object) -> bool:
+        """Tells whether an attribute of a class is data: no method, no property, and none of Python's own."""
+        of_python = name.startswith("__") and name.endswith("__") or name == "_abc_impl"
+        return not of_python and not isinstance(value, type) and not hasattr(type(value), "__get__")
 
-def limit_of(value: object) -> Any:
-    """Returns what a container has beside its contents: a `defaultdict`'s factory, a `deque`'s greatest length."""
-    if isinstance(value, defaultdict):
-        return value.default_factory
-    return value.maxlen if isinstance(value, deque) else None
+    @staticmethod
+    def names_of_data(cls: type) -> tuple[str, ...]:
+        """Returns the names of the attributes of a class that are data."""
+        return tuple([name for name, value in vars(cls).items() if Table.is_class_data(name, value)])
+
+    @staticmethod
+    def limit_of(value: object) -> Any:
+        """Returns what a container has beside its contents: a `defaultdict`'s factory, a `deque`'s greatest length."""
+        if isinstance(value, defaultdict):
+            return value.default_factory
+        return value.maxlen if isinstance(value, deque) else None
 
 
 def _dict_methods(mapping: dict[Any, Any]) -> type[dict[Any, Any]]:

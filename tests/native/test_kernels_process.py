@@ -145,7 +145,7 @@ def test_kernels_of_others_stay() -> None:
     script = (
         "import torch\nlib = torch.library.Library('aten', 'IMPL')\n"
         "lib.impl('add.Tensor', lambda x, y, alpha=1: x.theirs(), 'Python')\n"
-        "import subclass_aot as s\nfrom subclass_aot.wrapper import kernels\n"
+        "import subclass_aot as s\nfrom subclass_aot.wrapper.serve import kernels\n"
         "print('aten::add.Tensor' in kernels.INSTALLED, 'aten::mul.Tensor' in kernels.INSTALLED)\n"
     )
     assert child(script).strip() == "False True"
