@@ -1,4 +1,4 @@
-"""Where in the user's code a thing happened."""
+"""Frames: finds the line of the user's code in which a thing happened."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def user_frames(limit: int = 0) -> tuple[UserFrame, ...]:
 
 @contextlib.contextmanager
 def captured_at(stack_trace: str) -> Iterator[None]:
-    """Within the block, the user's frames are those of an earlier time, when somebody else captured what runs now.
+    """Runs the block with the user's frames of an earlier time, when another tracer captured what runs now.
 
     Args:
         stack_trace: As Python prints it.
@@ -100,7 +100,7 @@ def is_raised_by_user(error: BaseException) -> bool:
 
 
 def pass_on_interruption(error: BaseException) -> None:
-    """Raises an error again that a handler of signals raised, or a debugger that was told to quit.
+    """Raises an error again that a handler of signals raised, or a debugger at its end.
 
     Such an error, an alarm for example, comes at any line. It says nothing of what was tried there, so whoever catches
     all errors and goes on calls this first, and the user gets it as it is.
@@ -169,7 +169,7 @@ def is_user_code(code: CodeType) -> bool:
 
 
 def is_own(frame: FrameType) -> bool:
-    """Whether a frame runs code of this library, or code that it generated; its wrapper classes are users of it."""
+    """Returns whether a frame runs code of this library, or that it generated; its wrapper classes are users of it."""
     filename = frame.f_code.co_filename
     return filename.startswith((_OWN, _GENERATED)) and not filename.startswith(_OWN_USERS)
 

@@ -78,7 +78,7 @@ def compile_blocks(
 
 
 class Compilations:
-    """What was compiled for the blocks of one model, by their structure."""
+    """The functions that were compiled for the blocks of one model, by their structure."""
 
     _LIMIT = 64
 
@@ -137,7 +137,7 @@ class BlockForward:
         return compiled(lent, tensors, args, kwargs)
 
     def explain(self) -> str:
-        """What was compiled for blocks of this structure, as `explain()` of a compiled function says it."""
+        """Returns what was compiled for blocks of this structure, as `explain()` of a compiled function says it."""
         return (self._known or self._read())[1].explain()
 
     def _read(self) -> tuple[Structure, CompiledFunction[..., Any], Lent]:
@@ -158,7 +158,7 @@ class BlockForward:
 
 @_torch.dynamo_inlines(BlockForward.__call__)
 def _call_uncompiled(forward: BlockForward, /, *args: object, **kwargs: object) -> Any:
-    """What `torch.compile` and `torch.export` see: the method of the class."""
+    """Runs the method of the class, which `torch.compile` and `torch.export` see in place of a call."""
     block = forward._block
     return type(block).forward(block, *args, **kwargs)
 
@@ -168,7 +168,7 @@ Reads = dict[tuple[str, str], None]
 
 
 class _Turn:
-    """Whether a thread has other tensors in the places of a block, as it is while it is traced.
+    """A mark for threads that have other tensors in the places of a block, as while it is traced.
 
     Attributes:
         count: Odd while that is so.

@@ -17,15 +17,12 @@ from subclass_aot._stack import pass_on_interruption, user_line_of, warn
 from subclass_aot.backends import Compiler
 from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import SubclassAotError, TraceError
+from subclass_aot.facts import Modes, Scope, difference, facts_of, global_state
 from subclass_aot.graph import Retrace
 from subclass_aot.guards import (
     MISS,
-    Modes,
     StaticInputCache,
     changing_numbers,
-    difference,
-    facts,
-    global_state,
     refusing_line,
     symbolic_places,
     unmet,
@@ -39,7 +36,7 @@ from subclass_aot.runtime import (
     ValueHistory,
     make_entry,
 )
-from subclass_aot.saved import SavedFile, key_of, write_file
+from subclass_aot.saved import SavedFile, named_objects, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations, asked_of_lists
 from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
@@ -63,7 +60,7 @@ _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something l
   Instead: make it equal (`__eq__`, or `__metadata_guard__` of the class), or keep it in an attribute."""
 
 
-def aot_compile(
+def aot_compile(  # noqa: PLR0913  # its options
     fn: Callable[_P, _R] | torch.export.ExportedProgram,
     *,
     fw_compiler: str | Compiler = "eager",
@@ -101,7 +98,7 @@ def aot_compile(
         double_backward: Whether gradients can be differentiated in turn, as often as one likes. With
             `create_graph=True`, backward then runs a compiled function that computes forward again. Refused, when the
             function is traced, for what would not come out the same again.
-        lazy_backward: Whether the backward graph is compiled when a gradient is first asked for, and not at the call.
+        lazy_backward: Whether the backward graph is compiled when a gradient is first computed, and not at the call.
             Errors of the compiler then come at `.backward()`. With symbolic sizes it is compiled at the call.
         values: What becomes of a program that looks at values, as in `if x.sum() > 0`. `"check"`: it is compiled for
             the values of the call, and later calls check theirs before anything else happens. Numbers that are seen to
@@ -126,12 +123,12 @@ def aot_compile(
 
 
 _Call = tuple[tuple[Any, ...], dict[str, Any], list[Any] | None, optree.PyTreeSpec | None, Modes]
-"""The arguments of a call, as they came and, where that was asked for, taken apart, and the modes of torch."""
+"""The arguments of a call, as they came and, where that is wanted, flattened, and the modes of torch."""
 _Tried = dict[Specialization, OtherValue]
 
 
 class _FailedWithValues(Exception):
-    """A trace failed after the function had looked at values: for these, eager mode may fail, too."""
+    """A trace failed after the function had read values: for these, eager mode may fail, too."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
@@ -182,7 +179,7 @@ class CompiledFunction(Generic[_P, _R]):
         return self._call_another((args, kwargs, leaves, treespec, modes), tried)
 
     def _call_another(self, call: _Call, tried: _Tried) -> _R:
-        """Runs a call that the signature used last does not fit, or fits but for values that it looks at."""
+        """Runs a call that the signature used last does not fit, or fits but for values that it reads."""
         args, kwargs, leaves, treespec, modes = call
         if not tried:
             look = self._specializations.look(args if leaves is None else leaves, modes)
@@ -204,19 +201,23 @@ class CompiledFunction(Generic[_P, _R]):
             return self._in_transform(*args, **kwargs)
         if leaves is None:
             leaves, treespec = flatten((args, kwargs))
-        call = args, kwargs, leaves, treespec, modes
+        return self._compile_and_run((args, kwargs, leaves, treespec, modes), tried)
+
+    def _compile_and_run(self, call: _Call, tried: _Tried) -> _R:
+        """Runs a call that nothing fits which is compiled by now."""
         while True:
             try:
                 specialization = self._compiled_for(call, tried)
             except _FailedWithValues as failed:
-                return self._as_in_eager_mode(failed, *args, **kwargs)
+                return self._as_in_eager_mode(failed, *call[0], **call[1])
             try:
                 result = specialization.entry.call(*call)
             except OtherValue as other:
                 tried[specialization] = other.with_traceback(None)
             else:
                 if result is not MISS:  # unless another thread has changed something since
-                    return result
+                    found: _R = result
+                    return found
 
     def _as_in_eager_mode(self, failed: _FailedWithValues, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls the function itself, whose trace failed for the values of the call: eager mode may fail, too."""
@@ -263,13 +264,13 @@ class CompiledFunction(Generic[_P, _R]):
             write_file(path, self.fn, self._options, [*self._specializations])
 
     def explain(self) -> str:
-        """What was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
+        """Returns what was compiled, for whom and why: signatures, leaves, graphs, writes, recompiles."""
         from subclass_aot.explain import explain
 
         return explain(self.fn, [*self._specializations], self._was_transformed)
 
     def specialization_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Specialization:
-        """What a call would run, which it compiles if need be. Nothing runs.
+        """Returns what a call would run, which it compiles if need be. Nothing runs.
 
         Args:
             args: The arguments.
@@ -279,11 +280,11 @@ class CompiledFunction(Generic[_P, _R]):
         return self._compiled_for((args, kwargs, leaves, treespec, global_state()), {})
 
     def _compiled_for(self, call: _Call, tried: _Tried) -> Specialization:
-        """What is compiled for a call, perhaps by another thread while this one waited for its turn.
+        """Returns what is compiled for a call, perhaps by another thread while this one waited for the lock.
 
         Args:
             call: The call.
-            tried: What fits but for values that it looks at, and what it found.
+            tried: What fits but for values that it reads, and what it found.
         """
         args, kwargs, _, _, modes = call
         with one_at_a_time, _torch.classes_see_nothing():
@@ -310,19 +311,18 @@ class CompiledFunction(Generic[_P, _R]):
             return specialization
 
     def arguments_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """Returns the call, taken apart. Numbers that the function changes itself are symbols from the second time on.
+        """Returns the call, flattened. Numbers that the function changes itself are symbols from the second time on.
 
         Args:
             args: The arguments.
             kwargs: The keyword arguments.
         """
         arguments = Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
-        found = {
-            path
-            for s in self._specializations
-            for path in changing_numbers(arguments, s.signature.outcome, s.facts)
-            if self._history.dynamic is not False
-        }
+        found = set()
+        if self._history.dynamic is not False and any(s.signature.assigned_paths for s in self._specializations):
+            now = facts_of(arguments, global_state())
+            for s in self._specializations:
+                found |= changing_numbers(arguments, s.signature, s.facts, now)
         if not found:
             return arguments
         self._changing |= found
@@ -346,8 +346,6 @@ class CompiledFunction(Generic[_P, _R]):
 
     def _specialize_for(self, arguments: Arguments, dynamic: DynamicSizes | None, tried: _Tried) -> Specialization:
         state = global_state()
-        leaves = arguments.plan.unwrap(arguments.values)
-        describe = functools.partial(facts, arguments, leaves, state)
         looks = self._values.looks()
         try:
             trace = trace_arguments(self.fn, arguments, self._options.replaced, dynamic, looks)
@@ -361,15 +359,14 @@ class CompiledFunction(Generic[_P, _R]):
         told_apart = asked_of_lists(self.fn, arguments, trace.signature)
         entry = make_entry(arguments, trace.signature, graphs, state, self._kept, told_apart)
         log_code(entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
-        reason = self._reason(arguments, describe, tried)
+        reason = self._reason(arguments, state, tried)
         places = symbolic_places(trace.signature)
-        key = key_of(arguments, leaves, state, places)
-        return Specialization(entry, graphs.graphs, trace.signature, places, describe(places), reason, key)
+        facts = facts_of(arguments, state, Scope.of(trace.signature), places)
+        named = named_objects(arguments)
+        return Specialization(entry, graphs.graphs, trace.signature, places, facts, reason, named)
 
-    def _reason(
-        self, arguments: Arguments, describe: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried
-    ) -> str:
-        """Why no entry fitted: what differs from the one that is nearest."""
+    def _reason(self, arguments: Arguments, state: Modes, tried: _Tried) -> str:
+        """Returns why no entry fitted: the differences from the nearest one."""
         if self._restored is not None and self._restored.missed:
             self.recompiles.append(f"nothing in the file fits: {'; '.join(self._restored.missed)}")
             return self.recompiles[-1]
@@ -380,7 +377,8 @@ class CompiledFunction(Generic[_P, _R]):
             self.recompiles.append(self._values.reason(latest.signature, other))
             return self.recompiles[-1]
         differences = [
-            difference(s.facts, describe(s.places)) or unmet(s.signature, arguments) for s in self._specializations
+            difference(s.facts, facts_of(arguments, state, s.scope, s.places)) or unmet(s.signature, arguments)
+            for s in self._specializations
         ]
         nearest = min(differences, key=len)
         reason = "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"
@@ -390,12 +388,12 @@ class CompiledFunction(Generic[_P, _R]):
 
 @_torch.dynamo_inlines(CompiledFunction.__call__)
 def _call_uncompiled(compiled: CompiledFunction[_P, _R], /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-    """What `torch.compile` and `torch.export` see of a call: the function, whose graph becomes a part of theirs."""
+    """Runs the function itself, whose graph becomes a part of that of `torch.compile` or `torch.export`."""
     return compiled.fn(*args, **kwargs)
 
 
 def restored(file: SavedFile, fn: Callable[..., Any] | None, options: Options) -> CompiledFunction[..., Any]:
-    """Returns a compiled function that asks a file before it traces.
+    """Returns a compiled function that queries a file before it traces.
 
     Args:
         file: The file.

@@ -1,4 +1,4 @@
-"""What the class statement of a wrapper class declares. `wrapper/` writes it; whoever knows such classes reads it."""
+"""`Declaration`: the frozen description of a wrapper class. `wrapper/` writes it; others read it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class OperatorRule:
-    """What an author wrote for operators.
+    """The rule that an author wrote for operators.
 
     Args:
         function: Called with the arguments of an operator.
@@ -67,7 +67,7 @@ class OperatorRule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Declaration:
-    """What a class that derives from `WrapperTensor` is made of.
+    """The parts of a class that derives from `WrapperTensor`.
 
     Attributes:
         fields: By name, in order, inherited ones first.
@@ -112,7 +112,7 @@ class Declaration:
         return self.fields[self.field_of(name)].is_structure
 
     def how_viewed(self, name: str) -> str:
-        """How views act on the inner tensor `name`; "" where the class says nothing of views."""
+        """Returns how views act on the inner tensor `name`; "" where the class says nothing of views."""
         return "" if self.views is None else self.views.get(self.field_of(name), "broadcast")
 
     @property
@@ -127,7 +127,7 @@ class Declaration:
         return next(field for field in self.fields if name.startswith(field + "_"))
 
     def named_now(self, name: str) -> str:
-        """What an inner tensor or an attribute that an older file calls `name` is called now."""
+        """Returns the present name of an inner tensor or an attribute that an older file calls `name`."""
         if name in self.renamed:
             return self.renamed[name]
         for old, now in self.renamed.items():
@@ -147,7 +147,7 @@ class Attributes(Protocol):
 
 
 def attributes_of(cls: type) -> Attributes | None:
-    """What tells the attributes of an instance from its context, so that one is made without its constructor; or None.
+    """Returns the hook that gives the attributes of an instance for its context, so that no constructor runs; or None.
 
     Any traceable wrapper may offer it as `__wrapper_attributes__`. The class method of a class that derives from
     `WrapperTensor` is generated, unless its author has written how it is made.

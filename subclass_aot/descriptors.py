@@ -1,4 +1,4 @@
-"""What each input and each output of a graph is.
+"""Descriptors: each says what one input or one output of a graph is.
 
 Every placeholder of a joint, forward or backward graph has a descriptor, and the output node has a tuple of them, one
 for each output in order: `descriptor_of(node)` gives them. They are equal if they describe the same thing, and print as
@@ -26,7 +26,7 @@ _KEY, _KEY_OF_TORCH = "descriptor", "desc"
 
 
 class Descriptor:
-    """What an input or an output of a graph is."""
+    """The meaning of an input or an output of a graph."""
 
     __slots__ = ()
 
@@ -36,13 +36,13 @@ class Descriptor:
 
 
 class InputDescriptor(Descriptor):
-    """What an input of a graph is."""
+    """The meaning of an input of a graph."""
 
     __slots__ = ()
 
 
 class OutputDescriptor(Descriptor):
-    """What an output of a graph is.
+    """The meaning of an output of a graph.
 
     Attributes:
         is_backward: Whether backward computes it.
@@ -177,7 +177,7 @@ class LiveInput(InputDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class _Part(InputDescriptor, OutputDescriptor):
-    """What belongs to a wrapper: of an input or of an output, and computed by forward or backward, as that is."""
+    """A part of a wrapper: of an input or of an output, and computed by forward or backward, as that is."""
 
     base: Descriptor
 
@@ -285,6 +285,20 @@ class BackwardMutation(OutputDescriptor):
 
 
 @dataclass(frozen=True, slots=True)
+class PutByBackward(OutputDescriptor):
+    """What a hook puts into an object while gradients are computed, by its position among these."""
+
+    index: int
+    is_backward = True
+
+    def __str__(self) -> str:
+        return f"put into an object by backward {self.index}"
+
+    def to_torch(self) -> Any:
+        return _torch.descriptors().DummyAOTOutput(self.index)
+
+
+@dataclass(frozen=True, slots=True)
 class IntermediateBase(OutputDescriptor):
     """A tensor that is no result, and of which several results are views.
 
@@ -321,7 +335,7 @@ class Gradient(OutputDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class SavedForBackward(InputDescriptor, OutputDescriptor):
-    """What forward gives to backward.
+    """A value that forward gives to backward.
 
     Attributes:
         index: Its position among what is saved: tensors, then symbolic numbers.
@@ -354,7 +368,7 @@ class Number(OutputDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class LookedAt(OutputDescriptor):
-    """A value that the program looked at, by its position among these; the call checks it."""
+    """A value that the program read, by its position among these; the call checks it."""
 
     index: int
 
@@ -367,7 +381,7 @@ class LookedAt(OutputDescriptor):
 
 @dataclass(frozen=True, slots=True)
 class Intermediate(InputDescriptor, OutputDescriptor):
-    """What one part of a graph gives to another, where the graph is compiled or partitioned in parts.
+    """A value that one part of a graph gives to another, where the graph is compiled or partitioned in parts.
 
     Attributes:
         name: The name of its node, or what it is.

@@ -44,7 +44,7 @@ class CompiledFileError(SubclassAotError, ValueError):
 
 
 class MissingPackageError(SubclassAotError, ImportError):
-    """What was asked for needs a package that is not installed."""
+    """A function needs a package that is not installed."""
 
 
 class OperatorRuleError(SubclassAotError, NotImplementedError):
@@ -75,11 +75,11 @@ class UnknownTensorError(TraceError):
 
 
 class DataDependentError(TraceError):
-    """A traced program asked for a value, or for a shape that depends on values."""
+    """A traced program reads a value, or makes a shape that depends on values."""
 
 
 class DynamicSizeError(TraceError, ValueError):
-    """A size was asked to be symbolic and cannot be."""
+    """A size is to be symbolic and cannot be."""
 
 
 class ShapeRuleError(TraceError, NotImplementedError):
@@ -91,11 +91,11 @@ class MutationError(TraceError):
 
 
 class RuntimeAssertError(SubclassAotError, RuntimeError):
-    """What a program says of a number that depends on data, as by `torch._check`, is not so in a call."""
+    """A `torch._check` on a data-dependent value failed at run time."""
 
 
 class CompilerResultError(SubclassAotError, RuntimeError):
-    """A compiler backend returned something that is not what it was asked for."""
+    """A compiler backend returned something else than it should."""
 
 
 class JointGraphError(SubclassAotError, ValueError):
@@ -108,6 +108,10 @@ class DoubleBackwardError(SubclassAotError, RuntimeError):
 
 class TangentError(SubclassAotError, TypeError):
     """A gradient that arrived in backward is not of the kind the backward graph was traced for."""
+
+
+class BackwardOutcomeError(SubclassAotError, RuntimeError):
+    """What hooks put into objects while gradients are computed cannot be put there by a compiled backward."""
 
 
 class ShardingError(SubclassAotError, NotImplementedError):
@@ -123,7 +127,7 @@ class UnknownClassError(SubclassAotError, LookupError):
 
 
 class BlockError(SubclassAotError, ValueError):
-    """A model has no blocks of the kind that was asked for, or one cannot be compiled in place."""
+    """A model has no blocks of the wanted kind, or one cannot be compiled in place."""
 
 
 class DifferenceError(SubclassAotError, AssertionError):

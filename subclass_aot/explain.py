@@ -76,6 +76,9 @@ def _section(specialization: Specialization) -> list[str]:
         place += "" if i < count else f", put into {places[i - count]}"
         lines.append(f"  {i}: {_output(output, signature)}{place}")
     lines += [f"changed: {path}" for path in dict.fromkeys(change.path for change in signature.outcome.changes)]
+    if signature.backward_outcome is not None:
+        later = signature.backward_outcome.outcome.changes
+        lines += [f"changed by backward: {path}" for path in dict.fromkeys(change.path for change in later)]
     for slot in signature.mutations.mutated_leaves:
         lines.append(f"written in the graph: {_leaf(signature, slot)}")
     for position, _ in signature.mutations.autograd_mutations:

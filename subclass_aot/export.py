@@ -3,7 +3,7 @@
 Note [Exported programs]
 ~~~~~~~~~~~~~~~~~~~~~~~~
 The forward graph of a signature has dense tensors alone. Around it stands, as a module, what a call does: the arguments
-are taken apart as for a call, leaves of weights are buffers, results get their structure. torch exports that module; so
+are flattened as for a call, leaves of weights are buffers, results get their structure. torch exports that module; so
 what it says of sizes, of writes into buffers and arguments, and of names, is torch's own.
 """
 
@@ -81,8 +81,22 @@ def export_forward(
 
 
 def _obstacles(signature: JointSignature, arguments: Arguments) -> Iterator[tuple[str, str, str]]:
-    """What keeps a call from being a program of dense tensors: what, why, and what to write instead."""
-    assumptions, mutations, outcome = signature.assumptions, signature.mutations, signature.outcome
+    """Yields what keeps a call from being a program of dense tensors: what, why, and what to write instead."""
+    yield from _obstacles_in_reads(signature)
+    yield from _obstacles_in_changes(signature)
+    yield from _obstacles_among_inputs(signature, arguments)
+    for i, output in enumerate(signature.outputs):
+        of_wrapper = isinstance(output, SameAsInput | ViewOfInput) and not _is_dense(signature, output.value)
+        if of_wrapper or isinstance(output, Value) and not isinstance(output.meta, PlainTensorMeta):
+            yield (
+                f"result {i} is a wrapper tensor",
+                "a program of dense tensors gives dense tensors.",
+                "return its inner tensors, or what it stands for, as to_plain() gives it.",
+            )
+
+
+def _obstacles_in_reads(signature: JointSignature) -> Iterator[tuple[str, str, str]]:
+    assumptions = signature.assumptions
     for look in assumptions.looks:
         yield (
             f"it looks at a value ({look.line})",
@@ -108,6 +122,10 @@ def _obstacles(signature: JointSignature, arguments: Arguments) -> Iterator[tupl
             "a call checks that this is the same; a program has no other to turn to.",
             "slices, or as_strided without a storage offset, which counts from the tensor.",
         )
+
+
+def _obstacles_in_changes(signature: JointSignature) -> Iterator[tuple[str, str, str]]:
+    mutations, outcome = signature.mutations, signature.outcome
     if outcome.changes_process:
         yield (
             "it leaves another state of the generator of random numbers, or another default dtype",
@@ -140,15 +158,6 @@ def _obstacles(signature: JointSignature, arguments: Arguments) -> Iterator[tupl
             "a program takes each tensor for one of its own.",
             "call it with tensors of their own, as x.clone().",
         )
-    yield from _obstacles_among_inputs(signature, arguments)
-    for i, output in enumerate(signature.outputs):
-        of_wrapper = isinstance(output, SameAsInput | ViewOfInput) and not _is_dense(signature, output.value)
-        if of_wrapper or isinstance(output, Value) and not isinstance(output.meta, PlainTensorMeta):
-            yield (
-                f"result {i} is a wrapper tensor",
-                "a program of dense tensors gives dense tensors.",
-                "return its inner tensors, or what it stands for, as to_plain() gives it.",
-            )
 
 
 def _obstacles_in(graph: fx.GraphModule) -> Iterator[tuple[str, str, str]]:
@@ -242,7 +251,9 @@ def _left_out_of_state_dicts(arguments: Arguments) -> set[int]:
 
 
 def _signature(fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> inspect.Signature:
-    """The parameters of a function after `self`; what a `**kwargs` takes, by name, where torch has no dynamic sizes."""
+    """Returns the parameters of a function after `self`; what a `**kwargs` takes, by name, where torch has no
+    dynamic sizes.
+    """
     own = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters.values()
     names = {p.name for p in own}
     parameters = [inspect.Parameter("self" if "self" not in names else "_self", inspect.Parameter.POSITIONAL_ONLY)]
@@ -271,7 +282,10 @@ def _buffer_name(path: str, taken: Mapping[str, Any]) -> str:
 def _dynamic_sizes(
     specialization: Specialization, arguments: Arguments, stand_ins: Mapping[int, torch.Tensor]
 ) -> torch.export.ShapesCollection | None:
-    """Which sizes of the arguments are dynamic: those that are symbols. What stands in for each goes by its id."""
+    """Returns which sizes of the arguments are dynamic: those that are symbols.
+
+    What stands in for each goes by its id.
+    """
     found = torch.export.ShapesCollection()
     for place, position in arguments.placed:
         if isinstance(place, ArgumentPlace):

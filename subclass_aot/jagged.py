@@ -48,7 +48,7 @@ def structure_of(plan: FlattenPlan, values: Sequence[Any]) -> dict[int, Any]:
 
 
 class _Jagged(Protocol):
-    """What is asked of torch's jagged tensors, whose class has no public name."""
+    """The attributes that are read of torch's jagged tensors, whose class has no public name."""
 
     device: torch.device
 
@@ -94,7 +94,7 @@ class JaggedAttention(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _attention(
+def _attention(  # noqa: PLR0913  # those of torch's function
     query: _Jagged,
     key: _Jagged,
     value: _Jagged,
@@ -114,7 +114,7 @@ def _attention(
     rows = [x.transpose(1, 2) for x in given]
     q, k, v = [x.to_padded_tensor(0.0).transpose(1, 2) for x in rows]
     size = key.offsets().diff()[:, None]
-    # A row without keys has nothing to attend to; its result is not looked at, and must be a number for the gradients.
+    # A row without keys has nothing to attend to; its result is not read, and must be a number for the gradients.
     mask = (torch.arange(k.shape[2], device=size.device) < size) | (size == 0)
     out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None], scale=scale)
     ends = query.offsets()[1:]

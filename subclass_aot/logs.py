@@ -1,4 +1,4 @@
-"""What is compiled, for those who watch: `TORCH_LOGS`, `TORCH_TRACE` and `logging`.
+"""Logs what is compiled, for those who watch: `TORCH_LOGS`, `TORCH_TRACE` and `logging`.
 
 Note [Names of logs]
 ~~~~~~~~~~~~~~~~~~~~
@@ -24,7 +24,7 @@ _Kind = Literal["joint", "forward", "backward", "inference"]
 
 
 def log_graph(kind: _Kind, graph: fx.GraphModule, name: str) -> None:
-    """Shows a graph to whoever asked for graphs.
+    """Shows a graph, where `TORCH_LOGS` enables graphs.
 
     Args:
         kind: Which graph it is; one without a backward is of kind "inference".

@@ -1,6 +1,6 @@
 """Sets of operators, for rules that serve many: `@MyClass.implements(ops.pointwise)`.
 
-A set is told by what schemas and tags say of an operator, so it holds custom operators, too, and those that are
+A set is defined by schemas and tags of operators, so it holds custom operators, too, and those that are
 registered later. No operator is in two of these.
 
 Composite operators are in none, since those that they are made of arrive one by one; nor are `clone`, `copy_`,

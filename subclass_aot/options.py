@@ -1,4 +1,4 @@
-"""What a user asked for, and how the graphs of a trace are compiled for that."""
+"""Options of users, and how the graphs of a trace are compiled for these."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ class Options:
 
     @property
     def artifacts(self) -> dict[str, Artifacts]:
-        """What is known of compilers, by name, that spare another process to compile the same."""
+        """Compilers whose artifacts can be saved, by name."""
         named = {name: BACKENDS[name] for name in (self.fw_compiler, self.bw_compiler) if isinstance(name, str)}
         return {name: backend.artifacts for name, backend in named.items() if backend.artifacts is not None}
 
     @functools.cached_property
     def replaced(self) -> Mapping[Any, Callable[..., Any]]:
-        """The operators that are replaced while tracing: those that the compiler wants taken apart, and the user's."""
+        """The operators that are replaced while tracing: those that the compiler wants decomposed, and the user's."""
         return {**self.forward.decompositions(), **(self.decompositions or {})}
 
 
@@ -171,7 +171,8 @@ def compile_split(
 
 
 def artifacts_of(options: Options, all_graphs: Sequence[Graphs]) -> dict[str, dict[str, bytes]]:
-    """What compilers have made of graphs, by the names of the compilers. What was not compiled yet is compiled now.
+    """Returns what compilers have made of graphs, by the names of the compilers. What was not compiled yet is compiled
+    now.
 
     Args:
         options: What they are compiled with.

@@ -1,4 +1,4 @@
-"""What a result of a traced function may be: computed, an input, a view of one, a constant."""
+"""Kinds of results of a traced function: computed, an input, a view of one, a constant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class InputLeaf:
 
 @dataclass(frozen=True, slots=True)
 class AliasOfLeaf:
-    """A tensor that shares storage with leaf `slot` of the inputs and looks like `spec`."""
+    """A tensor that shares storage with leaf `slot` of the inputs and has the metadata `spec`."""
 
     slot: int
     spec: Spec

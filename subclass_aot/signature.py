@@ -1,4 +1,4 @@
-"""What the inputs and outputs of a joint graph mean: frozen values without tensors."""
+"""The meaning of inputs and outputs of a joint graph: frozen values without tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from subclass_aot.descriptors import InputDescriptor, IntermediateBase, OutputDe
 from subclass_aot.flatten import FlattenPlan, IndexMap, ValueMeta, walk
 from subclass_aot.graph import Look
 from subclass_aot.meta import Spec
-from subclass_aot.outcome import Outcome
+from subclass_aot.outcome import BackwardOutcome, Change, Outcome
 from subclass_aot.outputs import Output, Value
 from subclass_aot.symbols import RuntimeAssert, Symbols, is_symbolic
 
@@ -69,7 +69,7 @@ class MadeLeaf:
 
 
 class MetadataMutation(NamedTuple):
-    """An operator that changes what an input looks like from outside, such as `t_`.
+    """An operator that mutates the metadata of an input, such as `t_`.
 
     Attributes:
         input: The position of the input, or of a view after these.
@@ -113,13 +113,14 @@ class VersionBump(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mutations:
-    """What a call does to its inputs.
+    """The effects of a call on its inputs.
 
     Attributes:
         mutated_leaves: Flat slots that the graph writes in place at the end of forward.
         bases: Storages that several leaves share and the graph writes: graph inputs of their own, after the leaves.
         version_bumps: Tensors whose version counter moves.
-        autograd_mutations: Inputs whose new value autograd must see.
+        autograd_mutations: Inputs mutated under autograd. The generated call applies the new value with
+            `input.copy_(...)`, outside the graph.
         untouched: Flat slots of these inputs that the program itself does not write.
         counted_before: Those of these inputs that may count together with another one: parts of one storage. What is
             saved of the other one, if they lie apart, stays valid when they are written.
@@ -152,7 +153,8 @@ class Mutations:
 
 
 class Beginning(NamedTuple):
-    """Where a tensor of the call begins in its storage, which the program read. See Note [Places in memory].
+    """The offset at which a tensor of the call begins in its storage, where the program read it. See Note [Places in
+    memory].
 
     Attributes:
         input: The position of the input, or of a view after these.
@@ -163,6 +165,18 @@ class Beginning(NamedTuple):
     input: int
     path: str
     offset: int
+
+
+class Absent(NamedTuple):
+    """A tensor of the call that has no attributes of the program's. See Note [Absent attributes].
+
+    Attributes:
+        input: The position of the input, or of a view after these.
+        names: The attributes that the program has asked it for.
+    """
+
+    input: int
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +198,15 @@ class TangentSpec:
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """What was assumed of sizes and values, and each call checks.
+    """Assumptions about sizes and values, which each call checks.
 
     Attributes:
         symbols: The symbols of the trace, or None where every number is known. See Note [Symbolic sizes].
         runtime_asserts: What the program says of unbacked symints, or the trace assumed.
-        looks: Values that the program looked at. See Note [Looks at values].
+        looks: Values that the program read. See Note [Looks at values].
         read: Inputs whose values were read while tracing, by flat slot, and these values.
         beginnings: Where inputs begin in their storages, if the program depends on it.
+        absent: Inputs of whose attributes only those count that the program has asked for.
     """
 
     symbols: Symbols | None = None
@@ -199,11 +214,12 @@ class Assumptions:
     looks: tuple[Look, ...] = ()
     read: tuple[tuple[int, Any], ...] = ()
     beginnings: tuple[Beginning, ...] = ()
+    absent: tuple[Absent, ...] = ()
 
 
 @dataclass(frozen=True)
 class JointSignature:
-    """What the inputs and outputs of a joint graph mean. Holds no tensor.
+    """The meaning of the inputs and outputs of a joint graph. Holds no tensor.
 
     The inputs and outputs of the graph itself have descriptors: see `subclass_aot.descriptors`.
 
@@ -220,6 +236,7 @@ class JointSignature:
         tangents: The gradients that come in, for each output through which autograd goes.
         assumptions: What was assumed of sizes and values.
         grad_modes: Whether autograd is on when the program begins, and when it ends.
+        backward_outcome: What hooks put into objects when gradients are computed; None where they change none.
     """
 
     # More than ten attributes: this is all that the stages after the trace know of it, in one place.
@@ -235,6 +252,19 @@ class JointSignature:
     tangents: tuple[TangentSpec, ...]
     assumptions: Assumptions
     grad_modes: tuple[bool, bool]
+    backward_outcome: BackwardOutcome | None = None
+
+    @cached_property
+    def changes(self) -> tuple[Change, ...]:
+        """What forward and backward put into objects."""
+        later = () if self.backward_outcome is None else self.backward_outcome.outcome.changes
+        return (*self.outcome.changes, *later)
+
+    @property
+    def assigned_paths(self) -> set[str]:
+        """Where the user finds what forward and backward put into objects, at keys that are the same at each call."""
+        later = self.backward_outcome
+        return self.outcome.assigned_paths | (set() if later is None else later.outcome.assigned_paths)
 
     @cached_property
     def gradient_targets(self) -> tuple[Input | MadeLeaf, ...]:
@@ -242,7 +272,7 @@ class JointSignature:
         return *self.inputs, *self.made_leaves
 
     def output_of(self, leaf: MadeLeaf) -> Output:
-        """What a made leaf is, beside that."""
+        """Returns the output that a made leaf is, beside that."""
         results = self.outputs if isinstance(leaf.output, PlainOutput) else self.intermediate_bases
         return results[leaf.output.index]
 

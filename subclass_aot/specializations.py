@@ -1,17 +1,17 @@
-"""What was compiled of one function, for all its signatures, and which of it a call tries first.
+"""All that was compiled of one function, for all its signatures, in the order in which a call tries it.
 
 Note [Which signature a call tries]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 The one used last goes first: most functions are called in one way only. Where that does not fit, and there are many,
 classes, sizes, dtypes and modes of the call are looked up among those of the calls before it. This is a guess, not a
-check: the guard of what is found still decides, and where it refuses, all others are asked in turn.
+check: the guard of what is found still decides, and where it refuses, all others are tried in turn.
 """
 
 from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,8 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.call import Arguments, passed_twice
+from subclass_aot.facts import Facts, Scope
 from subclass_aot.runtime import Entry, Graphs
-from subclass_aot.saved import Key
 from subclass_aot.signature import JointSignature
 
 _FEW = 4
@@ -34,29 +34,34 @@ _BY_VALUE = frozenset({int, float, bool, str, type(None), torch.dtype, torch.dev
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Specialization:
-    """What was compiled for one signature.
+    """The functions that were compiled for one signature.
 
     Attributes:
         entry: The generated code: it says whether it fits a call, and runs it.
         graphs: The graphs it runs.
         signature: What their inputs and outputs mean.
         places: The sizes of the inputs that are symbols.
-        facts: Everything the signature depends on, in words.
+        facts: Everything the signature depends on.
         reason: Why it was compiled.
-        key: The same as `facts`, by value: what a file tells its calls by.
+        named: The objects of the call that are the same at each, by their paths.
     """
 
     entry: Entry
     graphs: Graphs
     signature: JointSignature
     places: dict[str, str]
-    facts: dict[str, str]
+    facts: Facts
     reason: str
-    key: Key
+    named: Mapping[str, Any]
+
+    @property
+    def scope(self) -> Scope:
+        """What of a call counts."""
+        return Scope.of(self.signature)
 
 
 class Specializations:
-    """What was compiled, the one used last first.
+    """All that was compiled, the one used last first.
 
     Threads read it at any time; what is compiled is added by one thread at a time.
 
@@ -75,7 +80,7 @@ class Specializations:
         self._by_look: dict[Hashable, Specialization] = {}
 
     def __iter__(self) -> Iterator[Specialization]:
-        """All, the one used last first."""
+        """Yields all, the one used last first."""
         used_at = list(self._used_at.items())  # at once: another thread may use one meanwhile
         return (specialization for specialization, _ in sorted(used_at, key=operator.itemgetter(1), reverse=True))
 
@@ -83,7 +88,7 @@ class Specializations:
         return len(self._used_at)
 
     def others(self, look: Hashable) -> Iterator[Specialization]:
-        """Yields all but the one used last, the one that fitted a call that looked the same first.
+        """Yields all but the one used last, first the one that fitted a call of the same lookup key.
 
         Args:
             look: As `look` gives it.
@@ -108,17 +113,17 @@ class Specializations:
         self.latest = specialization
 
     def look(self, leaves: Sequence[object], modes: tuple[object, ...]) -> Hashable:
-        """What a call looks like, if there are so many signatures that it pays to look it up; else None.
+        """Returns the lookup key of a call, if there are so many signatures that a lookup pays; else None.
 
         Args:
-            leaves: The arguments, taken apart.
+            leaves: The arguments, flattened.
             modes: The modes of torch.
         """
         return (_look(modes), *map(_look, leaves)) if len(self._used_at) > _FEW else None
 
 
 def _look(leaf: object) -> Hashable:
-    """What a leaf or a mode looks like, by what can be asked without running code of the user's, and kept."""
+    """Returns the key of a leaf or a mode, made of what can be read without running code of users, and kept."""
     if type(leaf) in _BY_VALUE:
         return (type(leaf), leaf)
     if type(leaf) is tuple:  # some modes are several
@@ -129,7 +134,7 @@ def _look(leaf: object) -> Hashable:
 
 
 def _is_mute(cls: type[torch.Tensor]) -> bool:
-    """Returns whether a class is not told that its tensors are asked for their size."""
+    """Returns whether a class runs no code of its own when sizes of its tensors are read."""
     return cls in _PLAIN or cls.__torch_function__ is _torch.disabled_torch_function_impl
 
 
@@ -139,14 +144,14 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 def asked_of_lists(
     fn: Callable[..., Any], arguments: Arguments, signature: JointSignature
 ) -> Callable[[tuple[Any, ...], dict[str, Any]], bool] | None:
-    """What a call must be asked whose function changes lists or dicts, which traces see as copies.
+    """Returns a guard for a function that changes lists or dicts, which traces see as copies; None if it needs none.
 
     Args:
         fn: What is called.
         arguments: The call that was traced, or one like it.
         signature: Its signature.
     """
-    if arguments.passed_twice or not any(c.table.kind in ("elements", "items") for c in signature.outcome.changes):
+    if arguments.passed_twice or not any(c.table.kind in ("elements", "items") for c in signature.changes):
         return None
     holder = fn if arguments.holds_lists() else None
     return lambda args, kwargs: not passed_twice(holder, args, kwargs)

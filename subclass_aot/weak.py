@@ -21,7 +21,10 @@ _KINDS: Mapping[type, WeakKind] = {
 
 
 def is_weak(value: object) -> bool:
-    """Tells whether a value is a weak reference. A proxy says of itself that it is what it leads to: ask this first."""
+    """Returns whether a value is a weak reference. A proxy claims to be its target: check this first.
+
+    A proxy says of itself that it is what it leads to: ask this first.
+    """
     return type(value) in _KINDS
 
 

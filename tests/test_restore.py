@@ -65,7 +65,7 @@ def test_other_values_are_named(tmp_path: Path) -> None:
     compiled = sa.aot_compile(chosen)
     compiled(torch.ones(2))
     compiled.save(tmp_path / "x.sa")
-    with pytest.raises(sa.CompiledFileError, match="values of tensors that the program looks at"):
+    with pytest.raises(sa.CompiledFileError, match="values of tensors that the program reads"):
         sa.load(tmp_path / "x.sa", trust=True)(-torch.ones(2))
 
 

@@ -116,6 +116,7 @@ def serve(
     may_remember: Callable[[Any, bool], bool] | None,
     asks_outer: bool,
     lines_up: bool,
+    along: int,
     keeps_look: bool,
     heeds_lazy_bits: bool,
 ) -> None:
@@ -136,6 +137,8 @@ def serve(
         asks_outer: Whether it has such a rule.
         lines_up: Whether the operator is a view that is the same on each field, if all fields have, along each dim, the
             size of the wrapper, or 1.
+        along: The position of the argument that names a dim along which each field has the size of the wrapper itself;
+            -1 for none.
         keeps_look: Whether results look as the first wrapper does; else, as their first inner tensor.
         heeds_lazy_bits: Whether the operators on inner tensors look at conjugate and negative bits.
     """

@@ -1,7 +1,7 @@
 """Building the two extensions with the C++ compiler that is at hand, for the torch that is installed.
 
 There is no stable interface to what the accelerator uses of torch, so what is built serves exactly one version. The
-name of the file says which, and of which sources it was made: another one is not even looked at.
+name of the file says which, and of which sources it was made: another one is not even read.
 
 A file that was cut off ends the process that loads it. So its digest stands in a second file, which is written last:
 what has no such file, or another one, is built again. This module is all that `setup.py` loads, and imports no other
@@ -30,11 +30,11 @@ _FLAGS = ("-O2", "-g0", "-std=c++20", "-fPIC", "-shared", "-fvisibility=hidden",
 _LIBRARIES = ("c10", "torch_cpu", "torch", "torch_python")
 _INCLUDE = sysconfig.get_path("include")
 _UNDEFINED = ("-undefined", "dynamic_lookup") if sys.platform == "darwin" else ()
-"""What lets Python's own functions be found when the extension is loaded, where the linker wants to be told."""
+"""Flags with which Python's own functions are found when the extension is loaded, where the linker needs them."""
 
 
 def file_name() -> str:
-    """What the built accelerator is called: by the versions of torch and Python, and by what it is made of."""
+    """Returns the name of the built accelerator: by the versions of torch and Python, and by what it is made of."""
     made_of = hashlib.sha256(repr((_FLAGS, torch.version.git_version)).encode())
     for source in sorted(SOURCES.iterdir()):
         if source.suffix in (".cpp", ".h"):
@@ -43,7 +43,7 @@ def file_name() -> str:
 
 
 def exact_file_name() -> str:
-    """What the built extension is called that knows nothing of torch."""
+    """Returns the name of the built extension that knows nothing of torch."""
     return f"_exact-{hashlib.sha256(EXACT.read_bytes()).hexdigest()[:12]}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
 
@@ -58,7 +58,7 @@ def digest_file(file: Path) -> Path:
 
 
 def is_whole(file: Path) -> bool:
-    """Says whether an extension is there as it was built."""
+    """Returns whether an extension is there as it was built."""
     try:
         return digest_file(file).read_text().strip() == _digest(file)
     except (OSError, ValueError):  # nothing there, or a digest that is no text

@@ -151,7 +151,9 @@ def _trust(path: Path) -> None:
 
 
 def _on_the_way(path: Path) -> Iterator[Path]:
-    """What leads to a file of the cache, from the cache on; and all that leads to it where a link leads elsewhere."""
+    """Yields the folders that lead to a file of the cache, from the cache on; and all that lead to it where a link
+    leads elsewhere.
+    """
     root = _root()
     yield from (
         root,

@@ -1,4 +1,4 @@
-"""What AOTAutograd has made a rule, and calls by names that begin with an underscore."""
+"""Rules of AOTAutograd that have private names only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def descriptors() -> Any:
 
 
 def memory_format_meta(tensor: torch.Tensor) -> Any:
-    """What AOTAutograd notes of the strides that a tangent like a tensor is expected to have.
+    """Returns what AOTAutograd notes of the strides that a tangent like a tensor is expected to have.
 
     It has no public name. Where it goes, metas have no `memory_format`.
     """
@@ -43,7 +43,8 @@ def mirror_autograd(source: torch.Tensor, target: torch.Tensor) -> None:
 
 
 def within_tracing(mode: Any) -> Any:
-    """A block in which torch's partitioners find the fake mode of a trace: to save states of random numbers, they ask.
+    """Returns a block in which torch's partitioners find the fake mode of a trace; they need it to save states of
+    random numbers.
 
     It has no public name. Where it goes, so does the need: the partitioners look at the inputs that they are given.
     """
@@ -51,7 +52,11 @@ def within_tracing(mode: Any) -> Any:
 
 
 def held_input(path: str, number: int) -> Any:
-    """A descriptor of torch's kind for a tensor that an object holds. AOTAutograd has none that may have a gradient."""
+    """Returns a descriptor of torch's kind for a tensor that an object holds. AOTAutograd has none that may have a
+    gradient.
+
+    AOTAutograd has none that may have a gradient.
+    """
     return _further()[0](path, number)
 
 
@@ -62,7 +67,7 @@ def live_input(base: Any) -> Any:
 
 @functools.cache
 def _further() -> tuple[Any, Any]:
-    """Kinds of inputs that AOTAutograd does not have, in its own classes, by which its helpers sort them."""
+    """Returns kinds of inputs that AOTAutograd does not have, in its own classes, by which its helpers sort them."""
     torchs = descriptors()
 
     @dataclass(frozen=True)

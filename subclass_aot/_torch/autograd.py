@@ -1,4 +1,4 @@
-"""What autograd knows of tensors, views and gradient functions."""
+"""Facts that autograd keeps of tensors, views and gradient functions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ import torch
 
 
 def last_sequence_number() -> int:
-    """The number autograd gave to the gradient function it made last; pairs backward operators with forward lines."""
+    """Returns the number that autograd gave to its newest gradient function; it pairs backward operators with
+    forward lines.
+    """
     return int(torch.autograd._get_sequence_nr()) - 1  # type: ignore[attr-defined]
 
 
 def sequence_number_of_current_gradient() -> int:
-    """Returns the number of the gradient function that runs now, or -1. No public way asks the engine what it runs."""
+    """Returns the number of the gradient function that runs now, or -1. The engine has no public query for it."""
     node = torch._C._current_autograd_node()
     return -1 if node is None else int(node._sequence_nr())
 
@@ -42,7 +44,7 @@ def leaves_behind_gradient() -> list[torch.Tensor]:
 
 
 def skips_padding() -> bool:
-    """Whether the C++ formula of an embedding's gradient runs now, and is to leave out the rows of a `padding_idx`.
+    """Returns whether the C++ formula of an embedding's gradient runs now and has to leave out rows of `padding_idx`.
 
     The formula is made of operators, and nobody can say to autograd that it should use another. Hooks on gradients run
     while the engine names the same function, but from Python.
@@ -59,18 +61,21 @@ def skips_padding() -> bool:
 
 
 def sequence_number_of(function: Any) -> int:
-    """The number autograd gave to a gradient function; those of leaves have one above all others. Not public."""
+    """Returns the number that autograd gave to a gradient function; those of leaves have the highest. It is not public.
+
+    Not public.
+    """
     return int(function._sequence_nr())
 
 
 def gradients(
     results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor | None, ...]:
-    """What `torch.autograd.grad` gives, whose graph stays; None where a gradient does not arrive.
+    """Returns what `torch.autograd.grad` gives, and keeps the graph of autograd; None where a gradient does not arrive.
 
-    That one first asks the `__torch_function__` of classes among its arguments, and most of these turn it off for all
+    That one first calls the `__torch_function__` of classes among its arguments, and most of these disable it for all
     that runs within, which is the whole backward: what they override is not overridden there. `.backward()` of a dense
-    loss, which is how users go backward, does not ask.
+    loss, which is how users go backward, does not call it.
     """
     found: tuple[torch.Tensor | None, ...] = torch.autograd.graph._engine_run_backward(
         tuple(results), tuple(tangents), True, False, tuple(inputs), allow_unreachable=True, accumulate_grad=False
@@ -79,9 +84,9 @@ def gradients(
 
 
 def is_below_autograd() -> bool:
-    """Whether an operator is on its way already, and autograd has seen it. Only the dispatcher's own state tells.
+    """Returns whether autograd has seen the operator that runs now. Only the dispatcher's own state says it.
 
-    Dynamo looks at what users write, which is above autograd.
+    Dynamo traces what users write, which is above autograd.
     """
     if torch.compiler.is_dynamo_compiling():
         return False
@@ -97,9 +102,10 @@ def view_function(view: torch.Tensor) -> Any:
 
 
 def view_rules(view: torch.Tensor) -> Any:
-    """How autograd lets `view` be written, from where it was made: under `no_grad`, as one of several results, ...
+    """Returns how autograd lets `view` be written, by where it was made: under `no_grad`, as one of several results,
+    ...
 
-    No public way asks for it; only errors of in-place writes tell.
+    There is no public query; only errors of in-place writes say it.
     """
     return torch._C._autograd._get_creation_meta(view)
 
@@ -110,9 +116,9 @@ def set_view_rules(view: torch.Tensor, rules: torch._C._autograd.CreationMeta) -
 
 
 def may_be_made_again(view: torch.Tensor) -> bool:
-    """Returns whether `view_rules` let autograd make a view again after a write into what it is a view of.
+    """Returns whether `view_rules` let autograd regenerate a view after a write into what it is a view of.
 
-    Of an operator with several results, `view_function` takes the one at its place without a look whether there are so
+    Of an operator with several results, `view_function` takes the one at its place without a check that there are so
     many; where the sizes of the base are others, the process ends. Such a view, and one made without grad, may not.
     """
     rules = view_rules(view)
@@ -146,7 +152,10 @@ def set_versions(tensors: tuple[torch.Tensor, ...], versions: tuple[int, ...]) -
 
 
 def has_saved_tensor_hooks() -> bool:
-    """Whether hooks see the tensors that autograd saves. The public module sets them and has no question for them."""
+    """Returns whether hooks see the tensors that autograd saves. The public module can set them only.
+
+    The public module sets them and has no question for them.
+    """
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
@@ -156,7 +165,7 @@ def has_hooks(tensor: torch.Tensor) -> bool:
 
 
 CLEAR_SAVED = "maybe_clear_saved_tensors"
-"""The method of a `ctx` that lets go of what is saved for backward, unless the graph is kept. AOTAutograd calls it."""
+"""The method of a `ctx` that releases what is saved for backward, unless the graph is kept. AOTAutograd calls it."""
 
 BASE = "_base"
 base_of: Callable[[Any], Any] = operator.attrgetter(BASE)
@@ -181,21 +190,21 @@ def mark_as_parameter(tensor: torch.Tensor) -> None:
 
 
 def is_mark(attribute: str) -> bool:
-    """Whether torch itself keeps a note on a tensor in this attribute: that it is a parameter, or one of Dynamo's."""
+    """Returns whether torch itself keeps a note on a tensor in this attribute, for parameters or for Dynamo."""
     return attribute.startswith(("_dynamo_", "_is_param"))
 
 
 def apply_of(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """What `function.apply` calls in the end, where no transform of `torch.func` is active.
+    """Returns what `function.apply` calls in the end, where no transform of `torch.func` is active.
 
-    `apply` looks for one at each call, and at each argument for what a transform that is over left behind: 0.45 us an
-    argument. Operators see to such arguments themselves.
+    `apply` checks for one at each call, and each argument for what a transform that is over left behind: 0.45 us an
+    argument. Operators handle such arguments themselves.
     """
     return super(torch.autograd.Function, function).apply  # type: ignore[misc, no-any-return]
 
 
 def release_with(owner: Any, function: type[torch.autograd.Function]) -> None:
-    """Has an `autograd.Function` let go of its methods when `owner` and its last node in autograd's graph are gone.
+    """Has an `autograd.Function` release its methods when `owner` and its last node in autograd's graph are gone.
 
     A class refers to itself, so what its methods refer to would wait for the collector. When it goes: it waits.
     """

@@ -28,7 +28,10 @@ When they go: differentiable collectives wait at once, as in torch 2.12."""
 
 
 def waits_when_read(cls: type) -> bool:
-    """Whether `cls` is torch's class of results that a collective has not brought yet. It has no public name."""
+    """Returns whether `cls` is torch's class of results that a collective has not brought yet.
+
+    It has no public name.
+    """
     return cls.__name__ == "AsyncCollectiveTensor" and cls.__module__ == "torch.distributed._functional_collectives"
 
 
@@ -45,12 +48,12 @@ def group_name_of(group: torch.ScriptObject) -> str:
 
 
 def group_size_of(group: torch.ScriptObject) -> int:
-    """How many ranks such a group has."""
+    """Returns how many ranks such a group has."""
     return int(torch.distributed.ProcessGroup.unbox(group).size())
 
 
 def reduction_of(op: Any) -> str | None:
-    """What functional collectives call a reduction; None for one that they do not know."""
+    """Returns what functional collectives call a reduction; None for one that they do not know."""
     names = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
     kinds: Any = torch.distributed.ReduceOp.RedOpType
     return next((name.lower() for name in names if int(getattr(kinds, name)) == int(op.op())), None)
@@ -62,7 +65,7 @@ def work_of(handle: torch.ScriptObject) -> Any:
 
 
 def finished_work() -> Any:
-    """What stands for a collective that is done; of no other constructor does `is_completed()` hold."""
+    """Returns an object for a collective that is done; of no other constructor does `is_completed()` hold."""
     future: torch.futures.Future[object] = torch.futures.Future()
     future.set_result(None)
     return torch._C._distributed_c10d._create_work_from_future(future).boxed()  # type: ignore[attr-defined]
@@ -73,20 +76,20 @@ _libraries: list[torch.library.Library] = []
 
 
 def ask_in_lists_of_lists(cls: type[torch.Tensor]) -> None:
-    """Has collectives ask tensors of `cls` also where they stand in lists of lists.
+    """Has collectives dispatch to the class `cls` also where its tensors stand in lists of lists.
 
-    The dispatcher looks for subclasses in arguments and in lists of them, no deeper: beside dense tensors, wrappers in
+    The dispatcher searches subclasses in arguments and in lists of them, no deeper: beside dense tensors, wrappers in
     lists of lists would reach the backend, which reads memory that they do not have, and kills the process.
 
     Args:
-        cls: The class to be asked.
+        cls: The class whose rule is to be called.
     """
     if not torch.distributed.is_available():
         return
     library = torch.library.Library("c10d", "IMPL")
     _libraries.append(library)  # what it registers lasts as long as it does
     for name in _IN_LISTS_OF_LISTS:
-        # BackendSelect is heard of each call, in inference mode too, and before the kernel of any device.
+        # BackendSelect runs at each call, in inference mode too, and before the kernel of any device.
         kernel = functools.partial(_ask, cls, getattr(torch.ops.c10d, name).default)
         library.impl(name, kernel, "BackendSelect", with_keyset=True)
 

@@ -60,7 +60,7 @@ class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
             raise
 
     def _throw_away(self, depth: int) -> None:
-        """Leaves the mode where that was interrupted, unless it had come to an end.
+        """Pops the mode off the stack where leaving it was interrupted, unless it was popped already.
 
         Args:
             depth: How many modes are to remain.
@@ -73,7 +73,7 @@ class DispatchMode(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 class _FlagsOfModes:
-    """What `torch.utils._python_dispatch` says to all threads, while modes of ours are on. Its lock is to be held."""
+    """The flags that `torch.utils._python_dispatch` shows to all threads while modes of ours are on. Hold its lock."""
 
     _NAMES = (
         "_is_in_torch_dispatch_mode",
@@ -139,19 +139,19 @@ _LAZY_BITS = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
 
 
 def heeding_lazy_bits(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, in which the results of `x.conj()` and of `x.conj().imag` mean what they say.
+    """Returns `function`, changed so that within it the dispatcher resolves `x.conj()` and `x.conj().imag`.
 
-    They are bits on tensors that share memory with `x`, and the dispatcher looks at them before it asks classes. Below
-    that, in a `__torch_dispatch__`, it does not look again, and kernels take the memory as it is. There is no public
+    They are bits on tensors that share memory with `x`, and the dispatcher handles them before it calls classes. Below
+    that, in a `__torch_dispatch__`, it handles them no more, and kernels take the memory as it is. There is no public
     form; when it goes, what authors write in rules has to resolve such tensors itself.
     """
     return _heeding(_LAZY_BITS, function)
 
 
 def decomposition(func: OpOverload) -> Callable[..., Any]:
-    """What a composite operator is made of; views in it share the version counters of what they are views of.
+    """Returns what a composite operator is made of; views in it share the version counters of what they are views of.
 
-    The dispatcher sees to that before it asks classes, and not again below; only for some composite operators does it
+    The dispatcher does that before it calls classes, and not again below; only for some composite operators does it
     so for the whole of them. There is no public form; when it goes, what inference mode writes into `x.reshape(-1)`
     does not count as a write of `x`.
     """
@@ -161,7 +161,9 @@ def decomposition(func: OpOverload) -> Callable[..., Any]:
 
 
 def _heeding(keys: Sequence[torch._C.DispatchKey], function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, in which the dispatcher looks at these keys; all or none of them are excluded."""
+    """Returns `function`, changed so that within it the dispatcher handles these keys; all or none of them are
+    excluded.
+    """
     is_excluded = torch._C._dispatch_tls_is_dispatch_key_excluded
     set_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded
 
@@ -195,7 +197,7 @@ number_of_function_modes: Callable[[], int] = torch._C._len_torch_function_stack
 
 
 def function_modes() -> tuple[Any, ...]:
-    """What the modes are that see calls of torch: devices for those that set one, others as they are."""
+    """Returns what describes the modes that see calls of torch: devices for those that set one, others as they are."""
     from torch.utils._device import DeviceContext
 
     modes = torch.overrides._get_current_function_mode_stack()
@@ -204,7 +206,7 @@ def function_modes() -> tuple[Any, ...]:
 
 @contextmanager
 def without_function_modes() -> Iterator[None]:
-    """Within the block no mode sees what is called in torch. The public way takes one mode off, and is for its author.
+    """Runs the block so that no mode sees calls of torch. The public way takes off one mode, and is for its author.
 
     When it goes: `torch.overrides` has to offer the stack, which it keeps.
     """
@@ -215,7 +217,10 @@ def without_function_modes() -> Iterator[None]:
 
 
 def inside_transform() -> bool:
-    """Whether `torch.func` (`grad`, `vmap`, ...) or forward-mode autograd is at work. Torch has no public question."""
+    """Returns whether `torch.func` (`grad`, `vmap`, ...) or forward-mode autograd is at work.
+
+    Torch has no public question.
+    """
     return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 

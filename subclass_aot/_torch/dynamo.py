@@ -1,4 +1,4 @@
-"""What this library shares with Dynamo: its guards, its marks, and how to keep it away."""
+"""Parts shared with Dynamo: its guards, its marks, and ways to disable it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def tensor_check(tensors: list[torch.Tensor], sizes: list[list[int | None]], strides: list[list[int | None]]) -> Any:
-    """A function that says whether tensors have class, dispatch keys, dtype and device of `tensors`, sizes and strides.
+    """Returns a function that checks class, dispatch keys, dtype, device, sizes and strides of tensors.
 
     Sizes and strides that are None may be anything.
 
@@ -27,7 +27,7 @@ def tensor_check(tensors: list[torch.Tensor], sizes: list[list[int | None]], str
 
 
 def dynamo_inlines(function: Any) -> Callable[[_Function], _Function]:
-    """Makes Dynamo look into the decorated function wherever `function` is called; a run outside it costs nothing more.
+    """Makes Dynamo trace into the decorated function wherever `function` is called; a run outside costs nothing more.
 
     Dynamo itself puts this mark on what it makes. When it goes: `torch.compiler.is_dynamo_compiling()` in each call.
     """
@@ -53,7 +53,7 @@ def below_dynamo(function: _Function) -> _Function:
 
 @contextmanager
 def without_dynamo() -> Iterator[None]:
-    """Within the block, what `torch.compile` made runs the Python function that it was made of.
+    """Runs the block so that functions made by `torch.compile` run as the Python functions that they were made of.
 
     Else generated code would be run, or the compiler started, on tensors without data. The stance is public, but is
     the process's, and may not be set where Dynamo is at work; for that, it is switched off on this thread.
@@ -69,10 +69,10 @@ def without_dynamo() -> Iterator[None]:
 
 @contextmanager
 def without_compiled_autograd() -> Iterator[None]:
-    """Within the block, autograd goes back operator by operator, also where a program has asked for compiled autograd.
+    """Runs the block without compiled autograd: backward runs operator by operator, even if a program enabled it.
 
     That one would take the backward of what is traced for one to compile. AOTAutograd, too, switches it off where it
-    traces. Nobody has asked for it before its module was imported, which is slow. When it goes: nothing.
+    traces. It cannot be enabled before its module is imported, which is slow. When it goes: nothing.
     """
     module = sys.modules.get("torch._dynamo.compiled_autograd")
     with nullcontext() if module is None else module._disable():
@@ -80,23 +80,29 @@ def without_compiled_autograd() -> Iterator[None]:
 
 
 def current_solver() -> Any:
-    """The `ShapeEnv` of the compilation by `torch.compile` that runs, or None. When it goes: that of some symbol."""
+    """Returns the `ShapeEnv` of the compilation by `torch.compile` that runs, or None.
+
+    When it goes: that of some symbol.
+    """
     context = torch._guards.TracingContext.try_get()
     return None if context is None or context.fake_mode is None else context.fake_mode.shape_env
 
 
 def current_compilation() -> Any:
-    """The compilation by `torch.compile` that runs, by whose number logs are sorted, or None. When it goes: None."""
+    """Returns the compilation by `torch.compile` that runs, by whose number logs are sorted, or None.
+
+    When it goes: None.
+    """
     return torch._guards.CompileContext.try_get()
 
 
 def as_part_of(compilation: Any) -> AbstractContextManager[Any]:
-    """Within the block, what is logged belongs to what `current_compilation` gave. When it goes: nothing."""
+    """Returns a block in which logs belong to what `current_compilation` gave. When it goes: nothing."""
     return torch._guards.compile_context(compilation)
 
 
 def checkpoint_keywords(kwargs: dict[str, object]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those keywords of an activation checkpoint in a graph of Dynamo's that are its own, and those of its function.
+    """Returns the keywords of an activation checkpoint in a graph of Dynamo: its own ones, and those of its function.
 
     When it goes: the names that `torch.utils.checkpoint.checkpoint` has.
     """
@@ -107,7 +113,7 @@ def checkpoint_keywords(kwargs: dict[str, object]) -> tuple[dict[str, Any], dict
 
 
 def context_of_checkpoint(body: fx.GraphModule) -> Any:
-    """What a program gave a checkpoint as `context_fn`, which Dynamo keeps beside the graph. When it goes: None."""
+    """Returns the `context_fn` of a checkpoint, which Dynamo keeps beside the graph. When it goes: None."""
     return body.meta.get("_checkpoint_context_fn")
 
 
@@ -117,7 +123,10 @@ def mark_static_address(tensor: torch.Tensor) -> None:
 
 
 def has_static_address(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has the mark that `torch._dynamo.mark_static_address` makes. No public way asks for it."""
+    """Returns whether a tensor has the mark that `torch._dynamo.mark_static_address` makes.
+
+    No public way asks for it.
+    """
     return getattr(tensor, "_dynamo_static_input_type", None) is not None
 
 

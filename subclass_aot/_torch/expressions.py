@@ -1,4 +1,4 @@
-"""Expressions over symbolic sizes as lists of a closed set of words, and solvers that are told them again."""
+"""Expressions over symbolic sizes as lists of a closed set of words, and solvers that read them back."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def from_words(written: Words, symbols: Mapping[str, Any]) -> Any:
 
 
 def sizes_of(env: ShapeEnv, symbols: Mapping[Any, str]) -> dict[str, tuple[int, str]]:
-    """By the name of each symbol: the size of the example, and where it is read."""
+    """Returns for the name of each symbol the size in the example, and the place where it is read."""
     return {
         name: (int(env.backed_var_to_val[symbol]), str(env.var_to_sources[symbol][0].name))
         for symbol, name in symbols.items()
@@ -88,7 +88,7 @@ def sizes_of(env: ShapeEnv, symbols: Mapping[Any, str]) -> dict[str, tuple[int, 
 
 
 def guards_of(env: ShapeEnv) -> list[Any]:
-    """What a solver assumed, in order, as it was asked."""
+    """Returns what a solver assumed, in the order of its guards."""
     return [guard.expr for guard in env.guards]
 
 
@@ -118,7 +118,7 @@ def limit(env: ShapeEnv, symbol: sympy.Symbol, least: int | None, most: int | No
 def known(env: ShapeEnv, expression: sympy.Basic) -> Any:
     """Returns an expression, with what is known of its symbols by now in their place.
 
-    One that turned out to be a number stays: it is an input or output of a graph still.
+    One that proved to be a number stays: it is an input or output of a graph still.
     """
     found = env.replace(expression)
     return expression if found.is_Integer else found

@@ -1,4 +1,4 @@
-"""What authors of custom operators registered to say what results look like without data."""
+"""Kernels without data that authors registered for custom operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from subclass_aot._torch.operators import Operator
 
 
 def fake_kernel_of(func: Operator) -> Callable[..., Any] | None:
-    """What `torch.library.register_fake` was given for an operator, or None.
+    """Returns what `torch.library.register_fake` was given for an operator, or None.
 
     Torch registers it for meta tensors, too, but there it may not ask for sizes that depend on data. No public name
     leads to it; when it goes: operators whose sizes depend on data are refused.
@@ -24,7 +24,7 @@ def fake_kernel_of(func: Operator) -> Callable[..., Any] | None:
 
 
 class NewSizes:
-    """What `torch.library.get_ctx()` gives within a fake kernel: it makes sizes that depend on data.
+    """The object that `torch.library.get_ctx()` gives within a fake kernel: it makes sizes that depend on data.
 
     Args:
         new: Makes one, of which a least and a greatest value are known, or None for the latter.

@@ -64,13 +64,15 @@ def is_later_state(state: bytes, earlier: bytes) -> bool:
 
 
 def is_default_generator(generator: torch.Generator) -> bool:
-    """Whether an object is the generator of the CPU that draws by default: for one there may be several objects."""
+    """Returns whether an object is the generator of the CPU that draws by default; there may be several such
+    objects.
+    """
     return address_of_generator(generator) == address_of_generator(torch.default_generator)
 
 
 @contextmanager
 def calls_of_generator(**kernels: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    """Within the block functions of `torch.random` are others in this thread, which no mode sees.
+    """Runs the block with functions of `torch.random` replaced in this thread; no mode sees calls of these.
 
     Args:
         **kernels: What makes one of torch's, by its name: `seed`, `get_rng_state`, `set_rng_state`.
@@ -89,20 +91,20 @@ def calls_of_generator(**kernels: Callable[[Callable[..., Any]], Callable[..., A
 
 
 def is_generator(value: object) -> bool:
-    """Returns whether a value is a generator of the CPU that somebody made: not the one that draws by default."""
+    """Returns whether a value is a generator of the CPU that a program made: not the default one."""
     if not isinstance(value, torch.Generator) or value.device.type != "cpu":
         return False
     return not is_default_generator(value)
 
 
 def address_of_generator(generator: torch.Generator) -> int:
-    """What tells generators apart: for one there may be several objects."""
+    """Returns what identifies a generator: for one there may be several objects."""
     address: int = generator._cdata  # type: ignore[attr-defined]
     return address
 
 
 def generator_state(generator: torch.Generator) -> torch.Tensor:
-    """Returns the state of a generator; in a trace, what stands for it there."""
+    """Returns the state of a generator; in a trace, the traced tensor for it."""
     kernels: StateKernels | None = getattr(_in_thread, "kernels", None)
     return generator.get_state() if kernels is None else kernels.get(generator)
 
@@ -138,7 +140,10 @@ _NOTING = _Noting("Generator", (_Generator,), {"__module__": _Generator.__module
 
 @contextmanager
 def made_generators(note: Callable[[torch.Generator], None]) -> Iterator[None]:
-    """Within the block, `torch.Generator` notes what it makes in this thread; to who asks, it is the same class."""
+    """Runs the block with a `torch.Generator` that calls `note` for what it makes in this thread.
+
+    It compares equal to the class that it replaces.
+    """
     before, noted = torch.Generator, getattr(_in_thread, "note", None)
     torch.Generator, _in_thread.note = _NOTING, note  # type: ignore[misc]
     try:
@@ -148,7 +153,7 @@ def made_generators(note: Callable[[torch.Generator], None]) -> Iterator[None]:
 
 
 class StateKernels(NamedTuple):
-    """What `generator_state` and `set_generator_state` do instead."""
+    """Functions that run in place of `generator_state` and `set_generator_state`."""
 
     get: Callable[[torch.Generator], torch.Tensor]
     set: Callable[[torch.Generator, torch.Tensor], None]
@@ -156,7 +161,7 @@ class StateKernels(NamedTuple):
 
 @contextmanager
 def states_of_generators(kernels: StateKernels) -> Iterator[None]:
-    """Within the block, states of generators are read and set in another way in this thread."""
+    """Runs the block with other functions that read and set the states of generators in this thread."""
     before = getattr(_in_thread, "kernels", None)
     _in_thread.kernels = kernels
     try:

@@ -97,7 +97,7 @@ class _Module(_LazyGraphModule):
 
 
 def _is_held(table: dict[str, Any]) -> bool:
-    """Tells whether anybody refers to the graph of a module, or to a part of it, but the module and the graph itself.
+    """Returns whether anybody refers to the graph of a module, or to a part of it, but the module and the graph itself.
 
     Args:
         table: The attributes of the module. No variable here or in the caller refers to the graph.

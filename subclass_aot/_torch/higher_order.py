@@ -12,7 +12,7 @@ from torch.utils import _pytree
 
 
 def dense_flex_attention(*args: Any, **kwargs: Any) -> Any:
-    """Flex attention with a matrix of all scores, made of ordinary operators: what torch runs where it has no kernel.
+    """Returns flex attention with a matrix of all scores, by ordinary operators, as torch runs it without a kernel.
 
     Takes and gives what the operator does. When it goes: apply the functions to the scores by `torch.vmap`.
     """
@@ -23,7 +23,7 @@ def dense_flex_attention(*args: Any, **kwargs: Any) -> Any:
 
 @contextmanager
 def higher_order_operators_take_anything() -> Iterator[None]:
-    """Within the block, torch does not look at what operators that take functions are given.
+    """Runs the block without torch's checks of the arguments of operators that take functions.
 
     Torch refuses calls that its own rules cannot serve, before anybody else sees them: `flex_attention` of tensors that
     require grad on a device without a kernel, `torch.cond` of operands in dicts. For all threads, but traces run one at
@@ -68,7 +68,7 @@ class CarryStructure:
 
 
 def structure_of_carry(step: Callable[..., Any]) -> CarryStructure | None:
-    """What a step of a loop carries on; None for a step that takes and gives tensors in a row, as Dynamo makes them.
+    """Returns what a step of a loop carries; None for a step whose tensors stand in a row, as Dynamo makes them.
 
     Torch gives its operators a function of tensors in a row, and in it the structure in which the program's own
     function takes them. What that function returns comes out as it is, so nothing else says what a loop gives that is

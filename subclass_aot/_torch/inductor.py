@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -18,7 +18,8 @@ from torch.fx import Graph, GraphModule, Node
 
 
 def fake_mode(solver: ShapeEnv | None = None) -> Any:
-    """A mode in which tensors are fake; inductor takes no other kind of example. `solver` is for symbolic sizes.
+    """Returns a mode in which tensors are fake; inductor takes no other kind of example. `solver` is for symbolic
+    sizes.
 
     Without a solver, if only one that knows no symbol, inductor does not look into its cache of compiled graphs.
     """
@@ -26,21 +27,27 @@ def fake_mode(solver: ShapeEnv | None = None) -> Any:
 
 
 def fake_on_cpu(meta: torch.Tensor) -> Any:
-    """A fake CPU tensor over a meta tensor, for shape functions that ask for the device. When it goes: no tensor."""
+    """Returns a fake CPU tensor over a meta tensor, for shape functions that read the device.
+
+    When it goes: no tensor.
+    """
     global _mode_on_cpu
     _mode_on_cpu = _mode_on_cpu or fake_mode()
     return fake_over(_mode_on_cpu, meta, torch.device("cpu"))
 
 
 def fake_over(mode: Any, meta: torch.Tensor, device: torch.device) -> Any:
-    """A fake tensor over a meta tensor. By an operator within its mode, which is public, it takes ten times as long."""
+    """Returns a fake tensor over a meta tensor.
+
+    By an operator within its mode, which is public, it takes ten times as long.
+    """
     return torch._subclasses.fake_tensor.FakeTensor(mode, meta, device)
 
 
 _mode_on_cpu: Any = None
 
 
-def convolution_backend(
+def convolution_backend(  # noqa: PLR0913  # those of the operator
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: object,
@@ -51,10 +58,11 @@ def convolution_backend(
     output_padding: list[int],
     groups: int,
 ) -> tuple[str, torch.memory_format]:
-    """Which kernels torch selects on CPU for a convolution of meta tensors, and the memory format that they work in.
+    """Returns the kernels that torch selects on CPU for a convolution of meta tensors, and the memory format that they
+    work in.
 
     `bias` is a tensor, or its sizes. Nothing public tells. When it goes: `("", torch.contiguous_format)`, and what a
-    convolution in channels-last gives is told with wrong strides.
+    convolution in channels-last gives has wrong strides.
     """
     x, weight = fake_on_cpu(x), fake_on_cpu(weight)
     named = {"bias": fake_on_cpu(bias) if isinstance(bias, torch.Tensor) else None}
@@ -78,7 +86,7 @@ def convolution_backend(
 
 
 def looks_channels_last(tensor: torch.Tensor) -> bool:
-    """Whether kernels take a tensor for channels-last, which `is_contiguous` does not tell where a size is one."""
+    """Returns whether kernels take a tensor for channels-last; `is_contiguous` does not say it where a size is one."""
     return torch._prims_common.suggest_memory_format(tensor) is not torch.contiguous_format
 
 
@@ -113,7 +121,7 @@ def inductor_switch_names() -> tuple[str, ...]:
 
 
 def draws_as_eager() -> bool:
-    """Tells whether inductor is to draw random numbers by the kernels of eager mode."""
+    """Returns whether inductor is to draw random numbers by the kernels of eager mode."""
     import torch._inductor.config
 
     return bool(torch._inductor.config.fallback_random)
@@ -121,7 +129,7 @@ def draws_as_eager() -> bool:
 
 @contextmanager
 def inductor_switches(switches: Mapping[str, Any]) -> Iterator[None]:
-    """Within the block inductor compiles with other switches than it has."""
+    """Runs the block with other switches of inductor than it has."""
     import torch._inductor.config
 
     with torch._inductor.config.patch(dict(switches)):
@@ -129,10 +137,10 @@ def inductor_switches(switches: Mapping[str, Any]) -> Iterator[None]:
 
 
 class CudaGraphs:
-    """What inductor notes of a forward graph where it makes CUDA graphs, for the backward graphs that belong to it.
+    """Notes of inductor on a forward graph for which it makes CUDA graphs, for the backward graphs that belong to it.
 
     Forward notes its device, and whether it gave up making any; backward asserts that there is a device, and tells the
-    owner of the memory that backward runs. A graph without a backward is told apart, since none is waited for then.
+    owner of the memory that backward runs. A graph without a backward is marked as such, since none is waited for then.
 
     Args:
         is_inference: Whether forward has no backward.
@@ -146,7 +154,7 @@ class CudaGraphs:
         return self  # which copies of a graph share
 
     def options(self, is_backward: bool) -> dict[str, Any]:
-        """What inductor is told for one graph.
+        """Returns the options of inductor for one graph.
 
         Args:
             is_backward: Whether it is a backward graph. Without a device of forward it gets no CUDA graphs: inductor
@@ -168,49 +176,58 @@ class CudaGraphs:
 _DEVICE = "boxed_forward_device_index"
 
 
-def compile_with_inductor(
-    graph: GraphModule,
-    fakes: list[Any],
-    mode: FakeTensorMode,
-    is_backward: bool,
-    static: list[int],
-    free: frozenset[int],
-    is_cached: bool,
-    cuda_graphs: CudaGraphs,
-) -> tuple[Any, list[Any]]:
-    """Inductor below AOTAutograd: takes a dense graph with fake values on its nodes. It has no public door there.
+class Compilation(NamedTuple):
+    """What inductor has to know of a graph beside the graph.
 
-    It does not look at each call whether the inputs at the positions `static` are aligned. It chooses the strides of
-    the outputs at the positions `free`, and gives the strides that all outputs have, as AOTAutograd asks it for them.
-    Unless it `is_cached`, the graph is compiled even if inductor has one like it.
-    What is free, and what it does not assert, is no part of the key under which it caches compiled graphs: hence the
-    tag.
+    Attributes:
+        is_backward: Whether it is a backward graph.
+        static: The inputs of which it is not checked at each call whether they are aligned.
+        free: The outputs whose strides inductor chooses.
+        is_cached: Whether inductor may take what it has made of a graph like it.
+        cuda_graphs: What CUDA graphs are for.
     """
+
+    is_backward: bool
+    static: list[int]
+    free: frozenset[int]
+    is_cached: bool
+    cuda_graphs: CudaGraphs
+
+
+def compile_with_inductor(
+    graph: GraphModule, fakes: list[Any], mode: FakeTensorMode, how: Compilation
+) -> tuple[Any, list[Any]]:
+    """Compiles a dense graph with fake values on its nodes by inductor, below AOTAutograd; there is no public door.
+
+    Returns:
+        The compiled graph, and the strides that all outputs have, as AOTAutograd asks it for them.
+    """
+    # What is free, and what is not asserted, is no part of the key under which inductor caches graphs: hence the tag.
     import torch._inductor.config
     import torch.compiler.config
     from torch._inductor.compile_fx import compile_fx_inner
 
     output: Any = graph.graph.output_node()
     tensors = [i for i, node in enumerate(output.args[0]) if isinstance(node, torch.fx.Node) and "spec" in node.meta]
-    output.meta["user_visible_output_idxs"] = fixed = [i for i in tensors if i not in free]
+    output.meta["user_visible_output_idxs"] = fixed = [i for i in tensors if i not in how.free]
     with ExitStack() as stack:
         stack.enter_context(_without_asserts(mode.shape_env))
         tag = f"{torch.compiler.config.cache_key_tag} subclass_aot {fixed} without asserts"
         stack.enter_context(torch.compiler.config.patch(cache_key_tag=tag))  # type: ignore[attr-defined]
-        if not is_cached:
+        if not how.is_cached:
             stack.enter_context(torch._inductor.config.patch(fx_graph_cache=False))
         stack.enter_context(torch._guards.tracing(torch._guards.TracingContext(mode)))
         with torch._guards.TracingContext.report_output_strides() as strides:
-            told = cuda_graphs.options(is_backward)
-            compiled = compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static, **told)
+            told = how.cuda_graphs.options(how.is_backward)
+            compiled = compile_fx_inner(graph, fakes, is_backward=how.is_backward, static_input_idxs=how.static, **told)
         return compiled, list(strides or [None] * len(output.args[0]))
 
 
 @contextmanager
 def _without_asserts(env: Any) -> Iterator[None]:
-    """Within the block inductor asserts nothing of numbers that depend on data: the calls of this library check them.
+    """Runs the block so that inductor asserts nothing of data-dependent numbers: calls of this library check them.
 
-    It would assert what a solver is told, and that a number is in its range.
+    It would assert what a solver assumes, and that a number is in its range.
     """
     from torch.utils._sympy.numbers import int_oo
     from torch.utils._sympy.value_ranges import ValueRanges
@@ -245,7 +262,7 @@ def draw_as_inductor(graph: GraphModule, mode: FakeTensorMode) -> None:
 
 
 def recorded_artifacts(compile: Callable[[], object]) -> dict[str, bytes]:
-    """What inductor has in its caches for what is compiled, which another process may be given.
+    """Returns what inductor has in its caches for what is compiled, so that another process can use it.
 
     Kernels for GPUs are in what `torch.compiler.save_cache_artifacts` gives; libraries of C++ kernels are not, so they
     are found by the table that inductor enters them into, and read from the files where it has them.

@@ -9,12 +9,12 @@ from torch._logging import _internal
 
 
 def is_artifact_enabled(name: str) -> bool:
-    """Returns whether `TORCH_LOGS` or `torch._logging.set_logs` asked for what has this name. When it goes: False."""
+    """Returns whether `TORCH_LOGS` or `torch._logging.set_logs` enables what has this name. When it goes: False."""
     return bool(_internal.log_state.is_artifact_enabled(name))
 
 
 def artifact_log(name: str) -> logging.Logger:
-    """This library's logger for what has this name; only below `torch` is it shown. When it goes: any logger."""
+    """Returns this library's logger of this name; only below `torch` is it shown. When it goes: any logger."""
     found: logging.Logger = _internal.getArtifactLogger("torch.subclass_aot", name)
     return found
 

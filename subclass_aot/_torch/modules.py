@@ -28,13 +28,16 @@ recurrent_layers: tuple[Any, ...] = (torch._VF.lstm, torch._VF.gru, torch._VF.rn
 
 
 def has_flat_parameters(module: torch.nn.Module) -> bool:
-    """Whether `module` is FSDP's first version, which keeps parameters as views of one. Its class is slow to import."""
+    """Returns whether `module` is FSDP's first version, which keeps parameters as views of one.
+
+    Its class is slow to import.
+    """
     found = sys.modules.get("torch.distributed.fsdp.fully_sharded_data_parallel")
     return found is not None and isinstance(module, found.FullyShardedDataParallel)
 
 
 def is_parallel_wrapper(module: torch.nn.Module) -> str | None:
-    """What a module was given to, so that its call talks to other devices, such as `fully_shard`.
+    """Returns the name of what distributes a module, such as `fully_shard`, so that its call talks to other devices.
 
     None for other modules. What was not imported cannot have been used, and is slow to import.
     """
@@ -52,7 +55,7 @@ def is_parallel_wrapper(module: torch.nn.Module) -> str | None:
 
 
 def parallel_forwards() -> list[type[torch.nn.Module]]:
-    """Classes whose `forward` talks to other devices itself, so that it does where it is called without its hooks."""
+    """Returns the classes whose `forward` talks to other devices itself, also where it is called without hooks."""
     classes: list[type[torch.nn.Module]] = [torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel]
     fsdp = sys.modules.get("torch.distributed.fsdp")
     return classes if fsdp is None else [*classes, fsdp.FullyShardedDataParallel]

@@ -15,8 +15,9 @@ _PLAIN_TYPES = frozenset(
 
 
 def operator_named(namespace: str, name: str, overload: str) -> Any:
-    """The overload of that name, or None. `torch.ops` has other attributes, too, and the dispatcher knows which are
-    operators. No public way asks it.
+    """Returns the overload of that name, or None.
+
+    `torch.ops` has other attributes, too, and the dispatcher knows which are operators. No public way asks it.
     """
     try:
         torch._C._get_schema(f"{namespace}::{name}", "" if overload == "default" else overload)
@@ -27,7 +28,8 @@ def operator_named(namespace: str, name: str, overload: str) -> Any:
 
 
 def is_of_plain_values(func: Operator) -> bool:
-    """Whether an operator takes and gives tensors, numbers and words for kinds of tensors: it opens no files, say.
+    """Returns whether an operator takes and gives tensors, numbers and words for kinds of tensors: it opens no files,
+    say.
 
     The schema tells, of which there is no public form.
     """

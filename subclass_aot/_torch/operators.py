@@ -1,4 +1,4 @@
-"""What operators are: their kinds, tags, kernels and schemas."""
+"""Facts about operators: their kinds, tags, kernels and schemas."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def schema_of(func: Operator) -> Schema:
 
 
 def call_of(func: Callable[..., Any]) -> Any:
-    """The fastest callable that is `func`: for a plain overload, what its `__call__` forwards to (0.3 us less)."""
+    """Returns the fastest callable that is `func`: for a plain overload, what its `__call__` forwards to (0.3 us
+    less).
+    """
     return func._op if type(func) is torch._ops.OpOverload else func
 
 
@@ -93,7 +95,7 @@ def is_factory(func: Operator) -> bool:
 
 
 def has_composite_implicit_kernel(func: Operator) -> bool:
-    """Returns True if the operator is made of others that run in its place. `OpOverload` has no public question for it.
+    """Returns whether an operator is made of others that run in its place. `OpOverload` has no public query for it.
 
     A few operators, such as `silu_backward`, are made of others and have a kernel of their own as well, which runs
     then: autograd does not decompose them. Some operators are torchscript's only, such as `prim::layout` and
@@ -116,7 +118,9 @@ def can_decompose(func: Operator) -> bool:
 
 
 def has_parts(func: Operator) -> bool:
-    """Whether `func` is written in terms of other operators, be it that a kernel of its own runs in their place."""
+    """Returns whether `func` is written in terms of other operators, be it that a kernel of its own runs in their
+    place.
+    """
     name = func.name()
     return torch._C._dispatch_has_kernel(name) and torch._C._dispatch_has_kernel_for_dispatch_key(
         name, "CompositeImplicitAutograd"
@@ -129,7 +133,9 @@ def decomposition_of(func: Operator) -> Any:
 
 
 def has_shape_by_data(func: Operator) -> bool:
-    """Whether the shape of what `func` returns depends on values; torch 2.11 and 2.12 forgot the tag of `_unique`."""
+    """Returns whether the shape of what `func` returns depends on values; torch 2.11 and 2.12 forgot the tag of
+    `_unique`.
+    """
     return torch.Tag.dynamic_output_shape in func.tags or func is torch.ops.aten._unique.default
 
 
@@ -155,5 +161,7 @@ METADATA_QUERIES = frozenset(
 
 
 def overload_name_of(func: Operator) -> str:
-    """The name of an overload among those of its operator, "" for the first; `str(func)` has another for that."""
+    """Returns the name of an overload among those of its operator, "" for the first; `str(func)` has another for
+    that.
+    """
     return str(func._overloadname)

@@ -38,7 +38,9 @@ _C: Any = torch._C
 
 
 def is_plain_subclass(cls: type) -> bool:
-    """Whether a class is derived from `Tensor`, says nothing of inner tensors, and has no `__torch_dispatch__`."""
+    """Returns whether a class is derived from `Tensor`, says nothing of inner tensors, and has no
+    `__torch_dispatch__`.
+    """
     return (
         cls not in (torch.Tensor, torch.nn.Parameter)
         and issubclass(cls, torch.Tensor)
@@ -54,7 +56,7 @@ def sees_functions(cls: type[torch.Tensor]) -> bool:
 
 
 class TracedTensor(torch.Tensor):
-    """What a front is before it gets its class, and again when its trace is over: then its leaf says so."""
+    """The class of a front before it gets its own, and again when its trace is over: then its leaf says so."""
 
     __torch_function__ = disabled_torch_function_impl
 
@@ -150,7 +152,7 @@ def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
 def conversions_replaced(
     as_subclass: Callable[..., Any], make_subclass: Callable[..., Any], new: Callable[..., Any]
 ) -> Iterator[None]:
-    """Within the block, functions that make a tensor of another class call others first, in all threads.
+    """Runs the block with other functions called first where a tensor of another class is made, in all threads.
 
     Torch makes such tensors in C++, below all that modes see. Each function gets the arguments of the one that it
     stands for, and gives `NotImplemented` where that is to be called.
@@ -197,7 +199,7 @@ def conversions_replaced(
 
 @contextmanager
 def classes_see_nothing() -> Iterator[None]:
-    """A block of this library's own, in which classes do not see functions of torch; see `classes_see_again`."""
+    """Runs a block of this library in which classes do not see functions of torch; see `classes_see_again`."""
     before = _outside.state
     if before is None:
         _outside.state = _C._get_torch_function_state()
@@ -210,7 +212,9 @@ def classes_see_nothing() -> Iterator[None]:
 
 @contextmanager
 def classes_see_functions() -> Iterator[None]:
-    """A block in which classes see functions of torch: in backward they do not, if one was asked for it."""
+    """Runs a block in which classes see functions of torch; in backward they may not, if they did not where it was
+    called.
+    """
     before = _C._get_torch_function_state()
     _C._set_torch_function_state(_C._TorchFunctionState.ENABLED)
     try:
@@ -221,7 +225,7 @@ def classes_see_functions() -> Iterator[None]:
 
 @contextmanager
 def classes_see_again() -> Iterator[None]:
-    """A block within such a one in which a program of the user's runs: classes see what they saw outside."""
+    """Runs a user's program within `classes_see_nothing`: classes see functions of torch as they did outside of it."""
     inside = _C._get_torch_function_state()
     if _outside.state is None or inside == _outside.state:
         yield
@@ -234,7 +238,7 @@ def classes_see_again() -> Iterator[None]:
 
 
 class _Outside(threading.local):
-    """What classes of this thread saw outside of this library; None where it is not in this library."""
+    """The state that classes of this thread saw outside of this library; None where it is not in this library."""
 
     state: Any = None
 

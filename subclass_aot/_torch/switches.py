@@ -68,9 +68,9 @@ class _Shield(PassOn):
 
 @contextmanager
 def devices_untouched() -> Iterator[None]:
-    """Within the block, no device is started because a program names it, so that none need be there.
+    """Runs the block so that no device is started because a program names it: none need be there.
 
-    Torch starts a device before any mode hears of the operator, except where it knows that tensors are fake.
+    Torch starts a device before any mode sees the operator, except where it knows that tensors are fake.
     """
     fake: Any = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
     with _literals_are_moved_late(), _Shield() if fake is None else nullcontext():
@@ -79,7 +79,7 @@ def devices_untouched() -> Iterator[None]:
 
 @contextmanager
 def without_mkldnn() -> Iterator[None]:
-    """Within the block torch does not choose kernels of oneDNN; the public form warns of what machines do not have.
+    """Runs the block without kernels of oneDNN; the public form warns of what machines do not have.
 
     The switch is the process's: what other threads run meanwhile is computed by other kernels, too.
     """

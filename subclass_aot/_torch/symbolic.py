@@ -51,7 +51,7 @@ def _solver_class() -> Any:
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
     def is_solved(asked: sympy.Basic, symbols: list[Any]) -> bool:
-        """Returns whether the solver can tell a symbol from an equation: there is one, and it is linear."""
+        """Returns whether the solver can solve an equation for a symbol: there is one, and it is linear."""
         linear = (sympy.Add, sympy.Mul, sympy.Symbol, sympy.Number, sympy.core.relational.Relational)
         return len(symbols) == 1 and all(isinstance(part, linear) for part in sympy.preorder_traversal(asked))
 
@@ -82,7 +82,7 @@ def _solver_class() -> Any:
                 if self.is_cautious or actual != fallback_value:
                     fallback_value = None
                 if fallback_value is None and is_size and not is_solved(asked, unbacked):
-                    for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would remember nothing that inductor hears
+                    for symbol in unbacked:  # of `2 - u0 % 2 == 1` it would record nothing that inductor reads
                         self.evaluate_expr(sympy.Eq(symbol, values[symbol]))
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
 
@@ -170,7 +170,7 @@ def solver_of(number: Symbolic) -> Any:
 
 
 def expression_of(number: Symbolic) -> Any:
-    """The sympy expression of a symbolic number, as far as it is known now; numbers have no public access to it."""
+    """Returns the sympy expression of a symbolic number, as known now; numbers have no public access to it."""
     return number.node.expr
 
 
@@ -186,7 +186,9 @@ def symbol_and_factor(expression: Any) -> tuple[Any, int]:
 
 
 def value_ranges(env: ShapeEnv) -> dict[Any, tuple[int | None, int | None]]:
-    """For each symbol of a solver, the least and the greatest value that were assumed; None where there is none."""
+    """Returns for each symbol of a solver the least and the greatest value that were assumed; None where there is
+    none.
+    """
     found = {}
     for symbol, limits in env.var_to_range.items():
         found[symbol] = tuple(int(x) if x.is_Integer else None for x in (limits.lower, limits.upper))
@@ -195,10 +197,10 @@ def value_ranges(env: ShapeEnv) -> dict[Any, tuple[int | None, int | None]]:
 
 @contextmanager
 def no_more_guards(env: Any, refuse: Callable[[Any], None]) -> Iterator[None]:
-    """Within the block, `refuse(expression)` is called before a solver assumes something more of sizes of inputs.
+    """Runs the block so that `refuse(expression)` is called before a solver assumes something more of sizes of inputs.
 
-    What is demanded of numbers that depend on data is a runtime assert, and not refused.
-    `ShapeEnv.error_on_new_guards` is not there in torch 2.11, and raises for demands, too.
+    A check of a data-dependent number is a runtime assert, and not refused. `ShapeEnv.error_on_new_guards` is not there
+    in torch 2.11, and raises for such checks, too.
     """
     from torch.utils._sympy.symbol import SymT, symbol_is_type
 
@@ -216,11 +218,12 @@ def no_more_guards(env: Any, refuse: Callable[[Any], None]) -> Iterator[None]:
 
 
 def assumptions(env: Any, without_place: int = 0) -> list[tuple[Any, str]]:
-    """What the solver assumed of its symbols on the way: expressions, simplified, each with a place in the source.
+    """Returns what the solver assumed of its symbols on the way: simplified expressions, each with a place in the
+    source.
 
     Args:
         env: The solver.
-        without_place: How many of the first were told to it, and have no place.
+        without_place: How many of the first were given to it, and have no place.
     """
     found: list[tuple[Any, str]] = []
     for number, guard in enumerate(env.guards):
@@ -233,7 +236,7 @@ def assumptions(env: Any, without_place: int = 0) -> list[tuple[Any, str]]:
 
 
 def assertions(env: ShapeEnv) -> list[tuple[Any, Any, bool]]:
-    """What must hold of numbers that only the run will tell, as `torch._check` demanded, each with its stack.
+    """Returns what must hold of data-dependent numbers, as `torch._check` demanded, each with its stack.
 
     The third element says that the program only assumed it: see `tell_unknowns`.
     """
@@ -327,7 +330,7 @@ def statically_known_true(condition: bool | torch.SymBool) -> bool:
 
 
 def bindings_of(env: ShapeEnv, symints: list[Any], result: object) -> Any:
-    """Where in an operator's result its unknown numbers are found, as inductor wants it on the node."""
+    """Returns where in an operator's result its unbacked numbers are found, as inductor wants it on the node."""
     from torch.fx.experimental.symbolic_shapes import compute_unbacked_bindings, free_unbacked_symbols
 
     fresh = free_unbacked_symbols(result)  # of others nobody will read the value
@@ -368,12 +371,12 @@ class _ValuesOfUnknowns(dict[Any, Any]):
         return sympy.sympify(self._value_of(symbol))
 
     def get(self, symbol: sympy.Basic, default: object = None) -> Any:
-        return self[symbol] if symbol in self else default
+        return self[symbol] if symbol in self else default  # noqa: SIM401  # it is `get`
 
 
 @contextmanager
 def quiet_about_unknowns() -> Iterator[None]:
-    """Within the block the solver does not log a warning for each assumption of that kind."""
+    """Runs the block so that the solver logs no warning for each assumption about data-dependent numbers."""
     log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
 
     def passes(record: logging.LogRecord) -> bool:
@@ -397,7 +400,7 @@ def is_unbacked_asked(error: BaseException) -> bool:
 
 
 def example_of(size: int | torch.SymInt) -> int:
-    """What a size is in the example that is traced; of a symbolic one, without a guard on it.
+    """Returns the value of a size in the example that is traced; for a symbolic one, without a guard on it.
 
     Raises:
         TypeError: It depends on data, and no example tells it.

@@ -34,9 +34,10 @@ else:
 
 
 def says_nothing_of_parts(tensor: torch.Tensor) -> bool:
-    """Whether a tensor without memory is made of others, and its class has no flatten protocol that would name them.
+    """Returns whether a tensor without memory is made of others, and its class has no flatten protocol that would name
+    them.
 
-    Only what makes such tensors tells: asked for their memory, they raise. When it goes: any class with a
+    Only the function that makes such tensors knows: their memory cannot be read. When it goes: any class with a
     `__torch_dispatch__` of its own, and without the protocol.
     """
     cls = type(tensor)
@@ -117,7 +118,10 @@ contiguous_stride: Callable[[tuple[Any, ...]], tuple[Any, ...]] = torch._prims_c
 
 
 def is_nested_int(size: object) -> bool:
-    """Whether `size` is the ragged dimension of a jagged tensor, a SymInt that stands for no number. No public test."""
+    """Returns whether `size` is the ragged dimension of a jagged tensor, a SymInt that stands for no number.
+
+    No public test.
+    """
     return isinstance(size, torch.SymInt) and size.node.is_nested_int()
 
 
@@ -128,7 +132,10 @@ def same_number(one: int | torch.SymInt, other: int | torch.SymInt) -> bool:
 
 
 def is_jagged(cls: type) -> bool:
-    """Whether `cls` is torch's class of tensors with a ragged dimension. See Note [Jagged tensors]. It has no name."""
+    """Returns whether `cls` is torch's class of tensors with a ragged dimension.
+
+    See Note [Jagged tensors]. It has no name.
+    """
     return cls.__module__ == "torch.nested._internal.nested_tensor" and cls.__name__ == "NestedTensor"
 
 
@@ -137,12 +144,15 @@ JAGGED_VALUES = "_values"
 
 
 def context_of_new(cls: type, context: Any) -> Any:
-    """The context to make a wrapper with: a jagged tensor has `requires_grad` in it, which is the call's to set."""
+    """Returns the context to make a wrapper with: a jagged tensor has `requires_grad` in it, which is the call's to
+    set.
+    """
     return {**context, "requires_grad": False} if is_jagged(cls) else context
 
 
 def mirrors_requires_grad(cls: type) -> bool:
-    """Whether `cls` sets `requires_grad` on its inner tensors itself, to no effect: autograd sees the outer one only.
+    """Returns whether `cls` sets `requires_grad` on its inner tensors itself, to no effect: autograd sees the outer one
+    only.
 
     True of torch's own `DTensor`, jagged tensors and results of collectives, whose inner tensors nobody else holds.
     """
@@ -150,7 +160,7 @@ def mirrors_requires_grad(cls: type) -> bool:
 
 
 def forget_jagged_dummy() -> None:
-    """Lets go of the jagged tensor that torch makes once for its own use, if that was while a function was traced."""
+    """Releases the jagged tensor that torch makes once for its own use, if that was while a function was traced."""
     module = sys.modules.get("torch.nested._internal.nested_tensor")
     dummy = getattr(module, "_dummy_instance", None)
     if dummy is not None and not type(dummy._offsets) is type(dummy._values) is torch.Tensor:
@@ -165,17 +175,21 @@ def foreign_two_tensor() -> Any:
 
 
 def ragged_dim_of(jagged: object) -> int:
-    """Which dimension of a jagged tensor is ragged. Only its size is public, which is a nested int there."""
+    """Returns which dimension of a jagged tensor is ragged. Only its size is public, which is a nested int there."""
     return int(getattr(jagged, "_ragged_idx"))  # noqa: B009
 
 
 def parts_of_jagged(jagged: object) -> tuple[Any, Any]:
-    """The elements of a jagged tensor, and the offsets of its rows; the public methods make views, which are traced."""
+    """Returns the elements of a jagged tensor, and the offsets of its rows; the public methods make views, which
+    are traced.
+    """
     return getattr(jagged, JAGGED_VALUES), getattr(jagged, "_offsets")  # noqa: B009
 
 
 def parts_of_sparse(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The indices and the values of a tensor in coordinate format; the public methods refuse one not coalesced."""
+    """Returns the indices and the values of a tensor in coordinate format; the public methods refuse one not
+    coalesced.
+    """
     return tensor._indices(), tensor._values()
 
 
@@ -211,7 +225,7 @@ _ROOT = torch.__file__.removesuffix("torch/__init__.py")
 
 
 def _exported_constructor(self: torch.Tensor, /, *args: object, **kwargs: object) -> None:
-    """What torch's decorator stands around: the tensor is there already."""
+    """Does nothing: torch's decorator needs a constructor to wrap, and the tensor is made already."""
 
 
 _exported_constructor.__name__ = _exported_constructor.__qualname__ = "__init__"  # torch takes no other

@@ -1,4 +1,4 @@
-"""Which tensors share memory, a history or a version counter."""
+"""Aliasing: tensors that share memory, a history or a version counter."""
 
 from subclass_aot.aliasing.history import as_non_leaf as as_non_leaf
 from subclass_aot.aliasing.history import autograd_base as autograd_base

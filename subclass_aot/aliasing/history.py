@@ -1,4 +1,4 @@
-"""What autograd takes for one tensor: a tensor and all its views have one history."""
+"""Histories: for autograd, a tensor and all its views are one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def autograd_base(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_autograd_leaf(tensor: torch.Tensor) -> bool:
-    """Says whether a gradient may end in a tensor.
+    """Returns whether a gradient may end in a tensor.
 
     Not so in a view that was made under `no_grad`, which says that it requires grad if its base does, nor in one that
     autograd has given up and refuses to speak of.

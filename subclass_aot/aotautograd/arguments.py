@@ -1,4 +1,4 @@
-"""What the functions under AOTAutograd's names are given: lists, and metas of ours or of AOTAutograd's."""
+"""Arguments of the functions under AOTAutograd's names: lists, and metas of ours or of AOTAutograd's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refuse_no_list(values: object, name: str, function: str) -> None:
 
 
 def are_ours(metas: Iterable[object]) -> bool:
-    """Tells whether metas are of this library, and not AOTAutograd's, which are numbers before torch 2.6."""
+    """Returns whether metas are of this library, and not AOTAutograd's, which are numbers before torch 2.6."""
     return all(isinstance(meta, PlainTensorMeta | SubclassCreationMeta) for meta in metas)
 
 

@@ -1,4 +1,4 @@
-"""What is known of the inputs and outputs of a function: in terms of wrappers, and in terms of leaves."""
+"""Facts about the inputs and outputs of a function: in terms of wrappers, and in terms of leaves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Make both of the same call."""
 
 @dataclass(frozen=True)
 class FunctionMeta:
-    """What is known about the inputs and outputs of a function, in terms of wrappers or of leaves.
+    """The facts about the inputs and outputs of a function, in terms of wrappers or of leaves.
 
     The names are those of AOTAutograd's `ViewAndMutationMeta`, and functions here that take one take the other too.
 
@@ -52,7 +52,7 @@ class FunctionMeta:
 
 
 def requires_subclass_dispatch(args: object, fw_metadata: AnyMeta) -> bool:
-    """Tells whether anything must be unwrapped or wrapped around a call: some argument or output is a wrapper.
+    """Returns whether anything must be unwrapped or wrapped around a call: some argument or output is a wrapper.
 
     Args:
         args: Any structure of arguments.
@@ -153,7 +153,7 @@ def _is_of_wrapper(meta: object) -> bool:
 
 
 def _count(meta: object) -> int:
-    """How many flat slots a value takes. AOTAutograd's metas of plain values do not say it."""
+    """Returns how many flat slots a value takes. AOTAutograd's metas of plain values do not say it."""
     count: int = getattr(meta, "arg_count", 1)
     return count
 

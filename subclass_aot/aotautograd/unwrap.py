@@ -22,7 +22,7 @@ _OF_TWO_VERSIONS = """`unwrap_tensor_subclasses` is given {both}, which are of d
   2.4:   leaves = unwrap_tensor_subclasses(args, is_joint_structure=...)
   here:  leaves = unwrap_tensor_subclasses(args, append_symints=..., subclass_metas=...)"""
 
-_WHICH_SYMINTS = """`unwrap_tensor_subclasses` has to be told whether symbolic sizes have slots of their own:
+_WHICH_SYMINTS = """`unwrap_tensor_subclasses` needs to know whether symbolic sizes have slots of their own:
   append_symints=True   for primals and results
   append_symints=False  for tangents"""
 
@@ -130,7 +130,7 @@ def _unwrapped(values: Sequence[Any], append_symints: bool, metas: Sequence[Any]
 
 
 class _Words(NamedTuple):
-    """How parts of wrappers are described: by classes of this library, or by those of AOTAutograd."""
+    """The classes that describe parts of wrappers: those of this library, or those of AOTAutograd."""
 
     inner: Callable[[Any, Any], Any]
     size: Callable[[Any, int], Any]
@@ -138,7 +138,7 @@ class _Words(NamedTuple):
 
     @staticmethod
     def of(desc: object, i: int) -> _Words:
-        """Returns those for what is described so far.
+        """Returns the words for what is described so far.
 
         Raises:
             PlanError: It is no descriptor.

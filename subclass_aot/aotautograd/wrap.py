@@ -97,7 +97,7 @@ def wrap_tensor_subclasses_maybe_joint(
 
 
 def _have_slots(metas: Sequence[Any]) -> bool:
-    """Tells whether metas may have slots for sizes: all may but those of torch 2.4, which do not say so."""
+    """Returns whether metas may have slots for sizes: all may but those of torch 2.4, which do not say so."""
     of_wrappers = [meta for meta in metas if hasattr(meta, "flat_tensor_start_idx")]
     return all(hasattr(meta, "included_subclass_symints") for meta in of_wrappers)
 
@@ -109,7 +109,7 @@ def _refuse_other_symints(meta: AnyMeta, i: int, given: bool) -> None:
 
 
 def _has_symbols(meta: AnyMeta) -> bool:
-    """Tells whether a size of a wrapper, or of one inside, is symbolic: else both ways to count slots are one."""
+    """Returns whether a size of a wrapper, or of one inside, is symbolic: else both ways to count slots are one."""
     numbers = (*getattr(meta, "outer_size", ()), *getattr(meta, "outer_stride", ()))
     inner = (meta.items if isinstance(meta, ContainerMeta) else getattr(meta, "attrs", {})).values()
     # `None` stands for a symbolic number in a meta of this library, and torch keeps the number.

@@ -1,4 +1,4 @@
-"""What compiles a dense graph."""
+"""Compilers of dense graphs."""
 
 from subclass_aot.backends.fakes import Fakes as Fakes
 from subclass_aot.backends.fakes import fake_of as fake_of

@@ -30,7 +30,9 @@ def _as_strided_scatter(
     stride: Sequence[Number],
     storage_offset: Number | None = None,
 ) -> torch.Tensor:
-    """Returns the kernel refuses a view of what requires grad if it is not packed, though no gradient is recorded."""
+    """Runs the kernel on a detached tensor: it refuses one that requires grad if it is not packed, even without
+    grad.
+    """
     return torch.as_strided_scatter(tensor.detach(), src, size, stride, storage_offset)
 
 

@@ -102,7 +102,7 @@ class Fakes:
                 node.meta["val"] = self.before[node.name]
 
     def _fake(self, val: object, of: object, part: int | None) -> Any:
-        """What a node gives, of fake tensors.
+        """Returns what a node gives, as fake tensors.
 
         Args:
             val: The same, of tensors without data.
@@ -120,7 +120,7 @@ class Fakes:
 
 @contextmanager
 def _outside_of_traces() -> Iterator[None]:
-    """Within the block, tensors are made as outside of a trace: a `val` may be read while somebody traces the graph."""
+    """Runs the block so that tensors are made as outside of a trace: a `val` may be read while the graph is traced."""
     with (
         _torch.disable_current_modes(),
         _torch.without_function_modes(),

@@ -1,4 +1,4 @@
-"""What inductor has to be told, and what it is better not given.
+"""Adapts graphs for inductor: symbolic sizes, entangled writes, strides.
 
 Note [Sizes of inputs]
 ~~~~~~~~~~~~~~~~~~~~~~
@@ -83,7 +83,7 @@ def take_sizes(graph: fx.GraphModule, sizes: Sizes) -> None:
 
 
 def given_sizes(run: Callable[[list[Any]], Any], sizes: Sizes) -> Callable[[list[Any]], Any]:
-    """`run`, which takes sizes after its inputs."""
+    """Returns `run`, changed to compute from its inputs the sizes that it takes after them."""
     places = sizes.places
 
     def run_with_sizes(inputs: list[Any]) -> Any:
@@ -122,7 +122,7 @@ def take_entangled_writes(graph: fx.GraphModule) -> list[int]:
 
 
 def then_write(run: Callable[[list[Any]], Any], positions: list[int]) -> Callable[[list[Any]], Any]:
-    """`run`, whose last outputs are written into the inputs at `positions`."""
+    """Returns `run`, changed to write its last outputs into the inputs at `positions`."""
 
     def run_and_write(inputs: list[Any]) -> Any:
         targets = [inputs[i] for i in positions]

@@ -1,4 +1,4 @@
-"""Which tensors of a graph are on the same memory, and on memory that the graph made itself."""
+"""Finds the tensors of a graph that share memory, and the memory that the graph made itself."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class _Writer:
         return self.source.const(value)
 
     def assignment(self, call: Call) -> str | None:
-        """Returns a copy into a view, as Python has it: one call for two."""
+        """Returns the statement for a copy into a view, as Python has it: one call for two."""
         target = call.args[0]
         if call.func is not _aten.copy_.default or not isinstance(target, Call):
             return None

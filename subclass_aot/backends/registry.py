@@ -64,7 +64,7 @@ _WRONG_ARGUMENTS = """The {which} compiler returned a function that cannot be ca
 
 @dataclass(frozen=True, slots=True)
 class Artifacts:
-    """How what a compiler has made of graphs goes to another process.
+    """Two functions that carry to another process what a compiler has made of graphs.
 
     Attributes:
         record: Runs a function that compiles, and gives what was made, by names.
@@ -81,7 +81,7 @@ class Backend:
 
     Attributes:
         compile: `(graph_module, example_inputs, is_backward)` to a boxed function.
-        decompositions: Operators it wants taken apart while tracing.
+        decompositions: Operators it wants decomposed while tracing.
         chooses_strides: Whether its forward graphs may give what they save any strides, reported in
             `meta["output_strides"]`, and its backward graphs take what is saved as its example inputs say.
         artifacts: How another process is spared to compile the same; None if that cannot be.
@@ -186,7 +186,7 @@ def _takes(compiled: Callable[..., Any], count: int) -> bool:
 
 
 def _boxed(compiled: Callable[..., Any], count: int) -> BoxedFunction:
-    """What a compiler returned as a function of one list, by AOTAutograd's conventions.
+    """Returns what a compiler returned as a function of one list, by AOTAutograd's conventions.
 
     What has that flag takes its inputs as one list, and everything else one by one. A tensor is the only output.
 
@@ -222,7 +222,7 @@ def compiled(backend: Backend, graph: fx.GraphModule, inputs: list[Any], is_back
 
 
 def without_autocast(run: BoxedFunction) -> BoxedFunction:
-    """Returns `run`, which turns autocast off where it is on."""
+    """Returns `run`, which disables autocast where it is on."""
 
     def run_as_recorded(inputs: list[Any]) -> Sequence[Any]:
         if not _torch.is_any_autocast_enabled():
@@ -259,7 +259,7 @@ class _Fakes(fx.Interpreter):
 
 
 def _with_fakes(val: object, mode: AbstractContextManager[object]) -> Any:
-    """What a node stands for, a leaf or several, with a fake tensor for each leaf."""
+    """Returns the value of a node, a leaf or several, with a fake tensor for each leaf."""
     if isinstance(val, tuple | list):
         return type(val)(_with_fakes(v, mode) for v in val)
     return fake_of(val.spec, mode) if isinstance(val, MetaTensor) else val
@@ -288,22 +288,14 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     free = graph.meta.get("free_outputs", frozenset())
     cuda_graphs = graph.meta.get("cuda_graphs") or _torch.CudaGraphs(is_inference=not is_backward)
     graph.meta = {}  # it would be a part of the key under which inductor keeps what it compiles
-    compiled, strides = _torch.compile_with_inductor(
-        graph,
-        [*fakes, *sizes.numbers],
-        mode,
-        is_backward,
-        static,
-        free=free,
-        is_cached=sizes.is_complete,
-        cuda_graphs=cuda_graphs,
-    )
+    how = _torch.Compilation(is_backward, static, free, is_cached=sizes.is_complete, cuda_graphs=cuda_graphs)
+    compiled, strides = _torch.compile_with_inductor(graph, [*fakes, *sizes.numbers], mode, how)
     graph.meta[_STRIDES] = strides
     return then_write(given_sizes(compiled, sizes), written)
 
 
 def _as_symbol(number: object, solver: Any) -> Any:
-    """A float that is an input, as a symbol of its own: inductor has no name for what an expression stands for."""
+    """Returns a float input as a symbol of its own: inductor has no name for what an expression means."""
     if not isinstance(number, torch.SymFloat):
         return number
     compound = not _torch.expression_of(number).is_Symbol
@@ -325,7 +317,9 @@ def _keep_strides_of_outputs(graph: fx.GraphModule, mode: AbstractContextManager
 
 
 def _is_aligned(spec: Spec) -> bool:
-    """Whether a leaf starts where inductor's code for accelerators expects it, if its storage does: at 16 bytes."""
+    """Returns whether a leaf starts where inductor's code for accelerators expects it, if its storage does: at 16
+    bytes.
+    """
     return spec.offset * spec.dtype.itemsize % 16 == 0
 
 

@@ -1,4 +1,4 @@
-"""Which operators of a graph without writes may write after all, into memory that the graph itself made.
+"""Writes in place where a graph without writes may: into memory that the graph itself made.
 
 Note [Writes in place]
 ~~~~~~~~~~~~~~~~~~~~~~
@@ -6,7 +6,7 @@ Functionalization makes of a write into a part of a tensor a new tensor of full 
 row by row takes time quadratic in the number of rows. Backward has the same: each step copies the gradient, sets a part
 of the copy to zero, and adds a gradient of full size that is zero outside of one part. For compilers that is the
 right form. Where the graph runs operator by operator, such an operator writes into the memory of the tensor that it
-takes apart, if nothing else reads that memory later:
+splits, if nothing else reads that memory later:
 
 - an operator of torch that always makes new memory made it: no input, no constant, and nothing of another library;
 - no tensor on that memory is read later. Views are on the memory of what they view; what an unknown operator returns
@@ -52,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How to run a graph.
+    """The steps that run a graph.
 
     Attributes:
         steps: In order: a node with the call that makes it, or None and a call that writes.
@@ -64,7 +64,7 @@ class Plan:
 
 
 def plan_of(graph: fx.Graph) -> Plan:
-    """How to run a graph with as few copies as can be."""
+    """Returns how to run a graph with as few copies as can be."""
     return _Planner(graph).plan()
 
 
@@ -82,21 +82,22 @@ class _Planner:
 
     def plan(self) -> Plan:
         for node in self.nodes:
-            if node.op == "call_function" and node not in self.put_off:
-                if self.index[node] >= self.pure or not _IN_PLACE.get(node.target, _never)(self, node):
-                    self.steps.append((node, self._call(node)))
+            if node.op != "call_function" or node in self.put_off:
+                continue
+            if self.index[node] >= self.pure or not _IN_PLACE.get(node.target, _never)(self, node):
+                self.steps.append((node, self._call(node)))
         self._drop_unread(self.nodes[-1])
         return Plan(self.steps, self.same)
 
     def _put_off(self) -> Iterator[tuple[fx.Node, fx.Node]]:
-        """What is computed on the way to another node, and that node."""
+        """Yields what is computed on the way to another node, and that node."""
         for node in self.nodes[: self.pure]:
             if node.op == "call_function":
                 for part in _PARTS.get(node.target, _no_parts)(node):
                     yield part, node
 
     def _last(self) -> dict[fx.Node, int]:
-        """Until when each memory is read, by its root."""
+        """Returns the last step in which each memory is read, by its root."""
         last: dict[fx.Node, int] = {}
         when: dict[fx.Node, int] = {}
         for node in reversed(self.nodes):
@@ -107,7 +108,9 @@ class _Planner:
         return last
 
     def _exact(self) -> set[fx.Node]:
-        """The roots of memory whose layout is seen: of what the graph returns, and of what reads all of its memory."""
+        """Returns the roots of memory whose layout is seen: of what the graph returns, and of what reads whole
+        memory.
+        """
         seen = [*self.nodes[-1].all_input_nodes, *(node.args[0] for node in self.nodes if node.target in STRIDED)]
         return {self.memory.root(node) for node in seen if isinstance(node, fx.Node)}
 
@@ -124,7 +127,7 @@ class _Planner:
         return node in memory.whole and node.meta.get("spec") is by.meta.get("spec")
 
     def _take(self, node: fx.Node, source: fx.Node) -> None:
-        """From here on `node` is the tensor that `source` was."""
+        """Notes that `node` is the tensor that `source` was."""
         self.same[node] = source
         if source not in self.memory.whole:
             self.memory.whole.discard(node)
@@ -145,7 +148,7 @@ class _Planner:
         return Call(node.target, args, kwargs)
 
     def scatter(self, node: fx.Node) -> bool:
-        """`select_scatter` and its kin: a copy into a view of what is free."""
+        """Plans `select_scatter` and its kin as a copy into a view of what is free."""
         base = node.args[0]
         if not self._is_free(base, node):
             return False
@@ -166,7 +169,7 @@ class _Planner:
         return True
 
     def copy(self, node: fx.Node) -> bool:
-        """`copy(x, y)`: `y` itself if nobody else needs it, else written into `x` if nobody needs that."""
+        """Plans `copy(x, y)` as `y` itself if nobody else needs it, else as a write into `x` if nobody needs that."""
         into, source = node.args[:2]
         if self._is_free(source, node):
             self._take(node, source)
@@ -177,7 +180,7 @@ class _Planner:
         return True
 
     def clone(self, node: fx.Node) -> bool:
-        """Returns a copy of what nobody else needs is that itself."""
+        """Plans a copy of what nobody else needs as that itself."""
         source = node.args[0]
         if not self._is_free(source, node):
             return False
@@ -185,7 +188,7 @@ class _Planner:
         return True
 
     def add(self, node: fx.Node) -> bool:
-        """Returns a gradient that is zero outside of a part is added to that part."""
+        """Plans a sum with a gradient that is zero outside of a part as an addition to that part."""
         part = next((x for x in node.args if isinstance(x, fx.Node) and x in self.put_off), None)
         if part is None:
             return False
@@ -221,7 +224,7 @@ class _Planner:
         return False
 
     def _drop_unread(self, output: fx.Node) -> None:
-        """Leaves out what only operators read that do not run."""
+        """Drops steps that only operators read that do not run."""
         read = {owner_of(n, self.same) for n in output.all_input_nodes}
         kept = []
         for node, call in reversed(self.steps):
@@ -256,7 +259,7 @@ def nodes_in(values: Iterable[object]) -> Iterator[fx.Node]:
 
 
 def _map(value: object, f: Callable[[fx.Node], object]) -> Any:
-    """Arguments with something else for each node; `fx.map_arg` takes nodes only."""
+    """Returns arguments with something else for each node; `fx.map_arg` takes nodes only."""
     if isinstance(value, fx.Node):
         return f(value)
     if isinstance(value, list | tuple):
@@ -303,7 +306,7 @@ def _may_be_dropped(node: fx.Node) -> bool:
 
 
 def _parts_of_scatter(node: fx.Node) -> Iterator[fx.Node]:
-    """What is written, where it was computed for this write only."""
+    """Yields what is written, where it was computed for this write only."""
     base, part = _input(node, 0), _input(node, 1)
     if len(part.users) != 1 or part is base:
         return

@@ -1,4 +1,4 @@
-"""What a wrapper class costs, beside dense tensors: `python -m subclass_aot bench`; and the clock that measures it."""
+"""Measures what a wrapper class costs beside dense tensors: `python -m subclass_aot bench`; and the clock for it."""
 
 from subclass_aot.benchmark.advice import Advice as Advice
 from subclass_aot.benchmark.measure import QUICK as QUICK

@@ -1,4 +1,4 @@
-"""What is far from what it could be, why, and what to write."""
+"""Advice: finds what is slower than it could be, why, and what to write."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _microseconds(function: Callable[[], object], calls: int = 100) -> float:
-    """Returns the shortest of some times: a moment in which the machine was busy tells nothing of the function."""
+    """Returns the shortest of some times: longer ones say how busy the machine was."""
     took = []
     for _ in range(5):
         start = time.perf_counter()
@@ -109,14 +109,14 @@ def _microseconds(function: Callable[[], object], calls: int = 100) -> float:
 
 
 def _replay(tensor: torch.Tensor) -> Iterator[Advice]:
-    """Of a class that is not declared: whether its constructor need not run at each call."""
+    """Yields advice for a class that is not declared, whose constructor runs at each call."""
     if Declaration.of(type(tensor)) is not None:
         return
     plan = FlattenPlan.of([tensor])
     plan.wrap(plan.unwrap([tensor]))
     constants = plan.wrap.__globals__.values()  # of the generated function; one of them may make replays
     known = [vars(each)["why_not"] for each in constants if "why_not" in getattr(each, "__dict__", ())]
-    why = known[0] if known else "its kind of class is not, or replay is turned off"
+    why = known[0] if known else "its kind of class is not, or replay is off"
     if why is not None:
         yield Advice(
             f"the constructor runs at each call and is not replayed: {why}",

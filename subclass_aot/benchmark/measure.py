@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Budget:
-    """How long one comparison may take.
+    """The time that one comparison may take.
 
     Args:
         seconds: For all sides together; a comparison takes longer only where `fewest_rounds` of it do.
@@ -60,7 +60,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as fast one side was as another: the median of the rounds and their quartiles."""
+    """The speed of one side relative to another: the median of the rounds and their quartiles."""
 
     median: float
     low: float
@@ -87,7 +87,7 @@ class Comparison:
         return Comparison({side: tuple(us / units for us in times) for side, times in self.microseconds.items()})
 
     def ratio(self, ours: str, other: str) -> Ratio:
-        """How many times as fast `ours` is as `other`; each round gives one ratio."""
+        """Returns how many times as fast `ours` is as `other`; each round gives one ratio."""
         rounds = zip(self.microseconds[ours], self.microseconds[other], strict=True)
         ratios = sorted(theirs / mine for mine, theirs in rounds)
         quarter = len(ratios) // 4

@@ -18,7 +18,7 @@ _HEAD = ("what", "name", "wrappers", "us", "dense us", "times as long")
 
 @dataclass(frozen=True)
 class Report:
-    """What a class costs.
+    """The costs of a class.
 
     Args:
         name: Of the class.
@@ -93,7 +93,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _number(value: float | None) -> str:
-    """Three digits.
+    """Returns a number in three digits.
 
     >>> _number(0.0123), _number(4.567), _number(None)
     ('0.0123', '4.57', '')

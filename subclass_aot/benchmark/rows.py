@@ -1,4 +1,4 @@
-"""What is measured of a class: its own methods, operators, and compiled calls."""
+"""The rows of a benchmark of a class: its own methods, operators, and compiled calls."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Row:
 
 
 def dense_like(tensor: Tensor) -> Tensor:
-    """Returns a dense tensor that looks like a wrapper from outside."""
+    """Returns a dense tensor of the size, dtype and device of a wrapper."""
     return torch.ones(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
@@ -74,7 +74,7 @@ def measured(group: str, name: str, wrappers: int, ours: Work, dense: Work | Non
 
 
 def parts(make: Callable[[], Tensor], budget: Budget) -> Iterator[Row]:
-    """The methods of the class, and our wrap and unwrap; the dense counterpart of making a tensor is a `detach`."""
+    """Yields the methods of the class, and our wrap and unwrap; beside making a tensor stands a dense `detach`."""
     tensor: Any = make().detach()
     one = Tensor.detach, (dense_like(tensor),)
     cls = type(tensor)
@@ -120,7 +120,7 @@ def _row(like: Tensor) -> Tensor:
 
 
 def operators(make: Callable[[], Tensor], budget: Budget) -> Iterator[Row]:
-    """Each operator, on a new tensor, outside of autograd."""
+    """Yields each operator, measured on a new tensor, outside of autograd."""
     for name, (_, call) in OPERATORS.items():
         with torch.no_grad():
             w = make().detach()

@@ -89,7 +89,7 @@ def _required(cls: type) -> list[str]:
 
 
 def arguments_of(tensor: torch.Tensor) -> Mapping[str, object]:
-    """What the constructor of a tensor was given, as far as attributes of those names tell.
+    """Returns what the constructor of a tensor was given, as far as attributes of those names say it.
 
     Raises:
         LookupError: A parameter has no attribute of its name.
@@ -105,7 +105,7 @@ def arguments_of(tensor: torch.Tensor) -> Mapping[str, object]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error is, in one line.
+    """Returns what an error is, in one line.
 
     >>> first_line(ValueError("no\\nand why"))
     'ValueError: no'

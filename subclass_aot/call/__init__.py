@@ -1,4 +1,4 @@
-"""What a call brings: arguments, objects, sizes, aliasing; and what it leaves behind in objects."""
+"""Inputs of a call: arguments, objects, sizes, aliasing; and what it leaves behind in objects."""
 
 from subclass_aot.call.arguments import Arguments as Arguments
 from subclass_aot.call.arguments import passed_twice as passed_twice

@@ -1,4 +1,4 @@
-"""What a call brings: tensors from its arguments and from modules, and Python values that are constants."""
+"""Flattens a call: tensors from its arguments and from modules, and Python values that are constants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GRADIENT_LAYOUT = """{path} is a tensor of the layout {layout}, and the functio
 
 @dataclass(frozen=True, eq=False)
 class Arguments:
-    """One call, taken apart.
+    """One call, flattened.
 
     Attributes:
         treespec: The structure of `(args, kwargs)`.
@@ -69,7 +69,7 @@ class Arguments:
         fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], with_grad: bool = False,
         changing: Collection[str] = (),
     ) -> Arguments:  # fmt: skip
-        """Takes a call apart. Modules, `fn` itself and arguments, bring their parameters and buffers; objects, and what
+        """Flattens a call. Modules, `fn` itself and arguments, bring their parameters and buffers; objects, and what
         `fn` closes over, bring the tensors they hold.
 
         Args:
@@ -124,7 +124,7 @@ class Arguments:
         return zip(self.places, self.value_at, strict=True)
 
     def holds_lists(self) -> bool:
-        """Tells whether objects hold lists or dicts, which may be arguments, too."""
+        """Returns whether objects hold lists or dicts, which may be arguments, too."""
         return any(type(holder.value) in (list, dict) for holder in self.objects.holders)
 
     @property
@@ -141,7 +141,7 @@ class Arguments:
 
     @property
     def flatten(self) -> Callable[[Any], tuple[list[Any], optree.PyTreeSpec]] | None:
-        """What takes apart the arguments of calls like this one, if tensors are keys among them; else None."""
+        """The function that flattens arguments of calls like this one, if tensors are keys among them; else None."""
         return flatten_around_tensor_keys if any(map(has_tensor_keys, self.leaves)) else None
 
     def parameters_first(self) -> Arguments:
@@ -283,6 +283,12 @@ class Arguments:
                 start, number = _place(holder)
                 found[number + first if start == "held" else number] = holder
         return found
+
+    @property
+    def with_attributes(self) -> frozenset[int]:
+        """The positions in `values`, or in `views` after these, of tensors on which a program put attributes."""
+        holders = [holder for holder in self.objects.holders if isinstance(holder.value, torch.Tensor)]
+        return frozenset(self.position_of(h) for h in holders if any(t.kind == "attributes" for t, _ in h.tables))
 
     def position_of(self, holder: Holder) -> int:
         """Returns the position in `values`, or in `views` after these, of a tensor on which a program put something."""

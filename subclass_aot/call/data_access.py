@@ -1,4 +1,4 @@
-"""What is said of code that reads values without asking through an operator: no trace hears of it beforehand."""
+"""Errors for code that reads values not through an operator: no trace can see it beforehand."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def refuse_without_memory(tensor: torch.Tensor, path: str = "") -> None:
     """
     if path:
         refuse_unknown_parts(path, tensor)
-    # Tensors of other classes are asked nothing: many have no memory of their own.
+    # Tensors of other classes are not read: many have no memory of their own.
     real = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
     if real and tensor.device.type in ("cpu", "cuda") and tensor.numel() and not tensor.data_ptr():
         raise DataDependentError(_NO_MEMORY.format(line=user_line()))

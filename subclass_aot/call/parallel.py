@@ -48,7 +48,7 @@ def refuse_parallel_method(fn: Callable[..., Any]) -> None:
 
 @contextmanager
 def parallel_modules_are_refused() -> Iterator[None]:
-    """Within the block, this thread calls no module that is distributed over ranks.
+    """Runs the block, in which this thread may call no module that is distributed over ranks.
 
     Raises:
         TraceError: It does.
@@ -73,7 +73,9 @@ def parallel_modules_are_refused() -> Iterator[None]:
 def _looked_at(
     cls: type[torch.nn.Module], look: Callable[[torch.nn.Module, tuple[object, ...]], None]
 ) -> Iterator[None]:
-    """Within the block, `forward` of a class calls `look` first, also where it is not called through the module."""
+    """Runs the block so that `forward` of a class calls `look` first, also where it is not called through the
+    module.
+    """
     forward: Any = cls.forward
 
     @functools.wraps(forward)

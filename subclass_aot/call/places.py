@@ -1,4 +1,4 @@
-"""Where the tensors of a call stand."""
+"""The places in which the tensors of a call stand."""
 
 from __future__ import annotations
 

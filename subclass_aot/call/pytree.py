@@ -1,4 +1,4 @@
-"""Arguments and results as trees: what torch knows as a pytree is taken apart, `None` is a leaf."""
+"""Arguments and results as trees: what torch knows as a pytree is flattened, `None` is a leaf."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def flatten_around_tensor_keys(tree: Any) -> tuple[list[Any], optree.PyTreeSpec]
 
 
 def has_tensor_keys(value: object) -> bool:
-    """Tells whether tensors are keys of a dict."""
+    """Returns whether tensors are keys of a dict."""
     return isinstance(value, dict) and any(isinstance(key, torch.Tensor) for key in value)
 
 
@@ -60,7 +60,7 @@ def keys_of(treespec: optree.PyTreeSpec) -> Iterator[tuple[str, Any]]:
 
 
 def reached_twice(call: tuple[tuple[Any, ...], dict[str, Any]], objects: Objects) -> Mapping[int, str]:
-    """Finds lists and dicts that stand a second time among what optree takes apart, or that an object holds, too.
+    """Finds lists and dicts that stand a second time among what optree flattens, or that an object holds, too.
 
     Returns:
         Where, by their ids.

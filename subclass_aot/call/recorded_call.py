@@ -56,7 +56,7 @@ class RecordedCall:
 
     @contextmanager
     def _modes(self) -> Iterator[None]:
-        """Within the block, modes are those of the recorded call: it is made again when a gradient is asked for."""
+        """Runs the block with the modes of the recorded call, which runs again when a gradient is wanted."""
         modules = [module for _, module in self.arguments.modules]
         now, dtype = [module.training for module in modules], torch.get_default_dtype()
         with ExitStack() as stack:

@@ -16,7 +16,7 @@ _Tensor = TypeVar("_Tensor", bound=torch.Tensor)
 def mark_static_address(tensor: _Tensor) -> _Tensor:
     """Says that `tensor` is passed again at later calls, and that its memory, or that of its leaves, stays in place.
 
-    Compilers are told (see `JointSignature.static_input_indices`), and a wrapper is taken apart once and not at each
+    Compilers get it (see `JointSignature.static_input_indices`), and a wrapper is unwrapped once and not at each
     call. What a module brings is static without a mark. The values may change, and so may the tensor: what is passed
     is checked at each call. A compiled function holds it until a call brings another. It is the mark that
     `torch.compile` knows, too.
@@ -36,7 +36,7 @@ def mark_static_address(tensor: _Tensor) -> _Tensor:
 
 
 def is_marked(tensor: torch.Tensor) -> bool:
-    """Tells whether `mark_static_address`, here or in torch, was called on `tensor`."""
+    """Returns whether `mark_static_address`, here or in torch, was called on `tensor`."""
     return _torch.has_static_address(tensor)
 
 

@@ -20,7 +20,7 @@ constant_checks: list[Callable[[object, str], None]] = []
 
 
 class _Lines(Sequence[str]):
-    """The lines of a text, which is taken apart when somebody reads them: a debugger, a traceback. Few texts are read.
+    """The lines of a text, which is split when they are read, by a debugger or a traceback. Few texts are read.
 
     The lines are not kept: a line costs as much memory again as the text in it.
     """
@@ -169,7 +169,7 @@ class GuardedSource(Source):
 
     @contextmanager
     def trusted(self) -> Iterator[None]:
-        """Within the block, conditions are left out: somebody else sees to them."""
+        """Runs the block, in which conditions are left out: the caller checks them."""
         before, self._is_trusted = self._is_trusted, True
         yield
         self._is_trusted = before
@@ -182,7 +182,7 @@ class GuardedSource(Source):
 
 
 def identifier(text: str) -> str:
-    """`text` as a Python identifier.
+    """Returns `text` as a Python identifier.
 
     >>> identifier("aten.add.Tensor"), identifier("0th"), identifier("class")
     ('aten_add_Tensor', '_0th', 'class_')

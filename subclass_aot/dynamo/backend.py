@@ -29,8 +29,9 @@ from subclass_aot.compile import aot_compile
 from subclass_aot.dynamo.captured import Captured, nothing
 from subclass_aot.dynamo.operators import as_called, assign_data
 from subclass_aot.errors import DataDependentError, SubclassAotError
+from subclass_aot.facts import global_state
 from subclass_aot.graph import Retrace
-from subclass_aot.guards import MISS, global_state
+from subclass_aot.guards import MISS
 from subclass_aot.logs import log_code
 from subclass_aot.options import Options, compile_graphs
 from subclass_aot.outputs import ViewOfBase, ViewOfInput
@@ -153,7 +154,7 @@ def _options(given: Mapping[str, object], mode: str | None) -> Options:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Compiled:
-    """What runs where Dynamo's guards let a call through.
+    """The function that runs where Dynamo's guards accept a call.
 
     Attributes:
         call: The generated function.
@@ -172,7 +173,7 @@ def _compile(captured: Captured, example_inputs: Sequence[object], options: Opti
 
     Raises:
         Retrace: It needs more of the call than that.
-        DataDependentError: It looks at values.
+        DataDependentError: It reads values.
     """
     arguments = Arguments.of(nothing, captured.inputs.tensors(example_inputs), {})
     trace = _trace(captured, arguments, options)

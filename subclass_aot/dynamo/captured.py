@@ -1,4 +1,4 @@
-"""What Dynamo captured, as a function of tensors alone."""
+"""A graph that Dynamo captured, as a function of tensors alone."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Inputs:
     held: tuple[torch.Tensor, ...]
 
     def tensors(self, inputs: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-        """What the inputs of a call are as tensors."""
+        """Returns the inputs of a call as tensors."""
         here = [i for i in range(len(inputs)) if self.sources[i] is not None]
         return (*(sized(_torch.example_of(inputs[i])) if i in self.numbers else inputs[i] for i in here), *self.held)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Captured:
-    """What Dynamo captured, as a function of tensors alone.
+    """A graph that Dynamo captured, as a function of tensors alone.
 
     Attributes:
         graph_module: The graph.
@@ -108,7 +108,7 @@ class Captured:
 
 
 def nothing(*tensors: torch.Tensor) -> None:
-    """Stands for what is called where a call is taken apart: a captured graph holds nothing that may change."""
+    """Does nothing; it is the function of a captured graph where a call is flattened: such a graph holds no objects."""
 
 
 class WithLines(fx.Interpreter):
@@ -123,7 +123,8 @@ class WithLines(fx.Interpreter):
 
 
 def _loses_sizes(example: torch.Tensor, outermost: bool) -> bool:
-    """Tells whether torch has made a wrapper inside of another with the sizes of one call, around leaves with symbols.
+    """Returns whether torch has made a wrapper inside of another with the sizes of one call, around leaves with
+    symbols.
 
     It makes symbols for the outermost wrapper and for leaves. A class that does not compute its size from its inner
     tensors, as `DTensor` does not, is given that of the call.

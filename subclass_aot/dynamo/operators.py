@@ -1,4 +1,4 @@
-"""What Dynamo writes into a graph in place of functions of torch, for compilers that know such operators, put back.
+"""Puts functions of torch back into a graph where Dynamo has written operators of its own.
 
 Note [Dynamo's operators]
 ~~~~~~~~~~~~~~~~~~~~~~~~~

@@ -40,7 +40,7 @@ class _OfGraph(CompiledFunction[..., Any]):
 
 
 class Precompiled(_torch.serializable_callable()):  # type: ignore[misc]
-    """What torch calls, and writes.
+    """The object that torch calls, and writes to a file.
 
     Args:
         function: Takes tensors.
@@ -89,7 +89,7 @@ def _has_symbols(example: Any) -> bool:
 
 
 class _OfTensors:
-    """What Dynamo captured, where each number that a size tells is read from the tensors of the call.
+    """A captured graph in which each number that is a size is read from the tensors of the call.
 
     Args:
         captured: The graph; its numbers are Dynamo's symbols.

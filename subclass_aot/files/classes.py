@@ -29,7 +29,8 @@ class KnownClasses:
         self.given: dict[str, type] = dict(named)
 
     def wrapper(self, name: str, place: str) -> type:
-        """The wrapper class `name`: one that was given, or one that derives from `WrapperTensor` and is defined.
+        """Returns the wrapper class `name`: one that was given, or one that derives from `WrapperTensor` and is
+        defined.
 
         Args:
             name: What the file calls it.
@@ -46,7 +47,8 @@ class KnownClasses:
         return self._only(defined or self._of_last_name(name), name, place)
 
     def of_context(self, name: str, of: type, place: str) -> type:
-        """The enum or dataclass `name`: one that was given, or one that the annotations of a declared class mention.
+        """Returns the enum or dataclass `name`: one that was given, or one that the annotations of a declared class
+        mention.
 
         Args:
             name: What the file calls it.
@@ -65,7 +67,7 @@ class KnownClasses:
         return self._only(found or self._of_last_name(name), name, place)
 
     def _of_last_name(self, name: str) -> list[type]:
-        """Given classes that have only moved to another module since."""
+        """Returns given classes of that name whose module is another one since."""
         last = name.partition(":")[2]
         return [cls for cls in self.given.values() if cls.__qualname__ == last]
 

@@ -108,7 +108,7 @@ def from_json(written: Json, place: str, classes: KnownClasses, of: type) -> Any
 
 
 def _checked(cls: type, base: type = object) -> Any:
-    """`cls`, if it is a kind of class that `to_json` writes: no file makes instances of others."""
+    """Returns `cls`, if it is a kind of class that `to_json` writes: no file makes instances of others."""
     if not issubclass(cls, base) or base is object and not (is_dataclass(cls) or is_named_tuple(cls)):
         raise TypeError(f"{cls.__name__} is no {'enum' if base is Enum else 'dataclass or named tuple'}")
     return cls

@@ -12,7 +12,7 @@ from subclass_aot.files.leaves import State, is_distributed, is_wrapper, memory_
 
 
 def dense_state_dict(state: State) -> dict[str, Any]:
-    """Gives a state dict that a dense model can load: each wrapper is the dense tensor that it stands for.
+    """Returns a state dict that a dense model can load: each wrapper is replaced by the dense tensor that it means.
 
     Args:
         state: A module, or a state dict.
@@ -58,7 +58,7 @@ def _plain(value: Any, place: str) -> torch.Tensor:
 
 
 def _same(wrapper: Any) -> Hashable:
-    """Equal for wrappers that are the same memory and are read in the same way."""
+    """Returns a key that is equal for wrappers that are the same memory and are read in the same way."""
     if not is_wrapper(wrapper):
         return memory_of(wrapper)
     if is_distributed(wrapper):

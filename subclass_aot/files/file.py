@@ -68,7 +68,7 @@ def load_file(
         MissingPackageError: There is no safetensors.
     """
     with _safetensors().safe_open(path, framework="pt", device=str(device)) as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
         return wrap_state_dict(tensors, file.metadata(), like=like, classes=classes)
 
 
@@ -85,7 +85,7 @@ def _safetensors() -> Any:
 
 
 def _dense(value: Any, name: str, seen: set[int]) -> torch.Tensor:
-    """What a file can hold of an entry: contiguous, and in memory of its own."""
+    """Returns an entry in the form that a file can hold: contiguous, and in memory of its own."""
     problem = _problem(value)
     if problem:
         raise StateDictError(f"{name} {problem}")
@@ -98,7 +98,7 @@ def _dense(value: Any, name: str, seen: set[int]) -> torch.Tensor:
 
 
 def _problem(value: object) -> str:
-    """Why a file cannot hold an entry, and what to write instead; "" where it can."""
+    """Returns an error text if an entry cannot be saved, else ""."""
     kind = type(value).__name__
     if not isinstance(value, torch.Tensor):
         return (

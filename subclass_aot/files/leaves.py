@@ -1,4 +1,4 @@
-"""Which entries of a state dict are taken apart, and which of the tensors in it are the same memory."""
+"""Entries of a state dict that are unwrapped, and tensors in it that are the same memory."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def state_of(state: State) -> Mapping[str, Any]:
 
 
 def is_wrapper(value: object) -> bool:
-    """Returns whether a value is taken apart: a traceable wrapper that torch itself does not save as what it is.
+    """Returns whether a value is unwrapped: a traceable wrapper that torch itself does not save as what it is.
 
     A distributed tensor is, if it is one of wrappers.
     """
@@ -61,7 +61,7 @@ def parts_of(value: torch.Tensor, place: str = "") -> Any:
         place: Its name, for errors.
 
     Raises:
-        StateDictError: It cannot be taken apart.
+        StateDictError: It cannot be unwrapped.
     """
     if not is_distributed(value):
         return value
@@ -72,9 +72,10 @@ def parts_of(value: torch.Tensor, place: str = "") -> Any:
 
 
 def memory_of(tensor: object) -> Hashable:
-    """Equal for tensors that are the same elements in the same memory; of all else, for the same object."""
-    if type(tensor) in PLAIN and isinstance(tensor, torch.Tensor) and not (tensor.is_meta or tensor.is_nested):
-        if tensor.layout is torch.strided and (address := tensor.untyped_storage().data_ptr()):
-            look = (tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor.device)
-            return address, *look, tensor.is_conj(), tensor.is_neg()
-    return id(tensor)
+    """Returns a key, equal for tensors of the same elements in the same memory; of all else, for the same object."""
+    if type(tensor) not in PLAIN or not isinstance(tensor, torch.Tensor) or tensor.is_meta or tensor.is_nested:
+        return id(tensor)
+    if tensor.layout is not torch.strided or not (address := tensor.untyped_storage().data_ptr()):
+        return id(tensor)
+    look = (tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor.device)
+    return address, *look, tensor.is_conj(), tensor.is_neg()

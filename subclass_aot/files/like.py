@@ -65,7 +65,7 @@ def wrap_like(expected: Any, place: str, flat: dict[str, Any]) -> Any:
 
 
 def _inner(model: object, place: str, flat: dict[str, Any]) -> Any:
-    """What stands at the place of an inner tensor, or None."""
+    """Returns the value at the place of an inner tensor, or None."""
     if is_wrapper(model):
         return wrap_like(model, place, flat)
     tensor = flat.pop(place, None)
@@ -82,7 +82,7 @@ def _inner(model: object, place: str, flat: dict[str, Any]) -> Any:
 
 
 def _as_expected(expected: Any, inner: dict[str, Any], place: str) -> Any:
-    """A wrapper that looks like `expected`, whose class cannot say what it looks like with other inner tensors."""
+    """Returns a wrapper like `expected`, whose class cannot give its metadata for other inner tensors."""
     for name, tensor in inner.items():
         model = getattr(expected, name, None)
         if model is None or tensor.shape != model.shape:

@@ -1,4 +1,4 @@
-"""State dicts taken apart: dense tensors by name, and what the wrappers were as text."""
+"""Unwraps state dicts: dense tensors by name, and what the wrappers were as text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSION = 1
 
 
 def unwrap_state_dict(state: State) -> tuple[dict[str, Any], dict[str, str]]:
-    """Takes the wrappers in a state dict apart, into entries such as `weight.codes` and `weight.scale`.
+    """Unwraps the wrappers in a state dict, into entries such as `weight.codes` and `weight.scale`.
 
     Nothing is copied: the tensors are the inner tensors themselves, so what is written into them, as
     `torch.distributed.checkpoint.load` does, the wrappers have. What is no wrapper stays as it is. Tensors that are the
@@ -61,7 +61,7 @@ def unwrap_state_dict(state: State) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 class _Unwrapping:
-    """What was found so far.
+    """The entries that were found so far.
 
     Attributes:
         flat: The entries by name.
@@ -78,7 +78,7 @@ class _Unwrapping:
         self._kept_alive: list[object] = []  # whose ids are in `_first`
 
     def add(self, value: Any, name: str) -> None:
-        """Adds an entry that is not taken apart."""
+        """Adds an entry that is not unwrapped."""
         if name in self.flat or name in self.tied:
             raise StateDictError(
                 f"there are two entries {name}: one of that name, and an inner tensor of the wrapper "
@@ -135,7 +135,7 @@ class _Unwrapping:
 
 
 def _look(tensor: torch.Tensor, place: str) -> dict[str, Json]:
-    """Size, stride and dtype."""
+    """Returns size, stride and dtype as JSON."""
     if _torch.is_jagged(type(tensor)) or any(not isinstance(size, int) for size in tensor.shape):
         raise StateDictError(
             f"{place} has the size {tuple(tensor.shape)}, which is not made of numbers. Of a jagged tensor, hold "

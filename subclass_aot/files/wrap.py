@@ -28,7 +28,7 @@ def wrap_state_dict(
     like: State | None = None,
     classes: Classes = (),
 ) -> dict[str, Any]:
-    """Puts a state dict together that `unwrap_state_dict` has taken apart.
+    """Wraps the entries of a state dict that `unwrap_state_dict` has unwrapped.
 
     Args:
         tensors: Dense tensors by name. Those that belong to no wrapper are entries of the result, as they are.
@@ -60,21 +60,7 @@ def wrap_state_dict(
         for name, first in said["tied"].items():
             if first in flat:
                 flat.setdefault(name, flat[first])
-        made: dict[str, Any] = {}
-        of_memory: dict[Hashable, str] = {}
-        for name, entry in said["wrappers"].items():
-            places = [place for place, _ in _leaves({name: entry})]
-            missing = [place for place in places if place not in flat]
-            if places and len(missing) == len(places):
-                continue  # it is in another file
-            if missing:
-                raise StateDictError(f"{name} is a {entry['class']}, of which {', '.join(missing)} is missing")
-            first = of_memory.setdefault(tuple(memory_of(flat[place]) for place in places), name)
-            if first != name and said["wrappers"][first] == entry:
-                made[name] = made[first]
-                flat = {place: value for place, value in flat.items() if place not in places}
-            else:
-                made[name] = _wrap(entry, name, flat, known)
+        made = _wrapped(said["wrappers"], flat, known)
         made.update((name, flat.pop(name)) for name in others if name in flat)
         for name in sorted(expected, key=len, reverse=True):  # `a.b` before `a`, to which all else below `a` belongs
             if name not in made and (found := wrap_like(expected[name], name, flat)) is not None:
@@ -82,6 +68,27 @@ def wrap_state_dict(
         for name in expected.keys() & made.keys():
             made[name] = _placed(made[name], others[name])
     return {**flat, **made}
+
+
+def _wrapped(entries: Mapping[str, Any], flat: dict[str, Any], known: KnownClasses) -> dict[str, Any]:
+    """Returns the wrappers that are said of, by name. Their tensors are taken out of `flat`."""
+    made: dict[str, Any] = {}
+    of_memory: dict[Hashable, str] = {}
+    for name, entry in entries.items():
+        places = [place for place, _ in _leaves({name: entry})]
+        missing = [place for place in places if place not in flat]
+        if places and len(missing) == len(places):
+            continue  # it is in another file
+        if missing:
+            raise StateDictError(f"{name} is a {entry['class']}, of which {', '.join(missing)} is missing")
+        first = of_memory.setdefault(tuple(memory_of(flat[place]) for place in places), name)
+        if first != name and entries[first] == entry:
+            made[name] = made[first]
+            for place in places:
+                flat.pop(place, None)
+        else:
+            made[name] = _wrap(entry, name, flat, known)
+    return made
 
 
 def _placed(wrapper: torch.Tensor, like: Any) -> Any:
@@ -100,7 +107,7 @@ def _is_in_parts(wrapper: torch.Tensor) -> bool:
 
 
 def _said(metadata: Mapping[str, str] | None) -> dict[str, Any]:
-    """What the metadata says."""
+    """Returns what the metadata says."""
     text = (metadata or {}).get(KEY)
     if text is None:
         return {"wrappers": {}, "tied": {}}
@@ -194,7 +201,7 @@ def _wrap(entry: Mapping[str, Any], place: str, flat: dict[str, Any], known: Kno
 def _check(
     wrapper: torch.Tensor, cls: type, entry: Mapping[str, Any], inner: Mapping[str, torch.Tensor], place: str
 ) -> None:
-    """That a wrapper is what was saved, and where its inner tensors are."""
+    """Checks that a wrapper is what was saved, and where its inner tensors are."""
     found_device = str(wrapper.device)
     devices = [entry["device"]] if "device" in entry else [str(tensor.device) for tensor in inner.values()]
     said = {

@@ -17,7 +17,7 @@ from subclass_aot.flatten.metas import SYMBOLIC, AbsentMeta, ContainerMeta
 
 
 def is_of_wrapper(meta: object) -> bool:
-    """Tells whether a meta describes a wrapper. AOTAutograd has numbers for others, or None below a wrapper."""
+    """Returns whether a meta describes a wrapper. AOTAutograd has numbers for others, or None below a wrapper."""
     return hasattr(meta, "flat_tensor_start_idx")
 
 
@@ -130,5 +130,5 @@ def _class_of(meta: Any) -> type[torch.Tensor]:
 
 
 def _is_symbolic(number: object) -> bool:
-    """Tells whether a size in a meta has a slot: a placeholder, or in AOTAutograd's metas before a call, a symbol."""
+    """Returns whether a size in a meta has a slot: a placeholder, or in AOTAutograd's metas before a call, a symbol."""
     return number is SYMBOLIC or isinstance(number, torch.SymInt) and not _torch.is_nested_int(number)

@@ -58,7 +58,7 @@ def describe_and_read(
 
 
 def read_leaves(value: object, name: str) -> list[Any]:
-    """What stands in each flat slot of one value; of symbolic numbers in its context, nothing is asked."""
+    """Returns the value of each flat slot of one value; no guard is put on symbolic numbers in its context."""
     walk = _Walk(count_symints=True, context_of=lambda context, size, stride: context)
     walk.values([value], "", [name])
     return walk.slots

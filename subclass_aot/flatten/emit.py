@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from subclass_aot import _native
+from subclass_aot import hooks
 from subclass_aot._torch import (
     HAS_WAITED,
     as_class,
@@ -75,7 +75,7 @@ def emit_unwrap(
         where: What errors call the value, such as `args[2]`.
         append_symints: Whether symbolic sizes and strides are read too; never where the meta has no slots for them.
         check: Whether the exact class of each wrapper is checked, nested ones too, and the kind of a plain value.
-            The class of an inner dense tensor is not looked at.
+            The class of an inner dense tensor is not compared.
         inline: Whether the results may be expressions (`x.a`), each to be used once, instead of fresh locals.
 
     Returns:
@@ -225,25 +225,27 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
         for name, value in held.items():
             _set(source, made, name, value)
         return made
-    hold, names = source.const(_native.hold, "hold"), source.const(_one_object(tuple(held)), "names")
+    hold, names = source.const(hooks.hold, "hold"), source.const(_one_object(tuple(held)), "names")
     source.line(f"{hold}({', '.join([made, names, *held.values()])})")  # `__setattr__` is for users, whom it checks
     return made
 
 
 def _recipe(meta: SubclassCreationMeta, constants: dict[str, object]) -> Any:
-    """What makes such wrappers of their inner tensors in one call; None where that is left to generated code."""
-    accelerator = _native.accelerator("recipes")
+    """Returns what makes such wrappers of inner tensors in one call; None where that is left to generated code."""
+    make = hooks.make_recipe
     symbolic = SYMBOLIC in (*meta.outer_size, *meta.outer_stride, meta.storage_offset)
-    if accelerator is None or symbolic or meta.layout is not torch.strided or Declaration.of(meta.cls) is None:
+    if make is None or symbolic or meta.layout is not torch.strided or Declaration.of(meta.cls) is None:
         return None
     of = (meta.cls, meta.outer_size, meta.outer_stride, meta.storage_offset, meta.dtype, meta.device)
-    return accelerator.Recipe(*of, (*meta.attrs, *constants), constants, None)
+    return make(*of, (*meta.attrs, *constants), constants, None)
 
 
 def _construction(
     source: Source, meta: SubclassCreationMeta, cls: str, size: list[str], stride: list[str], inner: dict[str, str]
 ) -> str:
-    """The call that makes the bare outer tensor; stride and offset are left out where torch would choose the same."""
+    """Returns the call that makes the bare outer tensor; stride and offset are left out where torch would choose
+    the same.
+    """
     offset = "None" if meta.storage_offset == 0 else str(meta.storage_offset)
     if meta.storage_offset is SYMBOLIC:
         offset = f"{next(iter(inner.values()))}.storage_offset()"
@@ -330,7 +332,9 @@ def _with_numbers(source: Source, value: object, hint: str, size: list[str], str
 
 
 def _size(source: Source, parts: list[str]) -> str:
-    """A size as the class of a wrapper is given it elsewhere: one that it keeps may be compared with another."""
+    """Returns a size as the class of a wrapper is given it elsewhere: one that it keeps may be compared with
+    another.
+    """
     if all(part.lstrip("-").isdigit() for part in parts):
         return source.const(_one_size(tuple(map(int, parts))), "size")
     return f"{source.const(torch.Size, 'Size')}({_tuple(parts)})"

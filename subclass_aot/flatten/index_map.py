@@ -52,7 +52,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class IndexMap:
-    """Which flat slots belong to which outer value, and what each of them is.
+    """The flat slots of each outer value, and what each of them is.
 
     Args:
         slots: Every flat slot, in flat order.
@@ -109,7 +109,9 @@ class IndexMap:
         return [slot.flat for slot in self.slots if slot.kind == kind]
 
     def to_flat(self, outers: Iterable[int]) -> list[int]:
-        """Every flat position of the given outer values, in the order given: leaves, sizes, strides and opaque ones."""
+        """Returns every flat position of the given outer values, in the order given: leaves, sizes, strides and
+        opaque ones.
+        """
         return [flat for outer in outers for flat in self.ranges[outer]]
 
     def to_outer(self, flats: Iterable[int]) -> list[int]:
@@ -128,7 +130,7 @@ class IndexMap:
 
 
 def flat_starts(metas: Sequence[Any]) -> list[int]:
-    """Where the slots of each value start, and last the number of all slots."""
+    """Returns where the slots of each value start, and last the number of all slots."""
     starts = [0]
     for meta in metas:
         starts.append(starts[-1] + getattr(meta, "arg_count", 1))
@@ -139,7 +141,7 @@ _Part: TypeAlias = tuple[tuple[str, ...], Kind, int | None, PlainTensorMeta | Op
 
 
 def _parts(meta: InnerMeta, path: tuple[str, ...]) -> Iterator[_Part]:
-    """Path, kind, dimension and meta of each slot, in flat order. See Note [Leaf order]."""
+    """Yields path, kind, dimension and meta of each slot, in flat order. See Note [Leaf order]."""
     if isinstance(meta, AbsentMeta):
         return
     if isinstance(meta, PlainTensorMeta | OpaqueMeta):

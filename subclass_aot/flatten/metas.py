@@ -1,4 +1,4 @@
-"""What it takes to rebuild a value from its leaves: frozen descriptions that hold no tensor and no SymInt.
+"""Metas, from which a value is rebuilt of its leaves: frozen descriptions that hold no tensor and no SymInt.
 
 Note [Leaf order]
 ~~~~~~~~~~~~~~~~~
@@ -6,6 +6,20 @@ A wrapper becomes flat slots depth first, in the order of `__tensor_flatten__`; 
 symbolic sizes and then its symbolic strides. A size or stride is symbolic when it is a SymInt that stands for a number;
 the nested int of a jagged tensor stands for none and never becomes a slot. Tangents have no size and stride slots:
 their metas are made with `count_symints=False`.
+
+Both inner tensors are inputs of the graph, and the results are wrapped behind it:
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> compiled = sa.aot_compile(lambda x: x * 2, fw_compiler="eager")
+>>> y = compiled(sa.TwoTensor(torch.ones(2), torch.zeros(2)))
+>>> print(compiled.source)
+def call(...):
+    ...
+        (output_0_a, output_0_b, ) = outputs
+    ...
+    twotensor = ...(...)
+    ...
 """
 
 from __future__ import annotations
@@ -97,7 +111,7 @@ class ContainerMeta:
 
 @dataclass(frozen=True, slots=True)
 class SubclassCreationMeta:
-    """How to rebuild one wrapper tensor from its flat slots. See Note [Leaf order].
+    """The description that rebuilds one wrapper tensor from its flat slots. See Note [Leaf order].
 
     `requires_grad` is not here: the caller knows where autograd stands, a description of leaves does not.
 
@@ -247,7 +261,7 @@ ValueMeta: TypeAlias = PlainTensorMeta | SubclassCreationMeta
 
 
 def frozen_sizes(sizes: Iterable[Any]) -> tuple[int | None, ...]:
-    """Sizes or strides without SymInts.
+    """Returns sizes or strides without SymInts.
 
     >>> frozen_sizes(torch.Size((2, 3)))
     (2, 3)

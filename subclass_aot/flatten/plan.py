@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _native
+from subclass_aot import hooks
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
 from subclass_aot.flatten.by_meta import read_by, rebuild_by
@@ -23,7 +23,7 @@ from subclass_aot.flatten.straight import straight_unwrap
 
 @dataclass(frozen=True)
 class FlattenPlan:
-    """How the values of one list become leaves, and leaves such values again.
+    """Functions that flatten the values of one list to leaves, and wrap leaves to such values again.
 
     A plan belongs to one tree of classes, contexts and optional inner tensors. `unwrap` checks the number of values and
     the exact class of each wrapper, nested ones too; it does not look at contexts or at the class of an inner dense
@@ -81,7 +81,7 @@ class FlattenPlan:
         """Returns the plan for values like these, and their leaves as `unwrap` would give them.
 
         Both are found in one walk. No code is generated, which takes longer than to read some values once; the plan
-        that is returned does so if it is asked to `unwrap` or `wrap`.
+        that is returned does so if it has to `unwrap` or `wrap`.
 
         Args:
             values: As of `of`.
@@ -148,7 +148,7 @@ class FlattenPlan:
     def unwrap(self) -> Callable[[Sequence[Any]], list[Any]]:
         """The generated function from a list of values to the list of their leaves.
 
-        It looks at all classes in one call, in C, and leaves what does not fit to `unwrap_checked`. Where the library
+        It compares all classes in one call, in C, and leaves what does not fit to `unwrap_checked`. Where the library
         was installed without a C compiler, it is `unwrap_checked`.
         """
         return straight_unwrap(self.metas, self.where, self._make_carefully)
@@ -220,7 +220,7 @@ def wrap_function(
     source = Source("wrap", "leaves", f"`{where}`, rebuilt from their leaves.")
     slots = index_map.slots
     all_plain = all(isinstance(slot.meta, PlainTensorMeta) for slot in slots)
-    in_one_call = check and _native.ONE_CALL_PAYS and bool(slots) and all_plain and not activations
+    in_one_call = check and hooks.one_call_pays and bool(slots) and all_plain and not activations
     if in_one_call:
         _refuse_others(source, slots, where)
         if len(metas) == len(slots) and not any(isinstance(meta, SubclassCreationMeta) for meta in metas):
@@ -248,7 +248,7 @@ def _unpacked(source: Source, slots: Sequence[Slot], where: str, activations: in
 
 
 def _refuse_others(source: Source, slots: Sequence[Slot], where: str) -> None:
-    """Appends a look at all leaves in one call; what looks at one by one is generated where something does not fit."""
+    """Appends one call that checks all leaves; the checks of each are generated where something does not fit."""
 
     @functools.cache
     def one_by_one() -> Callable[[Sequence[Any]], list[Any]]:
@@ -260,7 +260,7 @@ def _refuse_others(source: Source, slots: Sequence[Slot], where: str) -> None:
         return careful.build()
 
     metas: list[Any] = [slot.meta for slot in slots]
-    have_exactly = source.const(_native.have_exactly, "have_exactly")
+    have_exactly = source.const(hooks.have_exactly, "have_exactly")
     classes = source.const(tuple(meta.cls for meta in metas), "classes")
     dtypes = source.const(tuple(meta.dtype for meta in metas), "dtypes")
     checked = source.const(lambda leaves: one_by_one()(leaves), "checked_leaves")
@@ -295,6 +295,6 @@ def _check_kind(source: Source, slot: Slot, leaf: str, where: str) -> None:
 
 
 def _words(slot: Slot) -> list[str]:
-    """What a local that holds this slot may be called by."""
+    """Returns the words of which the name of a local for this slot may be made."""
     steps = [step.strip(".[]'") for step in slot.path]
     return steps if slot.dim is None else [*steps, slot.kind, str(slot.dim)]

@@ -6,7 +6,7 @@ A wrapper of a class that is not declared is rebuilt by its `__tensor_unflatten_
 of which is Python that computes the same as the time before. So the first real call is watched. If nothing happened
 but that an outer tensor was made and attributes were set, later calls make the outer tensor and set the attributes.
 
-What is looked at, and each is a reason to let the class's own code run, as ever:
+What is checked, and each is a reason to let the class's own code run, as ever:
 
 - a dispatch mode sees every operator: none may run, so no value is read and no inner tensor is a view or a copy;
 - a profiling function sees every function: those in C must be known to change nothing, and the bytecode of those in
@@ -35,7 +35,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.codegen import Source
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten.watch import watched
@@ -137,7 +137,7 @@ def _is_real(tensor: Any) -> bool:
 
 
 def _unlike_others(cls: type[torch.Tensor]) -> str | None:
-    """Why the attributes of a class cannot be set one by one."""
+    """Returns why the attributes of a class cannot be set one by one; None if they can."""
     if getattr(cls, "__wrapper_replay__", True) is False:
         return "the class says __wrapper_replay__ = False"
     if _torch.mirrors_requires_grad(cls):
@@ -172,12 +172,10 @@ def _cannot_change(value: object) -> bool:
 
 
 def _write(made: torch.Tensor, names: Sequence[str], others: dict[str, object], by_itself: Rebuild) -> Rebuild:
-    """What makes such a wrapper without its constructor."""
-    accelerator = _native.accelerator("recipes")
-    if accelerator is not None and made.layout is torch.strided:
+    """Returns what makes such a wrapper without its constructor."""
+    if hooks.make_recipe is not None and made.layout is torch.strided:
         look = (tuple(made.size()), made.stride(), 0, made.dtype, made.device)
-        recipe: Rebuild = accelerator.Recipe(type(made), *look, tuple(vars(made)), others, by_itself)
-        return recipe
+        return hooks.make_recipe(type(made), *look, tuple(vars(made)), others, by_itself)
     facts = (type(made), made.size(), made.stride(), made.dtype, made.layout, made.device)
     return _writer(tuple(names), tuple(vars(made)))(by_itself, *facts, *others.values())
 
@@ -207,7 +205,7 @@ def _writer(names: tuple[str, ...], attributes: tuple[str, ...]) -> Callable[...
 
 
 def _compared(replay: Rebuild, by_itself: Rebuild) -> Rebuild:
-    """Returns a replay that looks each time whether the class makes the same."""
+    """Returns a replay that compares each time whether the class makes the same."""
 
     def make(*inner: Any) -> torch.Tensor:
         made, original = replay(*inner), by_itself(*inner)

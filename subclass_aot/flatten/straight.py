@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from subclass_aot import _native
+from subclass_aot import hooks
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
@@ -35,7 +35,7 @@ CHUNK: Final = 250
 """Up to so many are read at once where there are many."""
 
 GROUP: Final = 30
-"""How many wrappers inside of others are looked at before the next values are read: these stay in the nearest cache."""
+"""How many wrappers inside of others are compared before the next values are read: these stay in the nearest cache."""
 
 
 def straight_unwrap(
@@ -84,7 +84,7 @@ def straight_unwrap(
         except Exception as error: pass_on_interruption(error)
         return unwrap_checked(args)
     """
-    if not (_native.ONE_CALL_PAYS and metas and all(_is_known_by_classes(meta, append_symints) for meta in metas)):
+    if not (hooks.one_call_pays and metas and all(_is_known_by_classes(meta, append_symints) for meta in metas)):
         return make_carefully()
     good = _FastUnwrap(metas, where, lambda values: make_carefully()(values))
     count = sum(map(_count, metas))
@@ -103,13 +103,13 @@ def _is_known_by_classes(meta: InnerMeta, append_symints: bool) -> bool:
 
 
 def _count(meta: InnerMeta) -> int:
-    """How many classes are looked at: that of the value, and those of the wrappers and absent tensors in it."""
+    """Returns how many classes are compared: that of the value, and those of the wrappers and absent tensors in it."""
     inner = meta.attrs.values() if isinstance(meta, SubclassCreationMeta) else ()
     return 1 + sum(_count(part) for part in inner if isinstance(part, SubclassCreationMeta | AbsentMeta))
 
 
 class _Part(NamedTuple):
-    """A value, or a wrapper or absent tensor in it. An inner dense tensor is none: its class is not looked at."""
+    """A value, or a wrapper or absent tensor in it. An inner dense tensor is none: its class is not compared."""
 
     local: str
     read: str
@@ -155,14 +155,14 @@ class _FastUnwrap:
                     yield _Part(self.locals[part.local, name], read_attribute(part.local, name), meta)
 
     def in_one_call(self) -> Source:
-        """Reads everything and then looks at all classes."""
+        """Reads everything and then compares all classes."""
         inner = [part for group in self._groups(self.roots) for depth in group for part in depth]
         outer, every = _listed(self.roots), [*self.roots, *inner]
         emit_unpack(self.source, "args", [part.local for part in self.roots], checks.wrong_value_count, self.where)
         with self.source.block("try:"):
             for part in inner:
                 self.source.line(f"{part.local} = {part.read}")
-            are_exactly = self.source.const(_native.are_exactly, "are_exactly")
+            are_exactly = self.source.const(hooks.are_exactly, "are_exactly")
             with self.source.block(f"if {are_exactly}({self._classes(every)}, {_listed(every)}):"):
                 self.source.line(f"return [{self._leaves_of(self.roots)}]")
         return self._else_carefully(f"({outer}, )")  # not `args`: an iterator is used up by now
@@ -188,7 +188,7 @@ class _FastUnwrap:
         return self._else_carefully("args")
 
     def _bounds(self) -> Iterator[int]:
-        """Where the chunks begin, and the end of the last."""
+        """Yields where the chunks begin, and the end of the last."""
         total = 0
         for i, root in enumerate(self.roots):
             count = _count(root.meta)
@@ -200,7 +200,7 @@ class _FastUnwrap:
 
     def _read(self, values: str, roots: Sequence[_Part]) -> None:
         """Appends lines that read `roots` from an expression, and all parts of them."""
-        exactly = self.source.const(_native.exactly, "exactly")
+        exactly = self.source.const(hooks.exactly, "exactly")
         self.source.line(f"{_listed(roots)}, = {exactly}({values}, {self._classes(roots)})")
         for depth in itertools.chain.from_iterable(self._groups(roots)):
             inner = ", ".join(part.read for part in depth)

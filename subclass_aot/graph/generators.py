@@ -45,7 +45,7 @@ def generators() -> States:
 
 @contextmanager
 def drawing_from(states: States) -> Iterator[None]:
-    """Within the block, draws go on from other states; afterwards the generators are as they were."""
+    """Runs the block with draws from other states, and restores the states of the generators after it."""
     before = generators()
     try:
         states.put_back()

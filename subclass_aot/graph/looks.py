@@ -10,6 +10,28 @@ another specialization, or to a new trace.
 
 A whole or a floating-point number that is seen to differ is a symbol from then on, as sizes are. What the program
 assumes of it (`if n > 3`) is then decided by the call that is traced, too, and compared at each call.
+
+The call that is traced takes the first branch here, so a later call has to give `True`, too:
+
+>>> import subclass_aot as sa
+>>> def f(x):
+...     return x * 2 if x.sum() > 0 else -x
+>>> def show(graph, inputs):
+...     print(graph.code)
+...     return graph
+>>> compiled = sa.aot_compile(f, fw_compiler=show)
+>>> y = compiled(torch.ones(3))
+def forward(self, primals_1):
+    sum_1 = torch.ops.aten.sum.default(primals_1)
+    gt = torch.ops.aten.gt.Scalar(sum_1, 0);  sum_1 = None
+    clone = torch.ops.aten.clone.default(gt);  gt = None
+    mul = torch.ops.aten.mul.Tensor(primals_1, 2);  primals_1 = None
+    return (clone, mul)
+>>> print(compiled.source)
+def call(...):
+    ...
+        (output_0, value_looked_at_0, ) = outputs
+    ...
 """
 
 from __future__ import annotations
@@ -44,7 +66,7 @@ class Look:
     """A place where the program asks for a value.
 
     Attributes:
-        leaf: The tensor that was asked; None in a signature, where it is the output that is described as `LookedAt`.
+        leaf: The tensor that was read; None in a signature, where it is the output that is described as `LookedAt`.
         value: Its value in the call that is traced: a Python value, or a list.
         line: Where the program asks.
     """
@@ -81,7 +103,7 @@ class Looks:
         varying: The lines where numbers were seen to differ between calls: they are symbols.
         symbolic: Whether all numbers are symbols. What is true or false never is.
         fixed: Whether no size may be a symbol.
-        cautious: Whether operators are told values that they do not need to know: whether a size is one, say.
+        cautious: Whether operators get values also where a guess would do: whether a size is one, say.
 
     Attributes:
         found: The looks of this trace.
@@ -114,13 +136,13 @@ class Looks:
         self._unbacked = {}
 
     def forget(self) -> None:
-        """Lets go of the tensors of the call, and of the trace."""
+        """Releases the tensors of the call, and of the trace."""
         self.found = []
         self._run = _Run({}, _NO_STATES)
         self._unbacked = {}
 
     def are_wanted(self, func: _torch.Operator, tensor: torch.Tensor, line: str, has_symbols: bool) -> bool:
-        """Whether an operator that asks for values gets those of the call; else a symbol stands for what it gives.
+        """Returns whether an operator that needs values gets those of the call; else its result is a symbol.
 
         Args:
             func: The operator.
@@ -215,7 +237,7 @@ class _Run:
             if node.op == "get_attr":
                 self._values[node] = recorded.constants[node.target]
             elif node.op == "call_function":
-                # Sizes are those that an input came with, also where an operator has turned it in place before.
+                # Sizes are those that an input came with, also where an operator has mutated its metadata before.
                 values = self._inputs if reads_size(node) and node.args[0] in self._inputs else self._values
                 args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
                 self._values[node] = node.target(*args, **kwargs)
@@ -224,9 +246,9 @@ class _Run:
 
     def _let_go(self, node: fx.Node, alive: Collection[Any]) -> None:
         """Forgets a value that nothing reads any more. A number is no tensor, and the program may still name it."""
-        if node.op == "call_function" and "spec" in node.meta and node not in alive and "unbacked" not in node.meta:
-            if all(user in self._done for user in node.users):
-                self._values.pop(node, None)
+        is_tensor = node.op == "call_function" and "spec" in node.meta and "unbacked" not in node.meta
+        if is_tensor and node not in alive and all(user in self._done for user in node.users):
+            self._values.pop(node, None)
 
     def _starting_values(self) -> Iterator[tuple[fx.Node, Any]]:
         """Yields the inputs. Those that share memory with one that is written share a copy of it."""
@@ -261,7 +283,9 @@ def parts_of(result: object) -> list[Any]:
 
 
 def _numbers_in(result: object) -> Iterator[tuple[tuple[int, int | None] | None, Any]]:
-    """The symbolic numbers of a result, each with where it stands: the part and the dimension, None for itself."""
+    """Yields the symbolic numbers of a result, each with where it stands: the part and the dimension, None for
+    itself.
+    """
     if is_symbolic(result):
         yield None, result
         return

@@ -1,4 +1,4 @@
-"""What a graph cannot do to the tensors of a call, and what to write instead."""
+"""Messages for what a graph cannot do to the tensors of a call, and what to write instead."""
 
 METADATA_MUTATED = """{path} has another size, stride or offset after the call than before.
   Before: {before}

@@ -1,4 +1,4 @@
-"""How nodes are made: what stands in `meta["val"]`, and what they are called."""
+"""Makes nodes: `meta["val"]`, and their names."""
 
 from __future__ import annotations
 

@@ -51,12 +51,12 @@ GRADIENT = _Gradient()
 
 
 def is_gradient(value: object) -> bool:
-    """Returns whether a tensor stands for a `.grad` that is no input."""
+    """Returns whether a tensor is a traced `.grad` that is no input."""
     return type(value) is MetaTensor and value.tag is GRADIENT
 
 
 def tag(leaf: MetaTensor, node: object) -> None:
-    """Says what stands for a leaf in the graph, and for its storage, if that is new."""
+    """Registers the node of a leaf, and of its storage, if that is new."""
     leaf.tag = node
     storage = Storage.of(leaf)
     if storage.tag is None:
@@ -64,7 +64,7 @@ def tag(leaf: MetaTensor, node: object) -> None:
 
 
 _ASKED = ("is_over", "thread", "real_inputs")
-"""What a tensor that somebody has kept is asked of its graph, when that is gone. See `meta/other_threads.py`."""
+"""Queries of a kept tensor about its graph, when that is gone. See `meta/other_threads.py`."""
 
 
 class _Owned:
@@ -82,7 +82,7 @@ class _Owned:
 
 
 class Listeners(NamedTuple):
-    """What hears of the operators of a recorder, in this order."""
+    """The listeners of a recorder, in the order in which they are called."""
 
     # More than ten attributes: each is a part of the recorder with a subject of its own.
 
@@ -142,19 +142,19 @@ class Recorder(Stream):
 
     Args:
         decompositions: Operators to replace by a function of others.
-        looks: What tells the values that the call has which is traced, if it may be asked.
-        listeners: What hears of the operators, if not new ones.
+        looks: The values of the call that is traced, if they may be read.
+        listeners: The listeners of the operators, if not new ones.
 
     Attributes:
         graph: The graph so far, in which placeholders stand where they were made.
         nodes: Those that this recorder knows.
         symints: The nodes of symbolic sizes.
         phase: What is recorded now.
-        listeners: What hears of the operators.
+        listeners: The listeners of the operators.
         made: Every leaf of this trace, and the wrappers that were used.
     """
 
-    # More than ten attributes: the graph and its parts, what hears of operators, and what the stream is asked for.
+    # More than ten attributes: the graph and its parts, listeners of operators, and what a stream has.
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Recorder(Stream):
 
     @property
     def mutations(self) -> MutationLog:
-        """What the program has written, and turned."""
+        """The data and metadata that the program has written."""
         return self.listeners.mutations
 
     def on_new_effects(self, func: _torch.Operator) -> None:
@@ -195,7 +195,9 @@ class Recorder(Stream):
         return effects_of(func).random and self.listeners.random_numbers.draws_from_state(self, args, kwargs)
 
     def fork(self) -> Recorder:
-        """A recorder that goes on from here in the same graph, and knows nothing of what others record there."""
+        """Returns a recorder that goes on from here in the same graph, and knows nothing of what others record
+        there.
+        """
         fork = Recorder(self.decompositions, listeners=self.listeners.fork())
         fork.graph, fork._owned = self.graph, self._owned
         fork.nodes, fork.symints = set(self.nodes), self.symints.copy()
@@ -207,12 +209,12 @@ class Recorder(Stream):
         return [node for node in self.graph.nodes if node in self.nodes]
 
     def forget_tensors(self) -> None:
-        """Lets go of the real tensors that leaves stand for."""
+        """Releases the real tensors that leaves stand for."""
         for listener in self.listeners:
             listener.forget()
 
     def collections(self) -> list[Collection[Any]]:
-        """Where this recorder holds leaves and wrappers."""
+        """Returns the collections in which this recorder holds leaves and wrappers."""
         return [held for listener in self.listeners for held in listener.collections()]
 
     def placeholder(self, name: str, spec: Spec, desc: InputDescriptor) -> MetaTensor:
@@ -282,7 +284,7 @@ class Recorder(Stream):
         return {storage.tag for storage in self.mutations.changed}
 
     def note_used(self, args: tuple[Any, ...]) -> None:
-        """Notes what an operator is given, so that the trace knows it: wrappers, leaves that look otherwise now."""
+        """Notes what an operator is given, so that the trace knows it: wrappers, leaves whose metadata changed."""
         self.made += [weakref.ref(x) for x in args if isinstance(x, torch.Tensor)]
 
     def on_front(self, front: torch.Tensor) -> None:
@@ -311,9 +313,7 @@ class Recorder(Stream):
             node_args = tuple([self.node_of(a) for a in args])
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
         except UnknownTensorError:
-            if any(is_gradient(x) for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))):
-                raise Retrace(with_grad=True) from None
-            raise UnknownTensorError(FOREIGN_LEAF.format(operator=func, line=user_line())) from None
+            raise _of_a_stranger(func, args, kwargs) from None
         node = self.create("call_function", func, node_args, name_of(func), node_kwargs)
         self._describe(node)
         effects = effects_of(func)
@@ -335,7 +335,7 @@ class Recorder(Stream):
                 hear(self, func, leaf)
 
     def _multiple(self, node: fx.Node, result: object, written: Sequence[object]) -> None:
-        """One `getitem` node for each tensor of a tuple or list."""
+        """Records one `getitem` node for each tensor of a tuple or list."""
         values = []
         for i, part in enumerate(result if type(result) is tuple or type(result) is list else ()):
             if type(part) is list:  # a list of tensors among several results
@@ -373,7 +373,7 @@ class Recorder(Stream):
             hear(self, node)
 
     def node_of(self, value: Any) -> Any:
-        """What stands for a value in the graph: nodes for leaves, real tensors and symbolic numbers.
+        """Returns the argument of a node that means a value: nodes for leaves, real tensors and symbolic numbers.
 
         Raises:
             LookupError: A leaf belongs to another trace.
@@ -393,3 +393,10 @@ class Recorder(Stream):
 
 
 _TAGS = {"forward": "is_forward", "backward": "is_backward"}
+
+
+def _of_a_stranger(func: _torch.Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BaseException:
+    """Makes what to raise where an argument is no tensor of the trace: the gradient of an input, or of elsewhere."""
+    if any(is_gradient(x) for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))):
+        return Retrace(with_grad=True)
+    return UnknownTensorError(FOREIGN_LEAF.format(operator=func, line=user_line()))

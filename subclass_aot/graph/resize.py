@@ -33,7 +33,7 @@ RESIZES = frozenset({torch.ops.aten.resize_.default, RESIZE_AS})
 def resize_like(
     template: torch.Tensor, *, memory_format: torch.memory_format | None = None
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """What `resize_as_` does, without the tensor that it looks at: an operator, its arguments, and the named ones."""
+    """Returns what `resize_as_` does without its template: an operator, its arguments, and the named ones."""
     if memory_format is torch.preserve_format:
         memory_format = torch.contiguous_format
         if _torch.looks_channels_last(template):
@@ -42,7 +42,7 @@ def resize_like(
 
 
 def roomy(value: torch.Tensor, spec: Spec, extent: int) -> torch.Tensor:
-    """A flat tensor of `extent` elements that has the elements of a new tensor where they are in its storage."""
+    """Returns a flat tensor of `extent` elements that has those of a new tensor where they are in its storage."""
     flat = value.new_empty(extent)
     flat.as_strided(spec.size, spec.stride, spec.offset).copy_(value)
     return flat

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TraceOptions:
-    """How a call is traced, where it turns out while it is.
+    """Options of a trace that are found only while a call is traced.
 
     Attributes:
         views: Where the user finds tensors that are traced as views. See Note [Views of one tensor].

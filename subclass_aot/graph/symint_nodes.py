@@ -44,12 +44,13 @@ class SymintNodes:
         return symints
 
     def give(self, number: _torch.Symbolic, node: fx.Node) -> None:
-        """From now on `node` is what computes `number`."""
+        """Registers `node` as what computes `number`."""
         self._nodes.setdefault(_torch.original_expression_of(number), node)
         self._nodes.setdefault(_torch.expression_of(number), node)
 
     def made(self, symints: list[Any], leaves: Sequence[Any], places: dict[Any, tuple[int, int, int]]) -> None:
-        """Numbers that depend on data. They are read also where the program says what they are: it may be wrong.
+        """Marks symbols as unbacked. They are always read from the graph, even if `torch._check` pins them to a
+        constant, so that the runtime assert can fail.
 
         Args:
             symints: What an operator made.
@@ -79,7 +80,7 @@ class SymintNodes:
         return [n for symbol, n in self._unbacked.items() if symbol in self._nodes or symbol in self._sources]
 
     def offer(self, spec: Spec, node: fx.Node) -> None:
-        """The symbols among the sizes and strides of a tensor can be read from it."""
+        """Registers a tensor as one from which the symbols among its sizes and strides can be read."""
         for reader, numbers in (_SIZE, spec.size), (_STRIDE, spec.stride):
             for dim, number in enumerate(numbers):
                 if is_symbolic(number):

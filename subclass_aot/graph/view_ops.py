@@ -89,7 +89,7 @@ def windows(base: torch.Tensor, size: Sequence[int], stride: Sequence[int], offs
 
 
 def opens(length: int, size: Sequence[int], stride: Sequence[int], offset: int) -> bool:
-    """Tells whether a part of a flat tensor is made of slices and of dims that are split: what can be written, too.
+    """Returns whether a part of a flat tensor is made of slices and of dims that are split: what can be written, too.
 
     Args:
         length: The number of elements of the flat tensor.
@@ -111,7 +111,7 @@ def opens(length: int, size: Sequence[int], stride: Sequence[int], offset: int) 
 
 
 def _begins(base: torch.Tensor) -> int:
-    """Returns where a tensor begins in its storage; a trace does not hear that somebody asked."""
+    """Returns where a tensor begins in its storage; a trace does not note that it was read."""
     return base.spec.offset if isinstance(base, MetaTensor) else base.storage_offset()  # type: ignore[return-value]
 
 

@@ -7,7 +7,7 @@ import linecache
 import math
 import sys
 import types
-from collections.abc import Callable, Iterator, MutableSet, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
@@ -15,9 +15,10 @@ from weakref import WeakSet
 import optree
 import torch
 
-from subclass_aot import _native
+from subclass_aot import hooks
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace
 from subclass_aot.codegen import GuardedSource, Source
+from subclass_aot.facts import Modes
 from subclass_aot.guards.aliasing_guards import (
     autograd_leaves,
     leaves_of,
@@ -26,14 +27,13 @@ from subclass_aot.guards.aliasing_guards import (
     refuse_other_storages,
 )
 from subclass_aot.guards.lines import Elements
-from subclass_aot.guards.modes import Modes
 from subclass_aot.guards.module_guards import refuse_other_modules
 from subclass_aot.guards.static_input_cache import Found, StaticInputCache, positions_to_keep
 from subclass_aot.guards.tables import TabledValue, tabled
 from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
 from subclass_aot.objects import ObjectGuards
 from subclass_aot.signature import JointSignature
-from subclass_aot.tables import HOOKS, MODULE_TABLES
+from subclass_aot.tables import HOOKS, MODULE_TABLES, extras_of
 
 Call = Callable[..., Any]
 """`call(args, kwargs, leaves, treespec, check_only=False)` gives what the program returns; `MISS` if it does not fit.
@@ -113,14 +113,14 @@ class _GuardWriter:
         doc = "Runs what was compiled, or gives MISS if that does not fit the call."
         params = "args, kwargs, leaves, treespec, modes, check_only=False"
         self.source = GuardedSource("call", params, doc, (MISS, "MISS"))
-        self.kept = self.positions_to_keep() if _native.ONE_CALL_PAYS and not within_dynamo else set()
+        self.kept = self.positions_to_keep() if hooks.one_call_pays and not within_dynamo else set()
         rest = set(range(len(self.patterns))) - self.kept
         in_table = {} if within_dynamo else tabled(self.patterns, rest, autograd_leaves(signature))
         self.tensors = self.reading(self.source, in_table)
 
     def reading(self, source: GuardedSource, in_table: dict[int, TabledValue] | None = None) -> TensorGuards:
         """Makes what reads tensors and compares objects in one generated function."""
-        written = frozenset(change.path for change in self.signature.outcome.changes)
+        written = frozenset(change.path for change in self.signature.changes)
         objects = ObjectGuards(self.arguments.objects, source, written, self.arguments.held_by_modules)
         return TensorGuards(source, self.arguments, self.patterns, objects, self.elements, in_table)
 
@@ -146,16 +146,17 @@ class _GuardWriter:
         holders = self.arguments.objects.holders
         held = any(holder.pinned and tensors.objects.matters(holder) for holder in holders)
         read = ""
-        if kept or (_native.ONE_CALL_PAYS and held):
+        if kept or (hooks.one_call_pays and held):
             read = self.keep(kept, together)
         else:
             refuse_other_modules(source, self.arguments.modules)
         rest = set(everything) - kept
         places = self.arguments.placed
-        if not _native.ONE_CALL_PAYS or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
+        if not hooks.one_call_pays or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
             tensors.objects.pinned(self.pinned())
         tensors.read(rest)
         tensors.objects.told_apart()
+        self.refuse_other_attributes(tensors, rest)
         values, leaves = tensors.all_values(), tensors.all_leaves()
         compared = refuse_other_specs(tensors, self.elements)
         read = "\n\n".join(filter(None, (compared, read)))
@@ -209,6 +210,19 @@ class _GuardWriter:
             addresses = self.source.const(self.arguments.addresses, "addresses")
             self.source.refuse_if(f"not {addresses}.isdisjoint(({others}, ))")
 
+    def refuse_other_attributes(self, tensors: TensorGuards, positions: Iterable[int]) -> None:
+        """Compares that tensors without attributes of the program's have none now. See Note [Absent attributes]."""
+        asked = dict(self.signature.assumptions.absent)
+        for position in sorted(set(positions) - self.arguments.with_attributes):
+            attributes = f"{tensors.locals[position]}.__dict__"
+            if position not in asked:
+                count, extras = len(vars(self.patterns[position].value)), tensors.source.const(extras_of, "extras_of")
+                tensors.source.refuse_if(f"len({attributes}) != {count} and {extras}({tensors.locals[position]})")
+            elif asked[position]:
+                names = " or ".join(f"{name!r} in {attributes}" for name in asked[position])
+                tensors.source.refuse_if(names)
+                tensors.objects.tables.append(attributes)
+
     def refuse_other_beginnings(self, values: list[str]) -> None:
         """Compares where tensors begin in their storages, if the program depends on it."""
         for position, path, offset in self.signature.assumptions.beginnings:
@@ -237,6 +251,7 @@ class _GuardWriter:
         once.objects.pinned(self.pinned())
         once.read(positions)
         once.objects.told_apart()
+        self.refuse_other_attributes(once, positions)
         order = sorted(positions)
         leaves = [leaf for i in order for leaf in once.leaves_of[i]]
         are_leaves = set(leaves)
@@ -270,7 +285,7 @@ class _GuardWriter:
         """
         source, tensors = self.source, self.tensors
         items, found = source.fresh("items"), source.fresh("found")
-        same = [f"{source.const(_native.same_items, 'same_items')}({items})"]
+        same = [f"{source.const(hooks.same_items, 'same_items')}({items})"]
         at = {position: i for i, position in enumerate(order)}
         for place, position in self.arguments.placed:
             if isinstance(place, ArgumentPlace) and position in at:  # it is marked as static
@@ -302,9 +317,9 @@ def _refuse_other_classes(tensors: TensorGuards, elements: Elements) -> None:
         source.refuse_if(f"kwargs or len(args) != {len(leaves)}")
         return
     names = tensors.arguments_at = [source.fresh(f"args_{i}") for i in range(len(leaves))]
-    if _native.ONE_CALL_PAYS and len(names) > _FEW:
+    if hooks.one_call_pays and len(names) > _FEW:
         classes = source.const(tuple(map(type, leaves)), "classes")
-        source.refuse_if(f"kwargs or not {source.const(_native.are_exactly, 'are_exactly')}({classes}, *args)")
+        source.refuse_if(f"kwargs or not {source.const(hooks.are_exactly, 'are_exactly')}({classes}, *args)")
         tensors.of_known_class = frozenset(names)
     else:
         source.refuse_if(f"kwargs or len(args) != {len(names)}")

@@ -1,4 +1,4 @@
-"""What a wrapper class is made of, and what works with it, as text: `python -m subclass_aot inspect`.
+"""Shows what a wrapper class is made of, and what works with it: `python -m subclass_aot inspect`.
 
 Or what is in a file of compiled functions.
 """

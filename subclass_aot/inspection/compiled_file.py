@@ -1,4 +1,4 @@
-"""What is in a file of compiled functions, as text.
+"""Shows what is in a file of compiled functions, as text.
 
 A file is read as data: the text in it is JSON, and no more is made of it than strings. Whoever wrote it may have
 written anything there, so each place is read as what it is, or shown as it stands.
@@ -129,7 +129,7 @@ def _text(written: Json, names: list[str]) -> str:
 
 
 def _val(written: Json, specs: Json) -> str:
-    """Gives what a node stands for: `float32[2, s0]`."""
+    """Returns the value of a node as text: `float32[2, s0]`."""
     if not isinstance(written, list):
         return repr(written)
     word, *rest = written

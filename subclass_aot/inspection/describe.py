@@ -139,7 +139,7 @@ def _rules(cls: type[WrapperTensor]) -> list[tuple[str, ...]]:
 
 
 def _built_in(cls: type[WrapperTensor]) -> str:
-    """Lists the operators that have a built-in rule. The rules looked them all up, so `dir` knows them."""
+    """Lists the operators that have a built-in rule. The rules have resolved them all, so `dir` knows them."""
     if cls.__wrapper_declaration__.fallback == "each":
         return ""
     packets = [getattr(torch.ops.aten, name) for name in dir(torch.ops.aten) if not name.startswith("__")]

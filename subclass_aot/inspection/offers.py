@@ -1,4 +1,4 @@
-"""What works with a wrapper class, program by program.
+"""Tries what works with a wrapper class, program by program.
 
 Which operators a program consists of is found by running it: on a tensor of the class where there is one, and else on a
 stand-in, a class of the same kind with which everything works. What serves them, the declaration of the class says.
@@ -37,7 +37,7 @@ _HOOKS = ("fsdp_pre_all_gather", "fsdp_post_all_gather")
 
 
 class Row(NamedTuple):
-    """What came of one program.
+    """The outcome of one program.
 
     Attributes:
         group: To which group it belongs.
@@ -204,7 +204,7 @@ class _OnPlain(WrapperTensor, views="broadcast"):
 
 
 def offers_of(cls: type[WrapperTensor], make: Make | None = None) -> Iterator[Row]:
-    """What works with a class, one row for each program.
+    """Yields what works with a class, one row for each program.
 
     Args:
         cls: The wrapper class.
@@ -232,7 +232,7 @@ def offers_of(cls: type[WrapperTensor], make: Make | None = None) -> Iterator[Ro
 
 
 def _wanted(cls: type[WrapperTensor], group: str, services: Mapping[AnyOperator, Service]) -> str:
-    """What a program wants of a class beside rules for operators."""
+    """Returns what a program wants of a class beside rules for operators; "" if nothing."""
     declaration = cls.__wrapper_declaration__
     if declaration.fallback == "each":
         return ""
@@ -257,7 +257,7 @@ def _in_short(error: Exception) -> str:
 
 
 def table(cls: type[WrapperTensor], make: Make | None = None) -> list[str]:
-    """What works with a class, as lines of text; stubs of the rules that are wanted stand at the end.
+    """Returns what works with a class, as lines of text; stubs of the rules that are wanted stand at the end.
 
     Args:
         cls: The wrapper class.
@@ -286,7 +286,7 @@ def table(cls: type[WrapperTensor], make: Make | None = None) -> list[str]:
 
 
 def _said(row: Row) -> str:
-    """By what the operators of a program are served, those served alike together."""
+    """Returns by what the operators of a program are served, those served alike together."""
     by_service: dict[str, list[str]] = {}
     for func, (how, stub) in row.services.items():
         text = how if not stub else f"no rule: {how}" if how else "no rule"

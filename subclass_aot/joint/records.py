@@ -28,13 +28,14 @@ from subclass_aot.descriptors import (
     ParamInput,
     PlainInput,
     PlainOutput,
+    PutByBackward,
     SyntheticBase,
     Tangent,
     ViewBase,
 )
 
 InputKind = Literal["parameter", "buffer", "argument", "held", "base", "tangent", "live", "size", "stride"]
-OutputKind = Literal["output", "mutation", "gradient", "base", "number", "value", "size", "stride"]
+OutputKind = Literal["output", "mutation", "gradient", "base", "number", "value", "object", "size", "stride"]
 
 _KINDS: dict[type[Descriptor], str] = {
     ParamInput: "parameter",
@@ -52,6 +53,7 @@ _KINDS: dict[type[Descriptor], str] = {
     AutogradMutation: "mutation",
     BackwardMutation: "mutation",
     Gradient: "gradient",
+    PutByBackward: "object",
     IntermediateBase: "base",
     Number: "number",
     LookedAt: "value",
@@ -97,8 +99,8 @@ class JointOutput:
     Attributes:
         name: Its name: `output[0].codes`, `gradient of layers.0.weight.codes`, `new value of running_mean`.
         kind: `"output"`, `"mutation"` (the new value of an input), `"gradient"`, `"base"` (what several results are
-            views of), `"number"` (one that the call needs), `"value"` (one that the program looked at), or `"size"` and
-            `"stride"` for a symbolic one of a wrapper.
+            views of), `"number"` (one that the call needs), `"value"` (one that the program looked at), `"object"`
+            (what hooks put into an object), or `"size"` and `"stride"` for a symbolic one of a wrapper.
         of: What it belongs to: `output[0]`, or the input that it is the gradient or the new value of.
         path: Where it is in that tensor, if that is a wrapper: `.codes`, else empty.
         node: The node that computes it; a number that is known, or None for a gradient that is zero, as it is.

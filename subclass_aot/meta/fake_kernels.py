@@ -38,7 +38,7 @@ class ShapeByData(DataDependentError):
 
 
 def find_shape_by_data(func: Operator, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Finds out whether the fake kernel of a custom operator asks for sizes that depend on data, and remembers it.
+    """Finds whether the fake kernel of a custom operator makes sizes that depend on data, and caches it.
 
     Args:
         func: The operator, of which torch cannot say on meta tensors what it gives.

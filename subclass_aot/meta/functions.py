@@ -18,7 +18,7 @@ class Replaced(TorchFunctionMode):
     """While it is on, some functions of torch are made of others, above autograd and wrapper classes.
 
     Args:
-        stream: The stream that hears of the others; it is the first argument of each rule.
+        stream: The stream that runs the others; it is the first argument of each rule.
         rules: Rules beside those that every stream needs. Where one returns `NotImplemented`, the function is called.
     """
 

@@ -1,4 +1,4 @@
-"""What specs an operator's results have, given its arguments: from a cache where possible."""
+"""Infers the specs of an operator's results from its arguments: from a cache where possible."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def infer(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _resized(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What tensors of another size that are given as `out=` look like afterwards, or None if all have the right size.
+    """Returns the specs of tensors of another size that are given as `out=`, after the operator; None if all have the
+    right size.
 
     They look as new results would. Torch's shape functions say packed, and know no symbolic sizes there.
     """
@@ -116,7 +117,7 @@ def _resized(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 
 def solver_of_call(*values: object) -> Any:
-    """The solver of the symbolic numbers in the arguments of an operator, or None where every number is known."""
+    """Returns the solver of the symbolic numbers among the arguments of an operator; None if every number is known."""
     for value in values:
         if isinstance(value, Spec):
             solver = value.solver
@@ -181,7 +182,7 @@ def corrects(*funcs: Operator, on_each_device: bool = False) -> Callable[[Callab
 
 
 def result_device() -> torch.device:
-    """For a shape function that must know: the device of the result. The tensors it is given say `meta`."""
+    """Returns the device of the result, for a shape function that must know it. Its arguments say `meta`."""
     return _device.get()
 
 
@@ -230,12 +231,12 @@ def _call_inside(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def _on_meta(func: Operator, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments such that the result is on meta."""
+    """Returns keyword arguments such that the result is on meta."""
     return {**kwargs, "device": _META} if "device" in kwargs or _torch.is_factory(func) else kwargs
 
 
 def _refuse_cast(func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Kernels refuse to put a float into an int tensor; torch's shape functions do not look."""
+    """Refuses to put a float into an int tensor, as kernels do; torch's shape functions do not check it."""
     target = args[0].dtype
     if target.is_complex or target.is_floating_point and not any(s.dtype.is_complex for s in _specs_in(args)):
         return
@@ -257,7 +258,9 @@ def _blank(x: object) -> Any:
 
 
 def _result_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Where the result lies: `device=` if given, else with the first tensor that is not a 0-dim CPU scalar."""
+    """Returns the device of the result: `device=` if given, else that of the first tensor that is not a 0-dim CPU
+    scalar.
+    """
     asked = kwargs.get("device")
     if asked is not None:
         return indexed(asked)
@@ -278,7 +281,7 @@ def _specs_in(values: Iterable[object]) -> Any:
 
 
 def asks_for_values(func: Operator) -> DataDependentError:
-    """Returns the error for an operator whose result, or the shape of it, depends on values that nobody knows."""
+    """Returns the error for an operator whose result, or the shape of it, depends on unknown values."""
     what = "shape" if effects_of(func).shape_by_data else "value"
     return DataDependentError(_DATA_DEPENDENT.format(operator=func, line=user_line(), what=what))
 

@@ -1,4 +1,4 @@
-"""What may listen to the operators of a stream, and what a stream may be asked."""
+"""Interfaces of a stream: listeners of its operators, and the answers that it may give."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # which asks the stream that runs
 
 
 class Listener:
-    """Hears of operators and of memory without being asked anything: a profiler, a part of a recorder.
+    """Observes operators and memory, and answers no queries: a profiler, a part of a recorder.
 
-    In a `with` block it hears of each operator on leaves that a program in this thread runs, in whatever stream:
+    In a `with` block it is called for each operator on leaves that a program in this thread runs, in whatever stream:
     a trace, forward and backward, `meta()`, or none. A trace that begins again is heard again.
 
     It hears of each storage once as it is made (or, if it is that of a real tensor, first met), before the operator
@@ -28,16 +28,16 @@ class Listener:
     def on_operator(
         self, stream: Any, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> Any:
-        """Called after each operator, with the leaves it was given and the ones it made."""
+        """Is called after each operator, with the leaves it was given and the ones it made."""
 
     def on_storage(self, storage: Storage) -> None:
-        """Called when a storage is made; `Storage.of(tensor)` is that of a tensor."""
+        """Is called when a storage is made; `Storage.of(tensor)` is that of a tensor."""
 
     def on_resize(self, storage: Storage, before: int) -> None:
-        """Called when the size of a storage has changed, with the bytes that it had before."""
+        """Is called when the size of a storage has changed, with the bytes that it had before."""
 
     def on_release(self, storage: Storage) -> None:
-        """Called when a storage dies; it is not to be kept."""
+        """Is called when a storage dies; it is not to be kept."""
 
     unheard = staticmethod(unheard)
 
@@ -52,10 +52,10 @@ class Listener:
 
 
 class Answers(_torch.DispatchMode):
-    """What a stream may be asked, and its answers where it knows nothing."""
+    """Queries of a stream, and the answers where it knows nothing."""
 
     def replaced(self, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor | None:
-        """Hears that a leaf is given the data of another tensor; returns what stands for that, if something does."""
+        """Notes that a leaf is given the data of another tensor; returns the traced tensor of that, if there is one."""
         return None
 
     def value_of(self, leaf: MetaTensor) -> torch.Tensor | None:
@@ -63,7 +63,7 @@ class Answers(_torch.DispatchMode):
         return None
 
     def looks(self, func: Operator, args: tuple[Any, ...]) -> bool:
-        """Returns whether an operator that asks for values gets those that `look` gives."""
+        """Returns whether an operator that needs values gets those that `look` gives."""
         return False
 
     def look(self, leaf: MetaTensor) -> torch.Tensor | None:

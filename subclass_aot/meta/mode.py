@@ -69,7 +69,7 @@ def meta(device: str | torch.device | None = None) -> Iterator[None]:
 
 @contextmanager
 def gradients_without_data(start: MetaTensor) -> Iterator[None]:
-    """Within the block, zeros that autograd makes where it has no gradient are without data, and where `start` is."""
+    """Runs the block so that zeros that autograd makes for absent gradients have no data, and the device of `start`."""
     running = running_stream()
     if running is not None and not isinstance(running, DataFree):
         yield
@@ -164,7 +164,7 @@ class DataFree(Stream):
         return optree.tree_map(leaf_of, found[0], none_is_leaf=True)
 
     def _on_constants(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any] | None:
-        """What an operator gives for the constants of its arguments, in a tuple; None if that is not known."""
+        """Returns what an operator gives for the constants of its arguments, in a tuple; None if that is not known."""
         tree: Any = (args, kwargs)
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
         constants = [self._constant(x) for x in leaves]
@@ -195,7 +195,7 @@ class DataFree(Stream):
         return leaf
 
     def _forget(self, written: object) -> None:
-        """Nothing is known any more of what shares memory with a leaf, or with several."""
+        """Forgets the known values of what shares memory with a leaf, or with several."""
         written_storages = {Storage.of(x) for x in _leaves(written)}
         self._values.forget(lambda leaf: Storage.of(leaf) in written_storages)
 
@@ -204,7 +204,7 @@ class _ByLeaf(dict[int, tuple["weakref.ref[MetaTensor]", Any]]):
     """By `id`, something for each of some leaves, for as long as the leaf lives."""
 
     def of(self, leaf: MetaTensor) -> Any:
-        """What was noted of a leaf, or None."""
+        """Returns what was noted of a leaf, or None."""
         found = self.get(id(leaf))
         return None if found is None else found[1]
 

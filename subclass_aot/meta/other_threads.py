@@ -59,13 +59,13 @@ def refuse_made_elsewhere(graph: Any, tensor: torch.Tensor) -> None:
 
 
 def is_elsewhere(node: Any) -> bool:
-    """Tells whether another thread records the graph of a node."""
+    """Returns whether another thread records the graph of a node."""
     thread = getattr(getattr(node, "graph", None), "thread", None)
     return thread is not None and thread != threading.get_ident()
 
 
 def real_input(node: Any) -> Any:
-    """Gives the tensor that a placeholder stands for, if another thread records its graph, or did; else None."""
+    """Returns the tensor of a placeholder, if another thread records its graph, or did; else None."""
     if not is_elsewhere(node):
         return None
     found = node.graph.real_inputs.get(node.name)
@@ -118,6 +118,6 @@ def _refused(graph: Any, what: str) -> TraceError:
 
 
 def _is_real(result: Any) -> bool:
-    """Tells whether a result could have a gradient."""
+    """Returns whether a result could have a gradient."""
     results = result if isinstance(result, tuple | list) else (result,)
     return any(isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) for x in results)

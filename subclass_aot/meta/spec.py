@@ -1,4 +1,4 @@
-"""What a dense tensor looks like, without the tensor."""
+"""`Spec`: the metadata of a dense tensor, without the tensor."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ class Spec:
         return any(type(step) is int and step == 0 and _torch.statically_known_true(n > 1) for n, step in dims)
 
     def lies_apart(self, other: Spec) -> bool:
-        """Tells whether a tensor has no place in memory in common with another one of the same storage.
+        """Returns whether a tensor has no place in memory in common with another one of the same storage.
 
         With symbols, tells whether that is known of all sizes.
         """
@@ -188,7 +188,7 @@ class Spec:
         return not _or_true(has_common_place, one, first, another, second)
 
     def has_places_of(self, other: Spec) -> bool:
-        """Tells whether all places of another tensor of the same storage are places of this one.
+        """Returns whether all places of another tensor of the same storage are places of this one.
 
         Where sizes are symbols, each call is to have the same answer.
 
@@ -222,7 +222,7 @@ class Spec:
         return [*self._terms(width), (1, width - 1)], int(self.offset) * width
 
     def equals(self, other: Spec) -> bool:
-        """Returns whether two specs are one, given what is known now: symbols may have turned out to be equal since."""
+        """Returns whether two specs are one, given what is known now: symbols may have proved equal since."""
         if self is other or self.solver is None and other.solver is None:
             return self is other
         parts = (map(key_of, (*s.size, None, *s.stride, s.offset, s.dtype, s.device)) for s in (self, other))
@@ -250,7 +250,7 @@ class Spec:
 
 
 def _or_true(question: Callable[..., bool], *given: object) -> bool:
-    """Answers a question about places in memory: true, too, where it takes too long to find out."""
+    """Returns the answer about places in memory, or True where it takes too long to find it."""
     try:
         return question(*given)
     except TooHard:

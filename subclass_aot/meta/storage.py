@@ -1,4 +1,4 @@
-"""The memory that tensors without data share: how large it is, and who hears of it.
+"""The memory that tensors without data share: how large it is, and its listeners.
 
 Note [Storages]
 ~~~~~~~~~~~~~~~
@@ -25,7 +25,7 @@ from subclass_aot._stack import user_line
 from subclass_aot.errors import DataDependentError
 from subclass_aot.meta.spec import Spec, native_device
 
-if TYPE_CHECKING:  # which hears of storages
+if TYPE_CHECKING:  # which listens to storages
     from subclass_aot.meta.listener import Listener
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and {storage} has none.
@@ -44,7 +44,7 @@ in_thread = _OfThread()
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Within the block no listener of this thread hears anything: what runs is not the program's."""
+    """Runs the block without listeners in this thread: what runs is not the program's."""
     before, in_thread.listeners = in_thread.listeners, ()
     try:
         yield
@@ -79,7 +79,7 @@ class Storage:
 
     @staticmethod
     def of(tensor: torch.Tensor) -> Storage:
-        """Returns the storage of a tensor without data; for a real one, what stands for its memory while that is there.
+        """Returns the storage of a tensor without data; for a real one, a storage in its place while that is there.
 
         >>> x = torch.ones(4)
         >>> Storage.of(x) is Storage.of(x[1:]), Storage.of(x)
@@ -99,7 +99,7 @@ class Storage:
         return self.spec.device
 
     def resize(self, nbytes: Any) -> None:
-        """Changes the size, which listeners hear.
+        """Changes the size, and calls listeners.
 
         Args:
             nbytes: The new size in bytes.
@@ -144,7 +144,7 @@ _listening = 0
 
 
 def add_listeners(number: int) -> None:
-    """Has storages tell of their death while there are listeners: with a `__del__` they would die more slowly.
+    """Has storages report their death while there are listeners: with a `__del__` they would die more slowly.
 
     Args:
         number: How many more listeners there are now, or fewer.
@@ -168,7 +168,7 @@ _of_real: dict[int, tuple[weakref.ref[torch.UntypedStorage], Storage]] = {}
 
 
 def of_memory(memory: torch.UntypedStorage, spec: Spec) -> Storage:
-    """Returns what stands for one of torch's storages as long as that is there.
+    """Returns a storage without data for one of torch's storages, the same as long as that is there.
 
     Args:
         memory: The storage.
@@ -199,7 +199,7 @@ def _refuses(call: str) -> Callable[..., NoReturn]:
 
 
 class StorageHandle(torch.UntypedStorage):
-    """What a program gets for a `Storage`: one of torch's storages, with a size and without memory.
+    """The object that a program gets for a `Storage`: one of torch's storages, with a size and without memory.
 
     Torch itself refuses what reads or writes the memory, as of any wrapper.
     """

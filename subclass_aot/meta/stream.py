@@ -33,7 +33,7 @@ _HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no
 class Stream(Answers):
     """Brings every operator to `run`, does with it what a subclass does, and tells listeners.
 
-    A subclass overrides `on_operator` and its kin, what a stream may be asked, and `lift` (what stands for a tensor
+    A subclass overrides `on_operator` and its kin, the queries of a stream, and `lift` (what stands for a tensor
     that is not a leaf).
 
     Args:
@@ -50,29 +50,29 @@ class Stream(Answers):
         self.class_of_next: type[torch.Tensor] | None = None  # of the next result: see Note [Plain subclasses]
 
     def on_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """Called after each operator, with the leaves it was given and the ones it made."""
+        """Is called after each operator, with the leaves it was given and the ones it made."""
 
     def on_new_effects(self, func: Operator) -> None:
-        """Called when it was found out that an operator does something else than its schema says."""
+        """Is called when it was found out that an operator does something else than its schema says."""
 
     def before_out(self, functional: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Called before an operator that writes into `out=`; `functional` returns what it will write."""
+        """Is called before an operator that writes into `out=`; `functional` returns what it will write."""
 
     def is_kept(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Returns whether an operator runs as it is, though there is a decomposition of it."""
         return False
 
     def on_wrapper_operator(self, func: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Called before an operator on a wrapper goes to the wrapper's class."""
+        """Is called before an operator on a wrapper goes to the wrapper's class."""
 
     def on_front(self, front: torch.Tensor) -> None:
-        """Hears of a new tensor of a plain subclass that stands before a leaf."""
+        """Is called for a new tensor of a plain subclass that stands before a leaf."""
 
     def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
-        """Hears that `copy` was computed where eager has a view of `source`: a lazy conjugation or negation."""
+        """Is called where `copy` was computed and eager has a view of `source`: a lazy conjugation or negation."""
 
     def lift(self, tensor: torch.Tensor) -> MetaTensor:
-        """Returns the leaf that stands for a real tensor met on the way."""
+        """Returns the leaf of a real tensor met on the way."""
         return new_leaf(Spec.of(tensor), Storage.of(tensor))
 
     def known(self, tensor: torch.Tensor, by_looking: bool = True) -> torch.Tensor | None:
@@ -83,7 +83,7 @@ class Stream(Answers):
 
     supports_higher_order_operators = True
 
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # noqa: C901  # one frame for each operator is faster
         self,
         func: Operator,
         types: Collection[type[torch.Tensor]],
@@ -193,7 +193,7 @@ class Stream(Answers):
         kwargs: dict[str, Any],
         value_of: Callable[[MetaTensor], torch.Tensor | None],
     ) -> Any:
-        """Returns the result of an operator that asks for values, if those of all its tensors are known."""
+        """Returns the result of an operator that needs values, if those of all its tensors are known."""
         tree: Any = (args, kwargs)
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
         for i, leaf in enumerate(leaves):
@@ -232,7 +232,7 @@ _straight: dict[int, Effects] = {}
 
 
 def _takes_out(decomposition: Callable[..., Any], func: Operator) -> bool:
-    """Tells whether a decomposition writes into `out=`, if the operator does.
+    """Returns whether a decomposition writes into `out=`, if the operator does.
 
     Torch has some under the names of all overloads of an operator that only return something, as that of `mm`. Such an
     operator is recorded as it is, and decomposed when it has no mutation any more.

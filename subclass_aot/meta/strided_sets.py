@@ -25,7 +25,7 @@ class TooHard(Exception):
 
 
 def has_common_place(one: Sequence[Term], one_begins: int, other: Sequence[Term], other_begins: int) -> bool:
-    """Tells whether two sets of places have one in common.
+    """Returns whether two sets of places have one in common.
 
     Args:
         one: The strides of the first, each with its size less one. None is negative.
@@ -45,7 +45,7 @@ def has_common_place(one: Sequence[Term], one_begins: int, other: Sequence[Term]
 
 
 def has_place_twice(terms: Sequence[Term]) -> bool:
-    """Tells whether two elements of a tensor are one place.
+    """Returns whether two elements of a tensor are one place.
 
     Args:
         terms: Its strides, each with its size less one. None is negative.
@@ -69,7 +69,7 @@ def has_place_twice(terms: Sequence[Term]) -> bool:
 
 
 def covers(terms: Sequence[Term], places: Sequence[Term], begins: int) -> bool:
-    """Tells whether one set of places is surely a part of another.
+    """Returns whether one set of places is certainly a part of another.
 
     It is where each step of the one is a step, or several, of the other one: so tensors are made of one another.
 
@@ -95,7 +95,7 @@ def covers(terms: Sequence[Term], places: Sequence[Term], begins: int) -> bool:
 
 
 def is_sum(terms: Iterable[Term], wanted: int) -> bool:
-    """Tells whether a number is a sum of steps, each taken as often as it may be or less.
+    """Returns whether a number is a sum of steps, each taken as often as it may be or less.
 
     Args:
         terms: The steps. None is negative.

@@ -1,4 +1,4 @@
-"""Where kernels put the elements of a new tensor: the ways in which they choose strides.
+"""Strides: the ways in which kernels lay out the elements of a new tensor.
 
 All strides count, those of dims of one place, too: by these `suggest_memory_format` tells a tensor of one channel, or
 of one place, in channels-last from a packed one, and a convolution, a norm or autograd that comes later goes by that.
@@ -58,7 +58,7 @@ def preserved(x: Tensor) -> Strides:
 
 
 def is_non_overlapping_and_dense(shape: Sequence[Number], strides: Sequence[Number]) -> bool:
-    """Tells whether elements fill a range of memory, each in a place of its own, as torch has it: none always do.
+    """Returns whether elements fill a range of memory, each in a place of its own, as torch has it: none always do.
 
     Args:
         shape: The sizes.
@@ -92,7 +92,7 @@ def sorted_dims(shape: Sequence[Number], strides: Sequence[Sequence[Number]]) ->
     """
 
     def order(a: int, b: int) -> int:
-        """1 if `a` lies outside of `b`, -1 if inside, and 0 if no operand tells."""
+        """Returns 1 if `a` lies outside of `b`, -1 if inside, and 0 if no operand says it."""
         for each in strides:
             if same(each[a], 0) or same(each[b], 0):
                 continue

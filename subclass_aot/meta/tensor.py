@@ -17,6 +17,7 @@ from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.other_threads import real_input
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.storage import Storage
+from subclass_aot.missing import note_missing
 from subclass_aot.weak import is_weak
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
@@ -104,7 +105,7 @@ class MetaTensor(torch.Tensor):
 
     @property
     def grad(self) -> Any:
-        """Its gradient. A trace hears that it was asked for: whether an input has one is a fact of the call."""
+        """Its gradient. A trace notes that it was read: whether an input has one is a fact of the call."""
         node: Any = getattr(self, "tag", None)
         if node is not None:
             real = real_input(node)
@@ -124,14 +125,18 @@ class MetaTensor(torch.Tensor):
         _GRAD.__delete__(self)
 
     def storage_offset(self) -> Any:
-        """Where it begins in its storage. A trace hears that a program asked: that is a fact of the call."""
+        """Returns where it begins in its storage, and notes in a trace that a program reads it: that is a fact of
+        the call.
+        """
         node: Any = Storage.of(self).tag
         if hasattr(node, "graph") and hasattr(node.graph, "begins_read") and not is_own(sys._getframe(1)):
             node.graph.begins_read.append(node)
         return self.spec.offset
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """As of any tensor; a device without an index, which C++ would ask for the current one, may be absent."""
+        """Does what `Tensor.to` does; a device without an index, for which C++ would need the current one, may be
+        absent.
+        """
         other = args[0] if args else kwargs.pop("other", None)
         if isinstance(other, torch.Tensor):  # C++ does not know the device that it claims
             args = other.device, other.dtype, *args[1:]
@@ -141,7 +146,7 @@ class MetaTensor(torch.Tensor):
         return torch.Tensor.to(self, *args, **kwargs)
 
     def cuda(self, device: str | int | torch.device | None = None, *args: object, **kwargs: object) -> Any:
-        """As of any tensor, in `meta()` without the hardware, too."""
+        """Does what `Tensor.cuda` does, in `meta()` without the hardware, too."""
         device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device or "cuda")
         return self.to(device, None, *args, **kwargs)
 
@@ -159,25 +164,28 @@ class MetaTensor(torch.Tensor):
             raise TraceError(_NO_FRONT.format(cls=cls.__qualname__, line=user_line(), reason=error)) from error
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """As of any tensor. What autograd makes on the way has no data either."""
+        """Does what `Tensor.backward` does. What autograd makes on the way has no data either."""
         from subclass_aot.meta.mode import gradients_without_data  # which is made of this file
 
         with gradients_without_data(self):
             torch.Tensor.backward(self, *args, **kwargs)  # type: ignore[no-untyped-call]
 
     def untyped_storage(self) -> torch.UntypedStorage:
-        """Its storage, which has a size and no memory."""
+        """Returns its storage, which has a size and no memory."""
         real = real_input(self.tag)
         return self._storage.handle() if real is None else real.untyped_storage()
 
     def set_(self, source: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """As of any tensor. A tensor as source of which a part is taken is a storage: C++ would ask for its own."""
+        """Does what `Tensor.set_` does.
+
+        A tensor as source of which a part is taken is a storage: C++ would read its own.
+        """
         if isinstance(source, torch.Tensor) and (args or kwargs):
             source = source.untyped_storage()
         return torch.Tensor.set_(self, *[x for x in (source, *args) if x is not None], **kwargs)
 
     def data_ptr(self) -> int:
-        """Zero, and an error in a trace."""
+        """Returns zero, and raises in a trace."""
         real = real_input(getattr(self, "tag", None))
         if real is None and getattr(self, "tag", None) is not None:
             raise self._no_memory("data_ptr()")
@@ -194,6 +202,11 @@ class MetaTensor(torch.Tensor):
             return [part.tolist() for part in self.unbind()] if self.dim() else self.item()
         except DataDependentError:
             return torch.Tensor.tolist(self)  # says what was called
+
+    def __getattr__(self, name: str) -> Any:
+        """Notes that there is no such attribute: that is a fact of the call. See Note [Absent attributes]."""
+        note_missing(self, name)
+        return object.__getattribute__(self, name)  # raises what it raised before
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if not self.dim() and spec else torch.Tensor.__format__(self, spec)  # type: ignore[no-untyped-call]
@@ -245,7 +258,7 @@ def new_leaf(spec: Spec, storage: Storage | None = None) -> MetaTensor:
     """Makes a new leaf.
 
     Args:
-        spec: What it looks like.
+        spec: Its metadata.
         storage: The memory that it shares with others; a new one if left out.
     """
     leaf: MetaTensor = _make(MetaTensor, *spec._blank_args)
@@ -302,7 +315,7 @@ def _refuse_traced(value: object, name: str) -> None:
 
 
 def _tensors_in(value: object, depth: int = 5) -> Iterator[MetaTensor]:
-    """Yields the leaves in a constant. One that holds itself is looked into up to a depth."""
+    """Yields the leaves in a constant. One that holds itself is walked up to a depth."""
     if is_weak(value):  # a constant, which holds nothing
         return
     if isinstance(value, MetaTensor):

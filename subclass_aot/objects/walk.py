@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot.bytecode import only_appends
 from subclass_aot.errors import PlanError
 from subclass_aot.objects.holders import Entries, HeldTensor, Holder, Watched
 from subclass_aot.objects.nodes import (
@@ -44,7 +45,6 @@ from subclass_aot.tables import (
     Reached,
     Table,
     extras_of,
-    only_appends,
     stands_for_another,
     tables_of,
     vars_of_number,
@@ -372,8 +372,10 @@ class Objects:
             if holder.only_grows:
                 entries += [(key, ValueAt(value)) for key, value in table.read(holder.value)]
                 continue
-            for key, value in table.read(holder.value):
-                path = str(key) if table.kind in ("cells", "globals") else holder.path + table.step(key)
+            for number, (key, value) in enumerate(table.read(holder.value)):
+                path = table.path(holder.path, key)
+                if table.kind in HOOKS:  # each has a number of the process
+                    path = f"{holder.path}.{table.kind}[{number}]"
                 key_node = key
                 if isinstance(key, torch.Tensor):
                     key_node = self._node(key, f"a key of {holder.path}", Way(holder.path), holder.pinned)

@@ -1,4 +1,4 @@
-"""Which kind an operator is of: a rule for one serves the others of its kind, with the operator as a parameter."""
+"""Kinds of operators: a rule for one serves the others of its kind, with the operator as a parameter."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _POINTWISE = frozenset({_aten._conj_physical.default, _aten.leaky_relu.default, 
 
 
 class OperatorKind(Enum):
-    """What operators have in common, as far as schema and tags say it. An operator is of one kind at most."""
+    """Operators that have something in common, by schema and tags. An operator is of one kind at most."""
 
     POINTWISE = "each element of the one result is computed from the elements at its place, as in `mul` and `where`"
     REDUCTIONS = "dims, or all of them, become one value, as in `sum`, `amax` and `median`"
@@ -83,7 +83,9 @@ def _read(func: Operator, effects: Effects) -> OperatorKind | None:
 
 
 def _is_factory(effects: Effects) -> bool:
-    """A tensor that a factory takes is `self`, which says what the new one is like; `non_blocking` is of copies."""
+    """Returns whether an operator is a factory: a tensor that it takes is `self`, and `non_blocking` is of copies
+    only.
+    """
     names = set(effects.parameters)
     if not {"dtype", "device"} <= names or "non_blocking" in names or "list" in effects.parameters.values():
         return False
@@ -91,7 +93,7 @@ def _is_factory(effects: Effects) -> bool:
 
 
 def _is_reduction(func: Operator, effects: Effects) -> bool:
-    """Takes one tensor, `dim` and `keepdim`, or has an overload that does; torch has no tag for `median` and others."""
+    """Checks for one tensor, `dim` and `keepdim`, in it or an overload; torch has no tag for `median` and others."""
     if list(effects.parameters.values()).count("tensor") != 1:
         return False
     if "dim" in effects.parameters:

@@ -1,4 +1,4 @@
-"""What an operator's schema says about aliasing and writing, read once per operator."""
+"""Reads what an operator's schema says about aliasing and writing, once per operator."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Argument = tuple[int, str]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Effects:
-    """What an operator takes and gives, and what it does to its arguments.
+    """The parameters and results of an operator, and its effects on its arguments.
 
     Attributes:
         parameters: For each parameter, in order, whether it is a tensor, a list of tensors, or something else.
@@ -34,7 +34,7 @@ class Effects:
         data_dependent: The result's shape or a Python result depends on values.
         shape_by_data: The result's shape does.
         random: Draws from a generator.
-        reshapes: Changes what its first argument looks like from outside, and not its data, as `transpose_`; `resize_`
+        reshapes: Mutates the metadata of its first argument, and not its data, as `transpose_`; `resize_`
             may make room for more.
     """
 
@@ -78,7 +78,7 @@ class Effects:
         return next((argument[1] for argument in self.returns_view_of[:1] if argument is not None), "")
 
     def draws(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-        """Tells whether a call draws random numbers. Attention may, and does not where its dropout is zero."""
+        """Returns whether a call draws random numbers. Attention may, and does not where its dropout is zero."""
         if not self.random or "dropout_p" not in self.parameters:
             return self.random
         return bool(self.bind(args, kwargs).get("dropout_p", 0.0))

@@ -1,4 +1,4 @@
-"""Sets of operators that are told by what operators are, and so hold those that are registered later, too."""
+"""Sets of operators, defined by schema and tags, so that they hold those that are registered later, too."""
 
 from __future__ import annotations
 

@@ -31,6 +31,10 @@ class Existed:
             gc.unfreeze()
         self._before, self._new = [], None
 
+    def forget(self) -> None:
+        """What was made by now is found anew when it is next asked."""
+        self._new = None
+
     def __contains__(self, value: object) -> bool:
         if self._new is None:  # asked for the first time, when all that the function made is there
             self._new = set(map(id, gc.get_objects())) - set(map(id, self._before))

@@ -15,6 +15,7 @@ from subclass_aot import _torch
 from subclass_aot.codegen import Source
 from subclass_aot.objects import Entry, Pinned, Way, make_tuple
 from subclass_aot.outcome.recipes import (
+    FOR_BACKWARD,
     Change,
     Given,
     Identity,
@@ -47,7 +48,8 @@ def emit_finish(source: Source, outcome: Outcome, values: Sequence[str], results
     """Appends what makes the result of a program of flat ones, and changes objects as the program did.
 
     Args:
-        source: The function. It has the names `args`, `kwargs` and `leaves`.
+        source: The function. It has the names `args`, `kwargs` and `leaves`. Where a call keeps something for backward,
+            it has the list `for_backward`, as backward has.
         outcome: What is made of the flat results.
         values: An expression for each tensor of the call.
         results: An expression for each flat result.
@@ -79,8 +81,11 @@ class _Writer:
         ]
         for tensor, name, value in attributes:
             self.source.line(f"{tensor}.__dict__[{name!r}] = {value}")
+        kept = self.expressions(self.outcome.kept)
         for change, assigned, removed in changes:
             self.change(change, self.objects[change.object], assigned, removed)
+        if kept:
+            self.source.line(f"{FOR_BACKWARD} += [{', '.join(kept)}]")
         self.change_process()
         return result
 

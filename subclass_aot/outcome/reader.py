@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Container, Iterator, Mapping
-from typing import Any
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import optree
 import torch
@@ -12,7 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta import MetaTensor
-from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Pinned, Way
+from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Pinned, Way, same_constant
 from subclass_aot.outcome.recipes import (
     Change,
     Given,
@@ -59,16 +60,44 @@ Return the tensor, and make the capsule outside."""
 _BUILTIN = frozenset({list, dict, set, OrderedDict, defaultdict, deque})
 
 
+class Context(NamedTuple):
+    """What a wrapper holds beside its inner tensors.
+
+    Attributes:
+        way: How generated code gets to the wrapper.
+        path: Where the user finds it.
+        wrapper: The wrapper.
+        held: Its attributes, before the function has run.
+    """
+
+    way: Way
+    path: str
+    wrapper: torch.Tensor
+    held: Mapping[str, Any]
+
+    @property
+    def table(self) -> Table:
+        """The table of these attributes."""
+        return Table("attributes", only=tuple(self.held))
+
+
 def read_outcome(
-    seen: Objects, result: object, existed: Container[Any] = (), twice: Mapping[int, str] | None = None
-) -> tuple[list[Any], Outcome]:
+    seen: Objects,
+    result: object,
+    existed: Container[Any] = (),
+    twice: Mapping[int, str] | None = None,
+    contexts: Sequence[Context] = (),
+) -> tuple[list[Any], Outcome, Reader]:
     """Reads the flattened results of a call, and how its outcome is made of them. See Note [Outcome of a call].
+
+    Beside them it gives what has read them, which knows the objects.
 
     Args:
         seen: What the function saw, as it was before.
         result: What it returned.
         existed: What is older than that. If nothing depends on tensors in it, it stays the same object.
         twice: Where lists and dicts stand among the arguments that are reached a second time, by their ids.
+        contexts: What wrappers held beside inner tensors.
 
     Raises:
         DataDependentError: A result points to memory.
@@ -76,7 +105,7 @@ def read_outcome(
         TraceError: An object that holds tensors cannot be made again, or Python's random numbers were drawn.
     """
     seen.refuse_changed()
-    reader = _Reader(seen, existed)
+    reader = Reader(seen, existed, contexts)
     recipe = reader.recipe(result, "the result")
     count = len(reader.leaves)
     changes = []
@@ -85,10 +114,11 @@ def read_outcome(
         if twice and (id(holder.value) in twice or _is_of_arguments(change)):
             path = twice.get(id(holder.value)) or next(iter(twice.values()))
             raise MutationError(_PASSED_TWICE.format(path=path, changed=change.path))
+    changes += reader.context_changes()
     attributes = tuple(reader.attributes())
     paths = tuple(reader.paths[count:])
     new, objects = tuple(reader.new), tuple(reader.objects)
-    return reader.leaves, Outcome(recipe, new, objects, tuple(changes), paths, attributes=attributes)
+    return reader.leaves, Outcome(recipe, new, objects, tuple(changes), paths, attributes=attributes), reader
 
 
 def _is_of_arguments(change: Change) -> bool:
@@ -96,9 +126,23 @@ def _is_of_arguments(change: Change) -> bool:
     return change.path.startswith(("args", "kwargs"))
 
 
-class _Reader:
-    def __init__(self, seen: Objects, existed: Container[Any]) -> None:
-        self.seen = seen
+class Reader:
+    """Says how values are made at a later call.
+
+    Args:
+        seen: The objects of the call.
+        existed: What is older than the run of the function.
+        contexts: What wrappers held beside inner tensors before that.
+
+    Attributes:
+        leaves: The flattened results.
+        paths: What errors call each of them.
+        new: Objects that are made anew.
+        objects: How to get to objects of the call.
+    """
+
+    def __init__(self, seen: Objects, existed: Container[Any], contexts: Sequence[Context] = ()) -> None:
+        self.seen, self.contexts = seen, contexts
         self.existed = existed
         self.leaves: list[Any] = []
         self.paths: list[str] = []
@@ -106,6 +150,16 @@ class _Reader:
         self.objects: list[Way] = []
         self._given: dict[int, int] = {}
         self._made: dict[int, tuple[Any, Recipe | None]] = {}  # with the objects, so that ids stay theirs
+
+    @property
+    def made(self) -> list[tuple[Any, Recipe]]:
+        """Objects that are none of the call, and how each is made."""
+        return [(value, recipe) for value, recipe in self._made.values() if recipe is not None]
+
+    def made_as(self, value: object) -> Recipe | None:
+        """Returns how an object is made that is none of the call; None for one that was not met."""
+        known, recipe = self._made.get(id(value), (None, None))
+        return recipe if known is value else None
 
     def recipe(self, value: Any, path: str) -> Recipe:
         """Returns how `value` is made again."""
@@ -118,16 +172,16 @@ class _Reader:
             return Weak(target, weak_kind(value))
         # A size may be symbolic: what it is, the trace of results says (`trace/outputs.py`).
         if isinstance(value, torch.Tensor | torch.Size | torch.SymInt) or is_symbolic(value):
-            return self._leaf(value, path)
+            return self.leaf(value, path)
         if type(value) is int and value in self.seen.identities:
-            return Identity(self._leaf(self.seen.identities[value], f"what {path} is the id of"))
+            return Identity(self.leaf(self.seen.identities[value], f"what {path} is the id of"))
         if type(value).__name__ == "PyCapsule":  # as `to_dlpack(x)` makes
             raise DataDependentError(_CAPSULE)
         if type(value) is NotStepped:
             return Literal(value.iterator)
         position = self.seen.position_of(value)
         if position is not None:  # it stays that object, and what changed in it is among the changes
-            return Given(self._object(position))
+            return Given(self.object_at(position))
         if isinstance(value, tuple):
             return self._tuple(value, path)
         if id(value) in self._made:
@@ -159,7 +213,8 @@ class _Reader:
                     yield position, tuple((n, self.recipe(vars(value)[n], f"{path}.{n}")) for n in names)
             position += 1
 
-    def _leaf(self, value: object, path: str) -> Leaf:
+    def leaf(self, value: object, path: str) -> Leaf:
+        """Returns how a value is made that is one of the flattened results from now on."""
         self.leaves.append(value)
         self.paths.append(path)
         return Leaf(len(self.leaves) - 1)
@@ -225,7 +280,7 @@ class _Reader:
         recipe = self._key(key, path)
         return recipe.value if isinstance(recipe, Literal) else recipe
 
-    def _object(self, position: int) -> int:
+    def object_at(self, position: int) -> int:
         """Returns the position of an object of the call among those that generated code gets to."""
         known = self._given.get(position)
         if known is None:
@@ -234,7 +289,7 @@ class _Reader:
             if isinstance(holder.value, torch.nn.Module):  # it is the same at each call, wherever it was met
                 way = Way(Pinned(holder.value))
             if isinstance(way.start, Entry):
-                holder_at = self._object(way.start.holder)
+                holder_at = self.object_at(way.start.holder)
                 way = way._replace(start=way.start._replace(holder=holder_at, key=self._found(way.start.key, holder)))
             known = self._given[position] = len(self.objects)
             self.objects.append(way)
@@ -247,40 +302,72 @@ class _Reader:
                 if table.kind in HOOKS or table.kind == "keys":
                     continue
                 before, now = self.seen.found(entries), table.read(holder.value)
-                if not Table.same(before, now) and not _same_values(before, now):
-                    yield holder, self._change(position, table, before, now)
+                if not same_contents(before, now):
+                    yield holder, self.change(self.object_at(position), holder.path, table, before, now)
 
-    def _change(self, position: int, table: Table, before: list[Any], now: list[Any]) -> Change:
-        holder = self.seen.holders[position]
+    def context_changes(self) -> Iterator[Change]:
+        """Yields what wrappers of the call hold otherwise than before, beside inner tensors."""
+        for way, path, wrapper, held in self.contexts:
+            now = {name: value for name, value in vars(wrapper).items() if name in held}
+            changed = [name for name in held if name not in now or not same_constant(now[name], held[name])]
+            if changed:
+                table = Table("attributes", only=tuple(changed))
+                before, after = ([(n, each[n]) for n in changed if n in each] for each in (held, now))
+                yield replace(self.change(self.at(way), path, table, before, after), of_context=True)
+
+    def at(self, way: Way) -> int:
+        """Returns the position of what generated code gets to so."""
+        if way not in self.objects:
+            self.objects.append(way)
+        return self.objects.index(way)
+
+    def change(self, of: int, where: str, table: Table, before: list[Any], now: list[Any]) -> Change:
+        """Returns how a table is changed.
+
+        Args:
+            of: The object, by its position among those that generated code gets to.
+            where: Where the user finds it.
+            table: The table.
+            before: What it held.
+            now: What it holds.
+        """
         appended = table.kind == "elements" and Table.same(before, now[: len(before)])
         removed: tuple[Recipe, ...] = ()
         if table.kind in ("elements", "members"):
             assigned = now[len(before) :] if appended else now
         else:
-            known = {_id(k): v for k, v in before}
-            there = {_id(k) for k, _ in now}
-            gone = [k for k, _ in before if _id(k) not in there]
-            assigned = [(k, v) for k, v in now if _id(k) not in known or known[_id(k)] is not v]
-            kept = [_id(k) for k, _ in now if _id(k) in known]
-            if kept != [_id(k) for k, _ in before if _id(k) in there] or kept != [_id(k) for k, _ in now][: len(kept)]:
+            known = {key_id(k): v for k, v in before}
+            there = {key_id(k) for k, _ in now}
+            gone = [k for k, _ in before if key_id(k) not in there]
+            assigned = [(k, v) for k, v in now if key_id(k) not in known or known[key_id(k)] is not v]
+            kept = [key_id(k) for k, _ in now if key_id(k) in known]
+            if (
+                kept != [key_id(k) for k, _ in before if key_id(k) in there]
+                or kept != [key_id(k) for k, _ in now][: len(kept)]
+            ):
                 gone, assigned = [k for k, _ in before], now  # the order is another
-            removed = tuple(self._key(k, holder.path) for k in gone)
+            removed = tuple(self._key(k, where) for k in gone)
         recipes = []
         for key, value in assigned:
-            path = holder.path + table.step(key)
+            path = where + table.step(key)
             if table.kind == _torch.PARAMETERS and value is not None:
                 raise MutationError(_NEW_PARAMETER.format(path=path))
-            recipes.append((self._key(key, holder.path), self.recipe(value, path)))
-        return Change(self._object(position), holder.path, table, removed, tuple(recipes), appended)
+            recipes.append((self._key(key, where), self.recipe(value, path)))
+        return Change(of, where, table, removed, tuple(recipes), appended)
 
 
-_id = Table.key_of
+key_id = Table.key_of
+"""Returns what stands for a key in comparisons: 1 and True are two keys, and tensors are compared by identity."""
+
+
+def same_contents(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
+    """Tells whether a table holds the same. Equal numbers or strings may be other objects, but nobody can tell."""
+    return Table.same(before, now) or _same_values(before, now)
 
 
 def _same_values(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
-    """Tells whether what differs are equal numbers or strings: other objects, but nobody can tell."""
     return len(before) == len(now) and all(
-        _id(k) == _id(j) and (v is w or type(v) is type(w) and type(v) in (int, str, bytes, bool) and v == w)
+        key_id(k) == key_id(j) and (v is w or type(v) is type(w) and type(v) in (int, str, bytes, bool) and v == w)
         for (k, v), (j, w) in zip(before, now, strict=True)
     )
 

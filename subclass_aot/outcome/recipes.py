@@ -84,6 +84,9 @@ Recipes = tuple[tuple[Recipe, Recipe], ...]
 """What a table holds: keys, and what stands there."""
 
 
+FOR_BACKWARD = "for_backward"
+"""The local of generated code that has what a call keeps for backward."""
+
 UNREGISTERED = "torch's pytree makes no {name} here: register it before, as where it was traced"
 
 
@@ -132,6 +135,7 @@ class Change:
         removed: Keys that are gone. If everything is put in anew, all.
         assigned: Keys and what stands there, those that are new or another; all elements of a list, or the new ones.
         appended: Whether the elements in `assigned` come after those of before.
+        of_context: Whether the object is a wrapper, and these are attributes of which its class makes the context.
     """
 
     object: int
@@ -140,6 +144,50 @@ class Change:
     removed: tuple[Recipe, ...]
     assigned: Recipes
     appended: bool = False
+    of_context: bool = False
+
+    @staticmethod
+    def of_memory(tensor: int, path: str, result: Leaf) -> Change:
+        """Returns how a tensor of the call gets the memory of a result."""
+        return Change(tensor, path, Table("data"), (), ((Literal("data"), result),))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stood:
+    """What stood at a key when forward was over.
+
+    Attributes:
+        key: The key; None for an element, which is told by its position.
+        value: A plain value, the `Leaf` of a number of the call, the kept object that it was; None for anything else.
+        kind: What it was: "absent", "plain", "tensor" or "object".
+    """
+
+    key: object
+    value: Recipe | None
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expected:
+    """What backward finds in a table that it changes, if nobody has changed it since forward.
+
+    Attributes:
+        place: The table, by its position among those that the trace has read.
+        object: The object, by its position among what the call keeps.
+        table: Which of its tables.
+        stood: What stood there.
+        is_whole: Whether that is all that the table held.
+    """
+
+    place: int
+    object: int
+    table: Table
+    stood: tuple[Stood, ...]
+    is_whole: bool
+
+
+RECIPES = (Leaf, Given, Tuple, New, Weak, Identity, Literal, Change, Expected, Stood)
+"""The classes of which an outcome is made, and which are the same in each process."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,6 +204,7 @@ class Outcome:
         keeps_generator: Whether it puts back the state that there was before.
         default_dtype: The default dtype that it leaves, if it sets it.
         attributes: What stands on new dense tensors: their positions among the flattened results, names and values.
+        kept: What the call keeps for what backward leaves behind. See Note [Outcome of backward].
     """
 
     result: Recipe
@@ -167,6 +216,7 @@ class Outcome:
     keeps_generator: bool = False
     default_dtype: torch.dtype | None = None
     attributes: tuple[tuple[int, tuple[tuple[str, Recipe], ...]], ...] = ()
+    kept: tuple[Recipe, ...] = ()
 
     @property
     def literals(self) -> list[Any]:

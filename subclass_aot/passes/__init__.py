@@ -1,4 +1,4 @@
-"""What is done to a graph without knowing how it was recorded: splitting it, copying it, and cleaning up."""
+"""Passes that do not know how a graph was recorded: splitting it, copying it, and cleaning up."""
 
 from subclass_aot.passes.cleanup import cleaned as cleaned
 from subclass_aot.passes.graphs import copied_graph as copied_graph

@@ -24,7 +24,7 @@ def cleaned(
 
     Draws of random numbers stay: eager makes them, and later draws depend on it. So do operators without a result, such
     as `_assert_async`: eager fails there; and collectives: other ranks wait for them. `detach` and `alias` go: they
-    mean something to autograd only, which a graph is below of.
+    are no-ops below autograd.
 
     What a collective gives is waited for where it is first read, so that what stands between runs meanwhile.
     Collectives themselves stay in their order, which has to be the same on all ranks.
@@ -59,7 +59,10 @@ def cleaned(
 
 
 def _waits_late(nodes: Sequence[fx.Node], live: Container[fx.Node]) -> Iterable[fx.Node]:
-    """The nodes, each wait where its result is first read, or at the end of its phase. Views and copies do not."""
+    """Yields the nodes, each wait where its result is first read, or at the end of its phase.
+
+    Views and copies do not.
+    """
     pending: dict[fx.Node, None] = {}
     before: fx.Node | None = None
     for node in nodes:

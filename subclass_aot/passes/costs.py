@@ -78,7 +78,7 @@ class Costs:
 
 
 def _specs(node: object) -> list[Spec]:
-    """Returns how the tensors look that a node gives."""
+    """Returns the specs of the tensors that a node gives."""
     if not isinstance(node, fx.Node):
         return []
     if "spec" in node.meta:
@@ -105,7 +105,9 @@ _SLOW = {"gelu", "erf", "tanh", "exp", "silu", "sigmoid", "log", "pow", "mish", 
 
 
 def _flops(name: str, node: fx.Node) -> float:
-    """Floating-point operations of products, convolutions and attention; 0 for the rest, which memory bounds."""
+    """Returns the floating-point operations of products, convolutions and attention; 0 for the rest, which memory
+    bounds.
+    """
     if name in _FACTOR:
         factor: Any = node.args[_FACTOR[name]]
         return 2 * sum(_size(result) * _known(spec.size[-1]) for result in _specs(node) for spec in _specs(factor))

@@ -1,4 +1,4 @@
-"""What a node of a graph is, and how one is made."""
+"""Queries about a node of a graph, and how one is made."""
 
 from __future__ import annotations
 
@@ -75,39 +75,41 @@ def viewed_node(node: fx.Node) -> fx.Node | None:
 
 
 def is_symint(node: fx.Node) -> bool:
-    """Tells whether a node stands for a symbolic number."""
+    """Returns whether the value of a node is a symbolic number."""
     return "spec" not in node.meta and is_symbolic(node.meta.get("val"))
 
 
 def is_backward(node: fx.Node) -> bool:
-    """Tells whether a node was recorded while gradients were computed."""
+    """Returns whether a node was recorded while gradients were computed."""
     return bool(node.meta.get("partitioner_tag") == "is_backward")
 
 
 def draws(node: fx.Node) -> bool:
-    """Tells whether a node draws random numbers."""
+    """Returns whether a node draws random numbers."""
     if node.op != "call_function" or not _torch.is_overload(node.target):
         return False
     return effects_of(node.target).draws(node.args, node.kwargs)
 
 
 def has_no_result(node: fx.Node) -> bool:
-    """Tells whether a node runs an operator that returns nothing, and so is there for what it does: `_assert_async`."""
+    """Returns whether a node runs an operator that returns nothing, and so is there for what it does:
+    `_assert_async`.
+    """
     return node.op == "call_function" and _torch.is_overload(node.target) and not effects_of(node.target).returns
 
 
 def communicates(node: fx.Node) -> bool:
-    """Tells whether a node talks to other ranks, or waits for them."""
+    """Returns whether a node talks to other ranks, or waits for them."""
     return (
         node.op == "call_function" and _torch.is_overload(node.target) and node.target.namespace in _torch.COLLECTIVES
     )
 
 
 def waits(node: fx.Node) -> bool:
-    """Tells whether a node waits for what a collective gives."""
+    """Returns whether a node waits for what a collective gives."""
     return communicates(node) and node.target.overloadpacket.__name__ == "wait_tensor"  # type: ignore[union-attr]
 
 
 def must_run(node: fx.Node) -> bool:
-    """Tells whether a node runs though nobody reads its result: other ranks wait for it, or it has none."""
+    """Returns whether a node runs though nobody reads its result: other ranks wait for it, or it has none."""
     return has_no_result(node) or communicates(node)

@@ -1,4 +1,4 @@
-"""What a joint graph does once, whatever a partitioner of others makes of it.
+"""Keeps what a joint graph does once out of the reach of partitioners of others.
 
 Note [What runs once]
 ~~~~~~~~~~~~~~~~~~~~~
@@ -69,7 +69,7 @@ class _Once:
 
 
 class RemovedOnce:
-    """What was removed from a joint graph for a partitioner of others. See Note [What runs once].
+    """The nodes that were removed from a joint graph for a partitioner of others. See Note [What runs once].
 
     Attributes:
         joint: The joint graph.
@@ -251,7 +251,7 @@ def _copied_item(graph: fx.Graph, value: fx.Node, copies: dict[fx.Node, fx.Node]
 
 
 def _with_state(graph: fx.Graph, once: _Once, reads: dict[fx.Node, fx.Node], placeholder: fx.Node) -> fx.Node:
-    """Puts back a draw that may be made again: it gives the state before it, too."""
+    """Puts back a draw that backward may repeat: it gives the state before it, too."""
     args, kwargs = fx.map_arg((once.node.args, once.node.kwargs), reads.__getitem__)
     both = graph.call_function(_torch.draw_and_keep_state(), (once.node.target, *args), kwargs)  # type: ignore[arg-type]
     state, result = (graph.call_function(operator.getitem, (both, i)) for i in range(2))

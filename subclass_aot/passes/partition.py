@@ -39,7 +39,7 @@ def default_partition(
 
     Args:
         joint: The joint graph; nodes carry `meta["partitioner_tag"]`. It is not changed.
-        joint_inputs: Not looked at; AOTAutograd's partitioners have it, and this one can stand in their place.
+        joint_inputs: Not read; AOTAutograd's partitioners have it, and this one can stand in their place.
         num_fwd_outputs: How many of the joint graph's outputs belong to forward.
         static_lifetime_input_indices: The inputs that are parameters and buffers, and that forward does not write.
         fuses: Whether the compiler runs cheap operators together with those that read them.
@@ -95,7 +95,7 @@ def backward_from(joint: fx.GraphModule, saved: Sequence[fx.Node], *, num_fwd_ou
 
 
 def _backward_nodes(graph: fx.Graph, gradients: Sequence[Any]) -> set[fx.Node]:
-    """Backward nodes that the gradients need, or that run in any case."""
+    """Returns the backward nodes that the gradients need, or that run in any case."""
     found: set[fx.Node] = set()
     todo = [n for n in gradients if isinstance(n, fx.Node) and is_backward(n)]
     todo += [n for n in graph.nodes if must_run(n) and is_backward(n)]

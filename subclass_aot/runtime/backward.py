@@ -15,11 +15,13 @@ from subclass_aot.codegen import Source
 from subclass_aot.descriptors import BackwardMutation, Number, OutputDescriptor, descriptor_of
 from subclass_aot.flatten import PlainTensorMeta, SubclassCreationMeta, ValueMeta, emit_unwrap, emit_wrap
 from subclass_aot.meta import Spec
-from subclass_aot.outputs import InputLeaf, Value
+from subclass_aot.outcome import BackwardOutcome, emit_finish
+from subclass_aot.outputs import ComputedSymints, Constant, InputLeaf, SameAsOutput, Value
 from subclass_aot.runtime import tangent_coercion
 from subclass_aot.runtime.calling_convention import Convention, SymintNames, emit_run
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.lazy import LazyFunction
+from subclass_aot.runtime.once import without_way_back
 from subclass_aot.runtime.unexpected_tangents import UnexpectedTangents
 from subclass_aot.signature import JointSignature, TangentSpec
 from subclass_aot.symbols import is_symbolic
@@ -50,8 +52,13 @@ def write_backward(
     symints = SymintNames.of({desc: source.fresh(str(desc)) for desc in graphs.computed if isinstance(desc, Number)})
     if sizes or symints.names:
         source.line(f"({''.join(n + ', ' for n in (*sizes, *symints.names.values()))}) = ctx.sizes")
+    put = signature.backward_outcome
+    present = None
+    if put is not None:
+        source.line("for_backward = ctx.objects")
+        present = _present(source, put, symints) if put.expected else None
     if others is not None:
-        _hand_over(source, convention, others, names, symints)
+        _hand_over(source, convention, others, names, symints, present)
     saved = [source.fresh(f"saved_{i}") for i in range(len(graphs.saved))]
     ignored = [source.fresh("checked") for _ in convention.checked]
     if saved or ignored:
@@ -102,8 +109,64 @@ def write_backward(
             source.line(f"{results[-1]} = None")
         with source.block("else:"):
             source.line(f"{results[-1]} = {_wrap(source, gradient, computed, structure)}")
+    if put is not None:
+        made = _put(source, put, computed, symints)
+        emit_finish(source, put.outcome, [], made)
+        for kept, output in put.retained:
+            source.line(f"{source.const(_retain, 'retain')}(for_backward, {kept}, {made[output]})")
     source.line(f"return ({', '.join(results)},)")
     return source.build()
+
+
+def _present(source: Source, put: BackwardOutcome, symints: SymintNames) -> str:
+    """Appends what compares objects with what backward expects in them; returns the local of what is there instead."""
+    numbers = [
+        symints.names[output.parts[0].number]
+        if isinstance(output, ComputedSymints) and not output.is_size and isinstance(output.parts[0], Number)
+        else "0"
+        for output in put.outputs
+    ]
+    name = source.fresh("present")
+    source.line(
+        f"{name} = {source.const(put.present, 'present')}(for_backward, ({''.join(n + ', ' for n in numbers)}))"
+    )
+    return name
+
+
+def _retain(for_backward: list[Any], position: int, gradient: torch.Tensor) -> None:
+    """Sets the `.grad` of a result, or adds to it where an earlier backward has set it.
+
+    It is not asked before: of a tensor that is no leaf, torch warns.
+    """
+    kept = for_backward[position]
+    reference, was_set = kept if isinstance(kept, tuple) else (kept, False)
+    result = reference()
+    if result is not None:
+        before = result.grad if was_set else None
+        result.grad = gradient if before is None else before + gradient
+        for_backward[position] = reference, True
+
+
+def _put(
+    source: Source, put: BackwardOutcome, computed: Mapping[OutputDescriptor, str], symints: SymintNames
+) -> list[str]:
+    """Appends what makes the tensors and numbers that hooks put into objects; returns an expression of each."""
+    made: list[str] = []
+    for output in put.outputs:
+        match output:
+            case Value():
+                value = _wrap(source, output, computed, {})
+                lost = source.const(without_way_back, "without_way_back") if output.requires_grad else ""
+                made.append(f"{lost}({value})" if output.requires_grad else value)
+            case SameAsOutput():
+                made.append(made[output.output])
+            case ComputedSymints():
+                parts = [symints.names[p.number] if isinstance(p, Number) else str(p) for p in output.parts]
+                size = source.const(torch.Size, "Size") if output.is_size else ""
+                made.append(f"{size}(({', '.join(parts)},))" if output.is_size else parts[0])
+            case Constant():
+                made.append(source.const(output.value, "constant"))
+    return made
 
 
 def _fail(error: str) -> NoReturn:
@@ -121,14 +184,31 @@ def _wrap(source: Source, gradient: Value, computed: Mapping[OutputDescriptor, s
 
 
 def _hand_over(
-    source: Source, convention: Convention, others: UnexpectedTangents, names: list[str], symints: SymintNames
+    source: Source,
+    convention: Convention,
+    others: UnexpectedTangents,
+    names: list[str],
+    symints: SymintNames,
+    present: str | None,
 ) -> None:
-    """Appends what hands gradients of another kind over to `others`."""
+    """Appends what hands gradients over to `others`: of another kind, or where objects hold something else by now.
+
+    Args:
+        source: The function.
+        convention: What the functions agree on.
+        others: What to do then.
+        names: The names of the gradients.
+        symints: The names of numbers.
+        present: The local of what objects hold that is not what was expected, if they are compared.
+    """
 
     def write_other(signature: JointSignature, graphs: Graphs, backward: BoxedFunction) -> Callable[..., Any]:
         """The backward for other tangents, after the same forward."""
         return write_backward(
-            Convention(signature, graphs, convention.keeps_inputs, convention.requires_grad_inputs), backward
+            Convention(
+                signature, graphs, convention.keeps_inputs, convention.requires_grad_inputs, convention.keeps_objects
+            ),
+            backward,
         )
 
     tangents = convention.signature.tangents
@@ -138,8 +218,10 @@ def _hand_over(
     take = source.const(
         functools.partial(others.take, write_other, [str(tangent.output) for tangent in tangents]), "other_kind"
     )
+    if present is not None:
+        wrong.append(f"{present} is not None")
     with source.block(f"if {' or '.join(wrong)}:"):
-        source.line(f"run, {', '.join(names)} = {take}({', '.join(names)})")
+        source.line(f"run, {', '.join(names)} = {take}({present}, {', '.join(names)})")
         source.line(f"if run is not None: return run(ctx, {', '.join(names)})")
 
 

@@ -155,6 +155,9 @@ def _emit_apply(
     """
     signature, values = convention.signature, reads.values
     given["leaves"] = f"[{reads.listing(reads.leaves[: len(signature.index_map.slots)])}]"
+    if convention.keeps_objects:
+        source.line("for_backward = []  # objects that backward changes")
+        given["objects"] = "for_backward"
     given["checked"] = f"[{', '.join(values[i] for i in convention.saved_for_version_check)}]"
     if function.double_backward is not None:
         inputs = reads.listing(values[: len(signature.inputs)])

@@ -31,6 +31,7 @@ class Convention:
         graphs: Its graphs.
         keeps_inputs: Whether autograd is led to the inputs as well, for second derivatives.
         requires_grad_inputs: What `requires_grad_inputs` is, where another backward of the same forward has said so.
+        keeps_objects: What `keeps_objects` is, where another backward has said so.
 
     Attributes:
         forward_values: The values that forward makes: new values of inputs, results, and what several results are views
@@ -42,6 +43,7 @@ class Convention:
         structure: Flat slots that gradients of jagged tensors are made with. See Note [Jagged tensors].
         checked: Wrappers whose leaves are saved: "input" or "output", and its position.
             See Note [Versions of wrappers].
+        keeps_objects: Whether the call keeps objects for backward. See Note [Outcome of backward].
     """
 
     def __init__(
@@ -50,10 +52,12 @@ class Convention:
         graphs: Graphs,
         keeps_inputs: bool,
         requires_grad_inputs: list[int] | None = None,
+        keeps_objects: bool | None = None,
     ) -> None:
         self.signature = signature
         self.graphs = graphs
         self.keeps_inputs = keeps_inputs
+        self.keeps_objects = signature.backward_outcome is not None if keeps_objects is None else keeps_objects
         self.forward_values = [value for _, value in signature.mutations.autograd_mutations]
         self.forward_values += [o for o in signature.outputs if isinstance(o, Value)]
         self.forward_values += signature.intermediate_bases
@@ -88,7 +92,8 @@ class Convention:
 
         `autograd.Function` has to tell what else there is; a node of the accelerator need not.
         """
-        if self.runs_first or self.keeps_inputs or self.signature.mutations.backward_writes:
+        keeps = self.keeps_inputs or self.keeps_objects
+        if self.runs_first or keeps or self.signature.mutations.backward_writes:
             return False
         pairs = zip(self.forward_values, self.through_autograd, strict=True)
         dense = [value for value, through in pairs if through and isinstance(value.meta, PlainTensorMeta)]
@@ -108,7 +113,8 @@ class Convention:
         """
         written = ["written"] * self.signature.mutations.move_versions
         beside = ["made"] if self.runs_first else ["non_differentiable", *written]
-        return ["leaves", *beside, "checked", *["kept"] * self.keeps_inputs]
+        objects = ["objects"] * self.keeps_objects
+        return ["leaves", *beside, "checked", *objects, *["kept"] * self.keeps_inputs]
 
     def _structure_of_gradients(self) -> list[int]:
         metas, index_map = [given.meta for given in self.signature.inputs], self.signature.index_map

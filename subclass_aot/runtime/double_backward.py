@@ -19,6 +19,7 @@ from subclass_aot.call import RecordedCall
 from subclass_aot.graph import drawing_from, generators
 from subclass_aot.outputs import Value, ViewOfBase
 from subclass_aot.runtime.graphs import Graphs
+from subclass_aot.runtime.once import refuse_put
 from subclass_aot.runtime.repeatable import draws_again
 from subclass_aot.signature import JointSignature
 
@@ -47,6 +48,7 @@ class DoubleBackward:
     ) -> None:
         self._keeps_state = draws_again(signature, graphs, repeats_draws) or signature.outcome.changes_process
         self._changed = _changed(signature)
+        self._put = signature.backward_outcome
         self._vjp = compiled(functools.partial(_gradients, signature, again, self._changed))
 
     def keep(self, values: list[torch.Tensor]) -> torch.Tensor:
@@ -62,6 +64,8 @@ class DoubleBackward:
         def chosen(ctx: Any, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
             if not torch.is_grad_enabled():
                 return backward(ctx, *tangents)
+            if self._put is not None:  # a vjp is traced, and would run hooks on traced tensors once
+                refuse_put(self._put)
             keeper = ctx.next_functions[0][0]  # what `keep` returned is the first tensor that the function was given
             values = list(keeper.saved_tensors)
             draws = nullcontext() if keeper.state is None else drawing_from(keeper.state)
@@ -127,4 +131,6 @@ def _changed(signature: JointSignature) -> set[int]:
     mutations = signature.mutations
     changed = {signature.index_map.slots[slot].outer for slot in mutations.mutated_leaves}
     changed |= {mutation.input for mutation in mutations.autograd_mutations}
+    ways = (signature.outcome.objects[c.object] for c in signature.outcome.changes if c.of_context)
+    changed |= {int(way.steps[0]) for way in ways}
     return changed | {mutation.input for mutation in mutations.metadata_mutations}

@@ -117,6 +117,8 @@ def write_forward(convention: Convention, graph: BoxedFunction) -> Callable[...,
     live = signature.mutations.backward_writes
     if live:  # not among the saved: backward wants them as they are when it runs
         source.line(f"ctx.live = [{', '.join(leaves[s] for s in live)}]")
+    if convention.keeps_objects:
+        source.line("ctx.objects = objects")
     if convention.structure:
         source.line(f"ctx.structure = [{', '.join(leaves[s] for s in convention.structure)}]")
     source.line(f"return ({', '.join(name for name, through in pairs if through)},)")

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import torch
 
 from subclass_aot import _torch
-from subclass_aot.errors import DoubleBackwardError
+from subclass_aot.errors import BackwardOutcomeError, DoubleBackwardError
+from subclass_aot.outcome import BackwardOutcome
 
 _TWICE = """A gradient that a compiled backward computed is differentiated again.
   The backward graph is compiled, so autograd has no record of what it did.
@@ -19,7 +20,18 @@ _TWICE = """A gradient that a compiled backward computed is differentiated again
   need them (compiled.fn instead of compiled), or put the inner torch.autograd.grad into the function."""
 
 
-def once_differentiable(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
+_PUT = """With create_graph=True, hooks put tensors that can be differentiated into objects ({paths}).
+  A compiled backward computes tensors without a history.
+  Instead: call the function itself (compiled.fn) where you need them, or leave out create_graph."""
+
+_NO_WAY_BACK = """A tensor is differentiated that hooks or a checkpoint put into an object in a backward.
+  A compiled backward computed it, so autograd has no record of its history.
+  Instead: put it there in forward, or differentiate what the function returns."""
+
+
+def once_differentiable(
+    backward: Callable[..., tuple[Any, ...]], put: BackwardOutcome | None = None
+) -> Callable[..., tuple[Any, ...]]:
     """`backward` for an `autograd.Function`: with `create_graph=True`, using its results differentiably raises.
 
     Torch's decorator of that name lets a gradient go by unmarked when the incoming gradient requires none, though it
@@ -27,12 +39,15 @@ def once_differentiable(backward: Callable[..., tuple[Any, ...]]) -> Callable[..
 
     Args:
         backward: Takes `ctx` and the tangents, and gives a gradient or None for each argument of forward.
+        put: What it puts into objects.
     """
 
     @_torch.below_dynamo
     def marked(ctx: object, *tangents: torch.Tensor | None) -> tuple[Any, ...]:
         if not torch.is_grad_enabled():
             return backward(ctx, *tangents)
+        if put is not None and put.puts_tensors:
+            refuse_put(put)
         with torch.no_grad():
             gradients = backward(ctx, *tangents)
         given = [g for g in gradients if g is not None]
@@ -41,6 +56,34 @@ def once_differentiable(backward: Callable[..., tuple[Any, ...]]) -> Callable[..
         return tuple(None if g is None else next(results) for g in gradients)
 
     return marked
+
+
+def refuse_put(put: BackwardOutcome) -> NoReturn:
+    """Refuses to put tensors without a history where eager mode puts some that have one.
+
+    Raises:
+        DoubleBackwardError: Always.
+    """
+    paths = [change.path for change in put.outcome.changes] or ["the .grad of a result"]
+    raise DoubleBackwardError(_PUT.format(paths=", ".join(dict.fromkeys(paths))))
+
+
+def without_way_back(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor that has a history, as in eager mode, through which autograd cannot go: it was computed in backward."""
+    with torch.enable_grad():
+        return _Lost.apply(tensor, torch.empty(0, requires_grad=True))  # type: ignore[no-untyped-call,no-any-return]
+
+
+class _Lost(torch.autograd.Function):
+    """Identity, with a history that is an error."""
+
+    @staticmethod
+    def forward(ctx: object, tensor: torch.Tensor, anchor: torch.Tensor) -> torch.Tensor:
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx: object, tangent: object) -> NoReturn:
+        raise BackwardOutcomeError(_NO_WAY_BACK)
 
 
 class _Final(torch.autograd.Function):

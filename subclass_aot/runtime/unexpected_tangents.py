@@ -17,8 +17,8 @@ has passed. So where a compiler insists, the operators of such a backward run on
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +28,10 @@ from torch import fx
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.backends import BACKENDS, BoxedFunction, compiled, example_inputs
 from subclass_aot.descriptors import SavedForBackward, descriptor_of
-from subclass_aot.errors import TangentError
+from subclass_aot.errors import BackwardOutcomeError, TangentError
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.meta import SparseGradient
+from subclass_aot.outcome import Present
 from subclass_aot.passes import backward_from
 from subclass_aot.runtime.graphs import Graphs
 from subclass_aot.runtime.tangent_coercion import converted, fits
@@ -44,8 +45,8 @@ Backward = Callable[..., tuple[Any, ...]]
 Write = Callable[[JointSignature, Graphs, BoxedFunction], Backward]
 """Generates the backward that runs a compiled graph."""
 
-WithTangents = Callable[[Mapping[int, "torch.Tensor | None"]], JointTrace]
-"""Tangents, by their positions, to a trace that goes backward with them."""
+WithTangents = Callable[..., JointTrace]
+"""Tangents, by their positions, to a trace that goes backward with them. See `JointTrace.with_tangents`."""
 
 _LIMIT = 4
 """Kinds of gradients that are kept for one signature; the one met longest ago goes first."""
@@ -61,6 +62,10 @@ _UNDEFINED = """{where} has no gradient, and there is no backward without it: {w
   Instead:  let backward begin at all results that need a gradient, as in torch.autograd.backward(results, gradients)
             with zeros that you make"""
 
+_OBJECTS = """Backward changes objects, and they hold something else by now than when its forward was over.
+What hooks put there may depend on that, and for what is there now they could not be traced: {why}
+  Instead: run backward once, and before the function is called again."""
+
 _HOOK = """, or give {cls} the hook
 
       def __coerce_same_metadata_as_tangent__(self, context, expected_type=None):
@@ -75,10 +80,19 @@ _FROM_TANGENT = """, or give {expected_cls} the hook
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kind:
-    """Gradients of one kind, one for each result or None where undefined, and the backward for those that are there."""
+    """Gradients of one kind, one for each result or None where undefined, and the backward for those that are there.
+
+    Attributes:
+        described: What they look like.
+        backward: The backward.
+        present: What objects hold that are not as forward left them.
+        reads_objects: Whether it has tensors of these objects in it.
+    """
 
     described: tuple[tuple[ValueMeta, tuple[Any, ...]] | None, ...]
     backward: Backward | None
+    present: list[tuple[object, ...] | None] | None = None
+    reads_objects: bool = False
 
     @property
     def chosen(self) -> Backward | None:
@@ -117,12 +131,15 @@ class UnexpectedTangents:
         self.needed = _not_replaced_by_zeros(self._signature)
         """The tangents for which zeros may not do. See Note [Undefined gradients]."""
 
-    def take(self, write: Write, where: Sequence[str], *tangents: torch.Tensor | None) -> tuple[Any, ...]:
+    def take(
+        self, write: Write, where: Sequence[str], present: Sequence[Present] | None, *tangents: torch.Tensor | None
+    ) -> tuple[Any, ...]:
         """What to do with gradients of which at least one is not of the expected kind, or is undefined and needed.
 
         Args:
             write: Generates a backward.
             where: What errors call each of the tangents.
+            present: What objects hold that hooks change, where that is not what forward left there; else None.
             *tangents: The gradients; None for an undefined one.
 
         Returns:
@@ -135,50 +152,65 @@ class UnexpectedTangents:
         results = [t if t is None else converted(t, *kind) for t, kind in zip(tangents, expected, strict=True)]
         wrong = [t is not None and r is None for t, r in zip(tangents, results, strict=True)]
         missing = any(tangents[i] is None for i in self.needed) and any(t is not None for t in tangents)
-        if not any(wrong) and not missing:
+        if not any(wrong) and not missing and present is None:
             return None, *results
         given = [t if not_converted else r for t, r, not_converted in zip(tangents, results, wrong, strict=True)]
+        held = None if present is None else [each.described for each in present]
         for kind in self._kinds:
-            if all(map(_is_of, given, kind.described)):
+            if kind.present == held and all(map(_is_of, given, kind.described)):
                 return kind.chosen, *given
         try:
-            kind = self._make(given, any(wrong), write)
+            kind = self._make(given, any(wrong), write, present)
         except Exception as error:  # of a class, or of the function's backward
             pass_on_interruption(error)
+            if not any(wrong) and not missing:
+                raise BackwardOutcomeError(_OBJECTS.format(why=_why(error))) from error
             if not any(wrong):
                 first = next(i for i in sorted(self.needed) if tangents[i] is None)
                 raise TangentError(_UNDEFINED.format(where=where[first], why=_why(error))) from error
             first = wrong.index(True)
             raise TangentError(_message(where[first], tangents[first], expected[first][0], error)) from error
-        self._kinds = [kind, *self._kinds][:_LIMIT]
+        kind = dataclasses.replace(kind, present=held)
+        if _may_come_again(kind, present):
+            self._kinds = [kind, *self._kinds][:_LIMIT]
         return kind.chosen, *given
 
-    def _make(self, given: Sequence[Any], is_other: bool, write: Write) -> _Kind:
+    def _make(
+        self, given: Sequence[Any], is_other: bool, write: Write, present: Sequence[Present] | None = None
+    ) -> _Kind:
         """Traces, compiles and generates.
 
         Args:
             given: The gradients; None for an undefined one.
             is_other: Whether one is of another kind than expected, and not only undefined.
             write: Generates a backward.
+            present: What objects hold that hooks change, where forward did not leave that there.
         """
         symbols = self._signature.assumptions.symbols
         closed = nullcontext if symbols is None else symbols.closed
         defined = {i: tangent for i, tangent in enumerate(given) if tangent is not None}
         with one_at_a_time:
             with closed():
-                trace = self._with_tangents(defined)
+                trace = self._with_tangents(defined, present) if present else self._with_tangents(defined)
             found = [(tangent.meta, tangent.specs) for tangent in trace.signature.tangents]
             kinds = dict(zip(defined, found, strict=True))
             described = tuple(map(kinds.get, range(len(given))))
-            if not is_other and _same_classes(trace.signature, self._signature):
+            has_effects = self._signature.backward_outcome is not None
+            if not is_other and not has_effects and _same_classes(trace.signature, self._signature):
                 return _Kind(described, None)
             backward = self._backward_of(trace)
-            try:
-                with closed():
+            run = None
+            if present is None:  # else it may be for this call alone
+                with suppress(MoreAssumed), closed():  # see Note [Compiled when the guard is made]
                     run = self._compile(backward)
-            except MoreAssumed:  # see Note [Compiled when the guard is made]
+            if run is None:
                 run = compiled(BACKENDS["eager"], backward, example_inputs(backward), is_backward=True)
-        return _Kind(described, write(trace.signature, dataclasses.replace(self._graphs, backward=backward), run))
+        signature = trace.signature
+        if signature.backward_outcome is not None:
+            as_is = dataclasses.replace(signature.backward_outcome, expected=())
+            signature = dataclasses.replace(signature, backward_outcome=as_is)
+        graphs = dataclasses.replace(self._graphs, backward=backward)
+        return _Kind(described, write(signature, graphs, run), reads_objects=trace.reads_objects)
 
     def _backward_of(self, trace: JointTrace) -> fx.GraphModule:
         if trace.signature.mutations.backward_writes != self._signature.mutations.backward_writes:
@@ -192,12 +224,21 @@ class UnexpectedTangents:
 def _not_replaced_by_zeros(signature: JointSignature) -> set[int]:
     """The tangents for which zeros may not do: those that are added to something of another class."""
     found: set[int] = set()
+    if signature.backward_outcome is not None and len(signature.tangents) > 1:  # hooks do not run for zeros
+        return set(range(len(signature.tangents)))
     for given in signature.gradient_targets:
         if given.gradient is not None and len(given.reach) > 1:
             metas = [given.meta, given.gradient.meta, *(signature.tangents[i].meta for i in given.reach)]
             if any(_classes(meta) != _classes(given.meta) for meta in metas):
                 found.update(given.reach)
     return found
+
+
+def _may_come_again(kind: _Kind, present: Sequence[Present] | None) -> bool:
+    """Whether a backward that was made for what objects hold serves other calls: it has no tensors of theirs in it."""
+    if present is None:
+        return True
+    return kind.present is not None and None not in kind.present and not kind.reads_objects
 
 
 def _same_classes(of_some: JointSignature, of_all: JointSignature) -> bool:

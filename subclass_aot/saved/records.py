@@ -16,10 +16,11 @@ from subclass_aot.flatten import (
 )
 from subclass_aot.graph import Look, RegeneratedView
 from subclass_aot.objects import Entry
-from subclass_aot.outcome import Change, Given, Identity, Leaf, Literal, New, Tuple, Weak
+from subclass_aot.outcome import RECIPES
 from subclass_aot.saved.stand_ins import (
     NamedObject,
     NodeAt,
+    SavedBackward,
     SavedGraphs,
     SavedNew,
     SavedOutcome,
@@ -29,6 +30,7 @@ from subclass_aot.saved.stand_ins import (
     SavedWay,
 )
 from subclass_aot.signature import (
+    Absent,
     AutogradMutation,
     Beginning,
     Input,
@@ -56,10 +58,21 @@ RECORDS: dict[str, Any] = {
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ViewChain, outputs.ViewStep),
         *(outputs.ComputedSymints, outputs.NumberAt),
         *(outputs.StridedView, RegeneratedView),
-        *(Base, Beginning, Input, MadeLeaf, MetadataMutation, AutogradMutation, VersionBump, Mutations, TangentSpec),
+        *(
+            Base,
+            Absent,
+            Beginning,
+            Input,
+            MadeLeaf,
+            MetadataMutation,
+            AutogradMutation,
+            VersionBump,
+            Mutations,
+            TangentSpec,
+        ),
         *(SavedSignature, SavedGraphs, SavedSymbols, SavedSize, NodeAt, Look),
-        *(Change, Leaf, Given, Tuple, New, Weak, Identity, Literal, Entry, Table),
-        *(SavedOutcome, SavedNew, SavedWay, NamedObject),
+        *(*RECIPES, Entry, Table),
+        *(SavedOutcome, SavedBackward, SavedNew, SavedWay, NamedObject),
     )
 }
 """By the word that files have for them."""

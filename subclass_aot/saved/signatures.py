@@ -9,16 +9,16 @@ from typing import Any
 from subclass_aot.errors import JointGraphError
 from subclass_aot.flatten import IndexMap
 from subclass_aot.objects import Pinned, Way
-from subclass_aot.outcome import NewObject, Outcome
+from subclass_aot.outcome import BackwardOutcome, NewObject, Outcome
 from subclass_aot.saved.refused import Refused, at
-from subclass_aot.saved.stand_ins import NamedObject, SavedNew, SavedOutcome, SavedSignature, SavedWay
+from subclass_aot.saved.stand_ins import NamedObject, SavedBackward, SavedNew, SavedOutcome, SavedSignature, SavedWay
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.symbols import Symbols
 
 _SYMBOLIC = "it demands something of numbers that depend on data. Compile with dynamic=False"
 _NO_OBJECT = "the function that was given has no {path}"
 
-_ASSUMED = ("looks", "read", "beginnings")
+_ASSUMED = ("looks", "read", "beginnings", "absent")
 
 
 def saved_signature(signature: JointSignature, pinned: Mapping[int, str]) -> SavedSignature:
@@ -35,13 +35,19 @@ def saved_signature(signature: JointSignature, pinned: Mapping[int, str]) -> Sav
     if assumptions.runtime_asserts:
         raise Refused(_SYMBOLIC)
     with at("outcome"):
-        outcome = _saved_outcome(signature.outcome, pinned)
+        outcome, later = _saved_outcome(signature.outcome, pinned), signature.backward_outcome
+        backward = None
+        if later is not None:
+            backward = SavedBackward(
+                later.outputs, _saved_outcome(later.outcome, pinned), later.expected, later.retained
+            )
     given = {
         field.name: getattr(signature, field.name)
         for field in dataclasses.fields(SavedSignature)
-        if field.name not in ("outcome", *_ASSUMED)
+        if field.name not in ("outcome", "backward_outcome", *_ASSUMED)
     }
-    return SavedSignature(**given, outcome=outcome, **{name: getattr(assumptions, name) for name in _ASSUMED})
+    assumed = {name: getattr(assumptions, name) for name in _ASSUMED}
+    return SavedSignature(**given, outcome=outcome, backward_outcome=backward, **assumed)
 
 
 def _saved_outcome(outcome: Outcome, pinned: Mapping[int, str]) -> SavedOutcome:
@@ -56,7 +62,7 @@ def _saved_outcome(outcome: Outcome, pinned: Mapping[int, str]) -> SavedOutcome:
     new = tuple(map(_saved_new, outcome.new))
     return SavedOutcome(
         outcome.result, new, tuple(ways), outcome.changes, outcome.assigned, outcome.generator, outcome.keeps_generator,
-        outcome.default_dtype, outcome.attributes,
+        outcome.default_dtype, outcome.attributes, outcome.kept,
     )  # fmt: skip
 
 
@@ -75,19 +81,23 @@ def signature_of(saved: SavedSignature, named: Mapping[str, Any], symbols: Symbo
     Raises:
         Refused: An object, or the pytree of a class, is not there.
     """
-    out = saved.outcome
     with at("outcome"):
-        ways = tuple(_way(way, named) for way in out.objects)
-    new = tuple(map(_new, out.new))
-    outcome = Outcome(
-        out.result, new, ways, out.changes, out.assigned, out.generator, out.keeps_generator, out.default_dtype,
-        out.attributes,
-    )  # fmt: skip
+        outcome, later, backward = _outcome(saved.outcome, named), saved.backward_outcome, None
+        if later is not None:
+            backward = BackwardOutcome(later.outputs, _outcome(later.outcome, named), later.expected, later.retained)
     index_map = IndexMap.of(given.meta for given in saved.inputs)
     assumptions = Assumptions(symbols, **{name: getattr(saved, name) for name in _ASSUMED})
     return JointSignature(
         saved.inputs, index_map, saved.views, saved.mutations, saved.outputs, saved.intermediate_bases,
-        saved.made_leaves, outcome, saved.tangents, assumptions, saved.grad_modes,
+        saved.made_leaves, outcome, saved.tangents, assumptions, saved.grad_modes, backward,
+    )  # fmt: skip
+
+
+def _outcome(out: SavedOutcome, named: Mapping[str, Any]) -> Outcome:
+    ways, new = tuple(_way(way, named) for way in out.objects), tuple(map(_new, out.new))
+    return Outcome(
+        out.result, new, ways, out.changes, out.assigned, out.generator, out.keeps_generator, out.default_dtype,
+        out.attributes, out.kept,
     )  # fmt: skip
 
 

@@ -10,16 +10,7 @@ import torch
 from subclass_aot.descriptors import OutputDescriptor
 from subclass_aot.graph import Look
 from subclass_aot.objects import Entry
-from subclass_aot.outcome import (
-    Change,
-    Given,
-    Identity,
-    Leaf,
-    Literal,
-    New,
-    Tuple,
-    Weak,
-)
+from subclass_aot.outcome import Change, Leaf, Recipe
 from subclass_aot.outputs import (
     ComputedSymints,
     Constant,
@@ -29,10 +20,9 @@ from subclass_aot.outputs import (
     ViewOfBase,
     ViewOfInput,
 )
-from subclass_aot.signature import Beginning, Input, MadeLeaf, Mutations, TangentSpec
+from subclass_aot.signature import Absent, Beginning, Input, MadeLeaf, Mutations, TangentSpec
 from subclass_aot.tables import Table
 
-Recipe = Leaf | Given | Tuple | New | Weak | Identity | Literal
 Recipes = tuple[tuple[Recipe, Recipe], ...]
 
 
@@ -121,6 +111,24 @@ class SavedOutcome:
     keeps_generator: bool
     default_dtype: torch.dtype | None
     attributes: tuple[tuple[int, tuple[tuple[str, Recipe], ...]], ...]
+    kept: tuple[Recipe, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedBackward:
+    """What backward leaves behind in objects.
+
+    Attributes:
+        outputs: What each tensor or number is that it puts somewhere.
+        outcome: What it changes.
+        expected: What stood there before, as records of an outcome.
+        retained: Results whose `.grad` it sets.
+    """
+
+    outputs: tuple[Value | SameAsInput | SameAsOutput | ViewOfInput | ViewOfBase | Constant | ComputedSymints, ...]
+    outcome: SavedOutcome
+    expected: tuple[Any, ...]
+    retained: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +148,9 @@ class SavedSignature:
     looks: tuple[Look, ...]
     read: tuple[tuple[int, Any], ...]
     beginnings: tuple[Beginning, ...]
+    absent: tuple[Absent, ...]
     grad_modes: tuple[bool, bool]
+    backward_outcome: SavedBackward | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which sizes of a call are symbols, and traced fakes that have them."""
+"""Sizes of a call that are symbols, and traced fakes that have them."""
 
 from subclass_aot.sizes.dynamic_policy import DynamicPolicy as DynamicPolicy
 from subclass_aot.sizes.dynamic_sizes import DynamicSizes as DynamicSizes

@@ -1,4 +1,4 @@
-"""Which sizes are symbols: what `dynamic` means."""
+"""Decides which sizes are symbols: what `dynamic` means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which sizes of a call are symbols."""
+"""Decides which sizes of a call are symbols."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class _FakeMaker:
             else self.values_of_jagged(value, path + meta.step(name))
             for name, part in meta.attrs.items()
         }
-        if _has_outer_rule(value, meta):  # it computes the outer size, and is not told another
+        if _has_outer_rule(value, meta):  # it computes the outer size, and gets no other
             return value.__tensor_unflatten__(inner, meta.context_resized(size), None, None)
         return value.__tensor_unflatten__(inner, meta.context_resized(size), torch.Size(size), stride)  # type: ignore[arg-type]  # symbols, too
 
@@ -156,12 +156,12 @@ class _FakeMaker:
 
 
 def _has_numbers(value: torch.Tensor) -> bool:
-    """Tells if all sizes are numbers: not so of a jagged tensor, whose ragged size is none."""
+    """Returns whether all sizes are numbers: not so of a jagged tensor, whose ragged size is none."""
     return all(type(n) is int for n in value.shape)
 
 
 def _has_outer_rule(value: Any, meta: SubclassCreationMeta) -> bool:
-    """Tells whether the class knows its outer size from its inner tensors, and this instance has it."""
+    """Returns whether the class knows its outer size from its inner tensors, and this instance has it."""
     if Declaration.of(meta.cls) is None:
         return False
     inner = {name: getattr(value, name) for name in meta.attrs}

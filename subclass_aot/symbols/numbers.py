@@ -24,7 +24,7 @@ def is_symbolic(value: object) -> TypeGuard[Symbolic]:
 
 
 def plain(number: object) -> Any:
-    """Returns a symbolic number that turned out to be a certain one, as that one; everything else as it is."""
+    """Returns a symbolic number that proved to be a certain one, as that one; everything else as it is."""
     if not isinstance(number, torch.SymInt):
         return number
     expression = _torch.expression_of(number)
@@ -32,12 +32,12 @@ def plain(number: object) -> Any:
 
 
 def key_of(value: object) -> Any:
-    """What stands for a value in the key of a cache: numbers compare by expression."""
+    """Returns a value as it stands in the key of a cache: numbers compare by expression."""
     return _torch.expression_of(value) if is_symbolic(value) else value
 
 
 def lasting_key_of(number: Symbolic) -> Any:
-    """What stands for a symbolic number as long as the trace is used: it stays when more is found out about symbols."""
+    """Returns a key of a symbolic number that stays the same in a trace when more is found out about symbols."""
     return _torch.original_expression_of(number)
 
 

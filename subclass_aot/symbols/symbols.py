@@ -4,10 +4,23 @@ Note [Symbolic sizes]
 ~~~~~~~~~~~~~~~~~~~~~
 While a program is traced, a size may be a `torch.SymInt`: an expression over symbols. Two kinds of symbols exist. The
 size of an input is read from the input at the call, and every assumption that the program makes about it (a branch, a
-shape that must fit) becomes a guard. The size of a result that depends on data is known once the operator has run; of
-it the program can assume nothing, only demand.
+shape that must fit) becomes a guard. The size of a result that depends on data is unbacked: it is known once the
+operator has run, and gets no guards, only runtime asserts.
 
 Sizes of zero and one are never symbols: broadcasting makes too much of them.
+
+The second size that is met makes a symbol of it, and what the trace assumed of the symbol is a line of the guard:
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> compiled = sa.aot_compile(lambda x: x.sum(0), fw_compiler="eager")
+>>> y, z = compiled(torch.ones(3, 4)), compiled(torch.ones(5, 4))
+>>> print(compiled.source)
+def call(...):
+    ...
+    s0 = ...
+    if not (s0 >= 2): return MISS
+    ...
 """
 
 from __future__ import annotations
@@ -52,7 +65,7 @@ class Symbols:
         self._where: dict[Any, str] = {}
         self._unbacked: list[Any] = []
         self._again: list[Any] = []
-        self._told = 0  # how many assumptions were told, and not made by a program
+        self._told = 0  # how many assumptions were given, and not made by a program
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not self._are_guarded and not is_finalizing():  # else what would be called is gone
@@ -98,21 +111,21 @@ class Symbols:
         return number
 
     def take_fresh_unbacked(self) -> list[Any]:
-        """Returns the numbers that depend on data and were made since this was asked last."""
+        """Returns the numbers that depend on data and were made since the last call of this."""
         take_fresh_unbacked, self._unbacked = self._unbacked, []
         return take_fresh_unbacked
 
     def answer(self, value_of: Callable[[Any], Any], is_cautious: bool) -> None:
-        """Says what tells the values of numbers that depend on data: what the program assumes of them is a demand.
+        """Registers what gives the values of data-dependent numbers: what the program assumes of them is a demand.
 
         Args:
             value_of: Gives the value of a symbol, or None.
-            is_cautious: Whether operators that do not need to know a value are told, too: whether a size is one, say.
+            is_cautious: Whether operators get values also where a guess would do: whether a size is one, say.
         """
         _torch.tell_unknowns(self.env, value_of, is_cautious)
 
     def repeat(self, symints: list[Any]) -> None:
-        """An operator runs again: these are the numbers that it made."""
+        """Registers the numbers that an operator made, for when it runs again."""
         self._again = list(symints)
 
     def text(self, number: Any) -> str:
@@ -129,7 +142,7 @@ class Symbols:
         return _torch.as_python(expression, names)
 
     def assumptions(self, known: Collection[str] | None = None) -> list[tuple[str, str]]:
-        """What must hold for the trace to be right, as Python text, each with a place in the source or ''.
+        """Returns what must hold for the trace to be right, as Python text, each with a place in the source or ''.
 
         What must hold of numbers that depend on data is among `runtime_asserts`.
 
@@ -165,10 +178,10 @@ class Symbols:
 
     @contextmanager
     def closed(self) -> Iterator[None]:
-        """Within the block, nothing more is assumed: the guard that checks what is assumed is made already.
+        """Runs the block so that nothing more is assumed: the guard that checks what is assumed is made already.
 
         Raises:
-            MoreAssumed: Something would have been, and what asked for it did not get by without.
+            MoreAssumed: Something would have been, and what caused it did not work without.
         """
         refused: list[str] = []
         if self._are_guarded:
@@ -189,7 +202,7 @@ class Symbols:
                 raise
 
     def runtime_asserts(self) -> list[RuntimeAssert]:
-        """What must hold of numbers that depend on data: the call checks it once they are known."""
+        """Returns what must hold of numbers that depend on data: the call checks it once they are known."""
         found = []
         for expression, stack, assumed in _torch.assertions(self.env):
             if expression.free_symbols and expression.free_symbols <= self.symints.keys():
@@ -235,7 +248,7 @@ def current_symbols() -> Symbols | None:
 
 @contextmanager
 def unbacked_sizes(symbols: Symbols | None) -> Iterator[None]:
-    """Within the block, what depends on data becomes a symbol instead of an error, if there are symbols."""
+    """Runs the block so that what depends on data becomes a symbol instead of an error, if there are symbols."""
     outer = _symbols.set(symbols)
     try:
         yield

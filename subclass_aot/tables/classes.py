@@ -1,4 +1,4 @@
-"""Which objects are looked into, by their classes: containers and what users define, not the machinery of libraries."""
+"""Decides by class which objects are walked: containers and what users define, not the machinery of libraries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _tables_of: weakref.WeakKeyDictionary[type, tuple[Table, ...]] = weakref.WeakKey
 
 
 def object_tables(value: object) -> list[Table]:
-    """Returns the tables of an object that is no tensor, module or function; none if it cannot be looked into."""
+    """Returns the tables of an object that is no tensor, module or function; none if it is not walked."""
     if _torch.is_generator(value):
         return [Table("state")]
     cls = type(value)
@@ -68,7 +68,7 @@ def _class_tables(cls: type) -> tuple[Table, ...]:
 
 
 def is_data(cls: type) -> bool:
-    """Tells whether objects of a class are looked into."""
+    """Returns whether objects of a class are walked."""
     if cls in CONTAINERS:
         return True
     if not can_be_made(cls):  # it has more than can be seen
@@ -85,13 +85,13 @@ def is_data(cls: type) -> bool:
 
 
 def has_data(cls: type) -> bool:
-    """Tells whether attributes of a class are looked into: a class statement of the user's, and no class of tensors."""
+    """Returns whether attributes of a class are walked: a class statement of the user's, and no class of tensors."""
     kept = (torch.Tensor, enum.Enum, BaseException, tuple)
     return bool(cls.__flags__ & _HEAP_TYPE) and not issubclass(cls, kept) and is_users(cls.__module__)
 
 
 def can_be_made(cls: type) -> bool:
-    """Tells whether what Python shows of an object is all there is: another can be made without the constructor."""
+    """Returns whether what Python shows of an object is all there is: another can be made without the constructor."""
     if cls is _GENERATOR:
         return True
     # A class written in C has state that no attribute shows.
@@ -100,7 +100,7 @@ def can_be_made(cls: type) -> bool:
 
 
 def is_object(key: object) -> bool:
-    """Tells whether a key of a dict is an object that may hold others."""
+    """Returns whether a key of a dict is an object that may hold others."""
     return type(key) not in ATOMS and not isinstance(key, torch.Tensor) and bool(object_tables(key))
 
 
@@ -111,7 +111,7 @@ def vars_of_number(value: object) -> dict[str, Any]:
 
 
 def stands_for_another(value: object) -> bool:
-    """Tells whether it is a library's wrapper of a function, a compiled one for example, and has nothing beside that.
+    """Returns whether it is a library's wrapper of a function, a compiled one for example, and has nothing beside that.
 
     An object of a user's class that decorates a function has attributes beside it.
     """

@@ -1,4 +1,4 @@
-"""What other threads find in modules that one thread traces.
+"""Hides from other threads what one thread puts into modules that it traces.
 
 While a module is traced, tensors without data stand for its parameters and buffers. Other threads that save, evaluate,
 average or train the same module meanwhile find its own tensors there.
@@ -47,7 +47,7 @@ class ThreadTable(dict[Any, Any]):
         return own if own is not None and threading.get_ident() == self._thread else self.table
 
     def end(self) -> None:
-        """Gives all threads the dict of the module; somebody may have kept this one."""
+        """Gives all threads the dict of the module; other code may have kept this one."""
         self._of_thread = None
 
     def __reduce_ex__(self, protocol: object) -> Any:
@@ -121,7 +121,9 @@ class _OtherList:
 
 @contextmanager
 def tables_of_this_thread(modules: Iterable[torch.nn.Module]) -> Iterator[None]:
-    """Within the block, this thread alone sees what it puts among the parameters, buffers and submodules of modules."""
+    """Runs the block so that this thread alone sees what it puts among the parameters, buffers and submodules of
+    modules.
+    """
     modules = list(modules)
     swapped = [
         (vars(module), name, ThreadTable(vars(module)[name])) for module in modules for name in _torch.MODULE_TABLES

@@ -9,18 +9,18 @@ import sys
 MACHINERY = (frozenset(sys.stdlib_module_names) - {"__main__", "argparse", "collections", "types"}) | {
     "numpy", "optree", "sympy", "pytest", "_pytest", "hypothesis", "tqdm", "PIL", "pandas", "subclass_aot",
 }  # fmt: skip
-"""Top-level packages whose objects are not looked into, but for a few of torch's."""
+"""Top-level packages whose objects are not walked, but for a few of torch's."""
 
 
 def is_machinery(module: str) -> bool:
-    """Tells whether a function or class of a module of Python belongs to a library, torch among them."""
+    """Returns whether a function or class of a module of Python belongs to a library, torch among them."""
     top = module.split(".")[0]
     return top == "torch" or top in MACHINERY
 
 
 @functools.lru_cache(maxsize=4096)
 def is_users(module: str | None) -> bool:
-    """Tells whether a module of Python is the user's: no library's, and not among the packages that are installed."""
+    """Returns whether a module of Python is the user's: no library's, and not among the packages that are installed."""
     if module is None or is_machinery(module):
         return False
     if module == "__main__":

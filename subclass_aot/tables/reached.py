@@ -10,8 +10,8 @@ import functools
 import types
 from collections.abc import Iterator
 
+from subclass_aot.bytecode import names_in
 from subclass_aot.tables.classes import has_data
-from subclass_aot.tables.functions import names_in
 
 _MAKERS = frozenset({"__init__", "__new__", "__init_subclass__", "__post_init__"})
 """Methods that run when an object or a class is made."""

@@ -110,15 +110,13 @@ class Table:
         return [(k, v) for k, v in _dict_methods(mapping).items(mapping) if self.has(k)]
 
     def has(self, key: object) -> bool:
-        """Tells whether a key belongs to the table, by what is left out of it."""
+        """Returns whether a key belongs to the table, by what is left out of it."""
         return key not in self.but and not (self.public and isinstance(key, str) and key.startswith("_"))
 
     def is_of_another_file(self, holder: object, value: object) -> bool:
-        """Tells whether a global of a function is a function of a library that another file defines."""
-        is_function = (
-            self.kind == "globals" and isinstance(value, types.FunctionType) and not is_users(value.__module__)
-        )
-        return is_function and value.__module__ != holder.__module__
+        """Returns whether a global of a function is a function of a library that another file defines."""
+        is_function = isinstance(value, types.FunctionType) and not is_users(value.__module__)
+        return self.kind == "globals" and is_function and value.__module__ != holder.__module__
 
     def mapping(self, holder: object) -> dict[Any, Any]:
         """Returns the dict behind a table that is one."""
@@ -139,12 +137,7 @@ class Table:
             case "keys":
                 pass  # they are put where they belong with the items
             case "slots":
-                present = dict(contents)
-                for name in self.only or ():
-                    if name in present:  # below what the class makes of it: a frozen dataclass refuses
-                        object.__setattr__(holder, name, present[name])
-                    elif hasattr(holder, name):
-                        object.__delattr__(holder, name)
+                self._write_slots(holder, dict(contents))
             case "cells":
                 cells = dict(_cells(holder))
                 for name, value in contents:
@@ -160,13 +153,7 @@ class Table:
                 assert isinstance(holder, torch.Generator)
                 _torch.set_generator_state(holder, dict(contents)["get_state()"])
             case "class":
-                assert isinstance(holder, type)
-                present = dict(contents)
-                for name, _ in self.read(holder):
-                    if name not in present:
-                        type.__delattr__(holder, name)
-                for name, value in contents:
-                    type.__setattr__(holder, name, value)
+                _write_class(holder, dict(contents))
             case "partial":
                 partial: Any = holder  # its type stub does not know of `__setstate__`
                 partial.__setstate__((*(v for _, v in contents), holder.__dict__ or None))
@@ -179,6 +166,14 @@ class Table:
             self.write(tensor, contents)
         else:
             vars(tensor).update(contents)
+
+    def _write_slots(self, holder: object, present: dict[Any, Any]) -> None:
+        """Writes attributes below what the class makes of it: a frozen dataclass refuses."""
+        for name in self.only or ():
+            if name in present:
+                object.__setattr__(holder, name, present[name])
+            elif hasattr(holder, name):
+                object.__delattr__(holder, name)
 
     def _write_mapping(self, mapping: dict[Any, Any], contents: Contents) -> None:
         """Writes a dict in the order of `contents`. All keys are removed first only where it had another order."""
@@ -205,6 +200,12 @@ class Table:
                 return f".keys()[{key}]"
         return f"[{key!r}]" if not isinstance(key, torch.Tensor) else "[a tensor]"
 
+    def path(self, holder: str, key: object) -> str:
+        """Returns where the user finds what stands at `key`, by the path of the holder."""
+        if self.kind in ("cells", "globals"):
+            return str(key) if self.module is None else f"{self.module}.{key}"
+        return holder + self.step(key)
+
     @staticmethod
     def refill(holder: object, values: list[Any]) -> None:
         """Makes a list, a deque or a set hold `values` and nothing else, also where a signal interrupts this.
@@ -228,19 +229,19 @@ class Table:
 
     @staticmethod
     def key_of(key: object) -> object:
-        """Returns what stands for a key in comparisons: 1 and True are two keys, tensors are compared by identity."""
+        """Returns a key as it is compared: 1 and True are two keys, tensors are compared by identity."""
         return id(key) if isinstance(key, torch.Tensor) else (type(key), key)
 
     @staticmethod
     def same(one: Contents, other: Contents) -> bool:
-        """Tells whether two readings found the very same objects at the same keys, in the same order."""
+        """Returns whether two readings found the very same objects at the same keys, in the same order."""
         return len(one) == len(other) and all(
             v is w and (k is j or Table.key_of(k) == Table.key_of(j)) for (k, v), (j, w) in zip(one, other, strict=True)
         )
 
     @staticmethod
     def is_class_data(name: str, value: object) -> bool:
-        """Tells whether an attribute of a class is data: no method, no property, and none of Python's own."""
+        """Returns whether an attribute of a class is data: no method, no property, and none of Python's own."""
         of_python = name.startswith("__") and name.endswith("__") or name == "_abc_impl"
         return not of_python and not isinstance(value, type) and not hasattr(type(value), "__get__")
 
@@ -255,6 +256,16 @@ class Table:
         if isinstance(value, defaultdict):
             return value.default_factory
         return value.maxlen if isinstance(value, deque) else None
+
+
+def _write_class(holder: object, contents: dict[Any, Any]) -> None:
+    """Gives a class these attributes that are data, and no others. Its metaclass is not asked."""
+    assert isinstance(holder, type)
+    for name in Table.names_of_data(holder):
+        if name not in contents:
+            type.__delattr__(holder, name)
+    for name, value in contents.items():
+        type.__setattr__(holder, name, value)
 
 
 def _dict_methods(mapping: dict[Any, Any]) -> type[dict[Any, Any]]:

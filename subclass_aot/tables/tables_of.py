@@ -1,4 +1,4 @@
-"""Which tables a value has."""
+"""Finds the tables of a value."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _WEAK_DICTS = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, WeakIdKey
 """Dicts that hold their keys or values weakly. What is compiled holds such of their keys as are no tensors."""
 
 _SEALED = (type, types.ModuleType, types.BuiltinFunctionType, types.GeneratorType)
-"""Classes of values that are not looked into."""
+"""Classes of values that are not walked."""
 
 
 def tables_of(value: object, pinned: bool, module_name: str | None, whole_modules: bool) -> list[Table]:
-    """Returns the tables of a value that is no tensor; none if it holds nothing, or is not looked into.
+    """Returns the tables of a value that is no tensor; none if it holds nothing, or is not walked.
 
     Args:
         value: The value.
-        pinned: Whether it is the same object at each call. Of functions of libraries, no others are looked into.
+        pinned: Whether it is the same object at each call. Of functions of libraries, no others are walked.
         module_name: The module of Python whose functions have tables of globals.
         whole_modules: Whether a module has tables for parameters, buffers and submodules, too.
     """

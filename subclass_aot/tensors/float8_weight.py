@@ -29,7 +29,7 @@ class Float8Weight(WrapperTensor, views="broadcast"):
         return self.codes.to(self.scale.dtype) * self.scale
 
     def from_plain(self, plain: torch.Tensor) -> Float8Weight:
-        """`plain` in as many scales, along the same dims, as this weight has."""
+        """Returns `plain` in as many scales, along the same dims, as this weight has."""
         dims = [dim for dim in range(plain.dim()) if self.scale.shape[dim] == 1]
         plain = plain.to(self.scale.dtype)
         largest = plain.abs().amax(dims, keepdim=True) if dims else plain.abs()

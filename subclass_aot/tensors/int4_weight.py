@@ -34,7 +34,7 @@ class Int4Weight(WrapperTensor, views="blocks"):
         return ((codes - self.zero[..., None]) * self.scale[..., None]).flatten(1)  # type: ignore[no-any-return]
 
     def from_plain(self, plain: torch.Tensor) -> Int4Weight:
-        """`plain` in as many groups as this weight has."""
+        """Returns `plain` in as many groups as this weight has."""
         grouped = plain.to(self.scale.dtype).unflatten(1, (self.scale.shape[1], -1))
         low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)  # 0.0 has a code of its own
         scale = (high / 15 - low / 15).clamp(min=torch.finfo(self.scale.dtype).tiny)

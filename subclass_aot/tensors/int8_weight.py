@@ -30,7 +30,7 @@ class Int8Weight(WrapperTensor, views="broadcast"):
         return Outer.like(self.codes, dtype=self.scale.dtype)
 
     def centered(self) -> torch.Tensor:
-        """`codes - zero_point` in the dtype of the scale."""
+        """Returns `codes - zero_point` in the dtype of the scale."""
         codes = self.codes.to(self.scale.dtype)
         return codes if self.zero_point is None else codes - self.zero_point
 
@@ -38,7 +38,7 @@ class Int8Weight(WrapperTensor, views="broadcast"):
         return self.centered() * self.scale
 
     def from_plain(self, plain: torch.Tensor) -> Int8Weight:
-        """`plain` in as many scales, along the same dims, as this weight has."""
+        """Returns `plain` in as many scales, along the same dims, as this weight has."""
         dims = [dim for dim in range(plain.dim()) if self.scale.shape[dim] == 1]
         codes, scale = quantize(plain.to(self.scale.dtype), dims)
         zero_point = None if self.zero_point is None else torch.zeros_like(self.zero_point)

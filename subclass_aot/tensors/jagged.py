@@ -51,7 +51,7 @@ class Jagged(WrapperTensor, fallback="error"):
         return self.offsets.diff()
 
     def places(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """For each element of `flat`: its row, and its place in that."""
+        """Returns for each element of `flat` its row, and its place in that."""
         each = torch.arange(self.flat.shape[0], device=self.flat.device)
         rows = torch.bucketize(each, self.offsets[1:], right=True)
         return rows, each - self.offsets[rows]

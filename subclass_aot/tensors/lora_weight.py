@@ -44,7 +44,7 @@ class LoraWeight(WrapperTensor):
 
 
 def plain(tensor: Any) -> torch.Tensor:
-    """What a tensor stands for."""
+    """Returns the dense tensor that a tensor stands for."""
     return tensor.to_plain() if hasattr(tensor, "to_plain") else tensor  # type: ignore[no-any-return]
 
 

@@ -54,7 +54,9 @@ def filled(x: MaskedTensor, value: float) -> torch.Tensor:
 
 
 def neutral_element(op: Operator, dtype: torch.dtype) -> float | None:
-    """What makes no difference to a reduction; None if there is no such element, or gradients would be wrong."""
+    """Returns what makes no difference to a reduction; None if there is no such element, or gradients would be
+    wrong.
+    """
     least, most = -float("inf"), float("inf")
     if not dtype.is_floating_point:
         least, most = (0, 1) if dtype == torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)

@@ -8,7 +8,7 @@ from subclass_aot.wrapper import WrapperTensor
 
 
 class TwoTensor(WrapperTensor, fallback="each"):
-    """Two tensors of one shape; looks like the first, and every operator runs on both.
+    """Two tensors of one shape; has the metadata of the first, and every operator runs on both.
 
     >>> TwoTensor(torch.zeros(2), torch.ones(2)).add(1).b
     tensor([2., 2.])

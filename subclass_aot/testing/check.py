@@ -44,7 +44,7 @@ _NONDETERMINISTIC = """The function does not do the same when it is run twice, o
   Instead: take from it what depends on earlier calls, on time, or on memory that was not filled."""
 
 
-def check_compiled(
+def check_compiled(  # noqa: PLR0913  # its options
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: dict[str, Any] | None = None,
@@ -113,7 +113,7 @@ def check_compiled(
 
 @dataclass(frozen=True)
 class _Check:
-    """What is compared, and how: what `check_compiled` was told."""
+    """The options of `check_compiled`: what is compared, and how."""
 
     later: Later
     calls: int
@@ -123,7 +123,10 @@ class _Check:
     def first_difference(
         self, function: Callable[..., Any], compiled: Callable[..., Any], make: Maker
     ) -> tuple[Run, Difference | None, int]:
-        """What eager mode does; the first difference; in which call. Call 0 is eager mode itself, once more."""
+        """Returns the run in eager mode, the first difference, and the number of its call.
+
+        Call 0 is eager mode again.
+        """
         eager = observe(function, make(), later=self.later)
         for call in range(self.calls + 1):
             run = observe(compiled if call else function, make(), later=self.later, like=eager)

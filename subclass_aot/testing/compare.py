@@ -1,4 +1,4 @@
-"""How two tensors differ, wrapper trees looked at down to their leaves."""
+"""Compares two tensors, wrapper trees down to their leaves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rebuilt(tensor: torch.Tensor, leaf: Callable[[torch.Tensor], torch.Tensor]) 
 
 
 def sharing(tensors: Sequence[Any]) -> list[tuple[int, ...]]:
-    """For each tensor, which storages it has, numbered by first appearance: equal lists mean equal aliasing.
+    """Returns for each tensor which storages it has, numbered by first appearance: equal lists mean equal aliasing.
 
     >>> x = torch.ones(2)
     >>> sharing([x, x.clone(), x[1:]])
@@ -49,7 +49,7 @@ def sharing(tensors: Sequence[Any]) -> list[tuple[int, ...]]:
 
 
 def difference(expected: object, got: object, strides: bool = True, rtol: float = 1e-5, atol: float = 1e-6) -> str:
-    """How `got` differs from `expected`: class, context, metadata and values of every tensor in the tree.
+    """Returns how `got` differs from `expected`: class, context, metadata and values of every tensor in the tree.
 
     Args:
         expected: A tensor or any Python value.
@@ -98,7 +98,10 @@ def _difference(expected: object, got: object, strides: bool, rtol: float, atol:
 
 
 def _difference_of_attributes(expected: torch.Tensor, got: torch.Tensor) -> str:
-    """How what a program put on two dense tensors differs. Values are compared if they are no objects of a program."""
+    """Returns how the attributes that a program put on two dense tensors differ.
+
+    Only values of plain types are compared.
+    """
     names, others = ({n: x for n, x in vars(t).items() if not _torch.is_mark(n)} for t in (expected, got))
     if names.keys() != others.keys():
         return f"attributes {sorted(names)} expected, {sorted(others)} got"
@@ -107,7 +110,7 @@ def _difference_of_attributes(expected: torch.Tensor, got: torch.Tensor) -> str:
 
 
 def cut_off(tensor: torch.Tensor) -> bool:
-    """True for what says that it requires grad, and leads to no leaf: it was made of a view made under `no_grad`."""
+    """Returns whether a tensor requires grad and leads to no leaf: it was made of a view made under `no_grad`."""
     if not tensor.requires_grad or is_autograd_leaf(tensor):
         return False
     nodes, seen = [tensor.grad_fn], set()

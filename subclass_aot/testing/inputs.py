@@ -137,7 +137,7 @@ class Capture:
         return known
 
     def _base(self, tensor: torch.Tensor, name: str) -> Given | None:
-        """Returns the tensor of which this is a view, if it can be made again: by `as_strided`, or as the whole."""
+        """Returns the tensor of which this is a view, if it can be regenerated: by `as_strided`, or as the whole."""
         base = _torch.base_of(tensor)
         if base is None or tensor.is_leaf or not base.requires_grad:
             return None

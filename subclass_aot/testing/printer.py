@@ -17,7 +17,7 @@ from subclass_aot.testing.literals import Names
 
 
 def non_leaf(root: torch.Tensor) -> Any:
-    """A tensor on the memory of `root` that is no leaf of autograd's graph, and no view: its gradient goes to `root`.
+    """Returns a tensor on the memory of `root` that is neither a leaf nor a view: its gradient goes to `root`.
 
     >>> non_leaf(torch.ones(2, requires_grad=True)).is_leaf
     False
@@ -175,12 +175,12 @@ def _rounded(values: torch.Tensor) -> str:
 
 
 def _detached(made: str) -> str:
-    """Where one leaf stands in two places, one of them must not require grad because the other does."""
+    """Returns text for a leaf that stands in two places: one of them must not require grad because the other does."""
     return f"{made}.detach()" if made.isidentifier() else made
 
 
 def _count(inputs: Sequence[Given]) -> dict[int, int]:
-    """How many recipes mention each tree, and how many leaves each storage. A view is made of its base."""
+    """Returns how many recipes mention each tree, and how many leaves each storage has. A view is made of its base."""
     found: dict[int, int] = {}
     seen: set[int] = set()
 

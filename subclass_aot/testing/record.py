@@ -107,7 +107,7 @@ class _Recorder(TorchFunctionMode):
         return self._given(tensor, f"{'x' if tensor.requires_grad else 'c'}{len(self.inputs)}", role)
 
     def _inner_of_known(self, tensor: torch.Tensor) -> str | None:
-        """`v1.a`, if it is an inner tensor of one that has a name."""
+        """Returns such text as `v1.a` if the tensor is an inner tensor of one that has a name."""
         for holder in reversed(self._alive):
             if id(holder) in self._known and _torch.is_traceable_wrapper_subclass(holder):
                 for path, inner in _inside(holder):
@@ -184,7 +184,7 @@ class _Recorder(TorchFunctionMode):
 
 
 def _path(func: Callable[..., Any]) -> str:
-    """Where torch has `func`; "" if that is not known."""
+    """Returns the dotted name under which torch has `func`; "" if that is not known."""
     if _torch.is_overload(func) or _torch.is_packet(func):
         return f"torch.ops.{func}"
     found: str | None = resolve_name(func)

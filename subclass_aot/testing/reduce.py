@@ -57,7 +57,7 @@ def _greedily(script: Script, move: Move, works: Callable[[Script], bool], more:
 
 
 def _fewer_statements(script: Script) -> Iterator[Script | None]:
-    """Leaves out statements, many at a time to begin with; what they computed becomes an input."""
+    """Yields scripts without some statements, many at a time to begin with; what they computed becomes an input."""
     count = len(script.statements)
     size = max(count // 2, 1)
     while count:
@@ -151,7 +151,7 @@ def _simpler_inputs(script: Script) -> Iterator[Script]:
 
 
 def _random_values(script: Script) -> Iterator[Script]:
-    """In the place of the values that were given: all of them, or those of one storage."""
+    """Yields scripts with random values in place of those that were given: all of them, or those of one storage."""
     storages = dict.fromkeys(leaf.storage for given in script.inputs for leaf in leaves_of(given.tree))
     without = {s: replace(s, values=None) for s in storages if s.values is not None}
     if len(without) > 1:
@@ -192,7 +192,7 @@ def _simpler_trees(tree: Tree) -> Iterator[Tree]:
 
 
 def _smaller(script: Script) -> Iterator[Script]:
-    """Smaller sizes, and the same in the text of the statements; then plain floats."""
+    """Yields scripts with smaller sizes, in inputs and in the text of the statements; then with plain floats."""
     leaves = [leaf for given in script.inputs for leaf in leaves_of(given.tree)]
     for old in sorted({n for leaf in leaves for n in leaf.size if n > 1}, reverse=True):
         for new in sorted({1, 2, old // 2}):

@@ -20,7 +20,7 @@ INVALIDATED = "a view that was invalidated"
 
 @dataclass(frozen=True)
 class Later:
-    """What the user does with the results.
+    """The use that a program makes of the results.
 
     Attributes:
         backward: Whether to go backward, where anything requires grad.
@@ -39,7 +39,7 @@ class Later:
 
 @dataclass
 class Run:
-    """What one call did.
+    """The observations of one call.
 
     Attributes:
         arguments: The tensors it was given.
@@ -154,7 +154,7 @@ def _backward(run: Run, later: Later, generator: torch.Generator, like: Run | No
 
 
 def tangent_of(tensor: torch.Tensor, kind: str, generator: torch.Generator) -> Any:
-    """Dense for classes whose operators give dense tensors: those get dense gradients in eager, too."""
+    """Returns a random tangent: dense for classes whose operators give dense tensors, as in eager mode."""
     if kind == "expanded":
         return rebuilt(plain_tangent(tensor), _expanded)
     return rebuilt(plain_tangent(tensor), lambda leaf: _random(leaf, generator))
@@ -171,7 +171,7 @@ def _random(leaf: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _has_gradients(leaf: torch.Tensor) -> bool:
-    """Not so a mask or offsets that a wrapper holds, which say where values are."""
+    """Returns whether a leaf has gradients: a mask or offsets of a wrapper, which say where values are, have none."""
     return leaf.is_floating_point() or leaf.is_complex()
 
 
@@ -184,14 +184,14 @@ def _tree(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _write_after(result: object, after: str) -> None:
-    """What the user may do with a result."""
+    """Writes into a result, as users may do."""
     if after and isinstance(result, torch.Tensor) and result.dtype.is_floating_point:
         with torch.set_grad_enabled(after == "grad"):
             result.add_(0.5)
 
 
 def _readable(value: object) -> Any:
-    """A word in place of a view of which autograd says nothing any more, since another view of its base was written."""
+    """Returns a value, or a word in place of an invalidated view, on which autograd raises."""
     try:
         if isinstance(value, torch.Tensor):
             value.grad_fn  # noqa: B018
@@ -201,7 +201,7 @@ def _readable(value: object) -> Any:
 
 
 def differences(expected: Run, got: Run, tolerances: tuple[float, float] = (1e-5, 1e-6)) -> Iterator[Difference]:
-    """How `got` differs from `expected`, most telling first. After an error there is nothing more to compare.
+    """Yields how `got` differs from `expected`, most telling first. After an error there is nothing more to compare.
 
     Args:
         expected: What happened in eager mode.

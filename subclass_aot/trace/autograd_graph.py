@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -88,11 +88,20 @@ class Found:
 
 
 def gradients_of(
-    results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor]
+    results: Sequence[torch.Tensor],
+    leaves: Sequence[torch.Tensor],
+    tangents: Sequence[torch.Tensor],
+    begin_again: Callable[[], None] = lambda: None,
 ) -> Found:
     """The gradients of leaves of autograd's graph, from those of `results` that autograd can go back from.
 
     In eager mode the others fail when somebody goes back from them, and not before.
+
+    Args:
+        results: The results.
+        leaves: The leaves.
+        tangents: The gradients of the results.
+        begin_again: Takes back what hooks have done, before they run once more.
 
     Raises:
         SizesMustBeKnown: Autograd cannot say why it fails.
@@ -107,12 +116,14 @@ def gradients_of(
     errors = {}
     for i, (result, tangent) in enumerate(zip(results, tangents, strict=True)):
         try:
+            begin_again()
             _found([result], leaves, [tangent])
         except RuntimeError as error:
             errors[i] = str(error)
     good = [i for i in range(len(results)) if i not in errors]
     if not good:
         return Found((None,) * len(leaves), ((),) * len(leaves), errors)
+    begin_again()
     found = _found([results[i] for i in good], leaves, [tangents[i] for i in good])
     return Found(found.gradients, tuple(tuple(good[k] for k in reach) for reach in found.reach), errors)
 
@@ -128,10 +139,13 @@ def _found(results: Sequence[torch.Tensor], leaves: Sequence[torch.Tensor], tang
             found: Sequence[torch.Tensor | None]
             found = _torch.gradients(results, leaves, tangents)
         else:
+            before = [leaf.grad for leaf in leaves]
             for leaf in leaves:
                 leaf.grad = None
             torch.autograd.backward(results, tangents, retain_graph=True)
             found = tuple(leaf.grad for leaf in leaves)
+            for leaf, gradient in zip(leaves, before, strict=True):
+                leaf.grad = gradient
     return Found(found, _reach(results, leaves, dead_ends))
 
 

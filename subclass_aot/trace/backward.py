@@ -18,12 +18,13 @@ from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import REPLACED, Recorder, messages
 from subclass_aot.jagged import with_structure_of
 from subclass_aot.meta import MetaTensor, Replaced
+from subclass_aot.outcome import Existed
 from subclass_aot.outputs import InputLeaf, Value
 from subclass_aot.signature import TangentSpec
 from subclass_aot.trace.autograd_graph import gradients_of
+from subclass_aot.trace.backward_outcome import Put, read_put
 from subclass_aot.trace.forward import Forward
 from subclass_aot.trace.inputs import Gradient, TracedInputs, is_graph_value
-from subclass_aot.trace.made_leaves import LeafDescriptor
 from subclass_aot.trace.mutations import backward_writes
 from subclass_aot.trace.outputs import part_of
 from subclass_aot.trace.tangents import Tangents
@@ -39,6 +40,7 @@ class Backward:
         gradients: By what has one: how it is made, and the tangents that it comes from.
         nodes: The nodes of what backward computes, by what that is.
         mutated_leaves: The flat slots of inputs that backward writes.
+        put: What hooks have put into objects.
         errors: By the positions of tangents that must not come in: why. The function has written what their results
             need, and as in eager mode it is backward that says so.
     """
@@ -48,6 +50,7 @@ class Backward:
     gradients: Mapping[Descriptor, Gradient] = field(default_factory=dict)
     nodes: Mapping[OutputDescriptor, fx.Node] = field(default_factory=dict)
     mutated_leaves: tuple[int, ...] = ()
+    put: Put | None = None
     errors: Mapping[int, str] = field(default_factory=dict)
 
     @property
@@ -56,7 +59,9 @@ class Backward:
         return () if self.tangents is None else self.tangents.described(self.errors)
 
 
-def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | None, recorder: Recorder) -> Backward:
+def run_backward(
+    inputs: TracedInputs, forward: Forward, tangents: Tangents | None, recorder: Recorder, existed: Existed
+) -> Backward:
     """Goes backward, if something wants a gradient.
 
     Args:
@@ -64,6 +69,7 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
         forward: What the function did.
         tangents: The gradients that come in.
         recorder: Has recorded forward, and stays as it is.
+        existed: What is older than the trace.
 
     Raises:
         MutationError: Backward writes memory that forward writes.
@@ -76,7 +82,8 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
     try:
         # The recorder of forward hears none of it, nor what this one does with real tensors it meets on the way.
         with _torch.disable_current_modes(), both, Replaced(both, REPLACED), _seen_as_in_eager_mode(tangents):
-            gradients, nodes, errors = _gradients(inputs, forward.made_leaves, tangents, both)
+            gradients, nodes, errors = _gradients(inputs, forward, tangents, both)
+            put = None if forward.after is None else read_put(inputs, forward.after, both, existed)
             both.listeners.random_numbers.end_backward(both)
     except RuntimeError as error:
         if "backward through the graph a second time" not in str(error):
@@ -88,7 +95,9 @@ def run_backward(inputs: TracedInputs, forward: Forward, tangents: Tangents | No
     mutated_leaves = backward_writes(inputs, both, forward.mutations.bases)
     if errors and (mutated_leaves or both.mutations.metadata):
         raise RuntimeError(next(iter(errors.values())))  # the trace may be to blame, or has written on the way to it
-    return Backward(both, tangents, gradients, nodes, mutated_leaves, errors)
+    if put is not None:
+        nodes |= put.nodes
+    return Backward(both, tangents, gradients, nodes, mutated_leaves, put, errors)
 
 
 def _seen_as_in_eager_mode(tangents: Tangents) -> AbstractContextManager[None]:
@@ -100,18 +109,19 @@ def _seen_as_in_eager_mode(tangents: Tangents) -> AbstractContextManager[None]:
 
 def _gradients(
     inputs: TracedInputs,
-    made_leaves: Mapping[LeafDescriptor, torch.Tensor],
+    forward: Forward,
     tangents: Tangents,
     recorder: Recorder,
 ) -> tuple[dict[Descriptor, Gradient], dict[OutputDescriptor, fx.Node], Mapping[int, str]]:
     """Computes the gradients of inputs and of leaves that the function made, their nodes, and `Backward.errors`."""
     found: dict[Descriptor, Gradient] = {}
     nodes: dict[OutputDescriptor, fx.Node] = {}
-    targets: dict[Any, torch.Tensor] = dict(made_leaves)
+    targets: dict[Any, torch.Tensor] = dict(forward.made_leaves)
     targets |= {inputs.plan.descs[i]: inputs.autograd_leaves[i] for i in inputs.requires_grad_inputs}
     given = tangents.make(recorder)
     with _torch.disable_autocast():
-        computed = gradients_of(tangents.ends, [*targets.values()], given)
+        begin_again = (lambda: None) if forward.after is None else forward.after.put_back
+        computed = gradients_of(tangents.ends, [*targets.values()], given, begin_again)
     for (of, target), gradient, ends in zip(targets.items(), computed.gradients, computed.reach, strict=True):
         if gradient is None:
             continue

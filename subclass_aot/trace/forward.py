@@ -16,12 +16,15 @@ from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputD
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import Look, Recorder, messages
 from subclass_aot.meta import other_threads
-from subclass_aot.outcome import Existed, Leaf, Outcome, read_outcome
+from subclass_aot.missing import missing_names
+from subclass_aot.outcome import AfterForward, Existed, Leaf, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, ViewOfBase, ViewOfInput
-from subclass_aot.signature import Mutations
+from subclass_aot.signature import Absent, Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
+from subclass_aot.trace.absent import absent_names
 from subclass_aot.trace.assigned_data import with_assigned_data
 from subclass_aot.trace.autograd_graph import foreign_leaves
+from subclass_aot.trace.contexts import contexts_of, refuse_context_changes, unchanged_in_place
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.made_leaves import LeafDescriptor, made_leaves
 from subclass_aot.trace.mutations import check_metadata_mutations, refuse_views_of_mutated_metadata, writes
@@ -43,8 +46,11 @@ class Forward:
         tangents: The gradients that are expected, if something wants one.
         nodes: The nodes of what the graph returns, by what that is.
         looks: Where it asked for values.
+        absent: Inputs of whose attributes only those count that it has asked for.
+        after: The objects as it left them, where something wants a gradient.
     """
 
+    # More than ten attributes: all that the stages after this one read of the run.
     outcome: Outcome
     grad_modes: tuple[bool, bool]
     outputs: tuple[Output, ...]
@@ -54,6 +60,8 @@ class Forward:
     tangents: Tangents | None
     nodes: Mapping[OutputDescriptor, fx.Node]
     looks: tuple[Look, ...]
+    absent: tuple[Absent, ...]
+    after: AfterForward | None = None
 
     def collections(self) -> list[Collection[Any]]:
         """Where traced tensors are held."""
@@ -90,17 +98,18 @@ def run_forward(
     seen = user.arguments.seen(call, inputs.seen)
     before = torch.is_grad_enabled()
     recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
+    contexts = contexts_of(inputs.seen, (*inputs.plan.paths, *user.arguments.paths_of_views))
     args, kwargs = call
     refuse_parallel_method(fn)
     dtype = torch.get_default_dtype()
     try:
-        with _torch.classes_see_again():
+        with _torch.classes_see_again(), unchanged_in_place(contexts), missing_names() as missed:
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
     finally:
         torch.set_default_dtype(dtype)  # each call sets what the function leaves, when it has run
     grad_modes = before, torch.is_grad_enabled()
-    results, outcome = read_outcome(seen, out, existed, user.arguments.passed_twice)
+    results, outcome, outcome_reader = read_outcome(seen, out, existed, user.arguments.passed_twice, contexts)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
 
     results, outcome = with_assigned_data(results, outcome, inputs, recorder)
@@ -114,6 +123,7 @@ def run_forward(
     for output in outputs:
         if isinstance(output, Constant) and isinstance(output.value, torch.Tensor):
             other_threads.refuse_made_elsewhere(recorder.graph, output.value)
+    refuse_context_changes(outcome, inputs.plan.paths, mutations, outputs)
     refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
     recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])
@@ -124,6 +134,7 @@ def run_forward(
     ends = {desc: tensor for desc, (tensor, value) in through.items() if value.requires_grad}
     if recorder.listeners.real_tensors.constants:
         _refuse_lost_gradients(ends.values(), inputs)
+    modules = [module for _, module in user.arguments.modules]
     bases = tuple(value for _, value in reader.intermediate_bases)
     wanted = ends and not inference and (inputs.requires_grad_inputs or leaves)
     tangents = Tangents.of(ends, ends.values(), dict.fromkeys(range(len(ends)))) if wanted else None
@@ -144,6 +155,8 @@ def run_forward(
         tangents,
         {desc: recorder.node_of(leaf) for desc, leaf in computed.items()},
         tuple(dataclasses.replace(look, leaf=None) for look in looks),
+        absent_names(inputs, user.arguments, missed),
+        None if tangents is None else AfterForward(outcome_reader, inputs.seen, modules),
     )
 
 

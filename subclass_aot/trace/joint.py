@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,9 +16,10 @@ from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.call import Arguments
 from subclass_aot.descriptors import Number, SyntheticBase, describe, descriptor_of
+from subclass_aot.flatten import FlattenPlan
 from subclass_aot.graph import Looks, Recorder, remove_mutations
 from subclass_aot.meta import Listener, is_over, other_threads
-from subclass_aot.outcome import Existed, find_holders
+from subclass_aot.outcome import Existed, Present, find_holders
 from subclass_aot.signature import Assumptions, JointSignature
 from subclass_aot.sizes import DynamicSizes, GivenSizes, fake_with_sizes
 from subclass_aot.trace.backward import Backward, run_backward
@@ -42,12 +44,15 @@ class JointTrace:
         signature: What goes in and comes out.
         with_tangents: Goes backward once more, for other tangents: `with_tangents(tangents)` takes, by their positions,
             a tensor of the kind of each, or None for the kind it is traced for; results at other positions take none.
+            `with_tangents(tangents, present)` does so for what objects hold by now. See Note [Outcome of backward].
             The forward part of what it gives is the same, node by node. None where nothing needs a gradient.
+        reads_objects: Whether hooks read tensors that objects hold by now. They are constants of the graph.
     """
 
     graph_module: fx.GraphModule
     signature: JointSignature
-    with_tangents: Callable[[Mapping[int, torch.Tensor | None]], JointTrace] | None = None
+    with_tangents: Callable[..., JointTrace] | None = None
+    reads_objects: bool = False
 
     @property
     def num_forward_outputs(self) -> int:
@@ -129,11 +134,20 @@ def _record(
         values.start(given, recorder.listeners.random_numbers.start)
     with user.arguments.replaced(inputs.seen, stand_ins=True, in_this_thread=True) as call:
         forward = run_forward(fn, call, inputs, user, recorder, inference, existed)
-        return inputs, forward, run_backward(inputs, forward, forward.tangents, recorder)  # may run parts of `fn` again
+        backward = run_backward(inputs, forward, forward.tangents, recorder, existed)  # may run parts of `fn` again
+    if backward.put is None:
+        return inputs, dataclasses.replace(forward, after=None), backward
+    assert forward.after is not None
+    forward.after.fix()
+    return inputs, forward, backward
 
 
 def _with_tangents(
-    inputs: TracedInputs, forward: Forward, recorder: Recorder, kinds: Mapping[int, torch.Tensor | None]
+    inputs: TracedInputs,
+    forward: Forward,
+    recorder: Recorder,
+    kinds: Mapping[int, torch.Tensor | None],
+    present: Sequence[Present] = (),
 ) -> JointTrace:
     """See `JointTrace.with_tangents`."""
     assert forward.tangents is not None
@@ -142,10 +156,14 @@ def _with_tangents(
         fakes = {
             i: None if kind is None else fake_with_sizes(kind.detach(), ends[i].shape) for i, kind in kinds.items()
         }
-        with recording(inputs.plan, recorder):
-            backward = run_backward(inputs, forward, Tangents.of(outputs, ends, fakes), recorder)
+        objects = nullcontext() if forward.after is None else forward.after.again(present)
+        with recording(inputs.plan, recorder), Existed() as existed, objects:
+            backward = run_backward(inputs, forward, Tangents.of(outputs, ends, fakes), recorder, existed)
+        constants = backward.recorder.listeners.real_tensors.constants.values()
+        held = [leaf for each in present for x in each.tensors for leaf in FlattenPlan.leaves_of(x)]
+        reads_objects = any(x.is_set_to(y) for x in constants for y in held if isinstance(y, torch.Tensor))
         backward.recorder.forget_tensors()
-        return _joint(inputs, forward, backward)
+        return dataclasses.replace(_joint(inputs, forward, backward), reads_objects=reads_objects)
 
 
 def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointTrace:
@@ -156,12 +174,18 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
     asserts = () if symbols is None else tuple(symbols.runtime_asserts())  # backward and `_graph` may have added some
     asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.symints))
     begins_read = backward.recorder.listeners.places.begins_read
-    assumptions = Assumptions(symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read))
+    assumptions = Assumptions(
+        symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read), forward.absent
+    )
     mutations = dataclasses.replace(
         forward.mutations,
         requires_grad_mutations=requires_grad_mutations(inputs, bool(forward.looks or asserts)),
         backward_writes=backward.mutated_leaves,
     )
+    outcome = forward.outcome
+    if forward.after is not None:
+        objects, kept = forward.after.extended(outcome)
+        outcome = dataclasses.replace(outcome, objects=objects, kept=kept)
     signature = JointSignature(
         inputs=inputs.described(backward.gradients),
         index_map=inputs.plan.index_map,
@@ -172,10 +196,11 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
         made_leaves=described(
             forward.made_leaves, forward.outputs, backward.gradients, forward.mutations, inputs.plan.paths
         ),
-        outcome=forward.outcome,
+        outcome=outcome,
         tangents=backward.described_tangents,
         assumptions=assumptions,
         grad_modes=forward.grad_modes,
+        backward_outcome=None if backward.put is None else backward.put.outcome,
     )
     return JointTrace(graph_module, signature)
 
@@ -187,9 +212,10 @@ def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.Gra
         [recorder.node_of(inputs.leaves[slot]) for slot in slots]
         for slots in (found.mutated_leaves, backward.mutated_leaves)
     )
+    numbers = {} if backward.put is None else backward.put.numbers
     bases = {SyntheticBase(tuple(map(plan.desc_of, base.slots))): base for base in found.bases}
     with with_symbols(plan), Listener.unheard():  # which have heard it already
-        functional = remove_mutations(recorder, {**forward.nodes, **backward.nodes}, written, bases, live)
+        functional = remove_mutations(recorder, {**forward.nodes, **numbers, **backward.nodes}, written, bases, live)
     graph = functional.graph
     output = graph.output(tuple(functional.outputs.values()))
     describe(output, tuple(functional.outputs))

@@ -137,7 +137,7 @@ def test_a_joint_structure_is_two_lists(wrong: Any) -> None:
 
 
 def test_which_convention_is_meant_must_be_said() -> None:
-    with pytest.raises(PlanError, match="has to be told whether symbolic sizes have slots"):
+    with pytest.raises(PlanError, match="needs to know whether symbolic sizes have slots"):
         unwrap_tensor_subclasses(VALUES)
     with pytest.raises(PlanError, match="is given `is_joint_structure` and `append_symints`, which are of different"):
         unwrap_tensor_subclasses(VALUES, append_symints=True, is_joint_structure=False)

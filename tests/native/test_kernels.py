@@ -72,6 +72,36 @@ def test_programs_give_the_same_as_in_python(maker: str, program: str) -> None:
         assert hits
 
 
+@pytest.mark.parametrize(
+    ("view", "is_served"),
+    [
+        (lambda x: x[:2], True),
+        (lambda x: x[1:-1:2], True),
+        (lambda x: x[-1], True),
+        (lambda x: x.select(-2, 1), True),
+        (lambda x: x.narrow(0, 1, 0), True),
+        (lambda x: x.squeeze(0), True),
+        (lambda x: x[1:2].squeeze(0), True),
+        (lambda x: x[:2][1:], True),
+        (lambda x: x[:, 1:], False),
+        (lambda x: x[:, 1], False),
+        (lambda x: x.squeeze(1), False),
+        (lambda x: x.select(2, 0), False),
+        (lambda x: x.select(-3, 0), False),
+        (lambda x: x.select(0, 4), True),
+        (lambda x: x[:, 1:].narrow(0, 0, 2), False),
+    ],
+)
+def test_a_view_along_a_dim_in_which_all_fields_are_as_long(view: Callable[[Any], Any], is_served: bool) -> None:
+    def program() -> Any:
+        x = Coded(dense(4, 4), dense(4, 1)).requires_grad_()
+        made = view(x)
+        return x, made, torch.autograd.grad(made.sum(), x)
+
+    hits = served(program)
+    assert bool(sum(hits[f"aten::{name}"] for name in ("slice.Tensor", "select.int", "squeeze.dim"))) == is_served
+
+
 @pytest.mark.parametrize("maker", MAKERS)
 def test_gradients_are_the_same_as_in_python(maker: str) -> None:
     def program() -> Any:

@@ -142,7 +142,7 @@ def repeated(program: Callable[[Any], Any], first: Any, other: Any) -> Any:
     """Runs a program on one object, and does to another what it did."""
     seen = Objects()
     seen.root(first, "args", False)
-    leaves, outcome = read_outcome(seen, program(first))
+    leaves, outcome, _ = read_outcome(seen, program(first))
     source = Source("finish", "args, results")
     text = emit_finish(source, outcome, [], [f"results[{i}]" for i in range(len(leaves))])
     source.line(f"return {text}")

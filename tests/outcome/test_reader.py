@@ -28,7 +28,7 @@ def read(program: Callable[[Any], Any], value: Any, **options: Any) -> tuple[lis
     seen = Objects(whole_modules=True)
     seen.root(value, "args", False)
     seen.watch_generators()
-    return read_outcome(seen, program(value), **options)
+    return read_outcome(seen, program(value), **options)[:2]
 
 
 @pytest.mark.parametrize(

@@ -55,4 +55,4 @@ def backward_of(fn: Callable[..., Any], *args: Any) -> tuple[Recorder, Backward]
         Existed() as existed,
     ):
         forward = run_forward(fn, call, inputs, user, recorder, False, existed)
-        return recorder, run_backward(inputs, forward, forward.tangents, recorder)
+        return recorder, run_backward(inputs, forward, forward.tangents, recorder, existed)

@@ -156,16 +156,26 @@ class Call {
     return !fields_.empty();
   }
 
-  // Whether each inner tensor of the one wrapper has, along each dim, the size that that has, or 1.
+  // Whether each inner tensor of the one wrapper has, along each dim, the size that that has, or 1; along the dim that
+  // the operator names, no other one.
   bool lines_up() const {
     auto whole = impl_at(wrappers_[0])->sizes();
+    auto dims = static_cast<int64_t>(whole.size());
+    int64_t along = -1;
+    if (entry_->along >= 0) {
+      const c10::IValue& dim = stack_[first_ + entry_->along];
+      if (!dim.isInt() || dim.toInt() < -dims || dim.toInt() >= dims) {
+        return false;
+      }
+      along = dim.toInt() < 0 ? dim.toInt() + dims : dim.toInt();
+    }
     for (auto& tensor : inner_) {
       auto sizes = tensor.sizes();
       if (sizes.size() != whole.size()) {
         return false;
       }
-      for (size_t d = 0; d < whole.size(); d++) {
-        if (sizes[d] != 1 && sizes[d] != whole[d]) {
+      for (int64_t d = 0; d < dims; d++) {
+        if (sizes[d] != whole[d] && (sizes[d] != 1 || d == along)) {
           return false;
         }
       }

@@ -29,6 +29,7 @@ struct Entry {
   mutable Looks looks; // what the rule has said
   bool asks_outer = false; // the class has a rule for what results look like, which `otherwise` asks
   bool lines_up = false; // a view, which is the same on each field that has, along each dim, the outer size or 1
+  int along = -1; // the argument that names a dim along which each field has to have the outer size, or none
   bool keeps_look = false; // the result looks as the first wrapper does, whatever its first inner tensor
   bool heeds_lazy_bits = false; // inner operators look at conjugate and negative bits, as the class's rules do
 
@@ -99,17 +100,17 @@ inline Ref watch_class(PyTypeObject* cls) {
   return checked(PyWeakref_NewRef(reinterpret_cast<PyObject*>(cls), callback.get()));
 }
 
-// serve(operator, cls, names, optional, attributes, origin, otherwise, may_remember, asks_outer, lines_up, keeps_look,
-// heeds_lazy_bits): see `_accelerator.pyi`.
+// serve(operator, cls, names, optional, attributes, origin, otherwise, may_remember, asks_outer, lines_up, along,
+// keeps_look, heeds_lazy_bits): see `_accelerator.pyi`.
 inline PyObject* serve(PyObject*, PyObject* args) {
   HANDLE_TH_ERRORS
   const char* name = nullptr;
   PyObject *cls, *names, *optional, *attributes, *origin, *otherwise, *may_remember;
-  int asks_outer = 0, lines_up = 0, keeps_look = 0, heeds_lazy_bits = 0;
+  int asks_outer = 0, lines_up = 0, along = -1, keeps_look = 0, heeds_lazy_bits = 0;
   if (!PyArg_ParseTuple(
-          args, "sO!O!O!O!OOOpppp:serve", &name, &PyType_Type, &cls, &PyTuple_Type, &names, &PyTuple_Type, &optional,
-          &PyTuple_Type, &attributes, &origin, &otherwise, &may_remember, &asks_outer, &lines_up, &keeps_look,
-          &heeds_lazy_bits)) {
+          args, "sO!O!O!O!OOOppipp:serve", &name, &PyType_Type, &cls, &PyTuple_Type, &names, &PyTuple_Type, &optional,
+          &PyTuple_Type, &attributes, &origin, &otherwise, &may_remember, &asks_outer, &lines_up, &along,
+          &keeps_look, &heeds_lazy_bits)) {
     return nullptr;
   }
   auto served = Served::all().find(name);
@@ -134,6 +135,7 @@ inline PyObject* serve(PyObject*, PyObject* args) {
   }
   entry->asks_outer = asks_outer;
   entry->lines_up = lines_up;
+  entry->along = along;
   entry->keeps_look = keeps_look;
   entry->heeds_lazy_bits = heeds_lazy_bits;
   entry->watch = watch_class(entry->cls);

@@ -25,7 +25,9 @@ Place = tuple[int, str]
 
 
 def has_no_functional_variant(func: _torch.Operator) -> bool:
-    """Whether an operator writes, and torch has no functional variant of it, or none for tensors without data."""
+    """Returns whether an operator writes, and torch has no functional variant of it, or none for tensors without
+    data.
+    """
     if not effects_of(func).writes:
         return False
     fused = _torch.schema_of(func).name.startswith("aten::_fused_")
@@ -100,7 +102,7 @@ def _on_copies(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """What `call` returns, and then the copies that it was given in place of what is written."""
+    """Returns what `call` returns, and then the copies that it was given in place of what is written."""
     given, named = list(args), dict(kwargs)
     copies: dict[Place, Any] = {}
     for place in written:
@@ -117,7 +119,7 @@ def _on_copies(
 
 
 def _write_nothing(*args: object, **kwargs: object) -> None:
-    """Stands for an operator that gives nothing, and whose kernel without data reads values."""
+    """Does nothing, in place of an operator that gives nothing, and whose kernel without data reads values."""
 
 
 def _schema_without_writes(func: _torch.Operator, written: tuple[Place, ...]) -> str:

@@ -31,7 +31,7 @@ def replay(graph: fx.Graph, func: _torch.Operator, args: tuple[Any, ...], kwargs
         kwargs: Its keyword arguments.
     """
     if func is _aten.bernoulli_.float and not args[0].is_contiguous():
-        # Eager draws in the order of memory. The form without mutation draws in the order of dims, so they are turned.
+        # Eager draws in the order of memory. The form without mutation draws in the order of dims, so permute them.
         stride = args[0].stride()
         func(args[0].permute(sorted(range(len(stride)), key=lambda dim: -stride[dim])), *args[1:], **kwargs)
         return args[0]
@@ -62,7 +62,7 @@ def replay(graph: fx.Graph, func: _torch.Operator, args: tuple[Any, ...], kwargs
 
 
 def _resize(func: _torch.Operator, target: torch.Tensor, value: torch.Tensor, stack_trace: str) -> None:
-    """Makes what an operator was given as `out=` look like the result: it writes into the memory that was there."""
+    """Resizes what an operator was given as `out=` to the result: it writes into the memory that was there."""
     size = value.shape
     sizes = {"before": list(target.shape), "after": list(size)}
     if any(map(is_symbolic, (*target.shape, *size))):  # torch's functionalization resizes to numbers only

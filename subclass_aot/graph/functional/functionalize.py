@@ -38,7 +38,7 @@ class Functional:
 
     Attributes:
         graph: It, without an output node.
-        outputs: The node of each result asked for; before these, the new value of each input asked for when forward
+        outputs: The node of each wanted result; before these, the new value of each wanted input when forward
             ended, and after them, of each input that backward writes, when backward ended.
         constants: Its real tensors, by attribute name.
     """
@@ -97,7 +97,9 @@ def _cleaned(recorder: Recorder, results: Mapping[OutputDescriptor, Any]) -> Fun
 
 
 def _is_write_back(node: fx.Node) -> bool:
-    """Whether a node is the `copy_` into a mutated input with which `functionalize` ends; the runtime writes back."""
+    """Returns whether a node is the `copy_` into a mutated input with which `functionalize` ends; the runtime
+    writes back.
+    """
     target: Any = node.args[0] if node.target is torch.ops.aten.copy_.default else None
     return target is not None and target.op == "placeholder"
 
@@ -132,7 +134,9 @@ class _Rewrite:
         self.memory = MemoryViews(recorded, stored)
 
     def make_inputs(self) -> list[MetaTensor]:
-        """The inputs of the new graph: those of the old one, bases before the tangents, live ones at the end."""
+        """Returns the inputs of the new graph: those of the old one, bases before the tangents, live ones at the
+        end.
+        """
         recorder = self.recorder
         leaves = []
         for node in self.placeholders:
@@ -180,7 +184,9 @@ class _Rewrite:
         values = {node: self.memory.noted(node, value) for node, value in values.items()}
         at_end = [storage for base, storage in zip(self.bases.values(), storages, strict=True) if base.is_written]
         end_values = [values[n] for n in written] + at_end
-        for node in self.metadata_mutations:  # what they look like changes, what they are views of does not
+        for (
+            node
+        ) in self.metadata_mutations:  # alias first: an in-place metadata operator must not change the placeholder
             values[node] = torch.ops.aten.alias.default(values[node])
         snapshots: list[Any] | None = None
         for node in self.recorded.in_order():
@@ -241,7 +247,7 @@ class _Rewrite:
 
 
 def _value_of(node: object, values: Mapping[fx.Node, Any]) -> Any:
-    """What a result of the old graph is in the new run. Symbolic numbers are the same in both."""
+    """Returns the value that a result of the old graph has in the new run. Symbolic numbers are the same in both."""
     if not isinstance(node, fx.Node):
         return node
     return node.meta["val"] if is_symint(node) else values[node]

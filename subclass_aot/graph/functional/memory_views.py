@@ -111,7 +111,7 @@ class MemoryViews:
         self.storage_of: dict[fx.Node, FlatStorage] = {}
         self._stored = set(stored)
         self._flat: dict[fx.Node, torch.dtype] = {}
-        self._owners: dict[fx.Node, Any] = {}  # what they are when they are made, which may be turned later
+        self._owners: dict[fx.Node, Any] = {}  # as they were made: their metadata may be mutated later
         self._made: dict[fx.Node, _Made] = {}
         self._safe: set[fx.Node] = set()
         written = recorded.written_nodes()
@@ -126,7 +126,7 @@ class MemoryViews:
                 self._owners[made.owner] = None
 
     def noted(self, node: fx.Node, value: Any) -> Any:
-        """Hears what a node gives, and returns what stands for it from there on: a view of its storage, if it has one.
+        """Notes the value of a node, and returns what it is from there on: a view of its storage, if it has one.
 
         Args:
             node: A node of the graph that is played.

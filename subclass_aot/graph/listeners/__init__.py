@@ -1,1 +1,1 @@
-"""What the recorder knows of each operator that runs, one subject in a file: each is a listener of the stream."""
+"""Listeners of the recorder, one subject in a file: each notes something of every operator that runs."""

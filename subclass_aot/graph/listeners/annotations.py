@@ -1,4 +1,4 @@
-"""What a node belongs to: annotations of the user's, the modules that were called, and autograd's number."""
+"""Origins of nodes: annotations of the user's, the modules that were called, and autograd's number."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Annotations(GraphListener):
 
     @contextmanager
     def of_modules(self) -> Iterator[None]:
-        """Within the block, calls of modules in this thread are noted."""
+        """Runs the block, and notes calls of modules in this thread."""
         thread = threading.get_ident()
         call: Any = torch.nn.Module.__call__
 

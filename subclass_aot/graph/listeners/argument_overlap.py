@@ -124,7 +124,7 @@ class ArgumentOverlap(GraphListener):
             pass_on_interruption(error)  # what is wrong beside that, the operator has said, or will say
 
     def _memory(self, leaf: MetaTensor) -> Any:
-        """What is equal for leaves that may share memory."""
+        """Returns a key that is equal for leaves that may share memory."""
         storage = Storage.of(leaf)
         return self.of_inputs.get(storage, storage)
 

@@ -44,7 +44,7 @@ class AssignedData(GraphListener):
         return [*self.before.values()]
 
     def note(self, recorder: Recorder, leaf: MetaTensor, other: torch.Tensor) -> MetaTensor:
-        """Hears of an assignment; returns the leaf that gives its memory.
+        """Notes an assignment; returns the leaf that gives its memory.
 
         Raises:
             MutationError: A call could not do that again.

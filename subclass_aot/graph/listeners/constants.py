@@ -44,7 +44,7 @@ def known_value(
     written: Collection[fx.Node],
     readable: Mapping[fx.Node, Readable],
 ) -> torch.Tensor | None:
-    """Computes what a node of a recorded graph stands for, if no input of the graph and no draw has a part in it.
+    """Computes the value of a node of a recorded graph, if no input of the graph and no draw has a part in it.
 
     Inputs that are readable count as known, and are noted as read.
 
@@ -94,7 +94,7 @@ def known_value(
 
 
 def _need_known_sizes(node: fx.Node, readable: Mapping[fx.Node, Readable]) -> None:
-    """Has the trace begin again if what `node` stands for depends on readable inputs alone, and these have symbols."""
+    """Has the trace begin again if the value of `node` depends on readable inputs alone, and these have symbols."""
     seen: set[fx.Node] = set()
     todo = [node]
     while todo:

@@ -1,4 +1,4 @@
-"""What depends on the data: numbers that stand for it, and looks at values. See Note [Looks at values]."""
+"""Data-dependent values: symbols for them, and looks at values. See Note [Looks at values]."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DataDependent(GraphListener):
     """Hears of operators whose results have such numbers, and answers where the program asks for values.
 
     Args:
-        looks: What tells the values that the call has which is traced, if it may be asked.
+        looks: The values of the call that is traced, if they may be read.
     """
 
     def __init__(self, looks: Looks | None) -> None:
@@ -55,7 +55,7 @@ class DataDependent(GraphListener):
             self.looks.tell_unbacked(node.meta["unbacked"], result, partial(self._value_now, recorder, node))
 
     def are_wanted(self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...]) -> bool:
-        """Returns whether an operator that asks for values gets those of the call."""
+        """Returns whether an operator that needs values gets those of the call; else its result is a symbol."""
         if self.looks is None or recorder.phase == "backward":
             return False
         return self.looks.are_wanted(func, args[0], user_line(), current_symbols() is not None)

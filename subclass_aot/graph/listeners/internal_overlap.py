@@ -37,7 +37,9 @@ def _overlaps_itself(leaf: object) -> TypeGuard[MetaTensor]:
 
 
 def apart(leaf: MetaTensor) -> Any:
-    """The same part of the storage as `leaf`, with each place once, as a view of what the storage was made for."""
+    """Returns the same part of the storage as `leaf`, with each place once, as a view of what the storage was made
+    for.
+    """
     storage, spec = Storage.of(leaf), leaf.spec
     if spec.solver is not None or storage.spec.solver is not None:
         raise SizesMustBeKnown
@@ -71,7 +73,7 @@ def _is_expanded(x: object) -> TypeGuard[MetaTensor]:
 
 
 def _has_windows(x: object) -> bool:
-    """Tells whether a tensor overlaps itself, or may where its sizes are symbols."""
+    """Returns whether a tensor overlaps itself, or may where its sizes are symbols."""
     try:
         return _overlaps_itself(x)
     except SizesMustBeKnown:
@@ -124,7 +126,7 @@ def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
 
 
 _AS_IT_IS = object()
-"""What a rule gives for an operator that is recorded itself, and not taken apart."""
+"""The result of a rule for an operator that is recorded itself, and not decomposed."""
 
 _FILLS = frozenset({_aten.fill_.Scalar, _aten.fill_.Tensor})
 _ZEROS = frozenset({_aten.zeros.default, _aten.zeros_like.default, _aten.new_zeros.default})
@@ -141,7 +143,7 @@ _WRITES: dict[Any, Callable[..., Any]] = {
 
 
 def reaches_places_twice(func: _torch.Operator, leaf: MetaTensor) -> bool:
-    """Tells whether an operator writes elements that are one place, and not the same value into all of them."""
+    """Returns whether an operator writes elements that are one place, and not the same value into all of them."""
     return leaf.spec.is_expanded if func in _FILLS else leaf.spec.overlaps_itself
 
 

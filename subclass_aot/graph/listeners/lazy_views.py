@@ -43,7 +43,7 @@ class LazyViews(GraphListener):
             self._pairs.append((Storage.of(source), Storage.of(copy)))
 
     def stand_for(self, storage: Storage) -> bool:
-        """Tells whether a storage was computed where eager has a lazy view."""
+        """Returns whether a storage was computed where eager has a lazy view."""
         return any(copy is storage for _, copy in self._pairs)
 
     def on_operator(

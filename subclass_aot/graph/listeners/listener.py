@@ -1,4 +1,4 @@
-"""What hears of a recorder: a part of it with a subject of its own."""
+"""`GraphListener`: a part of a recorder that has one subject."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class GraphListener(Listener):
     """
 
     def wants(self, func: _torch.Operator) -> bool:
-        """Returns whether `on_operator` and `on_recorded` are called for an operator; a recorder asks once."""
+        """Returns whether `on_operator` and `on_recorded` are called for an operator; a recorder calls this once."""
         return True
 
     def on_operator(
         self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object
     ) -> bool | None:
-        """Called when an operator has run, before it is recorded; true if it is recorded already."""
+        """Is called when an operator has run, before it is recorded; returns True if it is recorded already."""
 
     def on_node(self, recorder: Recorder, node: fx.Node) -> None:
-        """Called for each new node but those that pick one of several results."""
+        """Is called for each new node but those that pick one of several results."""
 
     def on_recorded(
         self,
@@ -43,33 +43,33 @@ class GraphListener(Listener):
         kwargs: dict[str, Any],
         result: object,
     ) -> None:
-        """Called when an operator has a node, and its results are known by their nodes."""
+        """Is called when an operator has a node, and its results are known by their nodes."""
 
     def on_write(self, recorder: Recorder, func: _torch.Operator, leaf: MetaTensor) -> None:
-        """Called for each leaf that an operator has written, when it is recorded."""
+        """Is called for each leaf that an operator has written, when it is recorded."""
 
     def on_wrapper_operator(
         self, recorder: Recorder, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
-        """Called before an operator on a wrapper goes to the wrapper's class."""
+        """Is called before an operator on a wrapper goes to the wrapper's class."""
 
     def on_lazy_view(self, source: torch.Tensor, copy: torch.Tensor) -> None:
-        """Called where `copy` was computed, and eager has a view of `source`: a lazy conjugation or negation."""
+        """Is called where `copy` was computed, and eager has a view of `source`: a lazy conjugation or negation."""
 
     def fork(self) -> Self:
-        """What a fork of the recorder has in its place: a copy, if it changes with what is recorded."""
+        """Returns what a fork of the recorder has in its place: a copy, if it changes with what is recorded."""
         return self
 
     def collections(self) -> list[Collection[Any]]:
-        """Where leaves and wrappers are held."""
+        """Returns the collections that hold leaves and wrappers."""
         return []
 
     def forget(self) -> None:
-        """Lets go of the real tensors that leaves stand for."""
+        """Releases the real tensors that leaves stand for."""
 
 
 def written_leaves(func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[MetaTensor]:
-    """Returns the leaves whose data an operator writes, and not only their look."""
+    """Returns the leaves whose data an operator writes, and not only their metadata."""
     effects = effects_of(func)
     targets = [] if effects.reshapes else [argument_at(written, args, kwargs) for written in effects.writes]
     leaves = [x for target in targets for x in (target if type(target) in (list, tuple) else (target,))]

@@ -28,7 +28,7 @@ class LostGradients(GraphListener):
         self._met: torch.Tensor | None = None
 
     def note(self, tensor: torch.Tensor) -> None:
-        """Hears of a real tensor among the arguments of the next operator."""
+        """Notes a real tensor among the arguments of the next operator."""
         if tensor.requires_grad and torch.is_grad_enabled():
             self._met = tensor
 

@@ -71,11 +71,11 @@ class MutatedViews(GraphListener):
             self._refuse_written(written_leaves(func, args, kwargs), given, torch.Tag.pointwise in func.tags)
 
     def has_sibling(self, view: torch.Tensor) -> bool:
-        """Returns whether a view of the same base, such as this one, is not known to autograd as it looks."""
+        """Returns whether a view of the same base, such as this one, has other metadata than autograd recorded."""
         return id(_torch.base_of(view)) in self._mutated_at
 
     def forgive(self, view: torch.Tensor) -> None:
-        """Forgets the views of a base, all of which are known to autograd as they look."""
+        """Forgets the views of a base: autograd has recorded the present metadata of them all."""
         self._mutated_at.pop(id(_torch.base_of(view)), None)
 
     def _note(self, view: torch.Tensor, counts: bool = True) -> None:
@@ -85,12 +85,11 @@ class MutatedViews(GraphListener):
 
     def _refuse_written(self, written: Iterable[object], tensors: Sequence[object], elementwise: bool = False) -> None:
         """Refuses writes that autograd sees: what is written, all that is given, whether element by element."""
-        if torch.is_grad_enabled():
-            if any(isinstance(x, torch.Tensor) and x.requires_grad for x in tensors):
-                self._refuse((x for x in written if self._has_mutated_view(x)), elementwise, reads=False)
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in tensors):
+            self._refuse((x for x in written if self._has_mutated_view(x)), elementwise, reads=False)
 
     def refuse_read(self, tensors: Iterable[object]) -> None:
-        """Refuses what autograd has made again, or makes again now.
+        """Refuses views that autograd has regenerated, or regenerates now.
 
         Args:
             tensors: What is read; only tensors count.
@@ -105,7 +104,9 @@ class MutatedViews(GraphListener):
             )
 
     def loses_gradient(self, view: torch.Tensor) -> bool:
-        """Tells whether autograd, where it makes a view again, would lose the gradient of a part that lies outside."""
+        """Returns whether autograd, where it makes a view again, would lose the gradient of a part that lies
+        outside.
+        """
         is_written = self._has_mutated_view(view) and view.requires_grad and self._is_written(view)
         return is_written and _why_not_made_again(view, True) == _LOST  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""What a program has written so far, and what it has done to the look of tensors."""
+"""The log of what a program has written so far, and how it has changed the metadata of tensors."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ class MutationLog(GraphListener):
 
     Attributes:
         written: Storages that were written, each with the phases it was written in.
-        metadata: Operators that changed what a tensor looks like from outside (`t_`, `unsqueeze_`, ...), in order: the
+        metadata: Operators that mutated the metadata of a tensor (`t_`, `unsqueeze_`, ...), in order: the
             tensor, the operator, its other arguments, whether autograd sees it.
         version_before: By the id of such a tensor, its version before the last time.
-        resized: Leaves that `resize_` changed, and what they look like since. See Note [Resized tensors].
+        resized: Leaves that `resize_` changed, and their specs since. See Note [Resized tensors].
         extents: How many elements a storage has in the end, where that is more than it began with.
     """
 
@@ -65,10 +65,12 @@ class MutationLog(GraphListener):
         self.written: dict[Storage, set[Phase]] = {}
         self.metadata: list[tuple[torch.Tensor, Any, tuple[Any, ...], dict[str, Any], bool]] = []
         self.version_before: dict[int, int] = {}
-        self._noted: dict[MetaTensor, Spec] = {}  # what inputs look like since an operator among `metadata`
+        self._noted: dict[MetaTensor, Spec] = {}  # the specs of inputs after an operator of `metadata`
         self.resized: dict[MetaTensor, Spec] = {}
         self.extents: dict[Storage, int] = {}
-        self._outdated: dict[int, weakref.ref[torch.Tensor]] = {}  # by its id: a view of what was turned since
+        self._outdated: dict[
+            int, weakref.ref[torch.Tensor]
+        ] = {}  # by id: views whose base had its metadata mutated since
 
     def __bool__(self) -> bool:
         """Returns whether anything was mutated."""
@@ -116,7 +118,7 @@ class MutationLog(GraphListener):
         kwargs: dict[str, Any],
         made: Iterable[weakref.ref[torch.Tensor]],
     ) -> None:
-        """Notes that an operator changes how its first argument looks; `made` is what the trace has made."""
+        """Notes that an operator mutates the metadata of its first argument; `made` is what the trace has made."""
         tensor = args[0]
         how = (func, args[1:], kwargs) if func is not RESIZE_AS else resize_like(*args[1:], **kwargs)
         self.metadata.append((tensor, *how, torch.is_grad_enabled()))
@@ -127,7 +129,7 @@ class MutationLog(GraphListener):
             self._outdated.update(views)
 
     def refuse_outdated(self, values: Sequence[Any]) -> None:
-        """Refuses views of a tensor that was turned in place since.
+        """Refuses views of a tensor whose metadata was mutated since.
 
         Args:
             values: What is read; only tensors count.

@@ -3,7 +3,7 @@
 What a call reaches of them are objects that hold one tensor, their state (`Table("state")`): it comes in with the call,
 each draw gives the next one, and the last one is put back when the call is over. See Note [States as values].
 
-A generator is of C++, and nobody hears of what a program does to it beside draws. So in a trace it really has a state
+A generator is of C++, and no mode sees what a program does to it beside draws. So in a trace it really has a state
 that no seed has, another one after each draw, and that tells what stands for the state in the graph: also where the
 program has set it back, or has given it to another generator. What it really had it gets back with its object.
 """
@@ -47,11 +47,11 @@ _IN_BACKWARD = Reason(
 
 
 _MOST = 1 << 32
-"""Larger seeds are taken for those of `Generator.seed()`, which takes 53 bits by chance; nobody hears of that call."""
+"""Larger seeds are taken for those of `Generator.seed()`, which takes 53 bits by chance; no mode sees that call."""
 
 
 class OwnGenerators:
-    """What stands for the states of generators.
+    """The traced states of generators.
 
     Args:
         states: By the bytes that a generator has, what stands for them in the graph.
@@ -72,7 +72,7 @@ class OwnGenerators:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Within the block it is known which generators the function makes, and states may be traced tensors."""
+        """Runs the block, and notes which generators the function makes; states may be traced tensors."""
         self._forward, self._left = None, []
         with (
             _torch.states_of_generators(_torch.StateKernels(self._get, self._set)),
@@ -85,7 +85,7 @@ class OwnGenerators:
         self._forward, self._read, self._unknown = recorder, set(), set()
 
     def state_of(self, recorder: Recorder, generator: torch.Generator) -> Any:
-        """What stands for the state of a generator that is drawn from.
+        """Returns the traced state of a generator that is drawn from.
 
         Raises:
             TraceError: Nothing does.
@@ -104,7 +104,7 @@ class OwnGenerators:
         return state
 
     def give(self, generator: torch.Generator, state: Any) -> None:
-        """Has a traced tensor stand for the state of a generator from here on."""
+        """Registers a traced tensor as the state of a generator from here on."""
         self._begun += 1
         mark = _torch.state_of_no_seed(generator.get_state(), self._begun)
         generator.set_state(mark)
@@ -153,7 +153,7 @@ class OwnGenerators:
         self._drawn.discard(address)  # that was another one, which is gone
 
     def _known(self, recorder: Recorder, generator: torch.Generator) -> Any:
-        """What stands for the state that a generator has: that of a seed is a constant. None if nothing does."""
+        """Returns the traced state of a generator; that of a seed is a constant. None if there is none."""
         state = generator.get_state()
         now = _torch.state_bytes(state)
         known = self._states.get(now)

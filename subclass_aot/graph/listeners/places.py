@@ -1,4 +1,4 @@
-"""Where tensors lie in memory: what a program reads of it, and what it reaches from there.
+"""Places in memory: what a program reads of where tensors lie, and what it reaches from there.
 
 Note [Places in memory]
 ~~~~~~~~~~~~~~~~~~~~~~~
@@ -129,11 +129,11 @@ class Places(GraphListener):
 
 
 def counted_view(func: Any, source: Spec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Spec:
-    """Says what an operator among `COUNTED` looks at, or writes.
+    """Returns the spec of what an operator among `COUNTED` reads or writes.
 
     Args:
         func: The operator.
-        source: What its first argument looks like.
+        source: The spec of its first argument.
         args: Its arguments. Tensors do not matter.
         kwargs: Its keyword arguments.
     """
@@ -145,7 +145,7 @@ def counted_view(func: Any, source: Spec, args: Sequence[Any], kwargs: Mapping[s
 
 
 def _note(recorder: Recorder, x: torch.Tensor) -> Any:
-    """Notes that a program asks where a tensor begins."""
+    """Notes that a program reads where a tensor begins."""
     if not is_own(sys._getframe(2)):
         if isinstance(x, MetaTensor):
             recorder.listeners.places.begins_read.append(Storage.of(x).tag)
@@ -155,7 +155,7 @@ def _note(recorder: Recorder, x: torch.Tensor) -> Any:
 
 
 def _fill_diagonal(recorder: Recorder, x: torch.Tensor, fill_value: Any, wrap: bool = False) -> Any:
-    """Fills a diagonal as torch does, but by a view that does not ask where the tensor begins."""
+    """Fills a diagonal as torch does, but by a view that does not read where the tensor begins."""
     if not isinstance(x, MetaTensor) or x.dim() < 2:
         return NotImplemented
     if x.dim() > 2 and any(n != x.shape[0] for n in x.shape):

@@ -43,11 +43,11 @@ class RealTensors(GraphListener):
         self._stand_ins.clear()
 
     def stand_in(self, tensor: torch.Tensor, leaf: MetaTensor) -> None:
-        """From now on `leaf` stands for the real `tensor` wherever the program meets it."""
+        """Registers `leaf` as the traced tensor for the real `tensor` from now on."""
         self._stand_ins[id(tensor)] = tensor, leaf  # the tensor is kept alive, so that its id stays its own
 
     def leaf_of(self, recorder: Recorder, tensor: torch.Tensor) -> MetaTensor:
-        """What stands for a real tensor: a constant, if nothing did before."""
+        """Returns the traced tensor for a real one; a constant, if none was registered before."""
         known = self._stand_ins.get(id(tensor))
         if known is not None:
             return known[1]
@@ -69,7 +69,7 @@ class RealTensors(GraphListener):
             self.stand_in(tensor, torch.ops.aten.lift_fresh_copy.default(leaf))
 
     def let_read(self, leaf: MetaTensor, tensor: torch.Tensor, path: str, slot: int) -> None:
-        """From now on, the values of an input may be asked for; `read_values` has those that were."""
+        """Registers an input whose values may be read from now on; `read_values` has those that were."""
         if tensor.device.type != "meta" and not isinstance(tensor, MetaTensor):
             self._readable[leaf.tag] = Readable(path, tensor, partial(self._note, slot, tensor))
 
@@ -78,6 +78,6 @@ class RealTensors(GraphListener):
             self.read_values[slot] = tensor.tolist()
 
     def value_of(self, recorder: Recorder, leaf: MetaTensor) -> torch.Tensor | None:
-        """What a leaf stands for, if it is known."""
+        """Returns the values of a leaf, if they are known."""
         node = recorder.node_of(leaf)
         return known_value(node, recorder.nodes, self.constants, recorder.written_nodes(), self._readable)

@@ -46,7 +46,7 @@ def inputs_to_resize(
 
 
 def _is_input(value: Any) -> bool:
-    """Tells whether this is an input of the call, and no inner tensor of one and no view."""
+    """Returns whether this is an input of the call, and no inner tensor of one and no view."""
     if type(value) is not MetaTensor or value.tag.op != "placeholder":
         return False
     return isinstance(descriptor_of(value.tag), PlainInput | HeldInput | ParamInput | BufferInput)

@@ -79,7 +79,7 @@ class RandomNumbers(GraphListener):
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Within the block each draw moves the generator on; afterwards it is as it was."""
+        """Runs the block, in which each draw moves the generator on, and restores the generator after it."""
         self.start = generators()
         self._before = before = self.start.cpu
         self._is_on = True
@@ -202,7 +202,10 @@ class RandomNumbers(GraphListener):
         return get_rng_state
 
     def _setting(self, put: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
-        """Makes what sets the state. The generator cannot have a traced one, so another stands for it."""
+        """Returns a function that sets the state.
+
+        The generator cannot have a traced one, so another takes its place.
+        """
 
         def set_rng_state(new_state: torch.Tensor) -> None:
             if not isinstance(new_state, MetaTensor) or new_state.shape != self._before.shape:
@@ -224,7 +227,7 @@ class RandomNumbers(GraphListener):
         self._live = self._at if live is None else live
 
     def _found(self, recorder: Recorder) -> bytes:
-        """Where the generator is: where it is expected, or where the program has set it.
+        """Returns the state of the generator: the expected one, or one that the program has set.
 
         Raises:
             TraceError: It is nowhere that is known.
@@ -247,7 +250,7 @@ class RandomNumbers(GraphListener):
         raise _UNKNOWN.error(_SETS)
 
     def _of_default(self, recorder: Recorder, at: bytes) -> MetaTensor | None:
-        """What stands for a state of the generator's; None if it is none."""
+        """Returns the traced tensor for a state of the default generator; None if it is no state of it."""
         if at in self._nodes:
             return self._value_at(recorder, at)
         if at != self._live:
@@ -256,7 +259,7 @@ class RandomNumbers(GraphListener):
         return recorder.new_leaf(Spec.of(self._before), node)
 
     def _value_at(self, recorder: Recorder, at: bytes) -> MetaTensor:
-        """What stands for a state that the generator had before one of the draws that come one after the other.
+        """Returns the traced tensor for the state that the generator had before one of several draws in a row.
 
         Raises:
             TraceError: The draw is in another backward, or the graph has run up to it.
@@ -271,7 +274,7 @@ class RandomNumbers(GraphListener):
         return leaf
 
     def _go_on(self, state: Any) -> None:
-        """Moves the generator on by a draw from a state, to one that another stands for."""
+        """Advances the generator by a draw from a state, to a state whose traced tensor is `state`."""
         self._at = _advanced()
         self._states[self._at] = state
 
@@ -279,7 +282,7 @@ class RandomNumbers(GraphListener):
 def _draw_from(
     recorder: Recorder, state: Any, func: _torch.Operator, args: tuple[Any, ...], kwargs: Any, result: Any
 ) -> Any:
-    """Records a draw from a state; returns what stands for the next one."""
+    """Records a draw from a state; returns the traced tensor for the next state."""
     written = [argument_at(place, args, kwargs) for place in effects_of(func).writes]
     written = [leaf for leaf in written if leaf is not None]
     made = [x for x in (result if isinstance(result, tuple) else (result,)) if all(x is not w for w in written)]
@@ -357,7 +360,7 @@ def _repeat(
 
 
 def _compared(recorder: Recorder, func: _torch.Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What of the arguments of a draw must be the same for the same numbers: all but what it writes.
+    """Returns those arguments of a draw that must be the same for the same numbers: all but what it writes.
 
     A checkpoint computes tensors again, and they are others in the graph, with the same values.
     """

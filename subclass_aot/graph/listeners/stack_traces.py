@@ -1,4 +1,4 @@
-"""Which lines of the user's made a node."""
+"""The lines of the user's code that made a node."""
 
 from __future__ import annotations
 

@@ -9,6 +9,23 @@ results, the call that is traced takes one, and later calls compare: see Note [L
 Gradients need more. The branch that was not taken gets zeros, and zero times an infinite derivative is NaN, which would
 be added to the gradient of whatever the branch reads: that of `x.sqrt()` at zero, which a program avoids by the very
 choice. So what flows out of a branch, into tensors that were there before it, is replaced by zeros if it was not taken.
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> def f(x):
+...     return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+>>> def show(graph, inputs):
+...     print(graph.code)
+...     return graph
+>>> y = sa.aot_compile(f, fw_compiler=show)(torch.ones(3))
+def forward(self, primals_1):
+    sum_1 = torch.ops.aten.sum.default(primals_1)
+    gt = torch.ops.aten.gt.Scalar(sum_1, 0);  sum_1 = None
+    view = torch.ops.aten.view.default(gt, []);  gt = None
+    sin = torch.ops.aten.sin.default(primals_1)
+    cos = torch.ops.aten.cos.default(primals_1);  primals_1 = None
+    where = torch.ops.aten.where.self(view, sin, cos);  view = sin = cos = None
+    return (where,)
 """
 
 from __future__ import annotations
@@ -64,7 +81,7 @@ def decided(recorder: Recorder, pred: object, by_looking: bool) -> bool | None:
 
 
 def choose(recorder: Recorder, pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """What one of two functions gives. See Note [Branches].
+    """Returns what one of two functions gives. See Note [Branches].
 
     Args:
         recorder: Records.
@@ -119,7 +136,7 @@ def _branch(recorder: Recorder, fn: Callable[[], Any], taken: torch.Tensor) -> A
 
 
 def _functions_at_the_edge(starts: list[Node], first: int, last: int) -> Iterator[Node]:
-    """Of the gradient functions made from `first` to `last`, those that give gradients to functions made before."""
+    """Yields those gradient functions made from `first` to `last` that give gradients to functions made before."""
 
     def is_inside(function: Node) -> bool:
         return first < _torch.sequence_number_of(function) <= last
@@ -152,7 +169,7 @@ def _refuse_effects(nodes: list[fx.Node], metadata_mutations: list[Any]) -> None
 
     Args:
         nodes: What it recorded.
-        metadata_mutations: What the recorder says of tensors that it turned.
+        metadata_mutations: Metadata mutations that the recorder has noted.
     """
     made = set(nodes)
     for node in nodes:

@@ -1,4 +1,4 @@
-"""Tensors of plain subclasses in a trace: making them, and what they are asked that C++ would answer of memory.
+"""Tensors of plain subclasses in a trace: making them, and queries that C++ would answer from memory.
 
 See Note [Plain subclasses].
 """
@@ -21,7 +21,9 @@ _aten = torch.ops.aten
 
 @contextmanager
 def conversions() -> Iterator[None]:
-    """Within the block, `as_subclass`, `My(y)`, and what constructors of such classes call, work on traced tensors."""
+    """Runs the block so that `as_subclass`, `My(y)`, and what constructors of such classes call, work on traced
+    tensors.
+    """
     with _torch.conversions_replaced(_as_subclass, _make_subclass, _new):
         yield
 

@@ -37,7 +37,7 @@ def _cond(
 def _steps(
     recorder: Recorder, cond_fn: _Function, body_fn: _Function, carried: list[Any], rest: Sequence[Any]
 ) -> Iterator[list[Any]]:
-    """What the body of a loop gives, one step after the other, as long as the condition says so."""
+    """Yields what the body of a loop gives, one step after the other, as long as the condition says so."""
     structure = _torch.structure_of_carry(body_fn)
     while True:
         goes_on = decided(recorder, cond_fn(*carried, *rest), by_looking=True)
@@ -107,7 +107,7 @@ def _scan(
 def _associative_scan(
     recorder: Recorder, combine: _Function, xs: Sequence[torch.Tensor], additional: Sequence[Any], **_: object
 ) -> Any:
-    """In each step, each element is combined with the one so far before it; the distance doubles."""
+    """Combines, in each step, each element with the one so far before it; the distance doubles."""
     structure, xs = _torch.structure_of_carry(combine), list(xs)
     length, distance = xs[0].shape[0], 1
     while distance < length:

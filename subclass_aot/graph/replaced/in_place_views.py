@@ -21,7 +21,7 @@ _aten = torch.ops.aten
 
 
 def _rule(operator: Callable[..., Any], of_views: Callable[..., Any]) -> Callable[..., Any]:
-    """What is called in place of `operator`, which does in place what `of_views` does."""
+    """Returns the function that is called in place of `operator`, which does in place what `of_views` does."""
 
     def in_place_view(recorder: Recorder, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not isinstance(x, MetaTensor) or not _can_become_another(recorder, x):

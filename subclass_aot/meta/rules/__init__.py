@@ -1,1 +1,1 @@
-"""What operators give without data, where torch says nothing or not what the kernel does."""
+"""Rules for operators without data, where torch has none or not what the kernel does."""

@@ -1,4 +1,4 @@
-"""How convolutions lay out their results on CPU: packed or channels-last, as the backend that torch selects has it."""
+"""Layouts of convolutions on CPU: packed or channels-last, as the backend that torch selects has it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _check(
     output_padding: Sequence[int],
     groups: int,
 ) -> None:
-    """Refuses what kernels refuse and torch's function of shapes lets through, with the errors that kernels raise.
+    """Refuses what kernels refuse and torch's function of shapes accepts, with the errors that kernels raise.
 
     Source: `check_shape_forward` in ATen's `native/Convolution.cpp`.
     """
@@ -75,7 +75,7 @@ def _check(
 
 
 class _Layout:
-    """How a convolution lays out what it computes.
+    """The layout of what a convolution computes.
 
     Some backends compute the groups one by one, choose the layout of each anew, and concatenate the results.
     """
@@ -93,7 +93,7 @@ class _Layout:
 
     @staticmethod
     def of(x: Tensor, weight: Tensor, bias: object, options: Sequence[Any]) -> _Layout | None:
-        """Returns the layout; None if all is packed, as it is if nothing looks channels-last."""
+        """Returns the layout; None if all is packed, as it is if nothing is channels-last."""
         images = [t.unsqueeze(2) if t.dim() == 3 else t for t in (x.contiguous() if x.dim() == 3 else x, weight)]
         return _Layout(x, weight, bias, options) if any(map(_torch.looks_channels_last, images)) else None
 

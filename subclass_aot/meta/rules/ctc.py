@@ -40,7 +40,7 @@ def ctc_loss(
 
 
 def _of_numbers(loss: Callable[..., Any]) -> Callable[..., Any]:
-    """What is called in place of the loss: lengths that are numbers become tensors with values that are known.
+    """Returns a function in place of the loss: it makes lengths that are numbers tensors with values that are known.
 
     Torch makes a tensor of numbers, too, for the mean, and writes into it by a pointer.
 

@@ -1,4 +1,4 @@
-"""How the result of an elementwise operator lies in memory: as torch's `TensorIterator` lays it out.
+"""Layouts of elementwise results: as torch's `TensorIterator` chooses them.
 
 Torch's rules for shapes have this from Python functions that sort dims by strides. Kernels look first for operands that
 are all packed, in one of two orders, and only sort where these are not. Both agree on dims of more than one place.

@@ -1,4 +1,4 @@
-"""Other forms of operators whose schema does not tell what they do, or whose kernels want values."""
+"""Replacements for operators whose schema hides a mutation or alias (`native_batch_norm`, conj bits, `lift_fresh`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from subclass_aot.operators import PHYSICAL
 
 
 def form_of(func: Operator) -> Callable[..., Any] | None:
-    """Returns another operator for the few whose schema does not tell what they do.
+    """Returns a replacement for an operator whose schema hides what it does, or whose result is known; None for others.
 
     `native_batch_norm` updates its running statistics without saying so; a lazy conjugation or negation is a bit
     that a tensor without data cannot carry; `lift_fresh` gives out a literal that a program may write into. The zeros

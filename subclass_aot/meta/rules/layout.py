@@ -1,6 +1,6 @@
 """Rules for operators whose results on CPU look otherwise than torch's meta kernels tell.
 
-A meta kernel that asks for the device is told `meta`, and answers for CUDA; some ask nobody. A wrong stride goes
+A meta kernel that reads the device gets `meta`, and answers for CUDA; some read nothing. A wrong stride goes
 unnoticed until a view of the result fails, a wrapper tells its outer strides, or a kernel takes two tensors to have one
 layout. Each rule was checked against the operator itself.
 
@@ -35,7 +35,7 @@ def _packed(result: Tensor, *args: Any) -> Strides:
 
 
 def _like(position: int) -> Law:
-    """As an argument of this size, where its elements fill a range of memory."""
+    """Returns a law: the result is laid out as an argument of this size, where its elements fill a range of memory."""
 
     def law(result: Tensor, *args: Any) -> Strides:
         return strides.preserved(args[position]) if args[position].shape == result.shape else tuple(result.stride())
@@ -44,12 +44,14 @@ def _like(position: int) -> Law:
 
 
 def _suggested(position: int) -> Law:
-    """In the memory format that an argument suggests."""
+    """Returns a law: the result has the memory format that an argument suggests."""
     return lambda result, *args: strides.suggested(args[position], result.shape)
 
 
 def _iterated(*positions: int) -> Law:
-    """As what is computed elementwise of these arguments; a loss may be summed up."""
+    """Returns a law: the result is laid out as what is computed elementwise of these arguments; a loss may be
+    summed up.
+    """
 
     def law(result: Tensor, *args: Any) -> Strides:
         operands = [args[i] for i in positions]
@@ -211,7 +213,9 @@ def _(found: Any, input: Tensor, p: float, train: bool | None) -> tuple[Tensor, 
 
 @corrects(_aten.index.Tensor, _aten._unsafe_index.Tensor)
 def _(result: Tensor, self: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
-    """The kernel iterates over `self`, in which the indexed dims are as many as the indices have, and stand still."""
+    """Returns the result as the kernel iterates over `self`, with as many indexed dims as the indices have, of
+    stride 0.
+    """
     if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices):
         return result
     indexed = [dim for dim, i in enumerate(indices) if i is not None]
@@ -310,13 +314,15 @@ def _(self: Tensor, dim: list[int], normalization: int, forward: bool) -> Tensor
 
 @register_meta(_aten._fft_c2r.default)
 def _(self: Tensor, dim: list[int], normalization: int, last_dim_size: int) -> Tensor:
-    """Returns the last dim is transformed on its own, after the others."""
+    """Returns the result of a transform whose last dim is transformed on its own, after the others."""
     between = _laid_out_by_fft(self, _as_in_memory(self, dim[:-1]), self)
     return _laid_out_by_fft(_aten._fft_c2r.default(self, dim, normalization, last_dim_size), dim[-1:], between)
 
 
 def _laid_out_by_fft(result: Tensor, dims: list[int], x: Tensor) -> Tensor:
-    """The result as the CPU's library for FFT writes it: dims that are not transformed first, as they lie in `x`."""
+    """Returns the result as the CPU's library for FFT writes it: dims that are not transformed first, as they lie
+    in `x`.
+    """
     if not (dims and _on_cpu() and torch.backends.mkl.is_available()):
         return result
     dims = [d % x.dim() for d in dims]

@@ -1,4 +1,4 @@
-"""What norms give on CPU: in which layout, and their statistics in which precision.
+"""Layouts of norms on CPU, and the precision of their statistics.
 
 A kernel for CPU that is given parameters of another type than the input takes that to be mixed precision, and computes
 statistics in float32; else in the type of the input. Torch's rules have float32 in any case, as on CUDA.

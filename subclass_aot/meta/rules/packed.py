@@ -28,7 +28,7 @@ PAD = _torch.pad_packed_sequence
 
 
 class Values(Protocol):
-    """What knows values: a `Stream`."""
+    """The values of tensors: a `Stream`."""
 
     def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Returns the values of a tensor, where they are the same at each call."""
@@ -40,7 +40,7 @@ class Values(Protocol):
 def pack(
     values: Values, input: torch.Tensor, lengths: torch.Tensor, batch_first: bool
 ) -> tuple[Any, torch.Tensor] | None:
-    """What `_pack_padded_sequence` gives, or None where the lengths are not known.
+    """Returns what `_pack_padded_sequence` gives, or None where the lengths are not known.
 
     Args:
         values: Knows them.
@@ -60,7 +60,7 @@ def pack(
 def pad(
     values: Values, data: torch.Tensor, steps: torch.Tensor, batch_first: bool, padding_value: float, total_length: int
 ) -> tuple[Any, torch.Tensor]:
-    """What `_pad_packed_sequence` gives.
+    """Returns what `_pad_packed_sequence` gives.
 
     Args:
         values: Knows the sizes of the steps.
@@ -87,7 +87,7 @@ def pad(
 
 
 def _layer(layer: Callable[..., Any]) -> Callable[..., Any]:
-    """What is called in place of a recurrent layer: it knows the sizes of the steps, if it is given some.
+    """Returns a function in place of a recurrent layer: it knows the sizes of the steps, if it is given some.
 
     Args:
         layer: Takes `(data, sizes of steps, state, parameters, ...)`, or `(sequences, state, parameters, ...)`.

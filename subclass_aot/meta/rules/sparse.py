@@ -86,12 +86,16 @@ class SparseGradient(torch.Tensor):
 
     @classmethod
     def like(cls, tensor: torch.Tensor, leaf: Callable[[torch.Tensor], Any]) -> SparseGradient:
-        """What stands for a sparse tensor that is there already, where `leaf` makes what stands for a dense one."""
+        """Returns a gradient that stands for an existing sparse tensor, where `leaf` makes what stands for a dense
+        one.
+        """
         indices, values = _torch.parts_of_sparse(tensor)
         return cls(leaf(indices), leaf(values), tensor.shape, tensor.is_coalesced())
 
     def coalesce(self) -> SparseGradient:
-        """Itself, if each position stands there once; how many entries are left is else only known at the call."""
+        """Returns the gradient itself, if each position stands there once; else the number of entries depends on
+        data.
+        """
         if self.is_coalesced_:
             return self
         raise TraceError(_NO_RULE.format(func="coalesce", line=user_line()))
@@ -133,7 +137,7 @@ def _with_values(x: SparseGradient, values: torch.Tensor) -> SparseGradient:
 
 
 def _add(x: torch.Tensor, y: torch.Tensor, alpha: complex = 1) -> Any:
-    """As where autograd adds up: of two sparse tensors the entries of both, later ones first; else a dense tensor."""
+    """Adds as autograd does: of two sparse tensors the entries of both, later ones first; else a dense tensor."""
     if not (isinstance(x, SparseGradient) and isinstance(y, SparseGradient)):
         return torch.add(_dense(x), _dense(y), alpha=alpha)
     more = y.values_ if alpha == 1 else y.values_ * alpha
@@ -181,12 +185,12 @@ def sparse_of(
     is_coalesced: bool | None = None,
     **_: object,
 ) -> SparseGradient:
-    """What autograd makes of traced indices and values. See Note [Sparse gradients]."""
+    """Returns the tensor that autograd makes of traced indices and values. See Note [Sparse gradients]."""
     return SparseGradient(indices, values, size, is_coalesced, _torch.skips_padding())
 
 
 def leave_out(x: torch.Tensor, mask: Any) -> torch.Tensor:
-    """What autograd makes of indices, and of the gradient at these, where some are padding: it keeps the others."""
+    """Returns indices with -1 for padding; a gradient at indices is returned as it is. Autograd drops the padding."""
     if x.dim() == mask.dim():
         return torch.where(mask, x, -1)
     return x  # the values, which the indices say not to count

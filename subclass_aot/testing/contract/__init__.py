@@ -1,4 +1,4 @@
-"""What a traceable wrapper subclass owes, in clauses, and whether a class keeps them.
+"""The contract of a traceable wrapper subclass, in clauses, and checks of a class.
 
 A file for each subject has the clauses; their numbers are those of the contract in the documentation.
 """

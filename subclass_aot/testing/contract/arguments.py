@@ -1,4 +1,4 @@
-"""What `make` can be asked for: other sizes, dtypes and seeds, and parts that are there or not.
+"""Arguments of `make`: other sizes, dtypes and seeds, and parts that are there or not.
 
 Note [Parameters of make]
 ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -10,7 +10,7 @@ kinds, and left alone if not:
 - a bool is a part that is there or not;
 - an int, if the parameter is called `seed`.
 
-What `make` refuses, by any error, is not asked for again.
+What `make` refuses, by any error, is not tried again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parameters_of(make: Callable[..., object]) -> dict[str, object]:
 
 
 def others(trial: Trial) -> Iterator[tuple[str, Trial]]:
-    """Trials of what `make` gives where one parameter differs, each with what it was asked for."""
+    """Yields trials of what `make` gives where one parameter differs, each with the arguments of `make`."""
     for name, default in parameters_of(trial.source[0]).items():
         arguments = {name: _other(default)}
         other = trial.asked_for(arguments)
@@ -59,7 +59,7 @@ def others(trial: Trial) -> Iterator[tuple[str, Trial]]:
 
 
 def falsified(clause: Clause, trial: Trial) -> Settled | None:
-    """Draws what `make` can be asked for until a clause is not kept, and makes that as small as it can.
+    """Draws arguments of `make` until a clause is not kept, and makes them as small as it can.
 
     Args:
         clause: The clause, which is kept for what `make()` gives.

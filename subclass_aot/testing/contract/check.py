@@ -46,7 +46,7 @@ CLAUSES: tuple[Clause, ...] = tuple(
 class CheckSubclass:
     """Checks that a tensor subclass does what a traceable wrapper subclass owes, clause by clause.
 
-    The class may be anybody's. What its tensors mean is told by readings, functions to dense tensors; most clauses say
+    The class may be anybody's. What its tensors mean is given by readings, functions to dense tensors; most clauses say
     that an operator commutes with each of them.
 
     Args:
@@ -159,7 +159,7 @@ def _tried(clause: Clause, trial: Trial, expected: Expected) -> Finding:
 
 @contextlib.contextmanager
 def _aside() -> Iterator[None]:
-    """Random numbers are afterwards as they were. What a class warns of is not the subject."""
+    """Runs the block, and restores random numbers after it. Warnings of a class are ignored."""
     with warnings.catch_warnings(), torch.random.fork_rng():
         warnings.simplefilter("ignore")
         yield

@@ -1,4 +1,4 @@
-"""What a clause of the contract is, and what may come of it."""
+"""Clauses of the contract, and their outcomes."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ COMPILERS: dict[str, Callable[[Program], Program]] = {
 
 
 def _in_eager(run: Callable[..., Any], *args: object) -> Any:
-    """What eager mode gives: the oracle. What it refuses is not asked of a compiler."""
+    """Returns what eager mode gives, which is the oracle. What it refuses is not tried with a compiler."""
     try:
         return run(*args)
     except Exception as error:
@@ -181,7 +181,7 @@ for _compiler in COMPILERS:
 
 
 def _sizes(trial: Trial) -> tuple[torch.Tensor, torch.Tensor]:
-    """Twice and four times the rows, by a parameter of `make` or made of longer inner tensors."""
+    """Returns tensors of twice and four times the rows, by a parameter of `make` or made of longer inner tensors."""
     for name, size in parameters_of(trial.source[0]).items():
         if size == tuple(trial.make().shape):
             each = [trial.asked_for({name: (rows * size[0], *size[1:])}) for rows in (2, 4)]

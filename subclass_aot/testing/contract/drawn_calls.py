@@ -4,7 +4,7 @@ Note [Drawn calls]
 ~~~~~~~~~~~~~~~~~~
 What a rule forgets is most often an argument: `rounding_mode`, `dim`, `alpha`, or that the wrapper may be the second.
 A schema names the arguments and their types, so each gets a few values of its type, the tensor of the class among
-them. Dense tensors say which calls make sense: what they refuse is not asked. First come calls that differ in their
+them. Dense tensors say which calls make sense: what they refuse is not tried. First come calls that differ in their
 tensors, then those that differ from the first of them in few other arguments, so that a report names what matters.
 """
 
@@ -24,10 +24,10 @@ from subclass_aot.testing.contract.clause import Clauses
 from subclass_aot.testing.contract.trial import BrokenClause, DoesNotApply, Program, Trial, require, several
 
 _TRIED = 250
-"""Calls of one operator that dense tensors are asked for at once."""
+"""Calls of one operator that are tried at once on dense tensors."""
 
 _TENSORS_TAKEN = 5
-"""Calls of one operator with other tensors that the class is asked for."""
+"""Calls of one operator with other tensors that are tried on the class."""
 
 _OTHERS_TAKEN = 8
 """Calls with other numbers."""
@@ -53,7 +53,7 @@ CLAUSES = Clauses(are_drawn=False)
 
 
 class _Value(NamedTuple):
-    """What an argument may be: as text, and as it is made of the tensor that is tried."""
+    """A value for an argument: as text, and as it is made of the tensor that is tried."""
 
     text: str
     of: Program
@@ -101,7 +101,7 @@ def _with_a_rule(cls: type) -> Iterator[object]:
 
 
 def drawn_operators(more: Iterable[object]) -> list[_torch.Operator]:
-    """The operators of aten of which calls are drawn: those that compute, and those that layers and optimizers use.
+    """Returns the operators of aten of which calls are drawn: those that compute, and those of layers and optimizers.
 
     Args:
         more: Operators, and packets of them, that are drawn, too.
@@ -219,7 +219,7 @@ def _is_accepted(call: Call, example: torch.Tensor) -> bool:
 
 
 def _values(argument: _torch.SchemaArgument, is_first: bool) -> list[_Value]:
-    """What an argument may be, the plainest first: its default, if it has one."""
+    """Returns the values that an argument may have, the plainest first: its default, if it has one."""
     kind, name = str(argument.type), argument.name
     optional = kind.startswith("Optional[")
     kind = kind.removeprefix("Optional[").removesuffix("]") if optional else kind
@@ -254,7 +254,7 @@ def _plain(value: object) -> _Value:
 
 
 def _dense(x: torch.Tensor, *size: int) -> torch.Tensor:
-    """Values from 0.5 to 1.5, of which no two are the same; of a size that may be that of `x`."""
+    """Returns values from 0.5 to 1.5, of which no two are the same; of a size that may be that of `x`."""
     numel = math.prod(size)
     return torch.linspace(0.5, 1.5, numel, device=x.device).cos().add(0.5).to(x.dtype).reshape(size)
 

@@ -109,7 +109,7 @@ def _direct(trial: Trial) -> None:
 
 
 def with_twice_the_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """Returns the tensor below itself, made of inner tensors that are longer.
+    """Returns a tensor of twice the rows, made of inner tensors that are twice as long.
 
     Raises:
         DoesNotApply: Nobody knows how inner tensors grow with the tensor.

@@ -31,7 +31,7 @@ LOSSES: dict[str, Program] = {
 
 
 def trained(program: Program, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """What a program gives, and the gradient of the tensor."""
+    """Returns the result of a program, and the gradient of the tensor."""
     tensor.requires_grad_()
     loss = program(tensor)
     loss.backward()
@@ -84,7 +84,7 @@ _tangent(
 
 
 def with_other_contexts(trial: Trial) -> list[tuple[str, torch.Tensor]]:
-    """Tensors that look like `make()` from outside, and have another context or other inner tensors.
+    """Returns tensors of the class, size and dtype of `make()` that have another context or other inner tensors.
 
     Raises:
         DoesNotApply: No parameter of `make` gives one.

@@ -1,4 +1,4 @@
-"""Clauses 1 to 6: how a tensor is made, and what it looks like from outside."""
+"""Clauses 1 to 6: how a tensor is made, and its metadata."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _storage(trial: Trial) -> None:
     tensor = trial.make()
     try:
         pointer = tensor.untyped_storage().data_ptr()
-    except RuntimeError:  # a storage that cannot be asked
+    except RuntimeError:  # a storage without an address
         return
     require(pointer == 0, "the outer tensor has memory beside that of its inner tensors")
 

@@ -1,4 +1,4 @@
-"""Two child processes, the ranks of one process group: what is asked of a class there comes back in words.
+"""Two child processes, the ranks of one process group: the outcomes for a class come back as text.
 
 Note [A pair of ranks]
 ~~~~~~~~~~~~~~~~~~~~~~
@@ -37,7 +37,7 @@ _settled: weakref.WeakKeyDictionary[Trial, dict[str, Settled]] = weakref.WeakKey
 
 
 class RaisedInChild(Exception):
-    """What a rank raised, in words."""
+    """The error that a rank raised, as text."""
 
 
 def require_in_pair(trial: Trial, programs: Sequence[str], name: str) -> None:
@@ -46,7 +46,7 @@ def require_in_pair(trial: Trial, programs: Sequence[str], name: str) -> None:
     Args:
         trial: Of the class.
         programs: All programs that `rank.py` is to run for this trial.
-        name: The one whose outcome is asked for.
+        name: The one whose outcome is wanted.
 
     Raises:
         BrokenClause: A rank found it broken, or was ended by a signal.
@@ -123,13 +123,13 @@ def _started(folder: Path, rank: int) -> subprocess.Popen[bytes]:
 
 
 def _read(path: Path) -> dict[str, tuple[float, Settled]]:
-    """What a rank has told: for each program when, and what came of it."""
+    """Returns what a rank has reported: for each program the time and the outcome."""
     lines = path.read_text().splitlines() if path.exists() else []
     return {name: (when, (verdict, why)) for name, when, verdict, why in map(json.loads, lines)}
 
 
 def _untold(rank: int, code: int | None) -> tuple[float, Settled]:
-    """What is to be said of a rank that ended, or did not, before it told anything."""
+    """Returns the outcome for a rank that ended, or did not, before it reported anything."""
     if code is not None and code < 0:
         return 0.0, ("broken", f"it ends the process by {signal.Signals(-code).name}")
     what = f"did not end within {_LONGEST:.0f} s" if code is None else f"ended with status {code}, and told nothing"

@@ -38,19 +38,20 @@ class Rank:
     store: distributed.Store  # type: ignore[name-defined]
 
     def mesh(self) -> DeviceMesh:
-        """Both ranks."""
+        """Returns a mesh of both ranks."""
         from torch.distributed.device_mesh import init_device_mesh
 
         return init_device_mesh("cpu", (2,))
 
     def both(self, name: str, mine: object) -> tuple[object, object]:
-        """What each rank has under a name; pickled, so this one's own is a copy, too."""
+        """Returns what each rank has under a name; pickled, so this one's own is a copy, too."""
         self.store.set(f"{name}/{self.number}", pickle.dumps(mine))
         one, other = (pickle.loads(self.store.get(f"{name}/{rank}")) for rank in range(2))
         return one, other
 
     def go_on(self, name: str, raised: bool) -> bool:
-        """Whether this rank may begin the next program: not if it raised, and the other one waits for it, or has gone.
+        """Returns whether this rank may begin the next program: not if it raised, and the other one waits for it, or
+        has gone.
 
         Args:
             name: Of the program that this rank has settled.
@@ -203,7 +204,7 @@ def _layer(weight: torch.Tensor) -> nn.Linear:
 
 
 def _step(layer: nn.Linear) -> torch.Tensor:
-    """One step with inputs that are the same on each rank, so that the mean of the gradients is the gradient."""
+    """Returns one step whose inputs are the same on each rank, so that the mean of the gradients is the gradient."""
     size = layer.weight.shape[1]
     x = torch.linspace(-1, 1, 3 * size, dtype=layer.weight.dtype).view(3, size)
     loss: torch.Tensor = layer(x).sin().sum()

@@ -1,4 +1,4 @@
-"""What to write where a clause is not kept."""
+"""Remedies: what to write where a clause is not kept."""
 
 from __future__ import annotations
 

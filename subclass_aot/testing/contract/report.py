@@ -1,4 +1,4 @@
-"""What came of each clause, and how it is told."""
+"""The report: the outcome of each clause, as text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Verdict = Literal["kept", "broken", "raises", "does not apply", "expected", "kep
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one clause.
+    """The outcome of one clause.
 
     Attributes:
         clause: The clause.
@@ -40,7 +40,7 @@ class Finding:
 
 
 class Report:
-    """What came of all clauses on one class.
+    """The outcomes of all clauses on one class.
 
     Args:
         cls: The class.
@@ -76,7 +76,7 @@ class Report:
         return "\n".join(["| clause | what is tried | verdict | why |", "|---|---|---|---|", *rows])
 
     def _with_lines_to_write(self) -> Iterator[str]:
-        """What must be mended, and below those that are mended by one line this line."""
+        """Yields what must be mended, and below it the line that mends it, where one line does."""
         remedies = [
             "" if finding.verdict == "kept, not expected" else f"      write: {remedy(finding.clause, self.cls)}"
             for finding in self.broken

@@ -63,7 +63,7 @@ class Watch(_torch.DispatchMode):
         return result
 
     def depends(self, tensor: torch.Tensor) -> bool | None:
-        """Returns whether a tensor depends on the inputs; None where nobody saw it before."""
+        """Returns whether a tensor depends on the inputs; None where it was not seen before."""
         return self._depends.get(_memory_of(tensor), None if tensor.numel() else False)
 
 
@@ -98,7 +98,7 @@ def _reads(trial: Trial) -> None:
 
 
 def _watched(trial: Trial) -> Iterator[tuple[str, list[torch.Tensor], Watch]]:
-    """The programs that the class offers, and that read nothing of a dense tensor, each with what was seen of it."""
+    """Yields the programs that the class offers and that read no dense tensor, each with what was seen of it."""
     tried = 0
     for name, program in PROGRAMS.items():
         tensor = trial.make()

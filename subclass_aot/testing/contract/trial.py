@@ -1,10 +1,10 @@
-"""What a clause is given: tensors of the class, and what they mean.
+"""The trial of a clause: tensors of the class, and what they mean.
 
 Note [The law]
 ~~~~~~~~~~~~~~
 A reading is a function from a tensor of the class to a dense one: what the tensor means. Every operator commutes with
 every reading: what the operator gives, read, is what the operator gives for the tensor that was read. Dense tensors
-are the oracle, so that nothing has to be known of the class. What dense tensors do not do is not asked of it.
+are the oracle, so that nothing has to be known of the class. What dense tensors do not do is not tried on it.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ def size_of(tensor: torch.Tensor) -> list[object]:
 
 
 def storages(tensor: torch.Tensor) -> set[int]:
-    """Where the memory of the dense leaves is."""
+    """Returns the addresses of the memory of the dense leaves."""
     leaves = [leaf for leaf in dense_leaves(tensor) if isinstance(leaf, torch.Tensor) and leaf.numel()]
     return {leaf.untyped_storage().data_ptr() for leaf in leaves}
 
 
 class Trial:
-    """What a clause is given. See Note [The law].
+    """The arguments of a clause. See Note [The law].
 
     Args:
         make: Gives a new tensor, the same values each time.
@@ -133,7 +133,10 @@ class Trial:
         return self.make().requires_grad_(self.is_real)
 
     def read(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """What a tensor means, for each reading; a dense tensor means itself. The strides are those of the tensor."""
+        """Returns what a tensor means, for each reading; a dense tensor means itself.
+
+        The strides are those of the tensor.
+        """
         with torch.no_grad():
             tensor = tensor.detach() if tensor.requires_grad else tensor
             if not _torch.is_traceable_wrapper_subclass(tensor):
@@ -193,7 +196,9 @@ class Trial:
             self.agrees(result, want, here, tolerance)
 
     def _kept(self, tensor: torch.Tensor, dense: torch.Tensor) -> list[torch.Tensor]:
-        """What a tensor like this means when values were copied into it; those themselves if it does not take them."""
+        """Returns what a tensor like this means after values were copied into it; the values themselves if it
+        refuses them.
+        """
         try:
             return self.read(tensor.detach().clone().copy_(dense))
         except Exception as error:  # another clause names it
@@ -201,7 +206,7 @@ class Trial:
             return [dense]
 
     def of_dense(self, program: Program, dense: torch.Tensor) -> Any:
-        """What a program gives for a dense tensor; what dense tensors do not do is not asked."""
+        """Returns what a program gives for a dense tensor; what dense tensors refuse is not tried with others."""
         try:
             return program(dense)
         except Exception as error:
@@ -209,11 +214,13 @@ class Trial:
             raise DoesNotApply(f"dense tensors refuse it: {first_line(error)}") from None
 
     def values(self) -> list[torch.Tensor]:
-        """What `make()` means, for each reading."""
+        """Returns what `make()` means, for each reading."""
         return self.read(self.make())
 
     def _rounding(self) -> float:
-        """By how much a class rounds what is written into it, as a part of the largest value; a tenth at the most."""
+        """Returns the error by which a class rounds values written into it, as a part of the largest; a tenth at
+        the most.
+        """
         try:
             with torch.no_grad():
                 want = [value.cos() for value in self.values()]  # of which the class knows nothing
@@ -260,7 +267,9 @@ def _default_readings(tensor: torch.Tensor) -> list[Reading]:
 
 
 def _takes_nothing(tensor: torch.Tensor, name: str) -> bool:
-    """Whether a method can be called without arguments: a `dequantize` of codes that it is given reads no tensor."""
+    """Returns whether a method can be called without arguments: a `dequantize` of codes that it is given reads no
+    tensor.
+    """
     try:
         inspect.signature(getattr(tensor, name)).bind()
     except TypeError:
@@ -278,7 +287,9 @@ def _in_strides_of(tensor: torch.Tensor, reading: torch.Tensor) -> torch.Tensor:
 
 
 def _has_a_place_for_each(tensor: torch.Tensor) -> bool:
-    """Whether no two elements have one place, as in an expanded tensor; False also where that is hard to say."""
+    """Returns whether no two elements have one place, as in an expanded tensor; False also where that is hard to
+    say.
+    """
     reached = 0
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
@@ -289,7 +300,7 @@ def _has_a_place_for_each(tensor: torch.Tensor) -> bool:
 
 
 def _precision(dtype: torch.dtype) -> float:
-    """By how much two ways to compute the same may differ."""
+    """Returns by how much two ways to compute the same may differ."""
     return float(torch.finfo(dtype).eps ** 0.5) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 

@@ -97,7 +97,7 @@ def _looks(view: torch.Tensor, meta: torch.Tensor) -> None:
 
 
 def _writes_reach_the_base(trial: Trial, program: Program, views: Sequence[torch.Tensor]) -> None:
-    """What has memory of its own is a view only if a write into it is refused, or reaches the base."""
+    """Checks that results with memory of their own are views: a write into them is refused, or reaches the base."""
     with torch.no_grad():
         for place, _ in enumerate(views):
             tensor = trial.make()

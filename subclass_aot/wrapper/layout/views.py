@@ -140,6 +140,9 @@ def _group(outer: Size, field: Size, new: list[int]) -> list[int]:
 ALIKE = (aten.t.default, aten.transpose.int, aten.permute.default, aten.unsqueeze.default)
 """View operators that are the same on a field as on its tensor, if it lines up with that."""
 
+ALIKE_ALONG: dict[Any, int] = {aten.slice.Tensor: 1, aten.select.int: 1, aten.squeeze.dim: 1}
+"""Those that are so if the field has the tensor's size along a dim, and where among the arguments that dim is."""
+
 _SQUEEZES = (aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 
 OF_ALL_ELEMENTS = frozenset({*ALIKE, *_SQUEEZES})

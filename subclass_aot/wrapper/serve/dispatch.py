@@ -21,7 +21,7 @@ from subclass_aot.wrapper.distributed.collectives import (
 )
 from subclass_aot.wrapper.distributed.sharding import gradient_handler, is_exchange_of_gradients
 from subclass_aot.wrapper.layout.shared_fields import remember_view
-from subclass_aot.wrapper.layout.views import ALIKE, is_view
+from subclass_aot.wrapper.layout.views import ALIKE, ALIKE_ALONG, is_view
 from subclass_aot.wrapper.serve import errors, kernels, rules
 from subclass_aot.wrapper.serve.builtin import FIELD_BY_FIELD, NEW, built_in, new_of_each
 from subclass_aot.wrapper.serve.check import checked
@@ -77,7 +77,7 @@ def handler_for(cls: type[WrapperTensor], func: AnyOperator) -> Handler:
     if is_each(cls, func):
         kernels.serve(cls, func)
     elif is_view_of_each(cls, func):
-        kernels.serve(cls, func, is_view=True)
+        kernels.serve(cls, func, is_view=True, along=ALIKE_ALONG.get(func, -1))
     return handler
 
 
@@ -103,15 +103,19 @@ def is_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
 def is_view_of_each(cls: type[WrapperTensor], func: AnyOperator) -> bool:
     """Whether an operator is a view that is the same on each field, if the fields line up with the wrapper.
 
+    Some name a dim, along which each field has to be as long as the wrapper: see `ALIKE_ALONG`.
+
     Args:
         cls: The wrapper class.
         func: The operator.
 
     >>> from subclass_aot import Int8Weight
-    >>> is_view_of_each(Int8Weight, torch.ops.aten.t.default), is_view_of_each(Int8Weight, torch.ops.aten.select.int)
+    >>> aten = torch.ops.aten
+    >>> is_view_of_each(Int8Weight, aten.t.default), is_view_of_each(Int8Weight, aten.expand.default)
     (True, False)
     """
-    if func not in ALIKE or rules.along_mro(cls, func) or recipe_of(cls, func) is not Recipe.BUILT_IN:
+    is_alike = func in ALIKE or func in ALIKE_ALONG
+    if not is_alike or rules.along_mro(cls, func) or recipe_of(cls, func) is not Recipe.BUILT_IN:
         return False
     declaration = cls.__wrapper_declaration__
     return all(declaration.how_viewed(name) == "broadcast" for name in declaration.fields)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch, hooks
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.declare.construct import assemble, held_here
@@ -29,20 +29,22 @@ from subclass_aot.wrapper.serve.planner import ALIASES
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
 
-_accelerator: Any = _native.accelerator("kernels")
+_accelerator: Any = hooks.kernels
 
 # At import, when no wrapper of ours can be in the middle of an operator.
 INSTALLED: frozenset[str] = frozenset(_accelerator.install_kernels(OPERATORS) if _accelerator is not None else ())
 """The operators that have a kernel of ours: none without the accelerator, nor those that somebody else has one for."""
 
 
-def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False) -> None:
+def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False, along: int = -1) -> None:
     """Has the kernel of `func` serve wrappers of exactly `cls`, if it can, until a rule is added.
 
     Args:
         cls: A class whose wrappers `func` treats as "each inner tensor".
         func: The operator.
         is_view: Whether that holds because `func` is a view, of fields that are as the class's `views=` says.
+        along: The position of the argument that names a dim along which each field has to be as long as the wrapper; -1
+            for none.
     """
     if not INSTALLED or not _torch.is_overload(func) or func.name() not in INSTALLED:
         return
@@ -58,7 +60,7 @@ def serve(cls: type[WrapperTensor], func: AnyOperator, *, is_view: bool = False)
     fields = (names, optional, declaration.attributes, ORIGIN, functools.partial(_wrap, names))
     asks_outer, heeds_lazy_bits = has_rule and not keeps_look, hasattr(cls, "to_plain")
     may_remember = is_told_by_looks if asks_outer and reads_looks_alone(cls) else None
-    _accelerator.serve(func.name(), cls, *fields, may_remember, asks_outer, is_view, keeps_look, heeds_lazy_bits)
+    _accelerator.serve(func.name(), cls, *fields, may_remember, asks_outer, is_view, along, keeps_look, heeds_lazy_bits)
 
 
 def forget(cls: type[WrapperTensor]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from subclass_aot import Outer, WrapperTensor
 from subclass_aot.wrapper import ViewOf
+from subclass_aot.wrapper.serve.kernels import without_kernels
 
 BLOCK = 2
 Share = str
@@ -192,12 +194,13 @@ def _spans(size: Sequence[int], args: tuple[Any, ...]) -> bool:
     return (offset or 0) + sum((n - 1) * s for n, s in zip(new, stride, strict=True)) < math.prod(size)
 
 
+@pytest.mark.parametrize("kernels", [nullcontext, without_kernels])
 @settings(deadline=None)
-@given(st.data())
-def test_a_chain_of_views_is_that_of_the_dense_tensor(data: st.DataObject) -> None:
+@given(data=st.data())
+def test_a_chain_of_views_is_that_of_the_dense_tensor(kernels: Any, data: st.DataObject) -> None:
     x = make(data.draw(drawings()))
     mine, theirs, root = x, x.to_plain().contiguous(), x
-    with torch.no_grad():
+    with torch.no_grad(), kernels():
         for _ in range(data.draw(st.integers(1, 4))):
             view = data.draw(views(tuple(theirs.shape)))
             if view[0] == "as_strided" and (mine is not x or not _spans(x.shape, view[1])):

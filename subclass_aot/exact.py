@@ -1,4 +1,7 @@
-"""What `exact.c` does, in Python. It says what the functions promise, and stands in where no compiler was at hand."""
+"""The functions of `exact.c` in Python.
+
+They define what the functions promise, and run where no compiler was at hand.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ _Values = TypeVar("_Values")
 
 
 def exactly(values: _Values, classes: tuple[type, ...], /) -> _Values:
-    """`values` itself, if it is a list or a tuple of instances of exactly these classes, one by one.
+    """Returns `values` itself, if it is a list or a tuple of instances of exactly these classes, one by one.
 
     A list or tuple is not consumed by looking at it; anything else, an iterator for one, is refused untouched.
 
@@ -42,7 +45,7 @@ def are_exactly(classes: tuple[type, ...], /, *values: object) -> bool:
 
 
 def same_items(kept: tuple[Any, ...], /) -> bool:
-    """Whether dicts, lists, sets, cells of closures, and the `__dict__` of others still hold the very same objects.
+    """Returns whether dicts, lists, sets, cells of closures, and `__dict__` of others still hold the very same objects.
 
     Args:
         kept: Each holder, followed by the tuple of its names and values in turns, as they are to be, in their order.
@@ -68,7 +71,7 @@ def same_items(kept: tuple[Any, ...], /) -> bool:
 
 
 def items_of(holder: object) -> tuple[Any, ...]:
-    """What `same_items` compares of a holder."""
+    """Returns what `same_items` compares of a holder."""
     if isinstance(holder, list) or type(holder) is set:
         return tuple(holder)
     if isinstance(holder, types.CellType):
@@ -87,12 +90,12 @@ def items_of(holder: object) -> tuple[Any, ...]:
 
 
 def have_exactly(values: object, classes: tuple[type, ...], name: str, attributes: tuple[object, ...], /) -> bool:
-    """Whether `values` is a list or a tuple of instances of exactly these classes, with exactly these attributes.
+    """Returns whether `values` is a list or tuple of instances of exactly these classes, with exactly these attributes.
 
     Reading an attribute may run code; a list that has another length after it does not fit.
 
     Args:
-        values: What is looked at.
+        values: The values to compare.
         classes: The class of each value.
         name: The attribute.
         attributes: What it is, for each value: this very object. `None` where it is not read.
