@@ -115,7 +115,7 @@ class Table:
 
     def is_of_another_file(self, holder: object, value: object) -> bool:
         """Returns whether a global of a function is a function of a library that another file defines."""
-        is_function = isinstance(value, types.FunctionType) and not is_users(value.__module__)
+        is_function = type(value) is types.FunctionType and not is_users(value.__module__)
         return self.kind == "globals" and is_function and value.__module__ != holder.__module__
 
     def mapping(self, holder: object) -> dict[Any, Any]:
