@@ -349,10 +349,10 @@ def _view_of_leaf(result: torch.Tensor, leaf: torch.Tensor) -> Callable[[torch.T
         now, before = view_leaf.spec, leaf_leaf.spec
         if now.solver is not None or before.solver is not None:
             raise SizesMustBeKnown
-        where: Any = now.size, now.stride, now.offset - before.offset
+        size, stride, start = now.size, now.stride, now.offset - before.offset
         with _torch.disable_current_modes(), torch.no_grad():
-            if regenerated_view(_blank(leaf), *where) is not None:
-                return Strided(*where, True)  # by operators: they make one of a real tensor, as here
+            if regenerated_view(_blank(leaf), size, stride, start) is not None:
+                return Strided(size, stride, start, by_operators=True)  # they make one of a real tensor, as here
     raise MutationError(messages.VIEW_OF_LEAF)
 
 
