@@ -17,15 +17,12 @@ from subclass_aot._stack import pass_on_interruption, user_line_of, warn
 from subclass_aot.backends import Compiler
 from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import SubclassAotError, TraceError
+from subclass_aot.facts import Modes, Scope, difference, facts_of, global_state
 from subclass_aot.graph import Retrace
 from subclass_aot.guards import (
     MISS,
-    Modes,
     StaticInputCache,
     changing_numbers,
-    difference,
-    facts,
-    global_state,
     refusing_line,
     symbolic_places,
     unmet,
@@ -39,7 +36,7 @@ from subclass_aot.runtime import (
     ValueHistory,
     make_entry,
 )
-from subclass_aot.saved import SavedFile, key_of, write_file
+from subclass_aot.saved import SavedFile, named_objects, write_file
 from subclass_aot.sizes import DynamicPolicy, DynamicSizes
 from subclass_aot.specializations import Specialization, Specializations, asked_of_lists
 from subclass_aot.trace import is_tracing, one_at_a_time, trace_arguments
@@ -63,7 +60,7 @@ _UNLIKE_ITSELF = """What was compiled for this call does not fit it: something l
   Instead: make it equal (`__eq__`, or `__metadata_guard__` of the class), or keep it in an attribute."""
 
 
-def aot_compile(
+def aot_compile(  # noqa: PLR0913  # its options
     fn: Callable[_P, _R] | torch.export.ExportedProgram,
     *,
     fw_compiler: str | Compiler = "eager",
@@ -204,19 +201,23 @@ class CompiledFunction(Generic[_P, _R]):
             return self._in_transform(*args, **kwargs)
         if leaves is None:
             leaves, treespec = flatten((args, kwargs))
-        call = args, kwargs, leaves, treespec, modes
+        return self._compile_and_run((args, kwargs, leaves, treespec, modes), tried)
+
+    def _compile_and_run(self, call: _Call, tried: _Tried) -> _R:
+        """Runs a call that nothing fits which is compiled by now."""
         while True:
             try:
                 specialization = self._compiled_for(call, tried)
             except _FailedWithValues as failed:
-                return self._as_in_eager_mode(failed, *args, **kwargs)
+                return self._as_in_eager_mode(failed, *call[0], **call[1])
             try:
                 result = specialization.entry.call(*call)
             except OtherValue as other:
                 tried[specialization] = other.with_traceback(None)
             else:
                 if result is not MISS:  # unless another thread has changed something since
-                    return result
+                    found: _R = result
+                    return found
 
     def _as_in_eager_mode(self, failed: _FailedWithValues, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Calls the function itself, whose trace failed for the values of the call: eager mode may fail, too."""
@@ -317,12 +318,11 @@ class CompiledFunction(Generic[_P, _R]):
             kwargs: The keyword arguments.
         """
         arguments = Arguments.of(self.fn, args, kwargs, self._with_grad, self._changing)
-        found = {
-            path
-            for s in self._specializations
-            for path in changing_numbers(arguments, s.signature, s.facts)
-            if self._history.dynamic is not False
-        }
+        found = set()
+        if self._history.dynamic is not False and any(s.signature.assigned_paths for s in self._specializations):
+            now = facts_of(arguments, global_state())
+            for s in self._specializations:
+                found |= changing_numbers(arguments, s.signature, s.facts, now)
         if not found:
             return arguments
         self._changing |= found
@@ -346,8 +346,6 @@ class CompiledFunction(Generic[_P, _R]):
 
     def _specialize_for(self, arguments: Arguments, dynamic: DynamicSizes | None, tried: _Tried) -> Specialization:
         state = global_state()
-        leaves = arguments.plan.unwrap(arguments.values)
-        describe = functools.partial(facts, arguments, leaves, state)
         looks = self._values.looks()
         try:
             trace = trace_arguments(self.fn, arguments, self._options.replaced, dynamic, looks)
@@ -361,14 +359,13 @@ class CompiledFunction(Generic[_P, _R]):
         told_apart = asked_of_lists(self.fn, arguments, trace.signature)
         entry = make_entry(arguments, trace.signature, graphs, state, self._kept, told_apart)
         log_code(entry.sources, getattr(self.fn, "__name__", type(self.fn).__name__))
-        reason = self._reason(arguments, describe, tried)
+        reason = self._reason(arguments, state, tried)
         places = symbolic_places(trace.signature)
-        key = key_of(arguments, leaves, state, places)
-        return Specialization(entry, graphs.graphs, trace.signature, places, describe(places), reason, key)
+        facts = facts_of(arguments, state, Scope.of(trace.signature), places)
+        named = named_objects(arguments)
+        return Specialization(entry, graphs.graphs, trace.signature, places, facts, reason, named)
 
-    def _reason(
-        self, arguments: Arguments, describe: Callable[[Mapping[str, str]], dict[str, str]], tried: _Tried
-    ) -> str:
+    def _reason(self, arguments: Arguments, state: Modes, tried: _Tried) -> str:
         """Returns why no entry fitted: the differences from the nearest one."""
         if self._restored is not None and self._restored.missed:
             self.recompiles.append(f"nothing in the file fits: {'; '.join(self._restored.missed)}")
@@ -380,7 +377,8 @@ class CompiledFunction(Generic[_P, _R]):
             self.recompiles.append(self._values.reason(latest.signature, other))
             return self.recompiles[-1]
         differences = [
-            difference(s.facts, describe(s.places)) or unmet(s.signature, arguments) for s in self._specializations
+            difference(s.facts, facts_of(arguments, state, s.scope, s.places)) or unmet(s.signature, arguments)
+            for s in self._specializations
         ]
         nearest = min(differences, key=len)
         reason = "; ".join(nearest) or "the same call as before (its entry was dropped from the cache)"

@@ -82,7 +82,21 @@ def export_forward(
 
 def _obstacles(signature: JointSignature, arguments: Arguments) -> Iterator[tuple[str, str, str]]:
     """Yields what keeps a call from being a program of dense tensors: what, why, and what to write instead."""
-    assumptions, mutations, outcome = signature.assumptions, signature.mutations, signature.outcome
+    yield from _obstacles_in_reads(signature)
+    yield from _obstacles_in_changes(signature)
+    yield from _obstacles_among_inputs(signature, arguments)
+    for i, output in enumerate(signature.outputs):
+        of_wrapper = isinstance(output, SameAsInput | ViewOfInput) and not _is_dense(signature, output.value)
+        if of_wrapper or isinstance(output, Value) and not isinstance(output.meta, PlainTensorMeta):
+            yield (
+                f"result {i} is a wrapper tensor",
+                "a program of dense tensors gives dense tensors.",
+                "return its inner tensors, or what it stands for, as to_plain() gives it.",
+            )
+
+
+def _obstacles_in_reads(signature: JointSignature) -> Iterator[tuple[str, str, str]]:
+    assumptions = signature.assumptions
     for look in assumptions.looks:
         yield (
             f"it looks at a value ({look.line})",
@@ -108,6 +122,10 @@ def _obstacles(signature: JointSignature, arguments: Arguments) -> Iterator[tupl
             "a call checks that this is the same; a program has no other to turn to.",
             "slices, or as_strided without a storage offset, which counts from the tensor.",
         )
+
+
+def _obstacles_in_changes(signature: JointSignature) -> Iterator[tuple[str, str, str]]:
+    mutations, outcome = signature.mutations, signature.outcome
     if outcome.changes_process:
         yield (
             "it leaves another state of the generator of random numbers, or another default dtype",
@@ -140,15 +158,6 @@ def _obstacles(signature: JointSignature, arguments: Arguments) -> Iterator[tupl
             "a program takes each tensor for one of its own.",
             "call it with tensors of their own, as x.clone().",
         )
-    yield from _obstacles_among_inputs(signature, arguments)
-    for i, output in enumerate(signature.outputs):
-        of_wrapper = isinstance(output, SameAsInput | ViewOfInput) and not _is_dense(signature, output.value)
-        if of_wrapper or isinstance(output, Value) and not isinstance(output.meta, PlainTensorMeta):
-            yield (
-                f"result {i} is a wrapper tensor",
-                "a program of dense tensors gives dense tensors.",
-                "return its inner tensors, or what it stands for, as to_plain() gives it.",
-            )
 
 
 def _obstacles_in(graph: fx.GraphModule) -> Iterator[tuple[str, str, str]]:

@@ -94,7 +94,7 @@ class JaggedAttention(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _attention(
+def _attention(  # noqa: PLR0913  # those of torch's function
     query: _Jagged,
     key: _Jagged,
     value: _Jagged,

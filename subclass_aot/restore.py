@@ -10,7 +10,8 @@ import optree
 
 from subclass_aot.call import Arguments
 from subclass_aot.errors import CompiledFileError, SubclassAotError
-from subclass_aot.guards import MISS, Modes, StaticInputCache, symbolic_places, unmet
+from subclass_aot.facts import Modes, Scope, facts_of
+from subclass_aot.guards import MISS, StaticInputCache, symbolic_places, unmet
 from subclass_aot.options import Options, compile_split
 from subclass_aot.runtime import make_entry
 from subclass_aot.saved import (
@@ -87,17 +88,16 @@ class Restored:
         fn: Callable[..., Any] = NoFunction if self._fn is None else self._fn
         arguments = Arguments.of(fn, args, kwargs)
         try:
-            keys: dict[Hashable, Key] = {(): key_of_call(arguments, modes, {})}
+            keys: dict[Hashable, Key] = {}
             for saved in self._file.specializations:
-                places = tuple(saved.places.items())
-                if places not in keys:
-                    keys[places] = key_of_call(arguments, modes, saved.places)
+                if saved.what_counts not in keys:
+                    keys[saved.what_counts] = key_of_call(arguments, modes, saved)
         except Refused as refused:
             self._refuse_without_function([f"{', '.join(refused.where)}: {refused.what}"], "what a file can have")
             return None
         missed: list[tuple[list[str], str]] = []
         for number, saved in enumerate(self._file.specializations, 1):
-            key = keys[tuple(saved.places.items())]
+            key = keys[saved.what_counts]
             differences = saved.differences(key, self._fn is not None)
             made = self._made.get(number)
             if not differences and made is not None and made in known:
@@ -106,7 +106,7 @@ class Restored:
                 read = self._revived(number, saved, arguments)
                 differences = _unmet(read.signature, arguments)
                 if not differences:
-                    found = self._made[number] = self._compiled(number, saved, read, arguments, modes, key, together)
+                    found = self._made[number] = self._compiled(read, arguments, modes, together)
                     if found.entry.call(*call, check_only=True) is not MISS:
                         return found
             missed.append((differences or [_VALUES], f"specialization {number}"))
@@ -127,12 +127,9 @@ class Restored:
 
     def _compiled(
         self,
-        number: int,
-        saved: SavedSpecialization,
         read: Revived,
         arguments: Arguments,
         modes: Modes,
-        key: Key,
         together: MutableSet[StaticInputCache],
     ) -> Specialization:
         """Compiles the graphs of a specialization, and generates its guard and its entry again."""
@@ -143,7 +140,9 @@ class Restored:
         compiled = compile_split(name, signature, read.graphs, self._options, _no_trace)
         entry = make_entry(arguments, signature, compiled, modes, together, told_apart)
         reason = f"loaded from {self._file.path}"
-        return Specialization(entry, read.graphs, signature, symbolic_places(signature), saved.facts, reason, key)
+        places = symbolic_places(signature)
+        facts = facts_of(arguments, modes, Scope.of(signature), places)
+        return Specialization(entry, read.graphs, signature, places, facts, reason, named_objects(arguments))
 
 
 def _unmet(signature: JointSignature, arguments: Arguments) -> list[str]:

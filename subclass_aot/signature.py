@@ -164,6 +164,18 @@ class Beginning(NamedTuple):
     offset: int
 
 
+class Absent(NamedTuple):
+    """A tensor of the call that has no attributes of the program's. See Note [Absent attributes].
+
+    Attributes:
+        input: The position of the input, or of a view after these.
+        names: The attributes that the program has asked it for.
+    """
+
+    input: int
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class TangentSpec:
     """A gradient that comes into backward.
@@ -191,6 +203,7 @@ class Assumptions:
         looks: Values that the program read. See Note [Looks at values].
         read: Inputs whose values were read while tracing, by flat slot, and these values.
         beginnings: Where inputs begin in their storages, if the program depends on it.
+        absent: Inputs of whose attributes only those count that the program has asked for.
     """
 
     symbols: Symbols | None = None
@@ -198,6 +211,7 @@ class Assumptions:
     looks: tuple[Look, ...] = ()
     read: tuple[tuple[int, Any], ...] = ()
     beginnings: tuple[Beginning, ...] = ()
+    absent: tuple[Absent, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,8 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.call import Arguments, passed_twice
+from subclass_aot.facts import Facts, Scope
 from subclass_aot.runtime import Entry, Graphs
-from subclass_aot.saved import Key
 from subclass_aot.signature import JointSignature
 
 _FEW = 4
@@ -41,18 +41,23 @@ class Specialization:
         graphs: The graphs it runs.
         signature: What their inputs and outputs mean.
         places: The sizes of the inputs that are symbols.
-        facts: Everything the signature depends on, in words.
+        facts: Everything the signature depends on.
         reason: Why it was compiled.
-        key: The same as `facts`, by value: what a file tells its calls by.
+        named: The objects of the call that are the same at each, by their paths.
     """
 
     entry: Entry
     graphs: Graphs
     signature: JointSignature
     places: dict[str, str]
-    facts: dict[str, str]
+    facts: Facts
     reason: str
-    key: Key
+    named: Mapping[str, Any]
+
+    @property
+    def scope(self) -> Scope:
+        """What of a call counts."""
+        return Scope.of(self.signature)
 
 
 class Specializations:

@@ -121,6 +121,7 @@ from subclass_aot._torch.higher_order import (
     higher_order_operators_take_anything as higher_order_operators_take_anything,
 )
 from subclass_aot._torch.higher_order import structure_of_carry as structure_of_carry
+from subclass_aot._torch.inductor import Compilation as Compilation
 from subclass_aot._torch.inductor import CudaGraphs as CudaGraphs
 from subclass_aot._torch.inductor import compile_with_inductor as compile_with_inductor
 from subclass_aot._torch.inductor import convolution_backend as convolution_backend

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -47,7 +47,7 @@ def fake_over(mode: Any, meta: torch.Tensor, device: torch.device) -> Any:
 _mode_on_cpu: Any = None
 
 
-def convolution_backend(
+def convolution_backend(  # noqa: PLR0913  # those of the operator
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: object,
@@ -176,41 +176,50 @@ class CudaGraphs:
 _DEVICE = "boxed_forward_device_index"
 
 
+class Compilation(NamedTuple):
+    """What inductor has to know of a graph beside the graph.
+
+    Attributes:
+        is_backward: Whether it is a backward graph.
+        static: The inputs of which it is not checked at each call whether they are aligned.
+        free: The outputs whose strides inductor chooses.
+        is_cached: Whether inductor may take what it has made of a graph like it.
+        cuda_graphs: What CUDA graphs are for.
+    """
+
+    is_backward: bool
+    static: list[int]
+    free: frozenset[int]
+    is_cached: bool
+    cuda_graphs: CudaGraphs
+
+
 def compile_with_inductor(
-    graph: GraphModule,
-    fakes: list[Any],
-    mode: FakeTensorMode,
-    is_backward: bool,
-    static: list[int],
-    free: frozenset[int],
-    is_cached: bool,
-    cuda_graphs: CudaGraphs,
+    graph: GraphModule, fakes: list[Any], mode: FakeTensorMode, how: Compilation
 ) -> tuple[Any, list[Any]]:
     """Compiles a dense graph with fake values on its nodes by inductor, below AOTAutograd; there is no public door.
 
-    It does not look at each call whether the inputs at the positions `static` are aligned. It chooses the strides of
-    the outputs at the positions `free`, and gives the strides that all outputs have, as AOTAutograd asks it for them.
-    Unless it `is_cached`, the graph is compiled even if inductor has one like it.
-    What is free, and what it does not assert, is no part of the key under which it caches compiled graphs: hence the
-    tag.
+    Returns:
+        The compiled graph, and the strides that all outputs have, as AOTAutograd asks it for them.
     """
+    # What is free, and what is not asserted, is no part of the key under which inductor caches graphs: hence the tag.
     import torch._inductor.config
     import torch.compiler.config
     from torch._inductor.compile_fx import compile_fx_inner
 
     output: Any = graph.graph.output_node()
     tensors = [i for i, node in enumerate(output.args[0]) if isinstance(node, torch.fx.Node) and "spec" in node.meta]
-    output.meta["user_visible_output_idxs"] = fixed = [i for i in tensors if i not in free]
+    output.meta["user_visible_output_idxs"] = fixed = [i for i in tensors if i not in how.free]
     with ExitStack() as stack:
         stack.enter_context(_without_asserts(mode.shape_env))
         tag = f"{torch.compiler.config.cache_key_tag} subclass_aot {fixed} without asserts"
         stack.enter_context(torch.compiler.config.patch(cache_key_tag=tag))  # type: ignore[attr-defined]
-        if not is_cached:
+        if not how.is_cached:
             stack.enter_context(torch._inductor.config.patch(fx_graph_cache=False))
         stack.enter_context(torch._guards.tracing(torch._guards.TracingContext(mode)))
         with torch._guards.TracingContext.report_output_strides() as strides:
-            told = cuda_graphs.options(is_backward)
-            compiled = compile_fx_inner(graph, fakes, is_backward=is_backward, static_input_idxs=static, **told)
+            told = how.cuda_graphs.options(how.is_backward)
+            compiled = compile_fx_inner(graph, fakes, is_backward=how.is_backward, static_input_idxs=how.static, **told)
         return compiled, list(strides or [None] * len(output.args[0]))
 
 

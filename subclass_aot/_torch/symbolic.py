@@ -371,7 +371,7 @@ class _ValuesOfUnknowns(dict[Any, Any]):
         return sympy.sympify(self._value_of(symbol))
 
     def get(self, symbol: sympy.Basic, default: object = None) -> Any:
-        return self[symbol] if symbol in self else default
+        return self[symbol] if symbol in self else default  # noqa: SIM401  # it is `get`
 
 
 @contextmanager

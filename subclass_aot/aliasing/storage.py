@@ -7,6 +7,34 @@ written and another leaf overlaps it, both become views of one more graph input,
 storage. Writes then reach every view by functionalization, and one `copy_` into the base writes all of them back, so
 that other leaves of the storage that are written, overlapping or not, are views of it, too. What wraps the leaves does
 not matter.
+
+Here `a` and `b` are views of one storage. It is one more input of the graph, and the guard compares where they begin:
+
+>>> import subclass_aot as sa
+>>> def f(a, b):
+...     a.add_(1)
+...     return b * 2
+>>> x = torch.zeros(4)
+>>> compiled = sa.aot_compile(f, fw_compiler="eager")
+>>> compiled(x[:3], x[1:])
+tensor([2., 2., 0.])
+>>> print(compiled.source)
+def call(...):
+    ...
+    if ...storage_offset() != 0: return MISS
+    if ...storage_offset() != 1: return MISS
+    ...
+    outputs = forward_graph([..., flat_base(...)])
+    ...
+
+One tensor that is passed twice is one input, and no base:
+
+>>> _ = compiled(x, x)
+>>> print(compiled.source)
+def call(...):
+    ...
+    if args...1... is not args...0...: return MISS
+    ...
 """
 
 from __future__ import annotations

@@ -288,16 +288,8 @@ def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> Bo
     free = graph.meta.get("free_outputs", frozenset())
     cuda_graphs = graph.meta.get("cuda_graphs") or _torch.CudaGraphs(is_inference=not is_backward)
     graph.meta = {}  # it would be a part of the key under which inductor keeps what it compiles
-    compiled, strides = _torch.compile_with_inductor(
-        graph,
-        [*fakes, *sizes.numbers],
-        mode,
-        is_backward,
-        static,
-        free=free,
-        is_cached=sizes.is_complete,
-        cuda_graphs=cuda_graphs,
-    )
+    how = _torch.Compilation(is_backward, static, free, is_cached=sizes.is_complete, cuda_graphs=cuda_graphs)
+    compiled, strides = _torch.compile_with_inductor(graph, [*fakes, *sizes.numbers], mode, how)
     graph.meta[_STRIDES] = strides
     return then_write(given_sizes(compiled, sizes), written)
 

@@ -82,9 +82,10 @@ class _Planner:
 
     def plan(self) -> Plan:
         for node in self.nodes:
-            if node.op == "call_function" and node not in self.put_off:
-                if self.index[node] >= self.pure or not _IN_PLACE.get(node.target, _never)(self, node):
-                    self.steps.append((node, self._call(node)))
+            if node.op != "call_function" or node in self.put_off:
+                continue
+            if self.index[node] >= self.pure or not _IN_PLACE.get(node.target, _never)(self, node):
+                self.steps.append((node, self._call(node)))
         self._drop_unread(self.nodes[-1])
         return Plan(self.steps, self.same)
 

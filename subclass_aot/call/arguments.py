@@ -284,6 +284,12 @@ class Arguments:
                 found[number + first if start == "held" else number] = holder
         return found
 
+    @property
+    def with_attributes(self) -> frozenset[int]:
+        """The positions in `values`, or in `views` after these, of tensors on which a program put attributes."""
+        holders = [holder for holder in self.objects.holders if isinstance(holder.value, torch.Tensor)]
+        return frozenset(self.position_of(h) for h in holders if any(t.kind == "attributes" for t, _ in h.tables))
+
     def position_of(self, holder: Holder) -> int:
         """Returns the position in `values`, or in `views` after these, of a tensor on which a program put something."""
         start, number = _place(holder)

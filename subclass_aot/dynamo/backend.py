@@ -29,8 +29,9 @@ from subclass_aot.compile import aot_compile
 from subclass_aot.dynamo.captured import Captured, nothing
 from subclass_aot.dynamo.operators import as_called, assign_data
 from subclass_aot.errors import DataDependentError, SubclassAotError
+from subclass_aot.facts import global_state
 from subclass_aot.graph import Retrace
-from subclass_aot.guards import MISS, global_state
+from subclass_aot.guards import MISS
 from subclass_aot.logs import log_code
 from subclass_aot.options import Options, compile_graphs
 from subclass_aot.outputs import ViewOfBase, ViewOfInput

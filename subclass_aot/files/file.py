@@ -68,7 +68,7 @@ def load_file(
         MissingPackageError: There is no safetensors.
     """
     with _safetensors().safe_open(path, framework="pt", device=str(device)) as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # it is no dict
         return wrap_state_dict(tensors, file.metadata(), like=like, classes=classes)
 
 

@@ -72,11 +72,10 @@ def parts_of(value: torch.Tensor, place: str = "") -> Any:
 
 
 def memory_of(tensor: object) -> Hashable:
-    """Returns a key that is equal for tensors that are the same elements in the same memory; of all else, for one
-    object.
-    """
-    if type(tensor) in PLAIN and isinstance(tensor, torch.Tensor) and not (tensor.is_meta or tensor.is_nested):
-        if tensor.layout is torch.strided and (address := tensor.untyped_storage().data_ptr()):
-            look = (tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor.device)
-            return address, *look, tensor.is_conj(), tensor.is_neg()
-    return id(tensor)
+    """Returns a key, equal for tensors of the same elements in the same memory; of all else, for the same object."""
+    if type(tensor) not in PLAIN or not isinstance(tensor, torch.Tensor) or tensor.is_meta or tensor.is_nested:
+        return id(tensor)
+    if tensor.layout is not torch.strided or not (address := tensor.untyped_storage().data_ptr()):
+        return id(tensor)
+    look = (tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor.device)
+    return address, *look, tensor.is_conj(), tensor.is_neg()

@@ -60,21 +60,7 @@ def wrap_state_dict(
         for name, first in said["tied"].items():
             if first in flat:
                 flat.setdefault(name, flat[first])
-        made: dict[str, Any] = {}
-        of_memory: dict[Hashable, str] = {}
-        for name, entry in said["wrappers"].items():
-            places = [place for place, _ in _leaves({name: entry})]
-            missing = [place for place in places if place not in flat]
-            if places and len(missing) == len(places):
-                continue  # it is in another file
-            if missing:
-                raise StateDictError(f"{name} is a {entry['class']}, of which {', '.join(missing)} is missing")
-            first = of_memory.setdefault(tuple(memory_of(flat[place]) for place in places), name)
-            if first != name and said["wrappers"][first] == entry:
-                made[name] = made[first]
-                flat = {place: value for place, value in flat.items() if place not in places}
-            else:
-                made[name] = _wrap(entry, name, flat, known)
+        made = _wrapped(said["wrappers"], flat, known)
         made.update((name, flat.pop(name)) for name in others if name in flat)
         for name in sorted(expected, key=len, reverse=True):  # `a.b` before `a`, to which all else below `a` belongs
             if name not in made and (found := wrap_like(expected[name], name, flat)) is not None:
@@ -82,6 +68,27 @@ def wrap_state_dict(
         for name in expected.keys() & made.keys():
             made[name] = _placed(made[name], others[name])
     return {**flat, **made}
+
+
+def _wrapped(entries: Mapping[str, Any], flat: dict[str, Any], known: KnownClasses) -> dict[str, Any]:
+    """Returns the wrappers that are said of, by name. Their tensors are taken out of `flat`."""
+    made: dict[str, Any] = {}
+    of_memory: dict[Hashable, str] = {}
+    for name, entry in entries.items():
+        places = [place for place, _ in _leaves({name: entry})]
+        missing = [place for place in places if place not in flat]
+        if places and len(missing) == len(places):
+            continue  # it is in another file
+        if missing:
+            raise StateDictError(f"{name} is a {entry['class']}, of which {', '.join(missing)} is missing")
+        first = of_memory.setdefault(tuple(memory_of(flat[place]) for place in places), name)
+        if first != name and entries[first] == entry:
+            made[name] = made[first]
+            for place in places:
+                flat.pop(place, None)
+        else:
+            made[name] = _wrap(entry, name, flat, known)
+    return made
 
 
 def _placed(wrapper: torch.Tensor, like: Any) -> Any:

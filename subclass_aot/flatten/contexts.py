@@ -78,9 +78,13 @@ def patterned(context: Any, size: Sequence[Any], stride: Sequence[Any]) -> Any:
         if isinstance(x, torch.Size):  # which takes numbers only
             whole = len(x) == len(size) and all(map(same_number, x, size))
             return Repeated("size", None) if whole else torch.Size(map(_number_of_call, x))
-        if type(x) is tuple and any(type(n) is torch.SymInt for n in x):  # else it is equal by chance
-            if len(x) == len(stride) and all(map(same_number, x, stride)):
-                return Repeated("stride", None)
+        if (
+            type(x) is tuple
+            and any(type(n) is torch.SymInt for n in x)  # else it is equal by chance
+            and len(x) == len(stride)
+            and all(map(same_number, x, stride))
+        ):
+            return Repeated("stride", None)
         if type(x) is not torch.SymInt:
             return _number_of_call(x)
         return next((place for number, place in outer if same_number(x, number)), None) or _number_of_call(x)

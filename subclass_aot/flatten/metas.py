@@ -6,6 +6,20 @@ A wrapper becomes flat slots depth first, in the order of `__tensor_flatten__`; 
 symbolic sizes and then its symbolic strides. A size or stride is symbolic when it is a SymInt that stands for a number;
 the nested int of a jagged tensor stands for none and never becomes a slot. Tangents have no size and stride slots:
 their metas are made with `count_symints=False`.
+
+Both inner tensors are inputs of the graph, and the results are wrapped behind it:
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> compiled = sa.aot_compile(lambda x: x * 2, fw_compiler="eager")
+>>> y = compiled(sa.TwoTensor(torch.ones(2), torch.zeros(2)))
+>>> print(compiled.source)
+def call(...):
+    ...
+        (output_0_a, output_0_b, ) = outputs
+    ...
+    twotensor = ...(...)
+    ...
 """
 
 from __future__ import annotations

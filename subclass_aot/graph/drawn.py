@@ -6,6 +6,33 @@ Where a program sets the seed of the generator, its draws are the same at each c
 generator is a tensor then: a constant behind `torch.manual_seed(7)`, and after each draw one more result of that. So
 a draw is an operator like any other, which has no effect and gives the same for the same arguments. It may be saved,
 computed again and left out, and any compiler runs it as it is.
+
+The graph takes the state behind the seed as a constant, and gives the state behind the draw, which the call sets:
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> def f(x):
+...     torch.manual_seed(7)
+...     return x + torch.rand(3)
+>>> def show(graph, inputs):
+...     print(graph.code)
+...     return graph
+>>> compiled = sa.aot_compile(f, fw_compiler=show)
+>>> y = compiled(torch.ones(3))
+def forward(self, primals_1):
+    _constant0 = self._constant0
+    drawn__aten__rand__default = torch.ops.subclass_aot.drawn__aten__rand__default.default(_constant0, [3], ...
+    getitem = drawn__aten__rand__default[0]
+    getitem_1 = drawn__aten__rand__default[1];  drawn__aten__rand__default = None
+    add = torch.ops.aten.add.Tensor(primals_1, getitem);  primals_1 = getitem = None
+    return (add, getitem_1)
+>>> print(compiled.source)
+def call(...):
+    ...
+        (output_0, output_1, ) = outputs
+    ...
+    set_rng_state(output_1)
+    ...
 """
 
 from __future__ import annotations

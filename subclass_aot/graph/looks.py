@@ -10,6 +10,28 @@ another specialization, or to a new trace.
 
 A whole or a floating-point number that is seen to differ is a symbol from then on, as sizes are. What the program
 assumes of it (`if n > 3`) is then decided by the call that is traced, too, and compared at each call.
+
+The call that is traced takes the first branch here, so a later call has to give `True`, too:
+
+>>> import subclass_aot as sa
+>>> def f(x):
+...     return x * 2 if x.sum() > 0 else -x
+>>> def show(graph, inputs):
+...     print(graph.code)
+...     return graph
+>>> compiled = sa.aot_compile(f, fw_compiler=show)
+>>> y = compiled(torch.ones(3))
+def forward(self, primals_1):
+    sum_1 = torch.ops.aten.sum.default(primals_1)
+    gt = torch.ops.aten.gt.Scalar(sum_1, 0);  sum_1 = None
+    clone = torch.ops.aten.clone.default(gt);  gt = None
+    mul = torch.ops.aten.mul.Tensor(primals_1, 2);  primals_1 = None
+    return (clone, mul)
+>>> print(compiled.source)
+def call(...):
+    ...
+        (output_0, value_looked_at_0, ) = outputs
+    ...
 """
 
 from __future__ import annotations
@@ -224,9 +246,9 @@ class _Run:
 
     def _let_go(self, node: fx.Node, alive: Collection[Any]) -> None:
         """Forgets a value that nothing reads any more. A number is no tensor, and the program may still name it."""
-        if node.op == "call_function" and "spec" in node.meta and node not in alive and "unbacked" not in node.meta:
-            if all(user in self._done for user in node.users):
-                self._values.pop(node, None)
+        is_tensor = node.op == "call_function" and "spec" in node.meta and "unbacked" not in node.meta
+        if is_tensor and node not in alive and all(user in self._done for user in node.users):
+            self._values.pop(node, None)
 
     def _starting_values(self) -> Iterator[tuple[fx.Node, Any]]:
         """Yields the inputs. Those that share memory with one that is written share a copy of it."""

@@ -313,9 +313,7 @@ class Recorder(Stream):
             node_args = tuple([self.node_of(a) for a in args])
             node_kwargs = {name: self.node_of(a) for name, a in kwargs.items()} if kwargs else {}
         except UnknownTensorError:
-            if any(is_gradient(x) for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))):
-                raise Retrace(with_grad=True) from None
-            raise UnknownTensorError(FOREIGN_LEAF.format(operator=func, line=user_line())) from None
+            raise _of_a_stranger(func, args, kwargs) from None
         node = self.create("call_function", func, node_args, name_of(func), node_kwargs)
         self._describe(node)
         effects = effects_of(func)
@@ -395,3 +393,10 @@ class Recorder(Stream):
 
 
 _TAGS = {"forward": "is_forward", "backward": "is_backward"}
+
+
+def _of_a_stranger(func: _torch.Operator, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> BaseException:
+    """Makes what to raise where an argument is no tensor of the trace: the gradient of an input, or of elsewhere."""
+    if any(is_gradient(x) for a in (*args, *kwargs.values()) for x in (a if type(a) is list else (a,))):
+        return Retrace(with_grad=True)
+    return UnknownTensorError(FOREIGN_LEAF.format(operator=func, line=user_line()))

@@ -13,7 +13,7 @@ import torch
 
 from subclass_aot.declaration import Declaration, attributes_of
 from subclass_aot.flatten import SubclassCreationMeta
-from subclass_aot.objects import same_constant
+from subclass_aot.objects import kept, same_constant
 
 
 def constants_of(wrapper: torch.Tensor, meta: SubclassCreationMeta) -> dict[str, object] | None:
@@ -28,7 +28,7 @@ def constants_of(wrapper: torch.Tensor, meta: SubclassCreationMeta) -> dict[str,
     """
     attributes = attributes_of(meta.cls)
     if attributes is not None:
-        return attributes(tuple(meta.attrs), meta.context)
+        return {name: kept(value) for name, value in attributes(tuple(meta.attrs), meta.context).items()}
     flatten = getattr(meta.cls, "__tensor_flatten__", None)
     if not isinstance(flatten, types.FunctionType) or hasattr(meta.cls, "__metadata_guard__"):
         return None

@@ -7,7 +7,7 @@ import linecache
 import math
 import sys
 import types
-from collections.abc import Callable, Iterator, MutableSet, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableSet, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
@@ -18,6 +18,7 @@ import torch
 from subclass_aot import _native
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace
 from subclass_aot.codegen import GuardedSource, Source
+from subclass_aot.facts import Modes
 from subclass_aot.guards.aliasing_guards import (
     autograd_leaves,
     leaves_of,
@@ -26,14 +27,13 @@ from subclass_aot.guards.aliasing_guards import (
     refuse_other_storages,
 )
 from subclass_aot.guards.lines import Elements
-from subclass_aot.guards.modes import Modes
 from subclass_aot.guards.module_guards import refuse_other_modules
 from subclass_aot.guards.static_input_cache import Found, StaticInputCache, positions_to_keep
 from subclass_aot.guards.tables import TabledValue, tabled
 from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_other_specs
 from subclass_aot.objects import ObjectGuards
 from subclass_aot.signature import JointSignature
-from subclass_aot.tables import HOOKS, MODULE_TABLES
+from subclass_aot.tables import HOOKS, MODULE_TABLES, extras_of
 
 Call = Callable[..., Any]
 """`call(args, kwargs, leaves, treespec, check_only=False)` gives what the program returns; `MISS` if it does not fit.
@@ -156,6 +156,7 @@ class _GuardWriter:
             tensors.objects.pinned(self.pinned())
         tensors.read(rest)
         tensors.objects.told_apart()
+        self.refuse_other_attributes(tensors, rest)
         values, leaves = tensors.all_values(), tensors.all_leaves()
         compared = refuse_other_specs(tensors, self.elements)
         read = "\n\n".join(filter(None, (compared, read)))
@@ -209,6 +210,19 @@ class _GuardWriter:
             addresses = self.source.const(self.arguments.addresses, "addresses")
             self.source.refuse_if(f"not {addresses}.isdisjoint(({others}, ))")
 
+    def refuse_other_attributes(self, tensors: TensorGuards, positions: Iterable[int]) -> None:
+        """Compares that tensors without attributes of the program's have none now. See Note [Absent attributes]."""
+        asked = dict(self.signature.assumptions.absent)
+        for position in sorted(set(positions) - self.arguments.with_attributes):
+            attributes = f"{tensors.locals[position]}.__dict__"
+            if position not in asked:
+                count, extras = len(vars(self.patterns[position].value)), tensors.source.const(extras_of, "extras_of")
+                tensors.source.refuse_if(f"len({attributes}) != {count} and {extras}({tensors.locals[position]})")
+            elif asked[position]:
+                names = " or ".join(f"{name!r} in {attributes}" for name in asked[position])
+                tensors.source.refuse_if(names)
+                tensors.objects.tables.append(attributes)
+
     def refuse_other_beginnings(self, values: list[str]) -> None:
         """Compares where tensors begin in their storages, if the program depends on it."""
         for position, path, offset in self.signature.assumptions.beginnings:
@@ -237,6 +251,7 @@ class _GuardWriter:
         once.objects.pinned(self.pinned())
         once.read(positions)
         once.objects.told_apart()
+        self.refuse_other_attributes(once, positions)
         order = sorted(positions)
         leaves = [leaf for i in order for leaf in once.leaves_of[i]]
         are_leaves = set(leaves)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -25,7 +26,7 @@ from subclass_aot.guards.lines import Elements
 from subclass_aot.guards.size_guards import Kind, SizeGuards
 from subclass_aot.guards.tables import Pattern, TabledValue, lines_of, make_table
 from subclass_aot.meta import Spec
-from subclass_aot.objects import ObjectGuards, same_constant
+from subclass_aot.objects import ObjectGuards, kept, same_constant
 from subclass_aot.signature import JointSignature
 from subclass_aot.symbols import is_symbolic
 
@@ -260,13 +261,14 @@ class _Reader:
         """Compares what `__tensor_flatten__` says beside the tensors; of attributes, most are the same object."""
         if meta.repeated:
             layout = self.source.const(same_layout_of_any_size, "same_layout_of_any_size")
-            self.source.refuse_if(f"not {layout}({name}, {self.source.const(meta, 'meta')})")
+            copied = dataclasses.replace(meta, context=kept(meta.context))
+            self.source.refuse_if(f"not {layout}({name}, {self.source.const(copied, 'meta')})")
             return
         constants = constants_of(value, meta)
         if constants is None:
             layout = self.source.const(same_layout, "same_layout")
             names = self.source.const(tuple(meta.attrs), "names")
-            self.source.refuse_if(f"not {layout}({name}, {names}, {self.source.const(meta.context, 'context')})")
+            self.source.refuse_if(f"not {layout}({name}, {names}, {self.source.const(kept(meta.context), 'context')})")
             return
         for attribute, constant in constants.items():
             other = f"{name}.{attribute} is not {self.source.const(constant, attribute)}"

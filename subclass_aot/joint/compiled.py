@@ -11,7 +11,8 @@ from subclass_aot import _torch
 from subclass_aot.backends import Compiler
 from subclass_aot.call import Arguments, flatten
 from subclass_aot.errors import JointGraphError
-from subclass_aot.guards import MISS, global_state, refusing_line
+from subclass_aot.facts import global_state
+from subclass_aot.guards import MISS, refusing_line
 from subclass_aot.joint import messages
 from subclass_aot.joint.checked import checked, refuse_undecomposed
 from subclass_aot.joint.joint import Joint

@@ -83,7 +83,7 @@ class Stream(Answers):
 
     supports_higher_order_operators = True
 
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # noqa: C901  # one frame for each operator is faster
         self,
         func: Operator,
         types: Collection[type[torch.Tensor]],

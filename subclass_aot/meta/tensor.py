@@ -17,6 +17,7 @@ from subclass_aot.meta.listener import Answers
 from subclass_aot.meta.other_threads import real_input
 from subclass_aot.meta.spec import Spec, indexed, native_device
 from subclass_aot.meta.storage import Storage
+from subclass_aot.missing import note_missing
 from subclass_aot.weak import is_weak
 
 _NO_MEMORY = """`{call}` asks for the memory of a tensor, and a traced tensor has none.
@@ -201,6 +202,11 @@ class MetaTensor(torch.Tensor):
             return [part.tolist() for part in self.unbind()] if self.dim() else self.item()
         except DataDependentError:
             return torch.Tensor.tolist(self)  # says what was called
+
+    def __getattr__(self, name: str) -> Any:
+        """Notes that there is no such attribute: that is a fact of the call. See Note [Absent attributes]."""
+        note_missing(self, name)
+        return object.__getattribute__(self, name)  # raises what it raised before
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if not self.dim() and spec else torch.Tensor.__format__(self, spec)  # type: ignore[no-untyped-call]

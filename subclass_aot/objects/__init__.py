@@ -1,9 +1,9 @@
 """The Python objects that a call reaches: what they hold, and how it is compared with what they held."""
 
+from subclass_aot.objects import nodes as nodes
+from subclass_aot.objects.comparisons import kept as kept
 from subclass_aot.objects.comparisons import same_constant as same_constant
-from subclass_aot.objects.facts import facts_of as facts_of
-from subclass_aot.objects.facts import integers_in as integers_in
-from subclass_aot.objects.facts import text_of as text_of
+from subclass_aot.objects.comparisons import same_kept as same_kept
 from subclass_aot.objects.holders import Holder as Holder
 from subclass_aot.objects.nodes import make_tuple as make_tuple
 from subclass_aot.objects.nodes import sized as sized

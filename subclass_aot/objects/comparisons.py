@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import types
 from collections import Counter, deque
 from typing import Any
 
 from subclass_aot._stack import pass_on_interruption
-from subclass_aot.tables import vars_of_number
+from subclass_aot.tables import object_tables, vars_of_number
+from subclass_aot.weak import is_weak
 
 
 def same_constant(a: Any, b: Any) -> bool:
@@ -37,6 +40,49 @@ def same_constant(a: Any, b: Any) -> bool:
     except Exception as error:  # of the user's `__eq__`
         pass_on_interruption(error)
         return False
+
+
+def kept(value: Any) -> Any:
+    """Returns what a value is compared with later: a copy of what may change, if that is equal, or else the value.
+
+    What has no hash may change, and so may attributes of a number, and what is inside a tuple or a record.
+    """
+    if not _may_change(value):
+        return value
+    try:
+        made = copy.deepcopy(value)
+    except Exception as error:  # it cannot be copied
+        pass_on_interruption(error)
+        return value
+    return made if same_constant(value, made) else value
+
+
+def same_kept(a: Any, b: Any) -> bool:
+    """Tells whether a value is what it was, as guards compare it: functions, classes and weak references by identity.
+
+    Args:
+        a: What `kept` gave then.
+        b: The value now.
+    """
+    if is_weak(a) or is_compared_by_identity(a):
+        return a is b
+    return same_constant(a, b)
+
+
+def is_compared_by_identity(value: object) -> bool:
+    """Tells whether a value is a function, a class or the like."""
+    return isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType)
+
+
+def _may_change(value: Any) -> bool:
+    if is_weak(value) or is_compared_by_identity(value):
+        return False
+    if isinstance(value, tuple):
+        return any(map(_may_change, value))
+    if type(value).__hash__ is None or vars_of_number(value):
+        return True
+    compares_itself = "__eq__" in {name for cls in type(value).__mro__[:-1] for name in vars(cls)}
+    return compares_itself and bool(getattr(value, "__dict__", None)) and bool(object_tables(value))
 
 
 def same_contents(

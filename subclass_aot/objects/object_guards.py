@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import types
 from collections import defaultdict, deque
 from collections.abc import Iterable
@@ -11,13 +10,20 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
-from subclass_aot._stack import pass_on_interruption
 from subclass_aot.codegen import GuardedSource
-from subclass_aot.objects.comparisons import elements_of, items_of, same_constant, same_contents, same_keys
+from subclass_aot.objects.comparisons import (
+    elements_of,
+    is_compared_by_identity,
+    items_of,
+    kept,
+    same_constant,
+    same_contents,
+    same_keys,
+)
 from subclass_aot.objects.holders import Entries, Holder
 from subclass_aot.objects.nodes import Node, NumberAt, ObjectAt, TensorAt, TupleAt, ValueAt, WeakAt, sized
 from subclass_aot.objects.walk import Objects
-from subclass_aot.tables import Table, limit_of, vars_of_number
+from subclass_aot.tables import Table, limit_of
 from subclass_aot.weak import REFERENT, is_weak, referent
 
 _ABSENT = object()
@@ -71,27 +77,16 @@ class ObjectGuards:
                 self.holder(self.source.const(part, hint), position)
 
     def constant(self, name: str, value: Any) -> None:
-        """Compares with a Python value: equal, and of one type. What has no useful equality must be the same object.
-
-        A value without a hash may change, and so may attributes of one, so a copy of it is kept, if that is equal.
-        """
+        """Compares with a Python value: equal, and of one type. What has no useful equality must be the same object."""
         if is_weak(value):
             self.source.refuse_if(f"{name} is not {self.source.const(value, 'weak')}")
             return
         if value is None or isinstance(value, bool):
             self.source.refuse_if(f"{name} is not {value!r}")
             return
-        try:
-            changes = type(value).__hash__ is None or vars_of_number(value)
-            kept = copy.deepcopy(value) if changes else value
-        except Exception as error:  # it cannot be copied
-            pass_on_interruption(error)
-            kept = value
-        if not same_constant(value, kept):
-            kept = value
         hint = name if name.isidentifier() else "constant_" + name
-        local = self.source.const(kept, hint)
-        if isinstance(value, type) or callable(value) and not isinstance(value, types.MethodType):
+        local = self.source.const(kept(value), hint)
+        if is_compared_by_identity(value):
             self.source.refuse_if(f"{name} is not {local}")
         else:
             same = self.source.const(same_constant, "same_constant")

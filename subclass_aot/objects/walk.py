@@ -345,8 +345,10 @@ class Objects:
             if holder.only_grows:
                 entries += [(key, ValueAt(value)) for key, value in table.read(holder.value)]
                 continue
-            for key, value in table.read(holder.value):
+            for number, (key, value) in enumerate(table.read(holder.value)):
                 path = str(key) if table.kind in ("cells", "globals") else holder.path + table.step(key)
+                if table.kind in HOOKS:  # each has a number of the process
+                    path = f"{holder.path}.{table.kind}[{number}]"
                 key_node = key
                 if isinstance(key, torch.Tensor):
                     key_node = self._node(key, f"a key of {holder.path}", Way(holder.path), holder.pinned)

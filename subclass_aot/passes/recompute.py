@@ -21,6 +21,30 @@ model of bytes moved and of arithmetic, and what saves most bytes in its time co
 
 What eager mode does not keep for backward may be written before backward runs, which eager mode allows. So inputs are
 read again only if backward reads them anyway, or if they are parameters and buffers and the compiler fuses.
+
+Here `mul`, which the second product reads in backward, is not saved: backward computes it again from `silu` and `mm`.
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> def show(graph, inputs):
+...     print(graph.code)
+...     return graph
+>>> def f(x, w):
+...     y = x @ w
+...     return (torch.nn.functional.silu(y) * y) @ w
+>>> compiled = sa.aot_compile(f, fw_compiler=show)
+>>> y = compiled(torch.ones(64, 64), torch.ones(64, 64, requires_grad=True))
+def forward(self, primals_1, primals_2):
+    mm = torch.ops.aten.mm.default(primals_1, primals_2)
+    silu = torch.ops.aten.silu.default(mm)
+    mul = torch.ops.aten.mul.Tensor(silu, mm)
+    mm_1 = torch.ops.aten.mm.default(mul, primals_2);  mul = None
+    return (mm_1, primals_1, primals_2, mm, silu)
+>>> print(compiled.source)
+def call(...):
+    ...
+    ctx.save_for_backward(saved_0, saved_1, saved_2, saved_3)
+    ...
 """
 
 from __future__ import annotations
@@ -133,9 +157,10 @@ def recomputed_by_the_program(graph: fx.Graph, backward: set[fx.Node]) -> set[fx
     """
     found: set[fx.Node] = set()
     for node in graph.nodes:
-        if node in backward and node.op != "placeholder" and not (draws(node) or must_run(node)):
-            if all(n in found or not is_backward(n) for n in node.all_input_nodes):
-                found.add(node)
+        if node not in backward or node.op == "placeholder" or draws(node) or must_run(node):
+            continue
+        if all(n in found or not is_backward(n) for n in node.all_input_nodes):
+            found.add(node)
     return found
 
 

@@ -19,7 +19,8 @@ from subclass_aot import _native, _torch
 from subclass_aot.backends import BoxedFunction, without_autocast
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
-from subclass_aot.guards import MODES, Call, Modes, Reads, StaticInputCache, write_guarded
+from subclass_aot.facts import MODES, Modes
+from subclass_aot.guards import Call, Reads, StaticInputCache, write_guarded
 from subclass_aot.outcome import emit_finish, emit_start
 from subclass_aot.runtime.backward import write_backward
 from subclass_aot.runtime.call import Function, emit_call
@@ -102,12 +103,10 @@ def make_entry(
         sources = {"forward": _text(forward), "backward": _text(backward)}
         if seen:
             backward = _unseen_by_classes(backward)
-        double_backward = compiled.double_backward
-        if double_backward is None:
-            chosen = once_differentiable(backward, signature.backward_outcome)
-        else:
-            chosen = double_backward.differentiable(backward)
-        function = Function(_applied(convention, forward, chosen), double_backward)
+        again = compiled.double_backward
+        once = functools.partial(once_differentiable, put=signature.backward_outcome)
+        chosen = (once if again is None else again.differentiable)(backward)
+        function = Function(_applied(convention, forward, chosen), again)
 
     def body(source: Source, reads: Reads) -> None:
         emit_start(source, signature.outcome)

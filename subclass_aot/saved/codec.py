@@ -130,6 +130,10 @@ class Encoder:
             return ["..."]
         if kind is torch.device:
             return ["device", str(value)]
+        return self._by_name(value, kind)
+
+    def _by_name(self, value: Any, kind: type) -> Json:
+        """Writes what has a name, or is of a class that has one."""
         if isinstance(value, Enum):
             return ["enum", name_of(kind), value.name]
         if _torch.is_overload(value):

@@ -14,15 +14,14 @@ import torch
 
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.errors import CompiledFileError
+from subclass_aot.facts import Facts, source_of
 from subclass_aot.flatten import ContainerMeta, InnerMeta, SubclassCreationMeta
 from subclass_aot.options import Options, artifacts_of
 from subclass_aot.runtime import Graphs
 from subclass_aot.saved.codec import Encoder, Json
 from subclass_aot.saved.container import pack, unpack
-from subclass_aot.saved.key import Key
 from subclass_aot.saved.names import find, name_of
 from subclass_aot.saved.refused import Refused, at
-from subclass_aot.saved.sources import source_of
 from subclass_aot.saved.specializations import SavedSpecialization, encode_specialization
 from subclass_aot.signature import JointSignature
 
@@ -50,11 +49,11 @@ class Specialization(Protocol):
     @property
     def graphs(self) -> Graphs: ...
     @property
-    def facts(self) -> dict[str, str]: ...
+    def facts(self) -> Facts: ...
     @property
     def reason(self) -> str: ...
     @property
-    def key(self) -> Key: ...
+    def named(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,7 +170,7 @@ def write_file(
             with at(f"specialization {number}"):
                 written.append(
                     encode_specialization(
-                        each.signature, each.graphs, each.key, each.facts, each.reason, encoder, blobs
+                        each.signature, each.graphs, each.facts, each.named, each.reason, encoder, blobs
                     )
                 )
         classes = {name_of(cls): source_of(cls) for each in specializations for cls in _classes_of(each.signature)}

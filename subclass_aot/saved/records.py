@@ -30,6 +30,7 @@ from subclass_aot.saved.stand_ins import (
     SavedWay,
 )
 from subclass_aot.signature import (
+    Absent,
     AutogradMutation,
     Beginning,
     Input,
@@ -56,7 +57,18 @@ RECORDS: dict[str, Any] = {
         *(outputs.InputLeaf, outputs.AliasOfLeaf, outputs.Value, outputs.SameAsInput, outputs.SameAsOutput),
         *(outputs.ViewOfInput, outputs.ViewOfBase, outputs.Constant, outputs.ComputedSymints),
         *(views.Chain, views.Step, views.SymintAt, views.Strided),
-        *(Base, Beginning, Input, MadeLeaf, MetadataMutation, AutogradMutation, VersionBump, Mutations, TangentSpec),
+        *(
+            Base,
+            Absent,
+            Beginning,
+            Input,
+            MadeLeaf,
+            MetadataMutation,
+            AutogradMutation,
+            VersionBump,
+            Mutations,
+            TangentSpec,
+        ),
         *(SavedSignature, SavedGraphs, SavedSymbols, SavedSize, NodeAt, Look),
         *(*RECIPES, Entry, Table),
         *(SavedOutcome, SavedBackward, SavedNew, SavedWay, NamedObject),

@@ -18,7 +18,7 @@ from subclass_aot.symbols import Symbols
 _SYMBOLIC = "it demands something of numbers that depend on data. Compile with dynamic=False"
 _NO_OBJECT = "the function that was given has no {path}"
 
-_ASSUMED = ("looks", "read", "beginnings")
+_ASSUMED = ("looks", "read", "beginnings", "absent")
 
 
 def saved_signature(signature: JointSignature, pinned: Mapping[int, str]) -> SavedSignature:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import fx
 
 from subclass_aot.call import Arguments
-from subclass_aot.guards import Modes, symbolic_places
+from subclass_aot.facts import Fact, Modes, Scope, facts_of, is_of_call, words
+from subclass_aot.guards import symbolic_places
 from subclass_aot.runtime import Graphs
 from subclass_aot.saved.codec import Decoder, Encoder, Json
 from subclass_aot.saved.graphs import GraphReader, encode_graph
-from subclass_aot.saved.key import Key, is_of_call, key_of
+from subclass_aot.saved.key import Key, key_of
 from subclass_aot.saved.refused import at
 from subclass_aot.saved.signatures import needs_function, saved_signature, signature_of
 from subclass_aot.saved.sizes import saved_symbols, symbols_of
@@ -27,8 +28,8 @@ NO_TRACE = "it was loaded from a file, and a gradient of another kind needs a tr
 def encode_specialization(
     signature: JointSignature,
     graphs: Graphs,
-    key: Key,
-    facts: Mapping[str, str],
+    facts: Sequence[Fact],
+    named: Mapping[str, Any],
     reason: str,
     encoder: Encoder,
     blobs: list[bytes],
@@ -38,8 +39,8 @@ def encode_specialization(
     Args:
         signature: The signature.
         graphs: Its graphs.
-        key: What calls are told by.
-        facts: The same in words, for people.
+        facts: The facts of the call.
+        named: The objects of the call that are the same at each, by their paths.
         reason: Why it was compiled.
         encoder: What writes values.
         blobs: Gets the data of constants.
@@ -47,14 +48,14 @@ def encode_specialization(
     Raises:
         Refused: Something of it cannot be written.
     """
-    if key.problem is not None:
-        raise key.problem.bare()
+    key = key_of(facts)
+    scope = Scope.of(signature)
     encoder.symbols = symbols = signature.assumptions.symbols
     with at("symbols"):
         of_symbols = None if symbols is None else saved_symbols(symbols, symbolic_places(signature))
         written_symbols = encoder.encode(of_symbols)
     with at("signature"):
-        saved = saved_signature(signature, key.pinned)
+        saved = saved_signature(signature, {id(part): path for path, part in named.items()})
         written = encoder.encode(saved)
     beside = SavedGraphs(
         tuple((desc, *computed) for desc, computed in graphs.computed.items()),
@@ -62,10 +63,11 @@ def encode_specialization(
         graphs.num_saved_symints,
     )
     document = {
+        "scope": scope,
         "call": key.call,
         "function": key.function,
         "needs": needs_function(saved, is_of_call),
-        "facts": facts,
+        "facts": words(facts),
         "reason": reason,
         "symbols": written_symbols,
         "signature": written,
@@ -98,6 +100,7 @@ class SavedSpecialization:
         self.call: dict[str, str] = written["call"]
         self.function: dict[str, str] = written["function"]
         self.facts: dict[str, str] = written["facts"]
+        self.scope = Scope.read(written["scope"])
         self.needs: str = written["needs"]
         self._written, self._specs, self._blobs = written, specs, blobs
         with at("symbols"):
@@ -107,6 +110,11 @@ class SavedSpecialization:
     def places(self) -> dict[str, str]:
         """The sizes and strides that are no part of the key, and their texts."""
         return {} if self.symbols is None else self.symbols.places
+
+    @property
+    def what_counts(self) -> Hashable:
+        """What of a call counts, and how."""
+        return self.scope, tuple(self.places.items())
 
     def differences(self, key: Key, has_function: bool) -> list[str]:
         """What differs between the call that was compiled and another one, each as one line.
@@ -163,15 +171,15 @@ def _cut(one: str, other: str, width: int = 60) -> tuple[str, str]:
                  for x in (one, other))  # type: ignore[return-value]  # fmt: skip
 
 
-def key_of_call(arguments: Arguments, state: Modes, places: Mapping[str, str]) -> Key:
-    """The key of a call that may fit.
+def key_of_call(arguments: Arguments, state: Modes, saved: SavedSpecialization) -> Key:
+    """Returns the key of a call that may fit.
 
     Args:
         arguments: The call.
         state: The modes of torch.
-        places: The sizes and strides that are no part of it.
+        saved: What it may fit: not all of the call counts there.
 
     Raises:
         Refused: It has something that no file has.
     """
-    return key_of(arguments, arguments.plan.unwrap(arguments.values), state, places, refuse=True)
+    return key_of(facts_of(arguments, state, saved.scope, saved.places))

@@ -20,7 +20,7 @@ from subclass_aot.outputs import (
     ViewOfBase,
     ViewOfInput,
 )
-from subclass_aot.signature import Beginning, Input, MadeLeaf, Mutations, TangentSpec
+from subclass_aot.signature import Absent, Beginning, Input, MadeLeaf, Mutations, TangentSpec
 from subclass_aot.tables import Table
 
 Recipes = tuple[tuple[Recipe, Recipe], ...]
@@ -148,6 +148,7 @@ class SavedSignature:
     looks: tuple[Look, ...]
     read: tuple[tuple[int, Any], ...]
     beginnings: tuple[Beginning, ...]
+    absent: tuple[Absent, ...]
     grad_modes: tuple[bool, bool]
     backward_outcome: SavedBackward | None
 

@@ -8,6 +8,19 @@ shape that must fit) becomes a guard. The size of a result that depends on data 
 operator has run, and gets no guards, only runtime asserts.
 
 Sizes of zero and one are never symbols: broadcasting makes too much of them.
+
+The second size that is met makes a symbol of it, and what the trace assumed of the symbol is a line of the guard:
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> compiled = sa.aot_compile(lambda x: x.sum(0), fw_compiler="eager")
+>>> y, z = compiled(torch.ones(3, 4)), compiled(torch.ones(5, 4))
+>>> print(compiled.source)
+def call(...):
+    ...
+    s0 = ...
+    if not (s0 >= 2): return MISS
+    ...
 """
 
 from __future__ import annotations

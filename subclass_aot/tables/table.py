@@ -129,12 +129,7 @@ class Table:
             case "keys":
                 pass  # they are put where they belong with the items
             case "slots":
-                present = dict(contents)
-                for name in self.only or ():
-                    if name in present:  # below what the class makes of it: a frozen dataclass refuses
-                        object.__setattr__(holder, name, present[name])
-                    elif hasattr(holder, name):
-                        object.__delattr__(holder, name)
+                self._write_slots(holder, dict(contents))
             case "cells":
                 cells = dict(_cells(holder))
                 for name, value in contents:
@@ -161,6 +156,14 @@ class Table:
             self.write(tensor, contents)
         else:
             vars(tensor).update(contents)
+
+    def _write_slots(self, holder: object, present: dict[Any, Any]) -> None:
+        """Writes attributes below what the class makes of it: a frozen dataclass refuses."""
+        for name in self.only or ():
+            if name in present:
+                object.__setattr__(holder, name, present[name])
+            elif hasattr(holder, name):
+                object.__delattr__(holder, name)
 
     def _write_mapping(self, mapping: dict[Any, Any], contents: Contents) -> None:
         """Writes a dict in the order of `contents`. All keys are removed first only where it had another order."""

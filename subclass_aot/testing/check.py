@@ -44,7 +44,7 @@ _NONDETERMINISTIC = """The function does not do the same when it is run twice, o
   Instead: take from it what depends on earlier calls, on time, or on memory that was not filled."""
 
 
-def check_compiled(
+def check_compiled(  # noqa: PLR0913  # its options
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
     kwargs: dict[str, Any] | None = None,

@@ -16,10 +16,12 @@ from subclass_aot.descriptors import IntermediateBase, LookedAt, Number, OutputD
 from subclass_aot.errors import TraceError
 from subclass_aot.graph import Look, Recorder, messages
 from subclass_aot.meta import other_threads
+from subclass_aot.missing import missing_names
 from subclass_aot.outcome import AfterForward, Existed, Leaf, Outcome, read_outcome
 from subclass_aot.outputs import AliasOfLeaf, Constant, Output, Value, ViewOfBase, ViewOfInput
-from subclass_aot.signature import Mutations
+from subclass_aot.signature import Absent, Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
+from subclass_aot.trace.absent import absent_names
 from subclass_aot.trace.assigned_data import with_assigned_data
 from subclass_aot.trace.autograd_graph import foreign_leaves
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
@@ -43,9 +45,11 @@ class Forward:
         tangents: The gradients that are expected, if something wants one.
         nodes: The nodes of what the graph returns, by what that is.
         looks: Where it asked for values.
+        absent: Inputs of whose attributes only those count that it has asked for.
         after: The objects as it left them, where something wants a gradient.
     """
 
+    # More than ten attributes: all that the stages after this one read of the run.
     outcome: Outcome
     grad_modes: tuple[bool, bool]
     outputs: tuple[Output, ...]
@@ -55,6 +59,7 @@ class Forward:
     tangents: Tangents | None
     nodes: Mapping[OutputDescriptor, fx.Node]
     looks: tuple[Look, ...]
+    absent: tuple[Absent, ...]
     after: AfterForward | None = None
 
     def collections(self) -> list[Collection[Any]]:
@@ -96,7 +101,7 @@ def run_forward(
     refuse_parallel_method(fn)
     dtype = torch.get_default_dtype()
     try:
-        with _torch.classes_see_again():
+        with _torch.classes_see_again(), missing_names() as missed:
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
     finally:
@@ -147,6 +152,7 @@ def run_forward(
         tangents,
         {desc: recorder.node_of(leaf) for desc, leaf in computed.items()},
         tuple(dataclasses.replace(look, leaf=None) for look in looks),
+        absent_names(inputs, user.arguments, missed),
         None if tangents is None else AfterForward(outcome_reader, inputs.seen, modules),
     )
 

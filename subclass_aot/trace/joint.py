@@ -174,7 +174,9 @@ def _joint(inputs: TracedInputs, forward: Forward, backward: Backward) -> JointT
     asserts = () if symbols is None else tuple(symbols.runtime_asserts())  # backward and `_graph` may have added some
     asserts = tuple(x for x in asserts if all(Number(symbol) in forward.nodes for symbol in x.symints))
     begins_read = backward.recorder.listeners.places.begins_read
-    assumptions = Assumptions(symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read))
+    assumptions = Assumptions(
+        symbols, asserts, forward.looks, read_values, beginnings(inputs, begins_read), forward.absent
+    )
     mutations = dataclasses.replace(
         forward.mutations,
         requires_grad_mutations=requires_grad_mutations(inputs, bool(forward.looks or asserts)),

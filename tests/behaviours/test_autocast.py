@@ -367,6 +367,7 @@ def test_second_derivatives() -> None:
     equal(*found)
 
 
+@pytest.mark.filterwarnings("ignore:(?s).*was compiled, and is called inside")
 def test_inside_transforms() -> None:
     def loss(x: Any, w: Any) -> Any:
         return written(x, w)[1].sum()

@@ -208,14 +208,6 @@ def joint_by_hand() -> None:
     compiled(x).sum().backward()
 
 
-def outer_transform() -> None:
-    torch.func.grad(sa.aot_compile(lambda x: x.tanh().sum()))(torch.randn(3))
-
-
-def outer_vmap() -> None:
-    torch.func.vmap(sa.aot_compile(lambda x: x.tanh().sum()))(torch.randn(3, 2))
-
-
 def second_derivative() -> None:
     x = grad()
     compiled = sa.aot_compile(lambda x: x.tanh(), double_backward=True)
@@ -272,7 +264,7 @@ def leaf_alone() -> None:
 
 
 OTHERS = [
-    inference, both_sizes, joint_by_hand, outer_transform, outer_vmap, second_derivative, sparse_gradient,
+    inference, both_sizes, joint_by_hand, second_derivative, sparse_gradient,
     size_by_data, refused, fails, saved, without_data, leaf_alone,
 ]  # fmt: skip
 

@@ -10,7 +10,8 @@ import torch
 from subclass_aot import TwoTensor
 from subclass_aot.backends import BACKENDS, compiled
 from subclass_aot.call import Arguments, flatten
-from subclass_aot.guards import MISS, global_state
+from subclass_aot.facts import global_state
+from subclass_aot.guards import MISS
 from subclass_aot.runtime import CompiledGraphs, Entry, backward_inputs, make_entry, split
 from subclass_aot.trace import trace_arguments
 

@@ -10,6 +10,7 @@ import torch
 
 import subclass_aot as sa
 from subclass_aot.saved.codec import Encoder
+from subclass_aot.saved.key import key_of
 from subclass_aot.saved.refused import Refused
 from subclass_aot.saved.specializations import SavedSpecialization, encode_specialization
 from tests.saved.programs import PROGRAMS
@@ -22,17 +23,17 @@ def written(name: str = "dense, training") -> tuple[Any, list[Any], Any]:
     latest = compiled._specializations.latest
     assert latest is not None
     encoder = Encoder()
-    text = encode_specialization(latest.signature, latest.graphs, latest.key, latest.facts, "first call", encoder, [])
+    text = encode_specialization(latest.signature, latest.graphs, latest.facts, latest.named, "first call", encoder, [])
     return text, encoder.specs, latest
 
 
 def test_differences_are_named() -> None:
     text, specs, latest = written()
     saved = SavedSpecialization(text, specs, [])
-    assert saved.differences(latest.key, True) == []
+    assert saved.differences(key_of(latest.facts), True) == []
     _, _, other = written("dense")
-    (line,) = [line for line in saved.differences(other.key, True) if line.startswith("args[0]")]
-    assert "True, True, False] in the file" in line and "False, True, False] now" in line
+    (line,) = [line for line in saved.differences(key_of(other.facts), True) if line.startswith("args[0]")]
+    assert "True, True]" in line and "False, None]" in line
 
 
 def test_what_a_key_cannot_have_is_refused() -> None:
@@ -41,4 +42,4 @@ def test_what_a_key_cannot_have_is_refused() -> None:
     latest = compiled._specializations.latest
     assert latest is not None
     with pytest.raises(Refused, match="neither a file nor pickle can say what it holds"):
-        encode_specialization(latest.signature, latest.graphs, latest.key, latest.facts, "", Encoder(), [])
+        encode_specialization(latest.signature, latest.graphs, latest.facts, latest.named, "", Encoder(), [])

@@ -85,9 +85,8 @@ class MutatedViews(GraphListener):
 
     def _refuse_written(self, written: Iterable[object], tensors: Sequence[object], elementwise: bool = False) -> None:
         """Refuses writes that autograd sees: what is written, all that is given, whether element by element."""
-        if torch.is_grad_enabled():
-            if any(isinstance(x, torch.Tensor) and x.requires_grad for x in tensors):
-                self._refuse((x for x in written if self._has_mutated_view(x)), elementwise, reads=False)
+        if torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in tensors):
+            self._refuse((x for x in written if self._has_mutated_view(x)), elementwise, reads=False)
 
     def refuse_read(self, tensors: Iterable[object]) -> None:
         """Refuses views that autograd has regenerated, or regenerates now.

@@ -9,6 +9,23 @@ results, the call that is traced takes one, and later calls compare: see Note [L
 Gradients need more. The branch that was not taken gets zeros, and zero times an infinite derivative is NaN, which would
 be added to the gradient of whatever the branch reads: that of `x.sqrt()` at zero, which a program avoids by the very
 choice. So what flows out of a branch, into tensors that were there before it, is replaced by zeros if it was not taken.
+
+>>> import torch
+>>> import subclass_aot as sa
+>>> def f(x):
+...     return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
+>>> def show(graph, inputs):
+...     print(graph.code)
+...     return graph
+>>> y = sa.aot_compile(f, fw_compiler=show)(torch.ones(3))
+def forward(self, primals_1):
+    sum_1 = torch.ops.aten.sum.default(primals_1)
+    gt = torch.ops.aten.gt.Scalar(sum_1, 0);  sum_1 = None
+    view = torch.ops.aten.view.default(gt, []);  gt = None
+    sin = torch.ops.aten.sin.default(primals_1)
+    cos = torch.ops.aten.cos.default(primals_1);  primals_1 = None
+    where = torch.ops.aten.where.self(view, sin, cos);  view = sin = cos = None
+    return (where,)
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def _equality(trial: Trial) -> None:
     same = one == other
     require(isinstance(same, bool), f"== gives a {type(same).__name__}")
     require(same, "equal tensors have contexts that are not equal: each call compiles again")
-    require(not one != other, "they are equal by ==, and not equal by !=")
+    require(not one != other, "they are equal by ==, and not equal by !=")  # noqa: SIM202
 
 
 @CLAUSES.add(15, "C", "no tensor in the context", "tensors are inner tensors, not context")

@@ -215,7 +215,7 @@ def _random(trial: Trial) -> None:
         trial.agrees(program(tensor), want, f"{name}, once more under the seed,")
         if name == "rand_like":
             for value in want:
-                require(bool(((0 <= value) & (value < 1)).all()), "rand_like has values outside of [0, 1)")
+                require(bool(((value >= 0) & (value < 1)).all()), "rand_like has values outside of [0, 1)")
 
 
 def _operator(name: str, program: Program) -> None:

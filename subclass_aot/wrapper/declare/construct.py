@@ -84,9 +84,7 @@ def emit_instance(
     cls: type[WrapperTensor],
     inner: Mapping[str, str],
     context: Mapping[str, str],
-    size: str = "",
-    stride: str = "",
-    offset: str = "",
+    geometry: tuple[str, str] = ("", ""),
     looks_like: str = "",
 ) -> str:
     """Writes straight-line code that makes an instance of exactly `cls`.
@@ -96,9 +94,7 @@ def emit_instance(
         cls: The wrapper class.
         inner: For each inner name, in order, the variable that holds its tensor.
         context: For each other attribute, its expression.
-        size: The expression of the outer size, where it is not the outer rule's.
-        stride: The expression of the outer stride, likewise.
-        offset: The expression of the outer storage offset, likewise.
+        geometry: The expressions of the outer size and stride, where these are not the outer rule's.
         looks_like: The variable of a wrapper of `cls` that the instance looks like, whatever the outer rule says.
 
     Returns:
@@ -107,19 +103,18 @@ def emit_instance(
     result, klass = source.fresh("result"), source.const(cls, cls.__name__)
     maker = source.const(make, "make")
     state = {**inner, **context}
+    size, stride = geometry
     if looks_like or outer_rule(cls) is None:
         like = looks_like or next(iter(inner.values()))
         size, stride = size or f"{like}.shape", stride or f"{like}.stride()"
-        offset = offset or f"{like}.storage_offset()"
-        metadata = f"{size}, {stride}, {offset}, None, {like}.dtype, {like}.layout, {like}.device"
+        metadata = f"{size}, {stride}, {like}.storage_offset(), None, {like}.dtype, {like}.layout, {like}.device"
         source.line(f"{result} = {maker}({klass}, {metadata})")
     else:
         held, outer = source.fresh("state"), source.fresh("outer")
         source.line(f"{held} = {{{', '.join(f'{name!r}: {value}' for name, value in state.items())}}}")
         source.line(f"{outer} = {source.const(outer_of, 'outer_of')}({klass}, {held})")
         size, stride = size or f"{outer}.size", stride or f"{outer}.stride"
-        offset = offset or f"{outer}.storage_offset"
-        metadata = f"{size}, {stride}, {offset}, None, {outer}.dtype, {outer}.layout, {outer}.device"
+        metadata = f"{size}, {stride}, {outer}.storage_offset, None, {outer}.dtype, {outer}.layout, {outer}.device"
         source.line(f"{result} = {maker}({klass}, {metadata})")
     hold, names = source.const(_native.hold, "hold"), source.const(tuple(state), "names")
     source.line(f"{hold}({', '.join([result, names, *state.values()])})")  # `__setattr__` is for users, whom it checks
@@ -339,9 +334,9 @@ def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     params = "cls, inner, context, outer_size=None, outer_stride=None"
     source = Source("__tensor_unflatten__", params, f"A {cls.__name__} that holds the tensors of `inner`.")
     check = source.const(functools.partial(_check_held, cls), "check_held")
-    with source.block("for name, tensor in inner.items():"):
-        with source.block("if tensor.requires_grad or tensor.is_neg() or tensor.is_conj():"):
-            source.line(f"{check}(name, tensor)")
+    is_wrong = "tensor.requires_grad or tensor.is_neg() or tensor.is_conj()"
+    with source.block("for name, tensor in inner.items():"), source.block(f"if {is_wrong}:"):
+        source.line(f"{check}(name, tensor)")
     remember = source.const(shared_fields.remember_context, "remember_context")
     with source.block(f"if type(context) is {source.const(shared_fields.ContextOfView, 'ContextOfView')}:"):
         source.line("made = cls.__tensor_unflatten__(inner, context.context, outer_size, outer_stride)")
@@ -361,7 +356,7 @@ def unflattener(cls: type[WrapperTensor]) -> Callable[..., Any]:
     with source.block("if outer_size is None or outer_stride is None:"):
         values = ", ".join(f"{name!r}: {value}" for name, value in {**inner, **context}.items())
         source.line(f"return {source.const(assemble, 'assemble')}(cls, {{{values}}}, outer_size, outer_stride)")
-    made = emit_instance(source, cls, inner, context, "outer_size", "outer_stride")
+    made = emit_instance(source, cls, inner, context, ("outer_size", "outer_stride"))
     with source.block(f"if {source.const(torch.compiler.is_exporting, 'is_exporting')}():"):
         source.line(f"{source.const(tell_export, 'tell_export')}({made})")
     source.line(f"return {made}")

@@ -147,9 +147,9 @@ class Planner:
                         self.source.line(error)
                     continue
                 mixed = "" if self._all_wrappers(name) else f" if {self._is_wrapper('t')}"
-                with self.source.block(f"for element in [t for t in {identifier(name)}{mixed}]:"):
-                    with self.source.block(check):
-                        self.source.line(error)
+                each = f"for element in [t for t in {identifier(name)}{mixed}]:"
+                with self.source.block(each), self.source.block(check):
+                    self.source.line(error)
 
     def _call(self, inner: str, without: str = "") -> str:
         """Writes the operator on the inner tensors called `inner` and returns the variable with its result.

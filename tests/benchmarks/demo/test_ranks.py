@@ -11,7 +11,7 @@ def test_batches_are_the_same_in_each_process_and_new_at_each_step() -> None:
     text, following = ranks.batch(3, 4)
     assert text.shape == following.shape == (4, 32) and torch.equal(text[:, 1:], following[:, :-1])
     assert torch.equal(text, ranks.batch(3, 4)[0]) and not torch.equal(text, ranks.batch(4, 4)[0])
-    assert 0 <= text.min() and text.max() < 128
+    assert text.min() >= 0 and text.max() < 128
 
 
 def test_the_model_is_the_same_in_each_process() -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from subclass_aot.guards import global_state
-from subclass_aot.guards.modes import MODES
+from subclass_aot.facts import global_state
+from subclass_aot.facts.modes import MODES
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import subclass_aot as sa
-from subclass_aot.saved.sources import source_of
+from subclass_aot.facts import source_of
 
 
 def _class(factor: int, rule: int = 1) -> Any:

@@ -1,0 +1,17 @@
+"""What a signature depends on of a call: facts, the one list of them, and what differs between two."""
+
+from subclass_aot.facts.code import source_of as source_of
+from subclass_aot.facts.fact import Fact as Fact
+from subclass_aot.facts.fact import Facts as Facts
+from subclass_aot.facts.fact import Kind as Kind
+from subclass_aot.facts.fact import Told as Told
+from subclass_aot.facts.modes import MODES as MODES
+from subclass_aot.facts.modes import Modes as Modes
+from subclass_aot.facts.modes import global_state as global_state
+from subclass_aot.facts.of_call import facts_of as facts_of
+from subclass_aot.facts.of_call import is_of_call as is_of_call
+from subclass_aot.facts.scope import Scope as Scope
+from subclass_aot.facts.words import difference as difference
+from subclass_aot.facts.words import numbers_in as numbers_in
+from subclass_aot.facts.words import words as words
+from subclass_aot.facts.words import words_of as words_of

@@ -1,0 +1,55 @@
+"""Python values among facts: kept as guards keep them."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import types
+
+import torch
+
+from subclass_aot._stack import pass_on_interruption
+from subclass_aot.facts.fact import HASH, Constant
+from subclass_aot.objects import kept
+from subclass_aot.tables import ATOMS
+from subclass_aot.weak import is_weak
+
+
+def constant(value: object) -> Constant:
+    """Keeps a Python value as guards do. What a file says of one that may change in silence is said now."""
+    copied = kept(value)
+    if copied is not value or _stays(value):
+        return Constant(copied)
+    return Constant(value, digest_of(value))
+
+
+def digest_of(value: object) -> str | None:
+    """Returns the hash of the pickle of a value; None if there is none."""
+    try:
+        return hashlib.sha256(pickle.dumps(value, 4)).hexdigest()[:24]
+    except Exception as error:  # of any class
+        pass_on_interruption(error)
+        return None
+
+
+def hash_of(holder: object, number: int) -> Constant | None:
+    """Keeps a number that is the hash of the object that holds it."""
+    if abs(number) < 1 << 32:
+        return None
+    try:
+        return Constant(number, HASH) if hash(holder) == number else None
+    except Exception as error:  # of any class
+        pass_on_interruption(error)
+        return None
+
+
+def _stays(value: object) -> bool:
+    """Tells whether a value cannot change, or is told by name or by code."""
+    if type(value) in ATOMS or is_weak(value) or isinstance(value, _NAMED):
+        return True
+    if isinstance(value, tuple | frozenset):
+        return all(map(_stays, value))
+    return not hasattr(value, "__dict__") and not hasattr(type(value), "__next__")  # an iterator changes with each step
+
+
+_NAMED = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, torch.nn.Module)

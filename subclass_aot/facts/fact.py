@@ -1,0 +1,255 @@
+"""A fact: one thing that a signature depends on, by value and without tensors.
+
+Note [Facts]
+~~~~~~~~~~~~
+What was compiled for a call serves another one if the facts of the two are equal. `facts_of` is the one place that
+lists them. All else is a rendering: the lines of a guard (`guards/`), the reason of a recompile (`words.py`), the text
+by which a file knows its calls (`saved/key.py`). Each rendering is a `match` over `Kind` that names every member, so
+mypy finds a kind that one of them has forgotten, and a property test compares their answers (`tests/facts/`).
+
+Two facts say the same if they have the same place, kind and value. Values are compared by what they are. An object that
+a guard compares by identity is `Itself`, which differs from an equal one; no file can hold that, so it has no text
+there.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from subclass_aot.facts.code import Members, members_of
+from subclass_aot.objects import same_kept
+
+
+class Kind(enum.Enum):
+    """What a fact is about. The value is how a file and the reason of a recompile call it."""
+
+    STRUCTURE = "structure"
+    MODE = "mode"
+    CLASS = "class"
+    """The class of an object, or the code of a function."""
+    IDENTITY = "the object itself"
+    VALUE = "value"
+    """A Python value."""
+    CODE = "code"
+    """A function or class that is not looked into."""
+    STANDS = "stands there"
+    """What stands at a place and is no value: a tensor, a tuple of some class, a weak reference."""
+    OBJECT = "object"
+    """Which object of the call stands at a place."""
+    LENGTH = "length"
+    KEYS = "keys"
+    LIMIT = "limit"
+    """What a container has beside its contents."""
+    NAMES = "names of parameters and buffers"
+    CHILDREN = "submodules"
+    HOOKS = "hooks"
+    TENSOR = "tensor"
+    SAME = "same tensor"
+    """At which other place the same tensor stands."""
+    NUMBER = "number"
+    """A number that the function changes itself, and that is a symbol."""
+    VIEW = "view"
+    """How autograd lets a view be written."""
+    STORAGE = "storage"
+    """Which leaves share memory."""
+    OFFSET = "offset"
+    """Where a tensor begins in its storage: a wrapper, and a leaf that shares memory."""
+    BYTES = "bytes"
+    HISTORY = "history"
+    """Whether two tensors have one history."""
+    ADDRESS = "address"
+    """The id by which an object knows a tensor."""
+    TWICE = "twice"
+    """Lists and dicts that are passed twice."""
+    GRADIENTS = "gradients"
+    """That the function reads or changes the gradients of its inputs."""
+
+
+HASH = "the hash of the object"
+"""The digest of a number that is the hash of the object that holds it: of texts, each process draws others."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A Python value, a copy of it where it may change.
+
+    Attributes:
+        value: The value.
+        digest: What a file says of it, where that must be known before it changes; else None.
+    """
+
+    value: object
+    digest: str | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Constant and same_kept(self.value, other.value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Code:
+    """A function or a class, with what it is made of now. Another one is another fact, whatever its code is."""
+
+    thing: Any
+    members: Members
+
+    @staticmethod
+    def of(thing: object) -> Code:
+        """Reads it."""
+        return Code(thing, members_of(thing))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Code and self.thing is other.thing
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Itself:
+    """An object, or a set of objects by their ids, that is equal to nothing but itself."""
+
+    thing: object
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Itself and self.thing is other.thing
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Any of these as text, for who keeps nothing of a call.
+
+    Attributes:
+        text: For people.
+        exact: What is compared.
+    """
+
+    text: str = field(compare=False)
+    exact: str
+
+    @property
+    def digest(self) -> str:
+        """What tells it from another one that reads the same."""
+        return hashlib.sha256(self.exact.encode()).hexdigest()[:8]
+
+
+class Linked(NamedTuple):
+    """An object of the call.
+
+    Attributes:
+        path: Where it was met first.
+        label: What a file calls it.
+    """
+
+    path: str
+    label: str
+
+
+class Hooks(NamedTuple):
+    """The hooks of one kind of a module.
+
+    Attributes:
+        numbers: The numbers that torch gave to them, which no other hook of the process has.
+        functions: What runs.
+    """
+
+    numbers: tuple[int, ...]
+    functions: tuple[Code, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Context:
+    """The context of a wrapper whose class has a way of its own to compare it, or is not declared."""
+
+    cls: type
+    value: Constant
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Context or self.cls is not other.cls:
+            return False
+        guard = getattr(self.cls, "__metadata_guard__", None)
+        if guard is not None:
+            return bool(guard(self.value.value, other.value.value))
+        return self.value == other.value
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+Number = int | str
+"""A size or stride; where it is a symbol, its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All of a tensor but its data and its memory.
+
+    Attributes:
+        cls: Its class.
+        size: Its size.
+        stride: Its strides; empty where it has none.
+        dtype: Its dtype.
+        device: Its device.
+        layout: Its layout.
+        requires_grad: Whether autograd wants a gradient.
+        is_leaf: Whether it is a leaf of autograd's graph; None where that makes no difference.
+        dispatch_keys: What else torch knows of it, such as whether it was made in inference mode.
+        is_inference: Whether it was.
+        inner: What a wrapper is made of, by name.
+        context: The context of a wrapper; of a declared class the attributes that tell it.
+    """
+
+    # More than ten attributes: what `__torch_dispatch__` and a dispatcher know of a tensor, in one record.
+    cls: Code
+    size: tuple[Number, ...]
+    stride: tuple[Number, ...]
+    dtype: torch.dtype
+    device: torch.device
+    layout: torch.layout
+    requires_grad: bool
+    is_leaf: bool | None
+    dispatch_keys: str
+    is_inference: bool
+    inner: tuple[tuple[str, Inner], ...] = ()
+    context: Context | tuple[tuple[str, Constant], ...] = ()
+
+
+class Parts(NamedTuple):
+    """A list, tuple or dict of inner tensors."""
+
+    cls: type
+    items: tuple[tuple[object, Inner], ...]
+
+
+Inner = Look | Parts | Constant
+
+Value = (
+    Told | Constant | Code | Itself | Linked | Hooks | Look | str | int | tuple[Any, ...] | None
+)  # a tuple of names, positions or paths
+
+
+class Fact(NamedTuple):
+    """One thing that a signature depends on. See Note [Facts].
+
+    Attributes:
+        place: Where, in words of the user, such as `args[0]` or `grad mode`.
+        kind: What it is about.
+        value: What is so.
+        of_call: Whether the arguments of a call bring it, and not the function.
+        within: What tells it from another one of that place and kind, for files.
+    """
+
+    place: str
+    kind: Kind
+    value: Value
+    of_call: bool = True
+    within: str = ""
+
+
+Facts = tuple[Fact, ...]

@@ -1,0 +1,262 @@
+"""Facts in words: what differs between two calls, and what `explain()` and a file say of one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+import torch
+
+from subclass_aot.facts.fact import (
+    Code,
+    Constant,
+    Context,
+    Fact,
+    Facts,
+    Hooks,
+    Inner,
+    Itself,
+    Kind,
+    Look,
+    Parts,
+    Told,
+    Value,
+)
+from subclass_aot.facts.look import look_of
+from subclass_aot.facts.of_call import NOWHERE, Places
+from subclass_aot.tables import vars_of_number
+from subclass_aot.weak import is_weak
+
+_QUIET = frozenset({Kind.IDENTITY, Kind.OBJECT, Kind.KEYS, Kind.NAMES, Kind.CHILDREN, Kind.ADDRESS})
+"""What is said only if nothing else is: mostly something differs inside, too."""
+
+
+def difference(before: Facts, now: Facts) -> list[str]:
+    """Lists the facts that differ, each as one line."""
+    loud: list[str] = []
+    quiet: list[str] = []
+    then, there = _by_place(before), _by_place(now)
+    for key in dict.fromkeys([*then, *there]):
+        for one, other in _pairs(then.get(key, []), there.get(key, [])):
+            if one is None or other is None or (one.kind, one.value) != (other.kind, other.value):
+                name, line = _line(one, other)
+                silent = key[1] in _QUIET or line.endswith(_ANOTHER)
+                (quiet if silent else loud).append(f"{name}: {line}")
+    return loud or quiet
+
+
+def words(facts: Iterable[Fact]) -> dict[str, str]:
+    """Writes facts for people, by name."""
+    found: dict[str, str] = {}
+    for fact in facts:
+        if fact.kind not in _QUIET:
+            found.setdefault(_name(fact), words_of(fact))
+    return found
+
+
+_ALIKE = {Kind.SAME: Kind.TENSOR, Kind.CODE: Kind.VALUE}
+"""What is said in one line with another kind, where the one was and the other is."""
+
+
+def _by_place(facts: Facts) -> dict[tuple[str, Kind], list[Fact]]:
+    found: dict[tuple[str, Kind], list[Fact]] = defaultdict(list)
+    for fact in facts:
+        found[fact.place, _ALIKE.get(fact.kind, fact.kind)].append(fact)
+    return found
+
+
+def _pairs(before: list[Fact], now: list[Fact]) -> list[tuple[Fact | None, Fact | None]]:
+    count = max(len(before), len(now))
+    return [(before[i] if i < len(before) else None, now[i] if i < len(now) else None) for i in range(count)]
+
+
+_ANOTHER = " before, another one now"
+
+
+def _line(before: Fact | None, now: Fact | None) -> tuple[str, str]:
+    """Says what differs, with the name of it."""
+    name = _name(before or now)  # type: ignore[arg-type]
+    one, other = ("absent" if fact is None else words_of(fact) for fact in (before, now))
+    if one == other and all(fact is not None and isinstance(fact.value, Told) for fact in (before, now)):
+        one, other = (f"{fact.value.text} #{fact.value.digest}" for fact in (before, now))  # type: ignore[union-attr]
+    return name, f"{one}{_ANOTHER}" if one == other else f"{one} before, {other} now"
+
+
+def _name(fact: Fact) -> str:
+    """Names what a fact is about."""
+    place = fact.place
+    match fact.kind:
+        case Kind.CLASS | Kind.STANDS:
+            return f"class of {place}"
+        case Kind.LENGTH:
+            return f"len({place})"
+        case Kind.KEYS | Kind.LIMIT | Kind.ADDRESS:
+            return f"{fact.kind.value} of {place}"
+        case Kind.NAMES | Kind.CHILDREN:
+            return f"{fact.kind.value} of {place}"
+        case Kind.VIEW:
+            return f"how autograd has {place}"
+        case (
+            Kind.STRUCTURE | Kind.MODE | Kind.IDENTITY | Kind.VALUE | Kind.CODE | Kind.OBJECT | Kind.HOOKS
+            | Kind.TENSOR | Kind.SAME | Kind.NUMBER | Kind.STORAGE | Kind.OFFSET | Kind.BYTES | Kind.HISTORY
+            | Kind.TWICE | Kind.GRADIENTS
+        ):  # fmt: skip
+            return place
+        case _:
+            assert_never(fact.kind)
+
+
+def words_of(fact: Fact) -> str:
+    """Says what is so."""
+    value = fact.value
+    if isinstance(value, Told):
+        return value.text
+    match fact.kind:
+        case Kind.STRUCTURE:
+            assert isinstance(value, tuple)
+            # All trees here are of that namespace; users need not hear of it.
+            return str(value[0]).replace(", namespace='torch'", "")
+        case Kind.MODE:
+            return str(_constant(value))
+        case Kind.VALUE:
+            text = text_of(_constant(value))
+            return f"{type(_constant(value)).__name__} {text}" if fact.place.startswith("Python value ") else text
+        case Kind.KEYS | Kind.LIMIT:
+            return text_of(_constant(value))
+        case Kind.CLASS | Kind.CODE:
+            assert isinstance(value, Code)
+            return _class(value.thing)
+        case Kind.STANDS:
+            return _stands(value)
+        case Kind.OBJECT:
+            return f"the object at {value.path}"  # type: ignore[union-attr]
+        case Kind.IDENTITY:
+            return _class(type(value.thing)) if isinstance(value, Itself) else "objects"
+        case Kind.HOOKS:
+            assert isinstance(value, Hooks)
+            return ", ".join(_class(code.thing) for code in value.functions)
+        case Kind.TENSOR:
+            assert isinstance(value, Look)
+            return text_of_look(value)
+        case Kind.SAME:
+            return f"the same tensor as {value}"
+        case Kind.STORAGE:
+            return str(list(value) if isinstance(value, tuple) and value else "none")
+        case Kind.VIEW:
+            assert isinstance(value, tuple)
+            return f"a view of {value[1]}, {value[0].rpartition('.')[2]}"
+        case Kind.TWICE:
+            return ", ".join(value) or "none"  # type: ignore[arg-type]
+        case Kind.NAMES | Kind.CHILDREN | Kind.LENGTH | Kind.NUMBER | Kind.OFFSET | Kind.BYTES | Kind.HISTORY:
+            return str(value)
+        case Kind.ADDRESS:
+            return f"{value:#x}"
+        case Kind.GRADIENTS:
+            return "read or changed"
+        case _:
+            assert_never(fact.kind)
+
+
+def _constant(value: Value) -> object:
+    assert isinstance(value, Constant)
+    return value.value
+
+
+def _stands(value: Value) -> str:
+    if not isinstance(value, Code):
+        return str(value)
+    return "a weak reference" if is_weak_class(value.thing) else str(value.thing.__name__)
+
+
+def is_weak_class(cls: type) -> bool:
+    """Tells whether objects of a class are weak references."""
+    return cls.__module__ in ("weakref", "_weakrefset") or cls.__name__.startswith(("weakproxy", "weakcallable"))
+
+
+def _class(thing: type | object) -> str:
+    if not isinstance(thing, type):
+        name = getattr(thing, "__name__", type(thing).__qualname__)
+        return f"function {name}" if hasattr(thing, "__code__") else str(name)
+    return thing.__qualname__ if thing.__module__ == "builtins" else f"{thing.__module__}.{thing.__qualname__}"
+
+
+def describe_tensor(tensor: torch.Tensor, path: str = "", places: Places = NOWHERE) -> str:
+    """Describes a tensor in one line, inner tensors and context included.
+
+    Args:
+        tensor: The tensor.
+        path: Where it stands.
+        places: As for `facts_of`.
+    """
+    return text_of_look(look_of(tensor, path, places, tensor.is_leaf))
+
+
+def text_of_look(look: Look) -> str:
+    """Describes how a tensor looks in one line."""
+    kind = look.cls.thing
+    name = kind.__name__ if kind in (torch.Tensor, torch.nn.Parameter) else f"{kind.__module__}.{kind.__qualname__}"
+    dtype = str(look.dtype).removeprefix("torch.")
+    text = f"{name} {dtype}[{', '.join(map(str, look.size))}] on {look.device}"
+    if look.stride and look.stride != _packed(look.size):
+        text += f" stride ({', '.join(map(str, look.stride))})"
+    if look.requires_grad:
+        text += " requires_grad" + (" non-leaf" if look.is_leaf is False else "")
+    if look.is_inference:
+        text += " of inference mode"
+    if look.inner or look.context:
+        inner = ", ".join(f"{name}: {_inner(part)}" for name, part in look.inner)
+        text += f" {{{inner}}}{_context(look)}"
+    return text
+
+
+def _packed(size: tuple[int | str, ...]) -> tuple[int, ...]:
+    """The strides of a tensor without gaps; none where a size is a symbol."""
+    if not all(isinstance(n, int) for n in size):
+        return ()
+    return torch.empty([int(n) for n in size], device="meta").stride()
+
+
+def _context(look: Look) -> str:
+    if not isinstance(look.context, Context):
+        pairs = [f"{name}={text_of(x.value)}" for name, x in look.context if x.value is not None]
+        return f" context {', '.join(pairs)}" if pairs else ""
+    value = look.context.value.value
+    return f" context {value!r}" if value is not None else ""
+
+
+def _inner(part: Inner) -> str:
+    match part:
+        case Look():
+            return text_of_look(part)
+        case Parts():
+            return f"{part.cls.__name__}({', '.join(f'{key}: {_inner(x)}' for key, x in part.items)})"
+        case Constant():
+            return text_of(part.value)
+        case _:
+            assert_never(part)
+
+
+def text_of(value: object) -> str:
+    """Returns a Python value as text of one short line."""
+    if not is_weak(value) and isinstance(value, torch.nn.Module):
+        return type(value).__name__
+    if is_weak(value) or hasattr(type(value), "__next__"):  # how it looks changes, and nobody asks that
+        return f"{type(value).__name__} at {id(value):#x}"
+    text = repr(value)
+    if vars_of_number(value):
+        text += f" with {vars(value)}"
+    if len(text) < 80:
+        return text
+    return f"{text[:60]}... #{hashlib.sha256(text.encode()).hexdigest()[:8]}"  # by which two long ones differ
+
+
+def numbers_in(facts: Iterable[Fact]) -> Mapping[str, int]:
+    """Finds the integers that objects hold, by their paths."""
+    found = {}
+    for fact in facts:
+        value = fact.value
+        if fact.kind is Kind.VALUE and fact.within and isinstance(value, Constant) and type(value.value) is int:
+            found[fact.place] = value.value
+    return found

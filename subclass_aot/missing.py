@@ -1,0 +1,47 @@
+"""Attributes that a program asks tensors for, and that these do not have: a later call may bring a tensor that has one.
+
+Note [Absent attributes]
+~~~~~~~~~~~~~~~~~~~~~~~~
+`getattr(weight, "is_first_microbatch", True)` reads that there is none, and what was read is a fact of the call. Python
+calls `__getattr__` for names that are missing, and for no others, so this costs nothing elsewhere. A guard compares the
+names that were asked for. Of a tensor that has attributes it compares all; and of one whose class is not ours, which
+does not tell what it is asked for, it compares that there are none.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from subclass_aot._stack import is_own
+
+
+class _Noted(threading.local):
+    """What one thread notes."""
+
+    found: list[tuple[object, str]] | None = None
+
+
+_noted = _Noted()
+
+
+@contextmanager
+def missing_names() -> Iterator[list[tuple[object, str]]]:
+    """Within the block, notes the names that tensors are asked for and do not have, each with the tensor."""
+    before, _noted.found = _noted.found, []
+    try:
+        yield _noted.found
+    finally:
+        _noted.found = before
+
+
+def note_missing(tensor: object, name: str) -> None:
+    """Notes that a tensor was asked for a name which it does not have. Called by `__getattr__` of its class."""
+    if _noted.found is None or name.startswith("__"):
+        return
+    frame = sys._getframe(2)
+    of_torch = str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+    if not is_own(frame) and not (of_torch and name.startswith("_")):  # torch asks for marks of its own
+        _noted.found.append((tensor, name))

@@ -1,0 +1,237 @@
+"""Random calls of one function, drawn by what a signature depends on, for `test_agreement.py`."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from subclass_aot import Int8Weight, TwoTensor
+
+
+class Tagged(torch.Tensor):
+    """A wrapper of no declaration: its context is a list with whatever it was given."""
+
+    inner: torch.Tensor
+    tag: Any
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor, tag: Any = 1, start: int = 0) -> Tagged:
+        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined, no-any-return]
+            cls, inner.size(), strides=inner.stride(), storage_offset=start, dtype=inner.dtype,
+            requires_grad=inner.requires_grad,
+        )  # fmt: skip
+
+    def __init__(self, inner: torch.Tensor, tag: Any = 1, start: int = 0) -> None:
+        self.inner, self.tag, self.start = inner, tag, start
+
+    def __tensor_flatten__(self) -> tuple[list[str], Any]:
+        return ["inner"], [self.tag, self.start]
+
+    @staticmethod
+    def __tensor_unflatten__(inner: Any, context: Any, size: Any, stride: Any) -> Tagged:
+        return Tagged(inner["inner"], *context)
+
+    @classmethod
+    def __torch_dispatch__(cls, op: Any, classes: Any, args: Any = (), kwargs: Any = None) -> Any:
+        first = next(x for x in args if isinstance(x, Tagged))
+        inside = [x.inner if isinstance(x, Tagged) else x for x in args]
+        result = op(*inside, **(kwargs or {}))
+        return first if op._schema.is_mutable else Tagged(result, first.tag, first.start)
+
+
+def two(x: torch.Tensor) -> torch.Tensor:
+    return TwoTensor(x.detach(), x.detach() + 1).requires_grad_(x.requires_grad)
+
+
+HELD: list[int] = [1]
+"""A context that is the same object at each call, and changes."""
+
+TENSORS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dense": lambda x: x,
+    "two": two,
+    "int8": lambda x: Int8Weight.from_float(x.detach()),
+    "tagged": lambda x: Tagged(x.detach()),
+    "tagged 2": lambda x: Tagged(x.detach(), 2),
+    "tagged list": lambda x: Tagged(x.detach(), [1]),
+    "tagged other list": lambda x: Tagged(x.detach(), [2]),
+    "tagged held": lambda x: Tagged(x.detach(), HELD),
+    "tagged later": lambda x: Tagged(x.detach(), 1, 2),
+}
+"""What the first argument is."""
+
+VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "all": lambda x: x.clone(),
+    "fresh": lambda x: torch.ones(3) * x[0],
+    "front": lambda x: x[:3],
+    "split": lambda x: x.split([3, x.numel() - 3])[0],
+    "unsafe split": lambda x: x.unsafe_split_with_sizes([3, x.numel() - 3])[0],
+    "detached": lambda x: x.detach()[:3],
+    "back": lambda x: x[1:4],
+    "steps": lambda x: x[:6:2],
+}
+"""How an argument is taken of a base."""
+
+MODES: dict[str, Callable[[], Any]] = {
+    "none": ExitStack,
+    "no grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "autocast": lambda: torch.autocast("cpu"),
+    "double": lambda: default_dtype(torch.float64),
+    "deterministic": lambda: deterministic(),
+}
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "program": ("reads", "writes"),
+    "kind": tuple(TENSORS),
+    "view": tuple(VIEWS),
+    "other": (*VIEWS, "same"),
+    "held context": (1, 2),
+    "length": (8, 9),
+    "requires grad": (False, True),
+    "non-leaf": (False, True),
+    "born": ("normal", "inference"),
+    "dtype": (torch.float32, torch.float64),
+    "mode": tuple(MODES),
+    "attribute": (None, 1, 1.0, 2),
+    "attribute of the weight": (None, 1, 2),
+    "training": (True, False),
+    "child": ("tanh", "relu", "gelu"),
+    "hook": (None, "doubles", "adds"),
+    "bias": (True, False),
+    "module attribute": (None, 1, 2),
+    "objects": ("list", "longer", "dict", "turned dict", "namespace", "other namespace", "empty"),
+    "number": (1, 1.0, True, 2),
+    "shared list": (False, True),
+}
+"""What a call is drawn from: the first of each is the plainest."""
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+class Held(nn.Module):
+    """A module that the function holds: one object, of which calls differ in what is in it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = getattr(self.weight, "scale", 5) * getattr(self, "factor", 7)
+        x = x * scale * (2 if self.training else 3)
+        child = self._modules["child"]
+        assert child is not None
+        x = child(x)
+        return x if self._buffers["shift"] is None else x + self._buffers["shift"]
+
+
+HOOKS = {"doubles": lambda m, a, out: out * 2, "adds": lambda m, a, out: out + 1}
+
+
+class World:
+    """One function and its module; `call` makes the arguments of a call and puts the module into its state."""
+
+    def __init__(self) -> None:
+        module = Held()
+        module.weight = nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+        self.shift = torch.ones(3)
+        module.register_buffer("shift", self.shift)
+        self.children = {"tanh": nn.Tanh(), "relu": nn.ReLU(), "gelu": nn.GELU()}
+        module.add_module("child", self.children["tanh"])
+        self.module, self.handle = module, None
+        hooks: dict[str, Any] = {None: {}}
+        for name, hook in HOOKS.items():
+            handle = module.register_forward_hook(hook)
+            hooks[name] = dict(module._forward_hooks)
+            handle.remove()
+        self.hooks = hooks
+
+        def reads(x: Any, y: Any, objects: Any, number: Any, lists: Any) -> Any:
+            return compute(module, x, y, objects, number, lists)
+
+        def writes(x: Any, y: Any, objects: Any, number: Any, lists: Any) -> Any:
+            result = compute(module, x, y, objects, number, lists)
+            with torch.no_grad() if y.is_leaf and y.requires_grad else ExitStack():
+                y.mul_(2)
+            return result, y + 1, x + 0
+
+        self.programs = {"reads": reads, "writes": writes}
+
+    def call(self, choices: dict[str, Any]) -> tuple[Any, ...]:
+        """Makes the arguments, and gives the module the state of these choices."""
+        HELD[0] = choices["held context"]
+        make = torch.inference_mode if choices["born"] == "inference" else ExitStack
+        with make():
+            base = torch.arange(1.0, choices["length"] + 1, dtype=choices["dtype"])
+            if choices["requires grad"]:
+                base = base.requires_grad_()
+                if choices["non-leaf"]:
+                    base = base * 1
+            first = VIEWS[choices["view"]](base)
+            other = first if choices["other"] == "same" else VIEWS[choices["other"]](base)
+            first = first if choices["view"] != "all" else first[:3].clone()
+            other = other if choices["other"] != "all" else other[:3].clone()
+            if first.numel() != other.numel():
+                other = other[: first.numel()]
+            x = TENSORS[choices["kind"]](first)
+            y = x if choices["other"] == "same" else other
+        if choices["attribute"] is not None:
+            x.scale = choices["attribute"]  # type: ignore[attr-defined]
+        module = self.module
+        module.train(choices["training"])
+        module._modules["child"] = self.children[choices["child"]]
+        module._buffers["shift"] = self.shift if choices["bias"] else None
+        module._forward_hooks.clear()
+        module._forward_hooks.update(self.hooks[choices["hook"]])
+        for holder, name, key in (
+            (module, "factor", "module attribute"),
+            (module.weight, "scale", "attribute of the weight"),
+        ):
+            vars(holder).pop(name, None)
+            if choices[key] is not None:
+                vars(holder)[name] = choices[key]
+        one, two = [1], [1]
+        return x, y, OBJECTS[choices["objects"]](), choices["number"], [one, one if choices["shared list"] else two]
+
+
+OBJECTS: dict[str, Callable[[], Any]] = {
+    "list": lambda: [1, 2],
+    "longer": lambda: [1, 2, 3],
+    "dict": lambda: types.SimpleNamespace(of={"a": 1, "b": 2}),
+    "turned dict": lambda: types.SimpleNamespace(of={"b": 2, "a": 1}),
+    "namespace": lambda: types.SimpleNamespace(of=torch.ones(3)),
+    "other namespace": lambda: types.SimpleNamespace(of=torch.ones(3), more=1),
+    "empty": lambda: types.SimpleNamespace(),
+}
+
+
+def compute(module: nn.Module, x: Any, y: Any, objects: Any, number: Any, lists: Any) -> Any:
+    """Reads all that calls differ in."""
+    scale = getattr(x, "scale", 11) + len(lists[1]) + number * (3 if type(number) is int else 4)
+    if isinstance(objects, list):
+        scale = scale + sum(objects) * len(objects)
+    for name, value in vars(objects).items() if not isinstance(objects, list) else ():
+        for part in value.items() if isinstance(value, dict) else [(name, value)]:
+            scale = scale * 2 + part[1] * len(part[0])
+    if hasattr(x, "__tensor_flatten__"):
+        tag = x.__tensor_flatten__()[1]
+        if isinstance(tag, list):
+            scale = scale + (tag[0][0] * 10 if isinstance(tag[0], list) else tag[0]) + x.storage_offset()
+    return module(x * scale) + torch.tensor([0.5]).to(torch.get_default_dtype()) + torch.ones(3)

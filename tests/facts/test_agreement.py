@@ -1,0 +1,118 @@
+"""What says whether a call fits what was compiled for another one: all of it must give the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from subclass_aot import aot_compile
+from subclass_aot.call import Arguments, flatten
+from subclass_aot.errors import SubclassAotError
+from subclass_aot.facts import Kind, difference, facts_of, global_state
+from subclass_aot.guards import MISS, unmet
+from subclass_aot.saved import Refused, key_of
+from subclass_aot.specializations import Specialization
+from subclass_aot.testing.compare import difference as differs
+from tests.facts.calls import CHOICES, MODES, World
+
+Choices = dict[str, Any]
+PLAIN: Choices = {name: options[0] for name, options in CHOICES.items()}
+BASES: dict[str, Choices] = {
+    "plain": {},
+    "with gradients": {"requires grad": True},
+    "views that are written": {"view": "front", "other": "back", "program": "writes"},
+    "views with gradients": {
+        "view": "front", "other": "back", "program": "writes", "requires grad": True, "non-leaf": True,
+    },
+    "views that are read": {"view": "front", "other": "back"},
+    "a wrapper": {"kind": "two"},
+    "a wrapper of another library": {"kind": "tagged"},
+    "a context that is changed": {"kind": "tagged held"},
+    "writes": {"program": "writes"},
+}  # fmt: skip
+
+
+def flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple | list):
+        for part in value:
+            yield from flat(part)
+    elif isinstance(value, torch.Tensor):
+        yield value
+
+
+def answers(specialization: Specialization, fn: Callable[..., Any], call: tuple[Any, ...]) -> dict[str, bool]:
+    """What each rendering of the facts says of another call."""
+    leaves, treespec = flatten((call, {}))
+    state = global_state()
+    arguments = Arguments.of(fn, call, {})
+    facts = facts_of(arguments, state, specialization.scope, specialization.places)
+    unlike = unmet(specialization.signature, arguments)
+    before, now = key_of(specialization.facts), key_of(facts)
+    told = [tuple(f for f in each if f.kind is not Kind.IDENTITY) for each in (specialization.facts, facts)]
+    only_identity = difference(specialization.facts, facts) and not difference(*told)  # which no file can have
+    return {
+        "guard": specialization.entry.call(call, {}, leaves, treespec, state, check_only=True) is not MISS,
+        "words": not (difference(specialization.facts, facts) or unlike),
+        "stable text": not only_identity and (before.call, before.function) == (now.call, now.function) and not unlike,
+    }
+
+
+def disagreement(a: Choices, b: Choices) -> str:
+    """Compiles for one call and asks for another one; says what is wrong, "" if nothing is."""
+    world = World()
+    fn = world.programs[a["program"]]
+    compiled = aot_compile(fn, dynamic=False)
+    try:
+        with MODES[a["mode"]]():
+            compiled(*world.call(a))
+    except (RuntimeError, SubclassAotError):
+        return ""  # eager mode fails, or it is refused
+    specialization = compiled._specializations.latest
+    assert specialization is not None
+    with MODES[b["mode"]]():
+        try:
+            same = answers(specialization, fn, world.call(b))
+        except (RuntimeError, SubclassAotError, Refused):
+            return ""
+        if len(set(same.values())) > 1:
+            return f"{same}"
+        if not same["guard"]:
+            return ""
+        outcomes = []
+        for run in (fn, compiled):
+            call = world.call(b)
+            try:
+                outcomes.append([*flat(run(*call)), *flat(call)])
+            except RuntimeError as error:
+                outcomes.append(type(error))
+    assert len(compiled._specializations) == 1
+    if any(isinstance(outcome, type) for outcome in outcomes):
+        return "" if all(isinstance(outcome, type) for outcome in outcomes) else f"one of two raises: {outcomes}"
+    return "".join(differs(x, y) for x, y in zip(*outcomes, strict=True))
+
+
+PAIRS = [(base, name, option) for base in BASES for name, options in CHOICES.items() for option in options]
+
+
+@pytest.mark.parametrize(("base", "name", "option"), PAIRS, ids=str)
+def test_calls_that_differ_in_one_thing(base: str, name: str, option: Any) -> None:
+    a = PLAIN | BASES[base]
+    b = a | {name: option}
+    if name != "program":
+        found = disagreement(a, b), disagreement(b, a)
+        assert found == ("", "")
+
+
+calls = st.fixed_dictionaries({name: st.sampled_from(options) for name, options in CHOICES.items()})
+changes = st.lists(st.sampled_from([(name, x) for name, xs in CHOICES.items() for x in xs]), max_size=2)
+
+
+@settings(max_examples=40)
+@given(calls, changes)
+def test_random_calls(a: Choices, changed: list[tuple[str, Any]]) -> None:
+    assert disagreement(a, a | dict(changed) | {"program": a["program"]}) == ""

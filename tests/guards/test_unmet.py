@@ -1,0 +1,45 @@
+"""What a trace assumed, and whether it holds of another call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from subclass_aot import aot_compile
+from subclass_aot.call import Arguments
+from subclass_aot.facts import Scope, facts_of, global_state
+from subclass_aot.guards import changing_numbers, symbolic_places, unmet
+from subclass_aot.specializations import Specialization
+
+
+def latest(compiled: Any) -> Specialization:
+    found = compiled._specializations.latest
+    assert isinstance(found, Specialization)
+    return found
+
+
+def test_sizes_that_an_assumption_does_not_hold_of() -> None:
+    compiled = aot_compile(lambda x: x * 2 if x.shape[0] > 3 else x, dynamic=True)
+    compiled(torch.ones(5))
+    signature = latest(compiled).signature
+    assert symbolic_places(signature) == {"args[0].size(0)": "s0"}
+    assert unmet(signature, Arguments.of(compiled.fn, (torch.ones(7),), {})) == []
+    lines = unmet(signature, Arguments.of(compiled.fn, (torch.ones(2),), {}))
+    assert lines and all(line.endswith("before, not so now, where s0 = 2") for line in lines)
+
+
+def test_numbers_that_a_function_changes() -> None:
+    state = {"steps": 1, "other": 5}
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        state["steps"] += 1
+        return x * state["steps"]
+
+    compiled = aot_compile(step)
+    compiled(torch.ones(1))
+    made = latest(compiled)
+    arguments = Arguments.of(step, (torch.ones(1),), {})
+    now = facts_of(arguments, global_state(), Scope.of(made.signature))
+    assert changing_numbers(arguments, made.signature, made.facts, now) == {"state['steps']"}
+    assert changing_numbers(arguments, made.signature, now, now) == set()
