@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import subclass_aot
-from subclass_aot import _native
+from subclass_aot import _native, hooks
 
 
 def describe() -> dict[str, object]:
@@ -26,7 +26,7 @@ def describe() -> dict[str, object]:
         "torch": torch.__version__,
         "optree": version("optree"),
         "subclass_aot": subclass_aot.__version__,
-        "native": "on" if _native.ONE_CALL_PAYS else "off",
+        "native": "on" if hooks.one_call_pays else "off",
         "accelerator": ", ".join(_accelerated()) or "off",
     }
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import subclass_aot._version_check  # noqa: F401
 
 # isort: split
+import subclass_aot._native  # noqa: F401  # which puts native code into its places before any room reads them
+
+# isort: split
 import subclass_aot.graph  # noqa: F401  # whose operators are in files that torch loads
 from subclass_aot import descriptors, files, ops
 from subclass_aot._native import show_config

@@ -16,8 +16,8 @@ import hypothesis
 import pytest
 import torch
 
-from subclass_aot import _native
 from subclass_aot._native import accelerated, build, cache
+from tests.native.places import run_natively
 
 torch.set_num_threads(1)
 
@@ -97,5 +97,5 @@ def built() -> ModuleType:
 def either_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Runs a test twice: on code that is generated without the accelerator, and with it. Gives which it is."""
     module = request.getfixturevalue("built") if request.param == "C++" else None
-    monkeypatch.setattr(_native, "accelerator", lambda part: module)
+    run_natively(monkeypatch, module)
     return str(request.param)

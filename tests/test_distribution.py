@@ -24,12 +24,12 @@ BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.
 PROGRAM = """
 import torch
 import subclass_aot as sa
-from subclass_aot import _native
+from subclass_aot import hooks
 from importlib.metadata import version
 
 two = sa.TwoTensor(torch.ones(2), torch.ones(2)).requires_grad_()
 sa.aot_compile(lambda x: (x * 2).sin())(two).sum().backward()
-print(sa.__file__, version("subclass-aot"), type(two.grad).__name__, _native.ONE_CALL_PAYS)
+print(sa.__file__, version("subclass-aot"), type(two.grad).__name__, hooks.one_call_pays)
 """
 
 

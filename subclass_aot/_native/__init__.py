@@ -1,9 +1,10 @@
 """Code that runs on every call: in C and C++ where that is built, and in Python everywhere.
 
 There are two extensions. `exact.c` compares and sets many Python objects at once; it knows nothing of torch, and
-`reference.py` is the same in Python. The accelerator (`accelerator/`, in C++) reads and compares tensors, and makes
-wrappers; it is built for exactly one version of torch. What it stands in for is code that this library generates, which
-runs where there is no accelerator and where that has no answer.
+`subclass_aot/exact.py` is the same in Python. The accelerator (`accelerator/`, in C++) reads and compares tensors, and
+makes wrappers; it is built for exactly one version of torch. What it stands in for is code that this library generates,
+which runs where there is no accelerator and where that has no answer. Both go into the places of `hooks.py` when the
+package is imported.
 
 Nothing but the time depends on either. `SUBCLASS_AOT_NATIVE` in the environment chooses: `0` is Python alone, `1` is
 all and fails where there is no accelerator, and names of parts (`exact,recipes`) are these. `show_config` says what
@@ -12,28 +13,49 @@ runs.
 
 from __future__ import annotations
 
-from subclass_aot._native.accelerated import WANTED, accelerator, offer_exact, show_config
+from types import ModuleType
+
+from subclass_aot import exact, hooks
+from subclass_aot._native.accelerated import PARTS, WANTED, Part, accelerator, offer_exact, show_config
 from subclass_aot._native.cache import build_accelerator, build_exact
-from subclass_aot._native.reference import items_of
 
-__all__ = [
-    "ONE_CALL_PAYS", "accelerator", "are_exactly", "build_accelerator", "build_exact", "exactly", "have_exactly",
-    "hold", "items_of", "same_items", "show_config",
-]  # fmt: skip
+__all__ = ["accelerator", "build_accelerator", "build_exact", "put_in_place", "show_config"]
 
-if "exact" not in WANTED:
-    from subclass_aot._native.reference import are_exactly, exactly, have_exactly, hold, same_items
+_HOOKS: dict[Part, tuple[str, str]] = {
+    "modes": ("read_modes", "Modes"), "recipes": ("make_recipe", "Recipe"), "tables": ("make_table", "Table"),
+    "nodes": ("make_node", "Function"), "kernels": ("kernels", ""),
+}  # fmt: skip
+"""For each part of the accelerator, its place in `hooks`, and the class that goes there; else all of it."""
 
-    ONE_CALL_PAYS = False
-else:
+
+def put_in_place(part: Part, module: ModuleType | None) -> None:
+    """Has a part run natively, or in Python.
+
+    Args:
+        part: The part.
+        module: The accelerator; for `"exact"`, the extension in C. None has Python run.
+    """
+    if part == "exact":
+        for name in ("exactly", "are_exactly", "have_exactly", "same_items", "hold"):
+            setattr(hooks, name, getattr(exact if module is None else module, name))
+        hooks.one_call_pays = module is not None
+        return
+    name, of = _HOOKS[part]
+    setattr(hooks, name, module if module is None or not of else getattr(module, of))
+
+
+def _extension() -> ModuleType | None:
+    """Returns the extension in C, if it is there and wanted."""
+    if "exact" not in WANTED:
+        return None
     offer_exact()
     try:
-        from subclass_aot._native._exact import are_exactly, exactly, have_exactly, hold, same_items
+        from subclass_aot._native import _exact
 
-        ONE_CALL_PAYS = True
+        return _exact
     except ImportError:
-        from subclass_aot._native.reference import are_exactly, exactly, have_exactly, hold, same_items
+        return None
 
-        ONE_CALL_PAYS = False
 
-"""Whether one call that compares many things is faster than one comparison in generated code for each."""
+for _part in PARTS:
+    put_in_place(_part, _extension() if _part == "exact" else accelerator(_part))

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import torch
 
+from subclass_aot import hooks
 from subclass_aot._native import build, cache
 
 Part = Literal["exact", "modes", "recipes", "tables", "nodes", "kernels"]
@@ -137,12 +138,10 @@ def show_config() -> str:
     >>> print(show_config().split()[0])
     subclass_aot
     """
-    from subclass_aot import _native
-
     runs = dict.fromkeys(PARTS, "Python")
     for part in PARTS:
         if part == "exact":
-            runs[part] = "C" if _native.ONE_CALL_PAYS else "Python"
+            runs[part] = "C" if hooks.one_call_pays else "Python"
         elif accelerator(part) is not None:
             runs[part] = "C++"
     lines = [f"subclass_aot {sys.modules['subclass_aot'].__version__}, torch {torch.__version__}"]

@@ -1,5 +1,5 @@
 /* Comparing classes, an attribute, or objects, of many values in one call, and setting attributes. Plain C on the API of CPython, no torch.
-   `reference.py` is the same in Python, and says what the functions promise. */
+   `subclass_aot/exact.py` is the same in Python, and says what the functions promise. */
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -240,13 +240,13 @@ hold(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 }
 
 static PyMethodDef methods[] = {
-    {"exactly", (PyCFunction)(void (*)(void))exactly, METH_FASTCALL, "See `subclass_aot._native.reference.exactly`."},
+    {"exactly", (PyCFunction)(void (*)(void))exactly, METH_FASTCALL, "See `subclass_aot.exact.exactly`."},
     {"are_exactly", (PyCFunction)(void (*)(void))are_exactly, METH_FASTCALL,
-     "See `subclass_aot._native.reference.are_exactly`."},
-    {"same_items", same_items, METH_O, "See `subclass_aot._native.reference.same_items`."},
+     "See `subclass_aot.exact.are_exactly`."},
+    {"same_items", same_items, METH_O, "See `subclass_aot.exact.same_items`."},
     {"have_exactly", (PyCFunction)(void (*)(void))have_exactly, METH_FASTCALL,
-     "See `subclass_aot._native.reference.have_exactly`."},
-    {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, "See `subclass_aot._native.reference.hold`."},
+     "See `subclass_aot.exact.have_exactly`."},
+    {"hold", (PyCFunction)(void (*)(void))hold, METH_FASTCALL, "See `subclass_aot.exact.hold`."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.call import AUTOCAST_DEVICES
 
 Modes = tuple[object, ...]
@@ -45,9 +45,7 @@ def _global_state() -> Modes:
 
 
 def _fastest() -> Callable[[], Modes]:
-    accelerator = _native.accelerator("modes")
-    reads: Callable[[], Modes] = _global_state if accelerator is None else accelerator.Modes(_global_state)
-    return reads
+    return _global_state if hooks.read_modes is None else hooks.read_modes(_global_state)
 
 
 global_state = _fastest()

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import torch
 
-from subclass_aot import _native
+from subclass_aot import hooks
 from subclass_aot._torch import (
     HAS_WAITED,
     as_class,
@@ -225,21 +225,19 @@ def _rebuild(source: Source, meta: InnerMeta, slots: Iterator[str]) -> str:
         for name, value in held.items():
             _set(source, made, name, value)
         return made
-    hold, names = source.const(_native.hold, "hold"), source.const(_one_object(tuple(held)), "names")
+    hold, names = source.const(hooks.hold, "hold"), source.const(_one_object(tuple(held)), "names")
     source.line(f"{hold}({', '.join([made, names, *held.values()])})")  # `__setattr__` is for users, whom it checks
     return made
 
 
 def _recipe(meta: SubclassCreationMeta, constants: dict[str, object]) -> Any:
-    """Returns what makes such wrappers of their inner tensors in one call; None where that is left to generated
-    code.
-    """
-    accelerator = _native.accelerator("recipes")
+    """Returns what makes such wrappers of inner tensors in one call; None where that is left to generated code."""
+    make = hooks.make_recipe
     symbolic = SYMBOLIC in (*meta.outer_size, *meta.outer_stride, meta.storage_offset)
-    if accelerator is None or symbolic or meta.layout is not torch.strided or Declaration.of(meta.cls) is None:
+    if make is None or symbolic or meta.layout is not torch.strided or Declaration.of(meta.cls) is None:
         return None
     of = (meta.cls, meta.outer_size, meta.outer_stride, meta.storage_offset, meta.dtype, meta.device)
-    return accelerator.Recipe(*of, (*meta.attrs, *constants), constants, None)
+    return make(*of, (*meta.attrs, *constants), constants, None)
 
 
 def _construction(

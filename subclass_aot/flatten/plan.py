@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _native
+from subclass_aot import hooks
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
 from subclass_aot.flatten.by_meta import read_by, rebuild_by
@@ -220,7 +220,7 @@ def wrap_function(
     source = Source("wrap", "leaves", f"`{where}`, rebuilt from their leaves.")
     slots = index_map.slots
     all_plain = all(isinstance(slot.meta, PlainTensorMeta) for slot in slots)
-    in_one_call = check and _native.ONE_CALL_PAYS and bool(slots) and all_plain and not activations
+    in_one_call = check and hooks.one_call_pays and bool(slots) and all_plain and not activations
     if in_one_call:
         _refuse_others(source, slots, where)
         if len(metas) == len(slots) and not any(isinstance(meta, SubclassCreationMeta) for meta in metas):
@@ -260,7 +260,7 @@ def _refuse_others(source: Source, slots: Sequence[Slot], where: str) -> None:
         return careful.build()
 
     metas: list[Any] = [slot.meta for slot in slots]
-    have_exactly = source.const(_native.have_exactly, "have_exactly")
+    have_exactly = source.const(hooks.have_exactly, "have_exactly")
     classes = source.const(tuple(meta.cls for meta in metas), "classes")
     dtypes = source.const(tuple(meta.dtype for meta in metas), "dtypes")
     checked = source.const(lambda leaves: one_by_one()(leaves), "checked_leaves")

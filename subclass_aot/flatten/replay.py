@@ -35,7 +35,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.codegen import Source
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten.watch import watched
@@ -173,11 +173,9 @@ def _cannot_change(value: object) -> bool:
 
 def _write(made: torch.Tensor, names: Sequence[str], others: dict[str, object], by_itself: Rebuild) -> Rebuild:
     """Returns what makes such a wrapper without its constructor."""
-    accelerator = _native.accelerator("recipes")
-    if accelerator is not None and made.layout is torch.strided:
+    if hooks.make_recipe is not None and made.layout is torch.strided:
         look = (tuple(made.size()), made.stride(), 0, made.dtype, made.device)
-        recipe: Rebuild = accelerator.Recipe(type(made), *look, tuple(vars(made)), others, by_itself)
-        return recipe
+        return hooks.make_recipe(type(made), *look, tuple(vars(made)), others, by_itself)
     facts = (type(made), made.size(), made.stride(), made.dtype, made.layout, made.device)
     return _writer(tuple(names), tuple(vars(made)))(by_itself, *facts, *others.values())
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from subclass_aot import _native
+from subclass_aot import hooks
 from subclass_aot._stack import pass_on_interruption
 from subclass_aot.codegen import Source
 from subclass_aot.flatten import checks
@@ -84,7 +84,7 @@ def straight_unwrap(
         except Exception as error: pass_on_interruption(error)
         return unwrap_checked(args)
     """
-    if not (_native.ONE_CALL_PAYS and metas and all(_is_known_by_classes(meta, append_symints) for meta in metas)):
+    if not (hooks.one_call_pays and metas and all(_is_known_by_classes(meta, append_symints) for meta in metas)):
         return make_carefully()
     good = _FastUnwrap(metas, where, lambda values: make_carefully()(values))
     count = sum(map(_count, metas))
@@ -162,7 +162,7 @@ class _FastUnwrap:
         with self.source.block("try:"):
             for part in inner:
                 self.source.line(f"{part.local} = {part.read}")
-            are_exactly = self.source.const(_native.are_exactly, "are_exactly")
+            are_exactly = self.source.const(hooks.are_exactly, "are_exactly")
             with self.source.block(f"if {are_exactly}({self._classes(every)}, {_listed(every)}):"):
                 self.source.line(f"return [{self._leaves_of(self.roots)}]")
         return self._else_carefully(f"({outer}, )")  # not `args`: an iterator is used up by now
@@ -200,7 +200,7 @@ class _FastUnwrap:
 
     def _read(self, values: str, roots: Sequence[_Part]) -> None:
         """Appends lines that read `roots` from an expression, and all parts of them."""
-        exactly = self.source.const(_native.exactly, "exactly")
+        exactly = self.source.const(hooks.exactly, "exactly")
         self.source.line(f"{_listed(roots)}, = {exactly}({values}, {self._classes(roots)})")
         for depth in itertools.chain.from_iterable(self._groups(roots)):
             inner = ", ".join(part.read for part in depth)

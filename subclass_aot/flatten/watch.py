@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import builtins
-import dis
 import enum
-import functools
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -15,6 +13,7 @@ from typing import Any
 import torch
 
 from subclass_aot import _torch
+from subclass_aot.bytecode import stores_of
 
 _PURE = frozenset(
     "size stride dim ndimension storage_offset numel element_size is_contiguous is_floating_point is_complex "
@@ -26,11 +25,6 @@ _PURE = frozenset(
 
 _CHANGES = frozenset({"append", "extend", "insert", "update", "setdefault", "pop", "add", "discard"})
 """Methods in C that change a container, which is nobody's business where that is gone after the call."""
-
-_STORES = frozenset("STORE_GLOBAL DELETE_GLOBAL STORE_DEREF DELETE_DEREF DELETE_SUBSCR DELETE_ATTR".split())
-"""Instructions that change what may outlive the call."""
-
-_LOADS = frozenset("LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_BORROW LOAD_FAST_LOAD_FAST".split())
 
 
 @dataclass(slots=True)
@@ -110,7 +104,7 @@ def _stores(code: types.CodeType, names: dict[str, Any], attributes: frozenset[s
     """Yields what the bytecode of a function stores elsewhere than in locals and in the new tensor, or reads of
     globals.
     """
-    others, set_attributes, read = _looked_at(code)
+    others, set_attributes, read = stores_of(code)
     yield from others
     for name in set_attributes:
         if name not in attributes:
@@ -119,46 +113,6 @@ def _stores(code: types.CodeType, names: dict[str, Any], attributes: frozenset[s
         value = names.get(name, getattr(builtins, name, None))
         if not _is_lasting(value):
             yield f"{code.co_name} reads {name}, a {type(value).__name__} that can change"
-
-
-@functools.lru_cache(maxsize=4096)
-def _looked_at(code: types.CodeType) -> tuple[list[str], list[str], list[str]]:
-    """Returns what bytecode stores elsewhere, in words; attributes of what may be the new tensor; globals that it
-    reads.
-    """
-    steps = list(dis.get_instructions(code))
-    containers = _made_by(steps, "BUILD_MAP", "BUILD_LIST")
-    tensors = _made_by(steps, "CALL") | {name for name in code.co_varnames[:1] if name == "self"}
-    others, set_attributes, read = [], [], []
-    for i, step in enumerate(steps):
-        if step.opname in _STORES and step.argval not in code.co_cellvars:  # its own, which functions inside it read
-            others.append(f"{code.co_name} has {step.opname} {step.argrepr}".rstrip())
-        elif step.opname == "STORE_SUBSCR" and _loaded(steps[i - 2]) not in containers:
-            others.append(f"{code.co_name} sets an element of something else")
-        elif step.opname == "STORE_ATTR" and _loaded(steps[i - 1]) not in tensors:
-            others.append(f"{code.co_name} sets {step.argval} of something else")
-        elif step.opname == "STORE_ATTR":
-            set_attributes.append(step.argval)
-        elif step.opname == "LOAD_GLOBAL" and not step.argval.isupper():  # capitals: a constant
-            read.append(step.argval)
-    return others, set_attributes, read
-
-
-def _loaded(step: dis.Instruction) -> str:
-    """Returns the local that an instruction puts on top of the stack; "" if it does something else."""
-    if step.opname not in _LOADS:
-        return ""
-    return step.argval[-1] if isinstance(step.argval, tuple) else step.argval  # type: ignore[no-any-return]
-
-
-def _made_by(steps: list[dis.Instruction], *names: str) -> set[str]:
-    """Returns the locals that only ever hold what instructions whose names begin so have just made."""
-    stores = [
-        (step.argval, before.opname.startswith(names))
-        for before, step in zip(steps, steps[1:], strict=False)
-        if step.opname.startswith("STORE_FAST")
-    ]
-    return {name for name, _ in stores} - {name for name, made in stores if not made}
 
 
 def _is_lasting(value: object) -> bool:

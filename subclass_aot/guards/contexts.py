@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import dis
 import enum
-import functools
 import types
 from typing import Any
 
 import torch
 
+from subclass_aot.bytecode import attributes_read
 from subclass_aot.declaration import Declaration, attributes_of
 from subclass_aot.flatten import SubclassCreationMeta
 from subclass_aot.objects import kept, same_constant
@@ -32,7 +31,7 @@ def constants_of(wrapper: torch.Tensor, meta: SubclassCreationMeta) -> dict[str,
     flatten = getattr(meta.cls, "__tensor_flatten__", None)
     if not isinstance(flatten, types.FunctionType) or hasattr(meta.cls, "__metadata_guard__"):
         return None
-    read = _attributes_read(flatten.__code__)
+    read = attributes_read(flatten.__code__)
     if read is None or meta.cls.__getattribute__ is not torch.Tensor.__getattribute__:
         return None
     held = vars(wrapper)
@@ -46,31 +45,6 @@ def absent_fields(meta: SubclassCreationMeta) -> tuple[str, ...]:
     declaration = Declaration.of(meta.cls)
     fields = declaration.fields.values() if declaration is not None else ()
     return tuple(field.name for field in fields if field.kind == "optional" and field.name not in meta.attrs)
-
-
-_ALLOWED = frozenset(
-    "RESUME NOP CACHE COPY SWAP POP_TOP LOAD_CONST RETURN_CONST RETURN_VALUE LOAD_FAST LOAD_FAST_CHECK "
-    "LOAD_FAST_BORROW LOAD_SMALL_INT LOAD_ATTR BUILD_LIST BUILD_TUPLE BUILD_MAP BUILD_CONST_KEY_MAP LIST_EXTEND "
-    "LIST_APPEND".split()
-)
-"""Instructions of a function that puts constants and attributes together, and calls nothing."""
-
-
-@functools.lru_cache(maxsize=1024)
-def _attributes_read(code: types.CodeType) -> tuple[str, ...] | None:
-    """The attributes of its first argument that a function reads; None if it does anything else."""
-    if code.co_argcount != 1 or code.co_kwonlyargcount:
-        return None
-    read, before = [], ""
-    for step in dis.get_instructions(code):
-        if step.opname not in _ALLOWED:
-            return None
-        if step.opname == "LOAD_ATTR":
-            if before != code.co_varnames[0]:
-                return None
-            read.append(step.argval)
-        before = step.argval if step.opname.startswith("LOAD_FAST") else ""
-    return tuple(dict.fromkeys(read))
 
 
 def same_layout_of_any_size(tensor: Any, meta: SubclassCreationMeta) -> bool:

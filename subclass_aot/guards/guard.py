@@ -15,7 +15,7 @@ from weakref import WeakSet
 import optree
 import torch
 
-from subclass_aot import _native
+from subclass_aot import hooks
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace
 from subclass_aot.codegen import GuardedSource, Source
 from subclass_aot.facts import Modes
@@ -113,7 +113,7 @@ class _GuardWriter:
         doc = "Runs what was compiled, or gives MISS if that does not fit the call."
         params = "args, kwargs, leaves, treespec, modes, check_only=False"
         self.source = GuardedSource("call", params, doc, (MISS, "MISS"))
-        self.kept = self.positions_to_keep() if _native.ONE_CALL_PAYS and not within_dynamo else set()
+        self.kept = self.positions_to_keep() if hooks.one_call_pays and not within_dynamo else set()
         rest = set(range(len(self.patterns))) - self.kept
         in_table = {} if within_dynamo else tabled(self.patterns, rest, autograd_leaves(signature))
         self.tensors = self.reading(self.source, in_table)
@@ -146,13 +146,13 @@ class _GuardWriter:
         holders = self.arguments.objects.holders
         held = any(holder.pinned and tensors.objects.matters(holder) for holder in holders)
         read = ""
-        if kept or (_native.ONE_CALL_PAYS and held):
+        if kept or (hooks.one_call_pays and held):
             read = self.keep(kept, together)
         else:
             refuse_other_modules(source, self.arguments.modules)
         rest = set(everything) - kept
         places = self.arguments.placed
-        if not _native.ONE_CALL_PAYS or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
+        if not hooks.one_call_pays or any(isinstance(p, HeldPlace) and p.pinned and i in rest for p, i in places):
             tensors.objects.pinned(self.pinned())
         tensors.read(rest)
         tensors.objects.told_apart()
@@ -285,7 +285,7 @@ class _GuardWriter:
         """
         source, tensors = self.source, self.tensors
         items, found = source.fresh("items"), source.fresh("found")
-        same = [f"{source.const(_native.same_items, 'same_items')}({items})"]
+        same = [f"{source.const(hooks.same_items, 'same_items')}({items})"]
         at = {position: i for i, position in enumerate(order)}
         for place, position in self.arguments.placed:
             if isinstance(place, ArgumentPlace) and position in at:  # it is marked as static
@@ -317,9 +317,9 @@ def _refuse_other_classes(tensors: TensorGuards, elements: Elements) -> None:
         source.refuse_if(f"kwargs or len(args) != {len(leaves)}")
         return
     names = tensors.arguments_at = [source.fresh(f"args_{i}") for i in range(len(leaves))]
-    if _native.ONE_CALL_PAYS and len(names) > _FEW:
+    if hooks.one_call_pays and len(names) > _FEW:
         classes = source.const(tuple(map(type, leaves)), "classes")
-        source.refuse_if(f"kwargs or not {source.const(_native.are_exactly, 'are_exactly')}({classes}, *args)")
+        source.refuse_if(f"kwargs or not {source.const(hooks.are_exactly, 'are_exactly')}({classes}, *args)")
         tensors.of_known_class = frozenset(names)
     else:
         source.refuse_if(f"kwargs or len(args) != {len(names)}")

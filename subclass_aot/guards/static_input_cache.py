@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from subclass_aot import _native
+from subclass_aot import exact
 from subclass_aot.call import ArgumentPlace, Arguments, HeldPlace, ModulePlace, static_values
 from subclass_aot.flatten import AbsentMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta, walk
 from subclass_aot.guards.contexts import is_constant
@@ -83,7 +83,7 @@ class StaticInputCache:
             return None
         holders = {id(holder): holder for holder in (*self._tables, *found.wrappers, *found.tables)}.values()
         if all(map(_is_comparable, holders)):
-            self.state = tuple([x for holder in holders for x in (holder, _native.items_of(holder))]), found
+            self.state = tuple([x for holder in holders for x in (holder, exact.items_of(holder))]), found
         return found
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.flatten import ContainerMeta, InnerMeta, PlainTensorMeta, SubclassCreationMeta, ValueMeta
 from subclass_aot.guards.contexts import absent_fields, constants_of
 from subclass_aot.meta import Spec
@@ -63,7 +63,7 @@ def tabled(patterns: Sequence[Pattern], positions: Iterable[int], leaf: dict[int
         positions: Those that are read at each call.
         leaf: Whether each is a leaf of autograd's graph, where that is compared.
     """
-    if _native.accelerator("tables") is None or not all(_can_be_compared(value, meta) for value, meta, _ in patterns):
+    if hooks.make_table is None or not all(_can_be_compared(value, meta) for value, meta, _ in patterns):
         return {}  # tensors are told apart from one another, so one table compares all of them
     found = {}
     for i in sorted(positions):
@@ -89,8 +89,8 @@ def make_table(
         strides: Likewise.
     """
     examples, descriptions = tuple(v.value for v in values), tuple(v.description for v in values)
-    make = _native.accelerator("tables").Table
-    return make(examples, descriptions, tuple(others), tuple(sizes), tuple(strides), same_constant)
+    assert hooks.make_table is not None
+    return hooks.make_table(examples, descriptions, tuple(others), tuple(sizes), tuple(strides), same_constant)
 
 
 def lines_of(names: Sequence[str], values: Sequence[TabledValue]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from subclass_aot.bytecode import only_appends
 from subclass_aot.errors import PlanError
 from subclass_aot.objects.holders import Entries, HeldTensor, Holder, Watched
 from subclass_aot.objects.nodes import (
@@ -43,7 +44,6 @@ from subclass_aot.tables import (
     MODULE_TABLES,
     Table,
     extras_of,
-    only_appends,
     stands_for_another,
     tables_of,
     vars_of_number,

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.backends import BoxedFunction, without_autocast
 from subclass_aot.call import Arguments
 from subclass_aot.codegen import Source
@@ -145,10 +145,8 @@ def _unseen_by_classes(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _applied(convention: Convention, forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
     """What runs forward and has autograd run backward."""
-    accelerator = _native.accelerator("nodes")
-    if accelerator is not None and convention.gives_new_tensors:
-        made: Callable[..., Any] = accelerator.Function(forward, backward, len(convention.parameters))
-        return made
+    if hooks.make_node is not None and convention.gives_new_tensors:
+        return hooks.make_node(forward, backward, len(convention.parameters))
     members = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
     function: Any = type("Compiled", (torch.autograd.Function,), members)
     _torch.refuse_compiled_autograd(function)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.runtime.reads import can_be_watched, noticed
 
 _TABLES = (_torch.PARAMETERS, _torch.BUFFERS)
@@ -60,7 +60,7 @@ class Structure:
     def still_holds(self) -> bool:
         """Whether the module still has it."""
         return (
-            _native.same_items(self._kept)
+            hooks.same_items(self._kept)
             and sum(map(len, self._tables)) == len(self.places)
             and all(_ids(value) == _ids(elements) for value, elements in self._mutable)
         )

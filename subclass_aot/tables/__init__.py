@@ -7,7 +7,6 @@ from subclass_aot.tables.classes import is_object as is_object
 from subclass_aot.tables.classes import object_tables as object_tables
 from subclass_aot.tables.classes import stands_for_another as stands_for_another
 from subclass_aot.tables.classes import vars_of_number as vars_of_number
-from subclass_aot.tables.functions import only_appends as only_appends
 from subclass_aot.tables.of_thread import tables_of_this_thread as tables_of_this_thread
 from subclass_aot.tables.table import HOOKS as HOOKS
 from subclass_aot.tables.table import MODULE_TABLES as MODULE_TABLES

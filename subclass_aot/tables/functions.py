@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dis
 import types
-from collections.abc import Iterable, Iterator
 
+from subclass_aot.bytecode import names_in, stored_globals
 from subclass_aot.tables.classes import is_machinery
 from subclass_aot.tables.table import Table
 
@@ -25,42 +24,11 @@ def function_tables(function: types.FunctionType, module_name: str | None) -> li
         found += [Table("slots", _DEFAULTS)] if function.__defaults__ or function.__kwdefaults__ else []
         found.append(Table("attributes", but=_NO_STATE))
     if function.__module__ == module_name and not is_library(function):
-        there, stored = function.__globals__, set(_stored_globals(function.__code__))
-        names = tuple(n for n in _names_in(function.__code__) if n in stored or n in there and _is_state(there[n]))
+        there, stored = function.__globals__, set(stored_globals(function.__code__))
+        names = tuple(n for n in names_in(function.__code__) if n in stored or n in there and _is_state(there[n]))
         if names:
             found.append(Table("globals", names))
     return found
-
-
-def only_appends(code: types.CodeType, name: str) -> bool:
-    """Returns whether a function, and those inside it, use the value of a name in `name.append(...)` alone."""
-    # After the load of a name comes that of its attribute. What is left out makes cells, or is no instruction.
-    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "COPY_FREE_VARS", "MAKE_CELL")]
-    for step, after in zip(steps, [*steps[1:], None], strict=True):
-        if step.argval == name and step.opname.endswith(("DEREF", "GLOBAL", "GLOBALS", "NAME")):
-            loads = step.opname in ("LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
-            if not (loads and after is not None and after.argval in ("append", "extend")):
-                return False
-    return all(only_appends(c, name) for c in code.co_consts if isinstance(c, types.CodeType))
-
-
-def _names_in(code: types.CodeType) -> Iterable[str]:
-    """Returns the names that a function, or one inside it, may look up among its globals."""
-    names = dict.fromkeys(code.co_names)  # and of attributes: there is no global by such a name, or it does no harm
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= dict.fromkeys(_names_in(constant))
-    return names
-
-
-def _stored_globals(code: types.CodeType) -> Iterator[str]:
-    """Yields the globals that a function, or one inside it, assigns or deletes; they need not be there before."""
-    for step in dis.get_instructions(code):
-        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
-            yield step.argval
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _stored_globals(constant)
 
 
 def _is_state(value: object) -> bool:

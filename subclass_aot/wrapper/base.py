@@ -10,8 +10,8 @@ import torch
 from torch.fx.node import Target
 
 from subclass_aot import _torch
-from subclass_aot._native import hold
 from subclass_aot.declaration import Declaration
+from subclass_aot.hooks import hold
 from subclass_aot.missing import note_missing
 from subclass_aot.wrapper import serialize
 from subclass_aot.wrapper.declare.construct import assign

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from subclass_aot import Int8Weight, TwoTensor, _native, aot_compile
+from subclass_aot import Int8Weight, TwoTensor, aot_compile, hooks
 from subclass_aot.testing import difference
 
 
@@ -158,7 +158,7 @@ def test_source_is_python_that_the_debugger_shows() -> None:
     compiled = aot_compile(nn.Linear(3, 2))
     compiled(torch.ones(1, 3)).sum().backward()
     functions = [f for f in ast.parse(compiled.source).body if isinstance(f, ast.FunctionDef)]
-    assert [f.name for f in functions] == ["call", *["read"] * _native.ONE_CALL_PAYS, "forward", "backward"]
+    assert [f.name for f in functions] == ["call", *["read"] * hooks.one_call_pays, "forward", "backward"]
     assert all(ast.get_docstring(f) for f in functions)
     call = compiled._specializations.latest.entry.call
     assert inspect.getsource(call).strip() == ast.get_source_segment(compiled.source, functions[0])

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, _dynamo
 from torch._dynamo import compiled_autograd
 
-from subclass_aot import _native, aot_compile
+from subclass_aot import aot_compile
 from tests.dynamo.checks import rand
+from tests.native.places import run_natively
 
 
 def program(x: Tensor) -> Tensor:
@@ -31,7 +32,7 @@ def test_a_trace_while_it_is_on() -> None:
 @pytest.mark.parametrize("in_python", [False, True])
 def test_what_is_compiled_already_is_refused_by_name(in_python: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if in_python:
-        monkeypatch.setattr(_native, "accelerator", lambda part: None)
+        run_natively(monkeypatch, None)
 
     def step(x: Tensor) -> None:
         program(x).sum().backward()

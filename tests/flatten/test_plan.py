@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from subclass_aot import _native
-from subclass_aot._native import reference
+from subclass_aot import exact, hooks
 from subclass_aot.errors import InnerTensorError, LeafCountError, PlanError
 from subclass_aot.flatten import FlattenPlan, straight
 
@@ -20,14 +19,14 @@ from subclass_aot.flatten import FlattenPlan, straight
 @pytest.fixture(autouse=True, params=["careful", "in one call", "depth by depth", "in chunks", "without the extension"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each test runs with every kind of generated unwrap."""
-    monkeypatch.setattr(_native, "ONE_CALL_PAYS", request.param != "careful")
+    monkeypatch.setattr(hooks, "one_call_pays", request.param != "careful")
     monkeypatch.setattr(straight, "FEW", 10**6 if request.param == "in one call" else 0)
     if request.param == "in chunks":
         monkeypatch.setattr(straight, "MANY", 0)
         monkeypatch.setattr(straight, "CHUNK", 4)
     if "without" in request.param:
-        monkeypatch.setattr(_native, "exactly", reference.exactly)
-        monkeypatch.setattr(_native, "have_exactly", reference.have_exactly)
+        monkeypatch.setattr(hooks, "exactly", exact.exactly)
+        monkeypatch.setattr(hooks, "have_exactly", exact.have_exactly)
     name: str = request.param
     return name
 

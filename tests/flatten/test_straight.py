@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot import TwoTensor, _native
+from subclass_aot import TwoTensor, hooks
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten import create_subclass_meta
 from subclass_aot.flatten.straight import CHUNK, FEW, MANY, straight_unwrap
@@ -42,7 +42,7 @@ class Careful:
         return unwrap
 
 
-pytestmark = pytest.mark.skipif(not _native.ONE_CALL_PAYS, reason="without the extension the careful one is fastest")
+pytestmark = pytest.mark.skipif(not hooks.one_call_pays, reason="without the extension the careful one is fastest")
 
 
 @pytest.mark.parametrize("count", COUNTS)

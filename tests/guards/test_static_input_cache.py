@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor as TorchTwoTensor
 
-from subclass_aot import TwoTensor, WrapperTensor, _native, aot_compile, mark_static_address
+from subclass_aot import TwoTensor, WrapperTensor, aot_compile, hooks, mark_static_address
 from subclass_aot.flatten import create_subclass_meta
 from subclass_aot.guards.static_input_cache import StaticInputCache, can_be_kept
 from subclass_aot.testing import difference
@@ -153,7 +153,7 @@ REFUSED_BY_TORCHS = ("dtype of an inner tensor", "strides of an inner tensor")
     "change, kind", [(c, k) for c in CHANGES for k in MAKERS if k != "torch's" or c not in REFUSED_BY_TORCHS]
 )
 def test_changes_are_noticed(change: str, kind: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "ONE_CALL_PAYS", native)
+    monkeypatch.setattr(hooks, "one_call_pays", native)
     torch.manual_seed(1)
     make = MAKERS[kind]
     module, x = Holder(make(1.0)), torch.rand(2, 2)
@@ -180,7 +180,7 @@ def test_changes_are_noticed(change: str, kind: str, native: bool, monkeypatch: 
 @pytest.mark.parametrize("native", [True, False])
 def test_moves_are_noticed(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """`Module.to` swaps a wrapper for another one, object and `__dict__` alike."""
-    monkeypatch.setattr(_native, "ONE_CALL_PAYS", native)
+    monkeypatch.setattr(hooks, "one_call_pays", native)
     module = Holder(two(1.0)).requires_grad_(False)
     compiled = aot_compile(module)
     compiled(torch.rand(2, 2))
@@ -207,7 +207,7 @@ CONTEXTS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("kind", CONTEXTS)
 def test_contexts_are_noticed(kind: str, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "ONE_CALL_PAYS", native)
+    monkeypatch.setattr(hooks, "one_call_pays", native)
     make, change = CONTEXTS[kind]
     module, x = Holder(make()), torch.rand(2, 2)
     compiled = aot_compile(module)
@@ -224,7 +224,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[StaticInputCache]:
     """What was read anew, each time."""
     found: list[StaticInputCache] = []
     read = StaticInputCache.read
-    monkeypatch.setattr(_native, "ONE_CALL_PAYS", True)
+    monkeypatch.setattr(hooks, "one_call_pays", True)
     monkeypatch.setattr(StaticInputCache, "read", lambda self, leaves: (found.append(self), read(self, leaves))[1])
     return found
 
@@ -251,7 +251,7 @@ def test_the_source_shows_both_functions() -> None:
     compiled = aot_compile(Holder(two(1.0)))
     compiled(torch.rand(2, 2))
     functions = re.findall(r"^def (\w+)", compiled.source, re.MULTILINE)
-    assert functions[:2] == (["call", "read"] if _native.ONE_CALL_PAYS else ["call", "forward"])
+    assert functions[:2] == (["call", "read"] if hooks.one_call_pays else ["call", "forward"])
 
 
 def test_each_signature_keeps_its_own(reads: list[StaticInputCache]) -> None:
@@ -290,7 +290,7 @@ def test_old_weights_are_let_go(replace: str) -> None:
 
 
 def test_a_dropped_signature_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "ONE_CALL_PAYS", True)
+    monkeypatch.setattr(hooks, "one_call_pays", True)
     module = Holder(two(1.0))
     compiled = aot_compile(module, cache_limit=1)
     compiled(torch.rand(2, 2))

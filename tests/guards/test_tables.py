@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
-from subclass_aot import TwoTensor, WrapperTensor, _native, aot_compile, mark_dynamic, trace_joint
+from subclass_aot import TwoTensor, WrapperTensor, aot_compile, mark_dynamic, trace_joint
 from subclass_aot.call import Arguments
 from subclass_aot.flatten import create_subclass_meta
 from subclass_aot.guards.tables import Pattern, lines_of, make_table, tabled
 from subclass_aot.guards.tensor_guards import patterns_of
+from tests.native.places import run_natively
 
 
 class Parts(WrapperTensor, fallback="each"):
@@ -46,11 +47,11 @@ def patterns(*args: Any) -> list[Pattern]:
 
 @pytest.fixture(autouse=True)
 def _accelerated(built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "accelerator", lambda part: built)
+    run_natively(monkeypatch, built)
 
 
 def test_without_the_accelerator_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "accelerator", lambda part: None)
+    run_natively(monkeypatch, None)
     assert tabled(patterns(ones(2)), [0], {}) == {}
 
 

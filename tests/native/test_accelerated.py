@@ -10,13 +10,13 @@ from types import ModuleType
 import pytest
 
 import subclass_aot as sa
-from subclass_aot import _native
+from subclass_aot import hooks
 from subclass_aot._native import accelerated
 
 PARTS = """
-from subclass_aot import _native
+from subclass_aot import _native, hooks
 from subclass_aot._native import accelerated
-print([part for part in accelerated.PARTS if part != "exact" and _native.accelerator(part)], _native.ONE_CALL_PAYS)
+print([part for part in accelerated.PARTS if part != "exact" and _native.accelerator(part)], hooks.one_call_pays)
 """
 
 
@@ -40,7 +40,7 @@ def run(said: str | None, program: str = PARTS, **more: str) -> subprocess.Compl
 )
 def test_the_environment_chooses(built: ModuleType, said: str | None, parts: list[str]) -> None:
     done = run(said)
-    exact = _native.ONE_CALL_PAYS and (said in (None, "1", "exact"))
+    exact = hooks.one_call_pays and (said in (None, "1", "exact"))
     assert done.stdout.strip() == f"{parts} {exact}", done.stderr
 
 

@@ -76,9 +76,9 @@ def test_the_extension_in_c_works_out_of_the_cache(tmp_path: Path) -> None:
         "find = PathFinder.find_spec\n"
         "hidden = 'subclass_aot._native._exact'\n"
         "PathFinder.find_spec = lambda name, *args: None if name == hidden else find(name, *args)\n"
-        "from subclass_aot import _native\n"
+        "from subclass_aot import _native, hooks\n"
         "if len(sys.argv) > 1: _native.build_exact()\n"
-        "print(_native.ONE_CALL_PAYS, _native.exactly([1], (int,)))\n"
+        "print(hooks.one_call_pays, hooks.exactly([1], (int,)))\n"
     )
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "SUBCLASS_AOT_NATIVE": "exact"}
     found = [

@@ -20,8 +20,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, distribute_tensor
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
-from subclass_aot import TwoTensor, _native, aot_compile
+from subclass_aot import TwoTensor, aot_compile
 from tests.native.both_ways import outcome
+from tests.native.places import run_natively
 
 Compiled = Callable[..., Any]
 
@@ -37,9 +38,9 @@ def dense(*size: int, seed: int = 0) -> torch.Tensor:
 
 def both(built: ModuleType, monkeypatch: pytest.MonkeyPatch, program: Callable[[], Any]) -> Any:
     """Checks that a program ends the same with the node and with `autograd.Function`; gives how."""
-    monkeypatch.setattr(_native, "accelerator", lambda part: None)
+    run_natively(monkeypatch, None)
     in_python = outcome(program)
-    monkeypatch.setattr(_native, "accelerator", lambda part: built if part == "nodes" else None)
+    run_natively(monkeypatch, built, "nodes")
     in_cpp = outcome(program)
     assert in_cpp == in_python
     return in_cpp
@@ -73,7 +74,7 @@ def test_a_result_may_come_with_requires_grad(same: Any, tmp_path: Path) -> None
 
 
 def test_its_name_and_what_it_leads_to(built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "accelerator", lambda part: built if part == "nodes" else None)
+    run_natively(monkeypatch, built, "nodes")
     x, y = two(3), two(3, seed=1)
     first, second = aot_compile(product)(x, y)
     node = first.grad_fn
@@ -254,7 +255,7 @@ def test_programs(maker: str, program: str, same: Any) -> None:
 
 
 def test_compiled_autograd_is_refused_by_name(built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "accelerator", lambda part: built)
+    run_natively(monkeypatch, built)
     out, _ = aot_compile(product)(dense(3), dense(3, seed=1))
     with compiled_autograd._enable(lambda graph: graph), pytest.raises(NotImplementedError, match="compiled already"):
         out.sum().backward()
@@ -323,7 +324,7 @@ def test_its_context(built: ModuleType) -> None:
 
 
 def test_nothing_is_kept(built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "accelerator", lambda part: built)
+    run_natively(monkeypatch, built)
     f, x, y = aot_compile(product), two(3), two(3, seed=1)
 
     def steps(n: int) -> None:
@@ -350,7 +351,7 @@ def test_nothing_is_kept(built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_node_may_go_in_another_thread(built: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_native, "accelerator", lambda part: built)
+    run_natively(monkeypatch, built)
     f, held = aot_compile(product), [two(3), two(3, seed=1)]
     results = [f(*held)]
     thread = threading.Thread(target=results.clear)

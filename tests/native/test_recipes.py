@@ -13,10 +13,11 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
-from subclass_aot import Int8Weight, Outer, TwoTensor, WrapperTensor, _native
+from subclass_aot import Int8Weight, Outer, TwoTensor, WrapperTensor
 from subclass_aot.flatten import FlattenPlan, replay
 from tests.classes import Flat
 from tests.native.both_ways import in_threads
+from tests.native.places import run_natively
 
 ones = torch.ones
 
@@ -105,7 +106,7 @@ def wraps(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType | None, x: torch.Tensor
 ) -> Callable[[list[Any]], torch.Tensor]:
     """What makes wrappers like `x` of leaves; what is watched once has been watched."""
-    monkeypatch.setattr(_native, "accelerator", lambda part: module)
+    run_natively(monkeypatch, module, "recipes")
     plan, leaves = FlattenPlan.read([x], where="values")
     plan.wrap(leaves)
     return lambda leaves: plan.wrap(leaves)[0]

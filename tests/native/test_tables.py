@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.testing._internal.two_tensor import TwoTensor as ForeignTensor
 
-from subclass_aot import TwoTensor, WrapperTensor, _native, aot_compile
+from subclass_aot import TwoTensor, WrapperTensor, aot_compile
 from subclass_aot.objects import same_constant
 from tests.native.both_ways import in_threads
+from tests.native.places import run_natively
 
 ones = torch.ones
 
@@ -116,9 +117,9 @@ def test_both_ways_the_same_calls_fit(
     if data.draw(st.booleans(), "alias"):
         values[-1] = values[0]
     with mode():
-        monkeypatch.setattr(_native, "accelerator", lambda part: None)
+        run_natively(monkeypatch, None)
         in_python = _calls_made(values, others, in_list)
-        monkeypatch.setattr(_native, "accelerator", lambda part: built)
+        run_natively(monkeypatch, built)
         in_cpp = _calls_made(values, others, in_list)
     assert in_python == in_cpp
 
@@ -128,7 +129,7 @@ def test_each_value_after_each(second: int, built: ModuleType, monkeypatch: pyte
     """One changed fact: a guard that was made for one look lets no other pass that the generated one refuses."""
     found = []
     for module in (None, built):
-        monkeypatch.setattr(_native, "accelerator", lambda part, module=module: module)
+        run_natively(monkeypatch, module)
         others = [[make()] for _, make in VALUES]
         found.append(_calls_made([VALUES[second][1]()], others[second % 8 :: 8] + [[VALUES[second][1]()]], False))
     assert found[0] == found[1]

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from subclass_aot.tables import Table, only_appends
+from subclass_aot.bytecode import only_appends
+from subclass_aot.tables import Table
 from subclass_aot.tables.functions import function_tables, is_library
 
 STATE = [1]

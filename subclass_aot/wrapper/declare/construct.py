@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch, hooks
 from subclass_aot.codegen import Source
 from subclass_aot.declaration import MISSING, Field
 from subclass_aot.errors import InnerTensorError
@@ -116,7 +116,7 @@ def emit_instance(
         size, stride = size or f"{outer}.size", stride or f"{outer}.stride"
         metadata = f"{size}, {stride}, {outer}.storage_offset, None, {outer}.dtype, {outer}.layout, {outer}.device"
         source.line(f"{result} = {maker}({klass}, {metadata})")
-    hold, names = source.const(_native.hold, "hold"), source.const(tuple(state), "names")
+    hold, names = source.const(hooks.hold, "hold"), source.const(tuple(state), "names")
     source.line(f"{hold}({', '.join([result, names, *state.values()])})")  # `__setattr__` is for users, whom it checks
     return result
 

@@ -18,14 +18,14 @@ Note [Remembered looks]
 from __future__ import annotations
 
 import builtins
-import dis
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from subclass_aot import _torch
 from subclass_aot._stack import pass_on_interruption
+from subclass_aot.bytecode import reads_of
 from subclass_aot.wrapper.declare.outer import Outer, outer_rule
 
 if TYPE_CHECKING:  # which is made with this
@@ -34,9 +34,6 @@ if TYPE_CHECKING:  # which is made with this
 _OF_TENSORS: Final = frozenset("shape size stride dtype device layout storage_offset dim ndim numel".split())
 _OF_VALUES: Final = frozenset("like itemsize is_floating_point is_complex to_real to_complex".split())
 _PURE: Final = frozenset("len tuple list int max min sum range abs".split())
-
-_STRANGE_FLAGS: Final = 0x4 | 0x8 | 0x20 | 0x80 | 0x200  # *args, **kwargs, and three kinds of generators
-_STRANGE_STEPS: Final = ("STORE_", "DELETE_", "IMPORT_", "MAKE_", "LOAD_NAME")
 
 
 def reads_looks_alone(cls: type[WrapperTensor]) -> bool:
@@ -52,23 +49,11 @@ def reads_looks_alone(cls: type[WrapperTensor]) -> bool:
     rule, stand_in = outer_rule(cls), cls.__wrapper_declaration__.stand_in
     if type(rule) is not FunctionType or rule.__closure__ or any(hasattr(stand_in, name) for name in _OF_TENSORS):
         return False
-    code, names = rule.__code__, frozenset(cls.__wrapper_declaration__.fields)
-    if code.co_argcount != 1 or code.co_kwonlyargcount or code.co_flags & _STRANGE_FLAGS or code.co_cellvars:
-        return False
-    if code.co_exceptiontable or any(isinstance(constant, CodeType) for constant in code.co_consts):
-        return False
-    steps = list(dis.get_instructions(code))
-    if any(step.opname.startswith(_STRANGE_STEPS) and "_FAST" not in step.opname for step in steps):
-        return False
-    compared_with = [before.opname for before, step in zip(steps, steps[1:], strict=False) if step.opname == "IS_OP"]
-    if any(name != "LOAD_CONST" for name in compared_with):
-        return False
-    from_outside = {step.argval for step in steps if step.opname == "LOAD_GLOBAL"}
-    read = {step.argval for step in steps if step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD"))}
+    names, found = frozenset(cls.__wrapper_declaration__.fields), reads_of(rule.__code__)
     return (
-        from_outside | read >= {*code.co_names}
-        and all(_is_fixed(name, rule.__globals__) for name in from_outside)
-        and all(name in names | _OF_TENSORS | _OF_VALUES or _is_dtype(name) for name in read)
+        found is not None
+        and all(_is_fixed(name, rule.__globals__) for name in found.globals)
+        and all(name in names | _OF_TENSORS | _OF_VALUES or _is_dtype(name) for name in found.attributes)
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch, hooks
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.codegen import Source
 from subclass_aot.errors import OperatorRuleError
@@ -91,10 +91,9 @@ def _not_promised(cls: type[WrapperTensor], func: Operator, is_new: bool) -> Cal
     broken_by: Callable[..., str] = Promise(func).broken_by
     if is_new:
         broken_by = functools.partial(_broken_or_old, broken_by)
-    accelerator: Any = _native.accelerator("kernels")
-    if accelerator is None:
+    if hooks.kernels is None:
         return broken_by
-    remembering: Callable[..., str] = accelerator.Accepted(broken_by, cls if kernels.is_read_plainly(cls) else None)
+    remembering: Callable[..., str] = hooks.kernels.Accepted(broken_by, cls if kernels.is_read_plainly(cls) else None)
     return remembering
 
 

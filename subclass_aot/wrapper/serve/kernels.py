@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from subclass_aot import _native, _torch
+from subclass_aot import _torch, hooks
 from subclass_aot._torch import AnyOperator, Operator
 from subclass_aot.operators import effects_of
 from subclass_aot.wrapper.declare.construct import assemble, held_here
@@ -29,7 +29,7 @@ from subclass_aot.wrapper.serve.planner import ALIASES
 if TYPE_CHECKING:  # which is made with this
     from subclass_aot.wrapper.base import WrapperTensor
 
-_accelerator: Any = _native.accelerator("kernels")
+_accelerator: Any = hooks.kernels
 
 # At import, when no wrapper of ours can be in the middle of an operator.
 INSTALLED: frozenset[str] = frozenset(_accelerator.install_kernels(OPERATORS) if _accelerator is not None else ())

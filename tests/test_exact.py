@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subclass_aot import _native
-from subclass_aot._native import reference
+from subclass_aot import exact, hooks
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 class Number(int):
@@ -38,7 +37,7 @@ class Values(list[Any]):
 
 VALUES = (1, True, Number(1), "a", None, 1.5, [], Liar())
 CLASSES = (int, bool, Number, str, type(None), float, list, Liar)
-FUNCTIONS = [reference, _native]  # the same twice where the extension is not built
+FUNCTIONS = [exact, hooks]  # the same twice where the extension is not built
 
 
 def outcome(call: Callable[[], Any]) -> tuple[Any, ...]:
@@ -57,9 +56,9 @@ def test_both_say_the_same(data: st.DataObject, kind: Callable[[Any], Any]) -> N
     )
     flat = [VALUES[i] for i in positions if i != 6 or kind in (list, tuple, Values)]  # a list is not hashable
     values = kind(flat)
-    assert outcome(lambda: reference.exactly(values, classes)) == outcome(lambda: _native.exactly(values, classes))
+    assert outcome(lambda: exact.exactly(values, classes)) == outcome(lambda: hooks.exactly(values, classes))
     expected = tuple(map(type, flat)) == classes
-    assert reference.are_exactly(classes, *flat) is _native.are_exactly(classes, *flat) is expected
+    assert exact.are_exactly(classes, *flat) is hooks.are_exactly(classes, *flat) is expected
 
 
 ONE = 1  # one object, to be found again
@@ -184,7 +183,7 @@ def test_same_items_of_a_slot(functions: ModuleType) -> None:
     assert functions.same_items(full) and not functions.same_items(empty)
     holder.n = other
     assert not functions.same_items(full)
-    assert reference.items_of((holder, "n"))[0] is other
+    assert exact.items_of((holder, "n"))[0] is other
 
 
 @pytest.mark.parametrize("functions", FUNCTIONS)
@@ -255,14 +254,14 @@ def test_references_are_kept_and_released() -> None:
     watched = (marker, values, classes, holder, vars(holder), kept, thing)
     before = [sys.getrefcount(x) for x in watched]
     for _ in range(100):
-        assert _native.exactly(values, classes) is values
-        assert _native.are_exactly(classes, marker) and not _native.are_exactly((int,), marker)
+        assert hooks.exactly(values, classes) is values
+        assert hooks.are_exactly(classes, marker) and not hooks.are_exactly((int,), marker)
         with pytest.raises(TypeError):
-            _native.exactly(values, (int,))
-        assert _native.same_items(kept[:2]) and not _native.same_items(kept)
-        assert _native.have_exactly([thing], (Thing,), "value", (marker,))
-        assert not _native.have_exactly([thing], (Thing,), "value", (thing,))
-        _native.hold(holder, ("marker", "again"), marker, marker)
+            hooks.exactly(values, (int,))
+        assert hooks.same_items(kept[:2]) and not hooks.same_items(kept)
+        assert hooks.have_exactly([thing], (Thing,), "value", (marker,))
+        assert not hooks.have_exactly([thing], (Thing,), "value", (thing,))
+        hooks.hold(holder, ("marker", "again"), marker, marker)
         del holder.again  # type: ignore[attr-defined]
     assert [sys.getrefcount(x) for x in watched] == before
 
@@ -270,9 +269,8 @@ def test_references_are_kept_and_released() -> None:
 def test_the_environment_chooses() -> None:
     program = (
         "import os; os.environ['SUBCLASS_AOT_NATIVE'] = '0'\n"
-        "from subclass_aot import _native, FlattenPlan, TwoTensor\n"
-        "from subclass_aot._native import reference\n"
-        "assert _native.exactly is reference.exactly and not _native.ONE_CALL_PAYS\n"
+        "from subclass_aot import FlattenPlan, TwoTensor, exact, hooks\n"
+        "assert hooks.exactly is exact.exactly and not hooks.one_call_pays\n"
         "import torch; values = [TwoTensor(torch.ones(2), torch.ones(2))] * 40\n"
         "plan = FlattenPlan.of(values)\n"
         "assert plan.unwrap is plan.unwrap_checked and len(plan.unwrap(values)) == 80\n"

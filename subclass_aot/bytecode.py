@@ -1,0 +1,160 @@
+"""What functions do, as their bytecode tells: the one file that knows instructions of CPython 3.11 to 3.13.
+
+Whoever asks has a way that is right without an answer, and is slower or refuses: so an instruction that is not known
+here means "something else". With a new Python, run `tests/test_bytecode.py`.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+_STORES = frozenset("STORE_GLOBAL DELETE_GLOBAL STORE_DEREF DELETE_DEREF DELETE_SUBSCR DELETE_ATTR".split())
+"""Instructions that change what may outlive the call."""
+
+_LOADS = frozenset("LOAD_FAST LOAD_FAST_CHECK LOAD_FAST_BORROW LOAD_FAST_LOAD_FAST".split())
+
+_STRANGE_FLAGS = 0x4 | 0x8 | 0x20 | 0x80 | 0x200  # *args, **kwargs, and three kinds of generators
+_STRANGE_STEPS = ("STORE_", "DELETE_", "IMPORT_", "MAKE_", "LOAD_NAME")
+
+_PUTS_TOGETHER = frozenset(
+    "RESUME NOP CACHE COPY SWAP POP_TOP LOAD_CONST RETURN_CONST RETURN_VALUE LOAD_FAST LOAD_FAST_CHECK "
+    "LOAD_FAST_BORROW LOAD_SMALL_INT LOAD_ATTR BUILD_LIST BUILD_TUPLE BUILD_MAP BUILD_CONST_KEY_MAP LIST_EXTEND "
+    "LIST_APPEND".split()
+)
+"""Instructions of a function that puts constants and attributes together, and calls nothing."""
+
+
+@functools.lru_cache(maxsize=1024)
+def attributes_read(code: types.CodeType) -> tuple[str, ...] | None:
+    """Returns the attributes of its first argument that a function reads; None if it does anything else."""
+    if code.co_argcount != 1 or code.co_kwonlyargcount:
+        return None
+    read, before = [], ""
+    for step in dis.get_instructions(code):
+        if step.opname not in _PUTS_TOGETHER:
+            return None
+        if step.opname == "LOAD_ATTR":
+            if before != code.co_varnames[0]:
+                return None
+            read.append(step.argval)
+        before = step.argval if step.opname.startswith("LOAD_FAST") else ""
+    return tuple(dict.fromkeys(read))
+
+
+def only_appends(code: types.CodeType, name: str) -> bool:
+    """Returns whether a function, and those inside it, use the value of a name in `name.append(...)` alone."""
+    # After the load of a name comes that of its attribute. What is left out makes cells, or is no instruction.
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "COPY_FREE_VARS", "MAKE_CELL")]
+    for step, after in zip(steps, [*steps[1:], None], strict=True):
+        if step.argval == name and step.opname.endswith(("DEREF", "GLOBAL", "GLOBALS", "NAME")):
+            loads = step.opname in ("LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME")
+            if not (loads and after is not None and after.argval in ("append", "extend")):
+                return False
+    return all(only_appends(c, name) for c in code.co_consts if isinstance(c, types.CodeType))
+
+
+def names_in(code: types.CodeType) -> Iterable[str]:
+    """Returns the names that a function, or one inside it, may look up among its globals."""
+    names = dict.fromkeys(code.co_names)  # and of attributes: there is no global by such a name, or it does no harm
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= dict.fromkeys(names_in(constant))
+    return names
+
+
+def stored_globals(code: types.CodeType) -> Iterator[str]:
+    """Yields the globals that a function, or one inside it, assigns or deletes; they need not be there before."""
+    for step in dis.get_instructions(code):
+        if step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"):
+            yield step.argval
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from stored_globals(constant)
+
+
+class Read(NamedTuple):
+    """What a function reads.
+
+    Attributes:
+        globals: Names of its module.
+        attributes: Attributes, of whatever has them.
+    """
+
+    globals: frozenset[str]
+    attributes: frozenset[str]
+
+
+def reads_of(code: types.CodeType) -> Read | None:
+    """Returns what a function of one argument reads; None if it may do more than compute of that.
+
+    It stores nothing but locals, makes no functions, catches no errors, and does not ask whether two values are one.
+    """
+    if code.co_argcount != 1 or code.co_kwonlyargcount or code.co_flags & _STRANGE_FLAGS or code.co_cellvars:
+        return None
+    if code.co_exceptiontable or any(isinstance(constant, types.CodeType) for constant in code.co_consts):
+        return None
+    steps = list(dis.get_instructions(code))
+    if any(step.opname.startswith(_STRANGE_STEPS) and "_FAST" not in step.opname for step in steps):
+        return None
+    compared_with = [before.opname for before, step in zip(steps, steps[1:], strict=False) if step.opname == "IS_OP"]
+    if any(name != "LOAD_CONST" for name in compared_with):
+        return None
+    from_outside = frozenset(step.argval for step in steps if step.opname == "LOAD_GLOBAL")
+    read = frozenset(step.argval for step in steps if step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")))
+    return Read(from_outside, read) if from_outside | read >= {*code.co_names} else None
+
+
+class Stored(NamedTuple):
+    """What a function does to what is not its own.
+
+    Attributes:
+        others: What it stores elsewhere, in words.
+        set_attributes: Attributes that it sets of what it has just made, or of `self`.
+        read: Globals that it reads, without constants: names in capitals.
+    """
+
+    others: list[str]
+    set_attributes: list[str]
+    read: list[str]
+
+
+@functools.lru_cache(maxsize=4096)
+def stores_of(code: types.CodeType) -> Stored:
+    """Returns what a function stores, and reads of globals."""
+    steps = list(dis.get_instructions(code))
+    containers = _made_by(steps, "BUILD_MAP", "BUILD_LIST")
+    tensors = _made_by(steps, "CALL") | {name for name in code.co_varnames[:1] if name == "self"}
+    others, set_attributes, read = [], [], []
+    for i, step in enumerate(steps):
+        if step.opname in _STORES and step.argval not in code.co_cellvars:  # its own, which functions inside it read
+            others.append(f"{code.co_name} has {step.opname} {step.argrepr}".rstrip())
+        elif step.opname == "STORE_SUBSCR" and _loaded(steps[i - 2]) not in containers:
+            others.append(f"{code.co_name} sets an element of something else")
+        elif step.opname == "STORE_ATTR" and _loaded(steps[i - 1]) not in tensors:
+            others.append(f"{code.co_name} sets {step.argval} of something else")
+        elif step.opname == "STORE_ATTR":
+            set_attributes.append(step.argval)
+        elif step.opname == "LOAD_GLOBAL" and not step.argval.isupper():  # capitals: a constant
+            read.append(step.argval)
+    return Stored(others, set_attributes, read)
+
+
+def _loaded(step: dis.Instruction) -> str:
+    """Returns the local that an instruction puts on top of the stack; "" if it does something else."""
+    if step.opname not in _LOADS:
+        return ""
+    return step.argval[-1] if isinstance(step.argval, tuple) else step.argval  # type: ignore[no-any-return]
+
+
+def _made_by(steps: list[dis.Instruction], *names: str) -> set[str]:
+    """Returns the locals that only ever hold what instructions whose names begin so have just made."""
+    stores = [
+        (step.argval, before.opname.startswith(names))
+        for before, step in zip(steps, steps[1:], strict=False)
+        if step.opname.startswith("STORE_FAST")
+    ]
+    return {name for name, _ in stores} - {name for name, made in stores if not made}

@@ -1,0 +1,129 @@
+"""What functions do, as their bytecode tells. What is not known means "something else"."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from subclass_aot import bytecode
+from subclass_aot.bytecode import attributes_read, names_in, only_appends, reads_of, stored_globals, stores_of
+
+STATE: list[Any] = []
+LIMIT = 3
+
+
+def test_nobody_else_reads_bytecode() -> None:
+    """A new Python has other instructions, so that one file has to change and not six."""
+    found = []
+    for path in Path(bytecode.__file__).parent.rglob("*.py"):
+        imports = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import)]
+        found += [path.name for node in imports if any(alias.name == "dis" for alias in node.names)]
+    assert found == ["bytecode.py"]
+
+
+def puts_together(self: Any) -> Any:
+    return ["a", "b"], {"scale": self.scale, "sizes": (self.rows, self.scale)}
+
+
+def calls(self: Any) -> Any:
+    return ["a"], self.scale.item()
+
+
+def asks_another(self: Any) -> Any:
+    return ["a"], STATE[0].scale
+
+
+def branches(self: Any) -> Any:
+    return ["a"], self.scale if self.rows else None
+
+
+@pytest.mark.parametrize(
+    "function, expected",
+    [
+        (puts_together, ("scale", "rows")),
+        (calls, None),
+        (asks_another, None),
+        (branches, None),
+        (lambda x, y: x.a, None),
+    ],
+)
+def test_attributes_that_are_read(function: Callable[..., Any], expected: tuple[str, ...] | None) -> None:
+    assert attributes_read(function.__code__) == expected
+
+
+def assigns() -> Callable[[], Any]:
+    global STATE
+
+    def inside() -> Any:
+        global LIMIT
+        LIMIT = LIMIT + 1
+        return len(STATE)
+
+    STATE = []
+    return inside
+
+
+def test_globals_of_a_function_and_those_inside() -> None:
+    assert set(stored_globals(assigns.__code__)) == {"STATE", "LIMIT"}
+    assert {"STATE", "LIMIT", "len"} <= set(names_in(assigns.__code__))
+    assert not list(stored_globals(asks_another.__code__))
+
+
+def appends(x: Any) -> None:
+    STATE.append(x)
+    STATE.extend([x])
+
+
+@pytest.mark.parametrize("function, expected", [(appends, True), (asks_another, False), (assigns, False)])
+def test_what_is_only_appended_to(function: Callable[..., Any], expected: bool) -> None:
+    assert only_appends(function.__code__, "STATE") is expected
+
+
+def keeps(x: Any) -> Any:
+    STATE[0] = x
+    return x.a
+
+
+def catches(x: Any) -> Any:
+    try:
+        return x.a
+    except AttributeError:
+        return None
+
+
+def same(x: Any) -> Any:
+    return x.a is x.b
+
+
+def rule(x: Any) -> Any:
+    rows = max(x.codes.shape)
+    return (rows, x.scale.dtype) if x.codes is not None else None
+
+
+def test_reads_of_a_rule() -> None:
+    found = reads_of(rule.__code__)
+    assert found == ({"max"}, {"codes", "shape", "scale", "dtype"})
+
+
+@pytest.mark.parametrize("function", [keeps, catches, same, lambda *x: x, lambda x, y: x, lambda x: lambda: x.a])
+def test_a_rule_that_may_do_more(function: Callable[..., Any]) -> None:
+    assert reads_of(function.__code__) is None
+
+
+def test_stores() -> None:
+    def init(self: Any, value: Any) -> None:
+        self.value = value
+        known = {}
+        known["a"] = LIMIT
+        value.other = len(known)
+        STATE[0] = value
+
+    found = stores_of(init.__code__)
+    assert found.set_attributes == ["value"] and found.read == ["len"]
+    assert found.others == ["init sets other of something else", "init sets an element of something else"]
+    (stored,) = stores_of(assigns.__code__).others
+    assert stored == "assigns has STORE_GLOBAL STATE"
