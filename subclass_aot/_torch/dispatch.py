@@ -219,7 +219,7 @@ def without_function_modes() -> Iterator[None]:
 def inside_transform() -> bool:
     """Returns whether `torch.func` (`grad`, `vmap`, ...) or forward-mode autograd is at work.
 
-    Torch has no public question.
+    Torch has no public query.
     """
     return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
 

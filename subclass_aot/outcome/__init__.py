@@ -7,11 +7,11 @@ from subclass_aot.outcome.leaks import find_holders as find_holders
 from subclass_aot.outcome.of_backward import AfterForward as AfterForward
 from subclass_aot.outcome.of_backward import BackwardOutcome as BackwardOutcome
 from subclass_aot.outcome.of_backward import Present as Present
+from subclass_aot.outcome.reader import Context as Context
 from subclass_aot.outcome.reader import read_outcome as read_outcome
 from subclass_aot.outcome.recipes import RECIPES as RECIPES
 from subclass_aot.outcome.recipes import Change as Change
 from subclass_aot.outcome.recipes import Leaf as Leaf
-from subclass_aot.outcome.recipes import Literal as Literal
 from subclass_aot.outcome.recipes import NewObject as NewObject
 from subclass_aot.outcome.recipes import Outcome as Outcome
 from subclass_aot.outcome.recipes import Recipe as Recipe

@@ -133,14 +133,14 @@ class _Place(NamedTuple):
     """A table of an object, with what it held when forward was over.
 
     Attributes:
-        owner: How generated code gets to the object: what the call keeps, or the position of a holder.
+        owner: How generated code gets to the object: what the call keeps, the way to that, or the position of a holder.
         value: The object.
         path: Where the user finds it.
         table: The table.
         contents: What it held.
     """
 
-    owner: Recipe | int
+    owner: Recipe | Way | int
     value: object
     path: str
     table: Table
@@ -186,6 +186,9 @@ class AfterForward:
                 path = f"what the function makes ({type(value).__name__})"
                 for table in object_tables(value):
                     yield _Place(recipe, value, path, table, table.read(value))
+        for context in self._reader.contexts:
+            contents = context.table.read(context.wrapper)
+            yield _Place(context.way, context.wrapper, context.path, context.table, contents)
         for i, result in enumerate(self._reader.leaves):
             if self._is_first(i):
                 table = _table_of_new(result)
@@ -261,7 +264,10 @@ class AfterForward:
             now = _without_recomputed(before, place.table.read(place.value))
             if same_contents(before, now):
                 continue
-            of = reader.object_at(place.owner) if isinstance(place.owner, int) else self.keep(place.owner)
+            owner = place.owner
+            if isinstance(owner, Way):
+                owner = Given(self._reader.at(owner))
+            of = reader.object_at(owner) if isinstance(owner, int) else self.keep(owner)
             change = reader.change(of, place.path, place.table, before, now)
             changes.append(change)
             expected += self._expected(at, change, before, now, functools.partial(self._stood, reader, is_read))
@@ -322,10 +328,7 @@ class AfterForward:
         return made if isinstance(made, New) else None
 
     def _given_input(self, at: int) -> Given:
-        way = Way("values", (at,))
-        if way not in self._reader.objects:
-            self._reader.objects.append(way)
-        return Given(self._reader.objects.index(way))
+        return Given(self._reader.at(Way("values", (at,))))
 
     def keep(self, recipe: Recipe) -> int:
         """Returns the position of something among what the call keeps.

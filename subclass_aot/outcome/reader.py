@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Container, Iterator, Mapping
-from typing import Any
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import optree
 import torch
@@ -12,7 +13,7 @@ import torch
 from subclass_aot import _torch
 from subclass_aot.errors import DataDependentError, MutationError, TraceError
 from subclass_aot.meta import MetaTensor
-from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Pinned, Way
+from subclass_aot.objects import Entry, Holder, NotStepped, Objects, Pinned, Way, same_constant
 from subclass_aot.outcome.recipes import (
     Change,
     Given,
@@ -59,8 +60,33 @@ Return the tensor, and make the capsule outside."""
 _BUILTIN = frozenset({list, dict, set, OrderedDict, defaultdict, deque})
 
 
+class Context(NamedTuple):
+    """What a wrapper holds beside its inner tensors.
+
+    Attributes:
+        way: How generated code gets to the wrapper.
+        path: Where the user finds it.
+        wrapper: The wrapper.
+        held: Its attributes, before the function has run.
+    """
+
+    way: Way
+    path: str
+    wrapper: torch.Tensor
+    held: Mapping[str, Any]
+
+    @property
+    def table(self) -> Table:
+        """The table of these attributes."""
+        return Table("attributes", only=tuple(self.held))
+
+
 def read_outcome(
-    seen: Objects, result: object, existed: Container[Any] = (), twice: Mapping[int, str] | None = None
+    seen: Objects,
+    result: object,
+    existed: Container[Any] = (),
+    twice: Mapping[int, str] | None = None,
+    contexts: Sequence[Context] = (),
 ) -> tuple[list[Any], Outcome, Reader]:
     """Reads the flattened results of a call, and how its outcome is made of them. See Note [Outcome of a call].
 
@@ -71,6 +97,7 @@ def read_outcome(
         result: What it returned.
         existed: What is older than that. If nothing depends on tensors in it, it stays the same object.
         twice: Where lists and dicts stand among the arguments that are reached a second time, by their ids.
+        contexts: What wrappers held beside inner tensors.
 
     Raises:
         DataDependentError: A result points to memory.
@@ -78,7 +105,7 @@ def read_outcome(
         TraceError: An object that holds tensors cannot be made again, or Python's random numbers were drawn.
     """
     seen.refuse_changed()
-    reader = Reader(seen, existed)
+    reader = Reader(seen, existed, contexts)
     recipe = reader.recipe(result, "the result")
     count = len(reader.leaves)
     changes = []
@@ -87,6 +114,7 @@ def read_outcome(
         if twice and (id(holder.value) in twice or _is_of_arguments(change)):
             path = twice.get(id(holder.value)) or next(iter(twice.values()))
             raise MutationError(_PASSED_TWICE.format(path=path, changed=change.path))
+    changes += reader.context_changes()
     attributes = tuple(reader.attributes())
     paths = tuple(reader.paths[count:])
     new, objects = tuple(reader.new), tuple(reader.objects)
@@ -104,6 +132,7 @@ class Reader:
     Args:
         seen: The objects of the call.
         existed: What is older than the run of the function.
+        contexts: What wrappers held beside inner tensors before that.
 
     Attributes:
         leaves: The flattened results.
@@ -112,8 +141,8 @@ class Reader:
         objects: How to get to objects of the call.
     """
 
-    def __init__(self, seen: Objects, existed: Container[Any]) -> None:
-        self.seen = seen
+    def __init__(self, seen: Objects, existed: Container[Any], contexts: Sequence[Context] = ()) -> None:
+        self.seen, self.contexts = seen, contexts
         self.existed = existed
         self.leaves: list[Any] = []
         self.paths: list[str] = []
@@ -275,6 +304,22 @@ class Reader:
                 before, now = self.seen.found(entries), table.read(holder.value)
                 if not same_contents(before, now):
                     yield holder, self.change(self.object_at(position), holder.path, table, before, now)
+
+    def context_changes(self) -> Iterator[Change]:
+        """Yields what wrappers of the call hold otherwise than before, beside inner tensors."""
+        for way, path, wrapper, held in self.contexts:
+            now = {name: value for name, value in vars(wrapper).items() if name in held}
+            changed = [name for name in held if name not in now or not same_constant(now[name], held[name])]
+            if changed:
+                table = Table("attributes", only=tuple(changed))
+                before, after = ([(n, each[n]) for n in changed if n in each] for each in (held, now))
+                yield replace(self.change(self.at(way), path, table, before, after), of_context=True)
+
+    def at(self, way: Way) -> int:
+        """Returns the position of what generated code gets to so."""
+        if way not in self.objects:
+            self.objects.append(way)
+        return self.objects.index(way)
 
     def change(self, of: int, where: str, table: Table, before: list[Any], now: list[Any]) -> Change:
         """Returns how a table is changed.

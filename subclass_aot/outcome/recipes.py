@@ -135,6 +135,7 @@ class Change:
         removed: Keys that are gone. If everything is put in anew, all.
         assigned: Keys and what stands there, those that are new or another; all elements of a list, or the new ones.
         appended: Whether the elements in `assigned` come after those of before.
+        of_context: Whether the object is a wrapper, and these are attributes of which its class makes the context.
     """
 
     object: int
@@ -143,6 +144,12 @@ class Change:
     removed: tuple[Recipe, ...]
     assigned: Recipes
     appended: bool = False
+    of_context: bool = False
+
+    @staticmethod
+    def of_memory(tensor: int, path: str, result: Leaf) -> Change:
+        """Returns how a tensor of the call gets the memory of a result."""
+        return Change(tensor, path, Table("data"), (), ((Literal("data"), result),))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

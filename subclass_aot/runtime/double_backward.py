@@ -131,4 +131,6 @@ def _changed(signature: JointSignature) -> set[int]:
     mutations = signature.mutations
     changed = {signature.index_map.slots[slot].outer for slot in mutations.mutated_leaves}
     changed |= {mutation.input for mutation in mutations.autograd_mutations}
+    ways = (signature.outcome.objects[c.object] for c in signature.outcome.changes if c.of_context)
+    changed |= {int(way.steps[0]) for way in ways}
     return changed | {mutation.input for mutation in mutations.metadata_mutations}

@@ -13,8 +13,7 @@ from subclass_aot.errors import MutationError
 from subclass_aot.graph import Recorder, messages
 from subclass_aot.meta import new_leaf
 from subclass_aot.objects import Way
-from subclass_aot.outcome import Change, Leaf, Literal, Outcome
-from subclass_aot.tables import Table
+from subclass_aot.outcome import Change, Leaf, Outcome
 from subclass_aot.trace.inputs import TracedInputs
 
 _OTHER_OBJECT = "sees it as a view of another input, or as of a plain subclass"
@@ -43,7 +42,7 @@ def with_assigned_data(
         inputs.leaves[slot] = before
         holds = new_leaf(tensor.spec, tensor._storage)
         holds.tag = tensor.tag
-        change = Change(len(outcome.objects), path, Table("data"), (), ((Literal("data"), Leaf(len(results))),))
+        change = Change.of_memory(len(outcome.objects), path, Leaf(len(results)))
         results = [*results, holds]
         outcome = dataclasses.replace(
             outcome,

@@ -24,6 +24,7 @@ from subclass_aot.symbols import is_symbolic, lasting_key_of
 from subclass_aot.trace.absent import absent_names
 from subclass_aot.trace.assigned_data import with_assigned_data
 from subclass_aot.trace.autograd_graph import foreign_leaves
+from subclass_aot.trace.contexts import contexts_of, refuse_context_changes, unchanged_in_place
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.made_leaves import LeafDescriptor, made_leaves
 from subclass_aot.trace.mutations import check_metadata_mutations, refuse_views_of_mutated_metadata, writes
@@ -97,17 +98,18 @@ def run_forward(
     seen = user.arguments.seen(call, inputs.seen)
     before = torch.is_grad_enabled()
     recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
+    contexts = contexts_of(inputs.seen, (*inputs.plan.paths, *user.arguments.paths_of_views))
     args, kwargs = call
     refuse_parallel_method(fn)
     dtype = torch.get_default_dtype()
     try:
-        with _torch.classes_see_again(), missing_names() as missed:
+        with _torch.classes_see_again(), unchanged_in_place(contexts), missing_names() as missed:
             out = fn(*args, **kwargs)
         left = torch.get_default_dtype()
     finally:
         torch.set_default_dtype(dtype)  # each call sets what the function leaves, when it has run
     grad_modes = before, torch.is_grad_enabled()
-    results, outcome, outcome_reader = read_outcome(seen, out, existed, user.arguments.passed_twice)
+    results, outcome, outcome_reader = read_outcome(seen, out, existed, user.arguments.passed_twice, contexts)
     results, outcome = _with_process(results, outcome, recorder, None if left is dtype else left)
 
     results, outcome = with_assigned_data(results, outcome, inputs, recorder)
@@ -121,6 +123,7 @@ def run_forward(
     for output in outputs:
         if isinstance(output, Constant) and isinstance(output.value, torch.Tensor):
             other_threads.refuse_made_elsewhere(recorder.graph, output.value)
+    refuse_context_changes(outcome, inputs.plan.paths, mutations, outputs)
     refuse_views_of_mutated_metadata(inputs, user, recorder, mutations, outputs)
     recorder.listeners.lazy_views.refuse_stale(*reader.computed.values())
     recorder.mutations.refuse_outdated([x for x in results if isinstance(x, torch.Tensor)])

@@ -1,4 +1,4 @@
-"""A view of a dense tensor, from where it lies, by operators that do not ask where the base lies.
+"""A view of a dense tensor, from where it lies, by operators that do not read where the base lies.
 
 Autograd remembers of most views of dense tensors only what `as_strided` takes: sizes, strides and a place in the
 storage. That place is another one in a gradient, and compilers read it in a storage of their own making. `slice`,

@@ -2,7 +2,7 @@
 
 Note [Internal overlap]
 ~~~~~~~~~~~~~~~~~~~~~~~
-A graph without writes has a value for each element, and cannot tell which of several that are one place is meant. So a
+A graph without writes has a value for each element, and cannot say which of several that are one place is meant. So a
 write must reach each place once, or give all elements of a place the same value (`fill_`, `zero_`, a mask of any of
 them, a copy of one element): of an expanded tensor one of them is written then, and of windows all. Any other write
 into a tensor that overlaps itself is refused: eager refuses it, too, or takes the elements in an order that it does not

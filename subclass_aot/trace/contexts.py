@@ -1,0 +1,106 @@
+"""What a function does to the attributes of wrappers that are no inner tensors: it may change their contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from subclass_aot import _torch
+from subclass_aot.errors import MutationError
+from subclass_aot.objects import Way, same_constant
+from subclass_aot.outcome import Context, Outcome
+from subclass_aot.outputs import Output, ViewOfInput
+from subclass_aot.signature import Mutations
+from subclass_aot.tables import ATOMS, object_tables
+
+_WRITTEN = """{path}: the function changes its context, and writes into it where autograd sees that.
+  Such a write goes through the wrapper as a whole, when the graph has run, and what it means says the context.
+  Instead: make a new wrapper, or write under `torch.no_grad()`."""
+
+_VIEWED = """{path}: the function changes its context, and a result is a view of it.
+  The view is made when the graph has run, and would have the context that there is then.
+  Instead: return a copy, or change the context in another call."""
+
+
+_IN_PLACE = """{path}.{name}: the function changes this object, and the class of the wrapper makes its context of it.
+  Instead: assign another object, as in `wrapper.{name} = dataclasses.replace(wrapper.{name}, ...)`."""
+
+
+def contexts_of(wrappers: Sequence[torch.Tensor], paths: Sequence[str]) -> list[Context]:
+    """Notes what wrappers hold beside inner tensors, before the function runs.
+
+    Args:
+        wrappers: The traced inputs.
+        paths: Where the user finds each.
+    """
+    found: list[Context] = []
+    for i, (wrapper, path) in enumerate(zip(wrappers, paths, strict=True)):
+        found += _contexts(wrapper, path, Way("values", (i,)))
+    return found
+
+
+def _contexts(wrapper: object, path: str, way: Way) -> Iterator[Context]:
+    """Yields those of a wrapper and of wrappers inside."""
+    if not _torch.is_traceable_wrapper_subclass(wrapper) or _torch.is_jagged(type(wrapper)):
+        return
+    names, _ = wrapper.__tensor_flatten__()
+    others = {
+        name: value
+        for name, value in vars(wrapper).items()
+        if name not in names and not isinstance(value, torch.Tensor) and not _torch.is_mark(name)
+    }
+    if others and not type(wrapper).__module__.startswith("torch."):  # torch's classes keep notes in theirs
+        yield Context(way, path, wrapper, others)
+    for name in names:
+        yield from _contexts(getattr(wrapper, name, None), f"{path}.{name}", way.then(name))
+
+
+@contextmanager
+def unchanged_in_place(contexts: Sequence[Context]) -> Iterator[None]:
+    """Refuses that objects in contexts are changed within the block. They are the user's, and get back what they held.
+
+    Raises:
+        MutationError: One is.
+    """
+    held = [
+        (context, name, value, table, table.read(value))
+        for context in contexts
+        for name, value in context.held.items()
+        for table in (() if type(value) in ATOMS or isinstance(value, tuple) else object_tables(value))
+    ]
+    changed = []
+    try:
+        yield
+    finally:
+        for context, name, value, table, before in held:
+            if not _same(before, table.read(value)):
+                table.write(value, before)
+                changed.append((context.path, name))
+    for path, name in changed:
+        raise MutationError(_IN_PLACE.format(path=path, name=name))
+
+
+def _same(before: list[tuple[Any, Any]], now: list[tuple[Any, Any]]) -> bool:
+    """Whether an object holds what it held. What begins with an underscore is the business of its class."""
+    one, other = ({k: v for k, v in each if not str(k).startswith("_")} for each in (before, now))
+    return one.keys() == other.keys() and all(same_constant(other[key], value) for key, value in one.items())
+
+
+def refuse_context_changes(
+    outcome: Outcome, paths: Sequence[str], mutations: Mutations, outputs: Iterable[Output]
+) -> None:
+    """Refuses what does not go together with another context.
+
+    Raises:
+        MutationError: The input is written where autograd sees it, or a result is a view of it.
+    """
+    ways = [outcome.objects[change.object] for change in outcome.changes if change.of_context]
+    changed = {int(way.steps[0]) for way in ways}
+    written = {position for position, _ in mutations.autograd_mutations}
+    viewed = {output.value for output in outputs if isinstance(output, ViewOfInput)}
+    for position in sorted(changed & (written | viewed)):
+        message = _WRITTEN if position in written else _VIEWED
+        raise MutationError(message.format(path=paths[position]))
