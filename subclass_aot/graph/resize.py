@@ -38,7 +38,7 @@ def resize_like(template: torch.Tensor, *, memory_format: torch.memory_format | 
     return Step(torch.ops.aten.resize_.default, (tuple(template.shape),), (("memory_format", memory_format),))
 
 
-def roomy(value: torch.Tensor, spec: Spec, extent: int) -> torch.Tensor:
+def with_capacity(value: torch.Tensor, spec: Spec, extent: int) -> torch.Tensor:
     """Returns a flat tensor of `extent` elements that has those of a new tensor where they are in its storage."""
     flat = value.new_empty(extent)
     flat.as_strided(spec.size, spec.stride, spec.offset).copy_(value)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from subclass_aot import Spec
-from subclass_aot.graph.resize import resize_like, resized_by, resizes, roomy
+from subclass_aot.graph.resize import resize_like, resized_by, resizes, with_capacity
 from tests.graph.recording import recorded
 
 LIKE = {
@@ -37,7 +37,7 @@ def test_resize_as_without_the_tensor_that_it_looks_at(
 def test_a_tensor_with_room_has_its_elements_where_they_are_in_its_storage(view: Any) -> None:
     value = view(torch.arange(6.0).view(2, 3))
     spec = Spec.of(value)
-    flat = roomy(value.clone(), spec, 9)
+    flat = with_capacity(value.clone(), spec, 9)
     assert flat.shape == (9,) and torch.equal(flat.as_strided(spec.size, spec.stride, spec.offset), value)
 
 
