@@ -110,6 +110,6 @@ NESTED_INT = """The size of a ragged dimension is used as a number, and it stand
   Instead: compute with the offsets, as in x.offsets().diff(), or with the elements, as in x.values()."""
 
 
-UNHEARD = """A result or a gradient is a tensor without data that this trace knows nothing of.
+UNKNOWN_LEAF = """A result or a gradient is a tensor without data that this trace knows nothing of.
   It was computed in another thread, or in another trace.
   Instead: compute it in the thread that calls the compiled function, and keep no tensor from an earlier call."""

@@ -8,7 +8,7 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch import Operator
-from subclass_aot.meta.storage import Storage, add_listeners, in_thread, unheard
+from subclass_aot.meta.storage import Storage, add_listeners, in_thread, without_listeners
 
 if TYPE_CHECKING:  # which queries the stream that runs
     from subclass_aot.meta.tensor import MetaTensor
@@ -39,7 +39,7 @@ class Listener:
     def on_release(self, storage: Storage) -> None:
         """Is called when a storage dies; it is not to be kept."""
 
-    unheard = staticmethod(unheard)
+    without_listeners = staticmethod(without_listeners)
 
     def __enter__(self) -> Any:
         in_thread.listeners = (*in_thread.listeners, self)

@@ -74,7 +74,7 @@ class MutatedViews(GraphListener):
         """Returns whether a view of the same base, such as this one, has other metadata than autograd recorded."""
         return id(_torch.base_of(view)) in self._mutated_at
 
-    def forgive(self, view: torch.Tensor) -> None:
+    def forget_base(self, view: torch.Tensor) -> None:
         """Forgets the views of a base: autograd has recorded the present metadata of them all."""
         self._mutated_at.pop(id(_torch.base_of(view)), None)
 

@@ -71,7 +71,7 @@ class OwnGenerators:
         self._left: list[tuple[weakref.ref[torch.Generator], bytes]] = []
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def watched(self) -> Iterator[None]:
         """Runs the block, and notes which generators the function makes; states may be traced tensors."""
         self._forward, self._left = None, []
         with (

@@ -90,7 +90,7 @@ class RandomNumbers(GraphListener):
                 _torch.calls_of_generator(
                     seed=lambda function: _refuse_chance, get_rng_state=self._getting, set_rng_state=self._setting
                 ),
-                self.own.heard(),
+                self.own.watched(),
             ):
                 yield
         finally:
