@@ -134,7 +134,7 @@ def user_line_in(summary: Iterable[FrameSummary]) -> str:
 
 
 def format_frames(frames: tuple[UserFrame, ...]) -> str:
-    """Frames as Python prints them, outermost first."""
+    """Returns frames as Python prints them, outermost first."""
     text = _formatted.get(frames)
     if text is None:
         lines = []

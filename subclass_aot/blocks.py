@@ -118,8 +118,8 @@ class BlockForward:
     def __init__(self, block: torch.nn.Module, compilations: Compilations) -> None:
         self._block = block
         self._compilations = compilations
-        self._turn = _Turn()
-        self._known: tuple[Structure, CompiledFunction[..., Any], Lent] | None = None
+        self._tracing = _TraceInProgress()
+        self._known: tuple[Structure, CompiledFunction[..., Any], TracedBlock] | None = None
         functools.update_wrapper(self, type(block).forward.__get__(block))
 
     @_torch.below_dynamo  # where it does not inline the method: see `_call_uncompiled`
@@ -128,10 +128,10 @@ class BlockForward:
         if known is None or not known[0].still_holds():
             known = self._read()
         structure, compiled, lent = known
-        turn = self._turn
-        before = turn.count
+        tracing = self._tracing
+        before = tracing.count
         tensors = structure.tensors()
-        if turn.of_another_thread(before):
+        if tracing.of_another_thread(before):
             with one_at_a_time:
                 tensors = structure.tensors()
         return compiled(lent, tensors, args, kwargs)
@@ -140,13 +140,13 @@ class BlockForward:
         """Returns what was compiled for blocks of this structure, as `explain()` of a compiled function says it."""
         return (self._known or self._read())[1].explain()
 
-    def _read(self) -> tuple[Structure, CompiledFunction[..., Any], Lent]:
+    def _read(self) -> tuple[Structure, CompiledFunction[..., Any], TracedBlock]:
         with one_at_a_time:
             if self._known is not None and self._known[0].still_holds():  # another thread has traced it meanwhile
                 return self._known
             structure = Structure(self._block, skip=("forward",))
             compiled, reads = self._compilations.of(structure.key, type(self._block).__name__)
-            self._known = known = structure, compiled, Lent(self._block, structure, reads, self._turn)
+            self._known = known = structure, compiled, TracedBlock(self._block, structure, reads, self._tracing)
             return known
 
     def __getstate__(self) -> dict[str, Any]:
@@ -167,7 +167,7 @@ Reads = dict[tuple[str, str], None]
 """Attributes that were read while a function was traced, in the order in which they first were; it only grows."""
 
 
-class _Turn:
+class _TraceInProgress:
     """A mark for threads that have other tensors in the places of a block, as while it is traced.
 
     Attributes:
@@ -185,26 +185,26 @@ class _Turn:
         return (self.count != before or before % 2 == 1) and self.owner != threading.get_ident()
 
 
-class Lent:
+class TracedBlock:
     """A block, as it was read, that a compiled function of its structure is traced on.
 
     Two are equal for a guard if what any trace of that function has read of them is.
     """
 
-    __slots__ = ("_block", "_reads", "_structure", "_turn", "_values")
+    __slots__ = ("_block", "_reads", "_structure", "_tracing", "_values")
 
-    def __init__(self, block: torch.nn.Module, structure: Structure, reads: Reads, turn: _Turn) -> None:
-        self._block, self._structure, self._reads, self._turn = block, structure, reads, turn
+    def __init__(self, block: torch.nn.Module, structure: Structure, reads: Reads, tracing: _TraceInProgress) -> None:
+        self._block, self._structure, self._reads, self._tracing = block, structure, reads, tracing
         self._values: tuple[Any, ...] = ()
 
     def run(self, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs the forward of the block's class with `tensors` for its own."""
-        block, structure, turn = self._block, self._structure, self._turn
+        block, structure, tracing = self._block, self._structure, self._tracing
         own = structure.tensors()
-        nested = turn.count % 2 == 1
+        nested = tracing.count % 2 == 1
         watched = structure.scalars_noticed(self._note) if is_tracing() else nullcontext()
-        turn.owner = threading.get_ident()
-        turn.count += not nested
+        tracing.owner = threading.get_ident()
+        tracing.count += not nested
         try:
             for path, table, name in structure.places:
                 table[name] = tensors[path]
@@ -217,7 +217,7 @@ class Lent:
         finally:
             for path, table, name in structure.places:
                 table[name] = own[path]
-            turn.count += not nested
+            tracing.count += not nested
 
     def _note(self, read: tuple[str, str]) -> None:
         if read in self._structure.scalars:
@@ -229,10 +229,10 @@ class Lent:
         return self._values
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Lent and self._read_values() == other._read_values()
+        return type(other) is TracedBlock and self._read_values() == other._read_values()
 
     def __hash__(self) -> int:
-        return hash(Lent)
+        return hash(TracedBlock)
 
     def __repr__(self) -> str:
         names = [f"{path}.{name}".removeprefix(".") for path, name in self._reads]
@@ -240,7 +240,7 @@ class Lent:
         return f"{type(self._block).__name__}({values})"
 
 
-def _run(block: Lent, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run(block: TracedBlock, tensors: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return block.run(tensors, args, kwargs)
 
 

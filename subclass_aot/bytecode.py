@@ -12,6 +12,8 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from subclass_aot.tricks import is_on
+
 _STORES = frozenset("STORE_GLOBAL DELETE_GLOBAL STORE_DEREF DELETE_DEREF DELETE_SUBSCR DELETE_ATTR".split())
 """Instructions that change what may outlive the call."""
 
@@ -31,7 +33,7 @@ _PUTS_TOGETHER = frozenset(
 @functools.lru_cache(maxsize=1024)
 def attributes_read(code: types.CodeType) -> tuple[str, ...] | None:
     """Returns the attributes of its first argument that a function reads; None if it does anything else."""
-    if code.co_argcount != 1 or code.co_kwonlyargcount:
+    if code.co_argcount != 1 or code.co_kwonlyargcount or not is_on("bytecode"):
         return None
     read, before = [], ""
     for step in dis.get_instructions(code):
@@ -47,6 +49,8 @@ def attributes_read(code: types.CodeType) -> tuple[str, ...] | None:
 
 def only_appends(code: types.CodeType, name: str) -> bool:
     """Returns whether a function, and those inside it, use the value of a name in `name.append(...)` alone."""
+    if not is_on("bytecode"):
+        return False
     # After the load of a name comes that of its attribute. What is left out makes cells, or is no instruction.
     steps = [step for step in dis.get_instructions(code) if step.opname not in ("CACHE", "COPY_FREE_VARS", "MAKE_CELL")]
     for step, after in zip(steps, [*steps[1:], None], strict=True):
@@ -77,6 +81,9 @@ def stored_attributes(code: types.CodeType) -> Iterator[str]:
 
 
 def _stored(code: types.CodeType, instructions: tuple[str, ...]) -> Iterator[str]:
+    if not is_on("bytecode"):  # any name may be one of them
+        yield from names_in(code)
+        return
     for step in dis.get_instructions(code):
         if step.opname in instructions:
             yield step.argval
@@ -103,6 +110,8 @@ def reads_of(code: types.CodeType) -> Read | None:
     It stores nothing but locals, makes no functions, catches no errors, and does not ask whether two values are one.
     """
     if code.co_argcount != 1 or code.co_kwonlyargcount or code.co_flags & _STRANGE_FLAGS or code.co_cellvars:
+        return None
+    if not is_on("bytecode"):
         return None
     if code.co_exceptiontable or any(isinstance(constant, types.CodeType) for constant in code.co_consts):
         return None
@@ -134,6 +143,8 @@ class Stored(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def stores_of(code: types.CodeType) -> Stored:
     """Returns what a function stores, and reads of globals."""
+    if not is_on("bytecode"):
+        return Stored([f"{code.co_name} is not read"], [], [])
     steps = list(dis.get_instructions(code))
     containers = _made_by(steps, "BUILD_MAP", "BUILD_LIST")
     tensors = _made_by(steps, "CALL") | {name for name in code.co_varnames[:1] if name == "self"}

@@ -31,7 +31,9 @@ class Descriptor:
     __slots__ = ()
 
     def to_torch(self) -> Any:
-        """AOTAutograd's descriptor of the same; what it has no word for is a `DummyAOTInput` or `DummyAOTOutput`."""
+        """Returns AOTAutograd's descriptor of the same; what it has no word for is a `DummyAOTInput` or
+        `DummyAOTOutput`.
+        """
         raise NotImplementedError
 
 
@@ -77,7 +79,7 @@ class HeldInput(InputDescriptor):
 
     Attributes:
         path: Where the user finds it: `args[1].hidden`. Several may have one path: those at keys that are tensors.
-        number: What tells it from these.
+        number: What distinguishes it from these.
     """
 
     path: str

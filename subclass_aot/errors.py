@@ -83,7 +83,7 @@ class DynamicSizeError(TraceError, ValueError):
 
 
 class ShapeRuleError(TraceError, NotImplementedError):
-    """An operator has no rule that tells the shape of its result."""
+    """An operator has no rule for the shape of its result."""
 
 
 class MutationError(TraceError):

@@ -12,7 +12,7 @@ of one shape if they hold the same tensor of offsets, whatever stands in it. So
 - a gradient has the shape of what it belongs to, so it has the structure of it, too: only `_values` is an input of the
   backward graph, or an output;
 - a nested int is never a number of the graph, since it would be that of the call which was traced;
-- offsets are data. Where a program asks for their values (`unbind`), the trace is for these values: they become a
+- offsets are data. Where a program reads their values (`unbind`), the trace is for these values: they become a
   part of the signature.
 """
 

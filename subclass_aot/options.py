@@ -102,7 +102,7 @@ def compile_graphs(
         fn: What was traced.
         arguments: The call.
         trace: The trace.
-        options: What was asked for.
+        options: The options of the user.
         compile_alike: Compiles another function with the same options.
     """
 
@@ -127,7 +127,7 @@ def compile_trace(
     Args:
         name: What errors call what was traced.
         trace: The joint graph, as the trace or as passes left it, and its signature.
-        options: What was asked for.
+        options: The options of the user.
         doubly: Says what makes gradients differentiable, if anything does.
     """
     graphs = split(trace, options.partition_fn, options.backward.fuses)
@@ -149,7 +149,7 @@ def compile_split(
         name: What errors call what was traced.
         signature: The signature.
         graphs: The graphs.
-        options: What was asked for.
+        options: The options of the user.
         with_tangents: Goes backward once more, for other tangents.
         double_backward: What makes gradients differentiable.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from subclass_aot.meta import Spec
 from subclass_aot.outcome import BackwardOutcome, Change, Outcome
 from subclass_aot.outputs import Output, Value
 from subclass_aot.symbols import RuntimeAssert, Symbols, is_symbolic
+from subclass_aot.views import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +74,12 @@ class MetadataMutation(NamedTuple):
 
     Attributes:
         input: The position of the input, or of a view after these.
-        operator: The operator.
-        args: Its arguments after the tensor.
-        kwargs: Its keyword arguments.
+        step: The operator, and what it is called with.
         tracked: Whether autograd sees it.
     """
 
     input: int
-    operator: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    step: Step
     tracked: bool
 
 

@@ -24,7 +24,7 @@ from subclass_aot.runtime import Entry, Graphs
 from subclass_aot.signature import JointSignature
 
 _FEW = 4
-"""Up to how many signatures it is as fast to ask them all."""
+"""Up to how many signatures it is as fast to try them all."""
 
 _LOOKS = 8
 """Looks that are remembered for each signature that may be kept; one with symbolic sizes has many."""

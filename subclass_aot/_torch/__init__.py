@@ -63,10 +63,10 @@ from subclass_aot._torch.dispatch import disable_current_modes as disable_curren
 from subclass_aot._torch.dispatch import disable_torch_function as disable_torch_function
 from subclass_aot._torch.dispatch import dispatch_modes as dispatch_modes
 from subclass_aot._torch.dispatch import function_modes as function_modes
-from subclass_aot._torch.dispatch import heeding_lazy_bits as heeding_lazy_bits
 from subclass_aot._torch.dispatch import inside_transform as inside_transform
 from subclass_aot._torch.dispatch import number_of_function_modes as number_of_function_modes
 from subclass_aot._torch.dispatch import python_dispatcher as python_dispatcher
+from subclass_aot._torch.dispatch import resolving_conj_and_neg as resolving_conj_and_neg
 from subclass_aot._torch.dispatch import without_function_modes as without_function_modes
 from subclass_aot._torch.dispatch import without_transforms as without_transforms
 from subclass_aot._torch.dynamo import as_part_of as as_part_of

@@ -11,7 +11,10 @@ import torch
 
 @functools.cache
 def descriptors() -> Any:
-    """AOTAutograd's own descriptors of graph inputs and outputs, for tools that read them. It has no public name."""
+    """Returns AOTAutograd's own descriptors of graph inputs and outputs, for tools that read them.
+
+    It has no public name.
+    """
     from torch._functorch._aot_autograd import descriptors as torchs
 
     return torchs
@@ -28,7 +31,10 @@ def memory_format_meta(tensor: torch.Tensor) -> Any:
 
 
 def plain_meta(position: int) -> Any:
-    """AOTAutograd's own meta of a value that is one slot. It has no public name, and is in metas that users bring."""
+    """Returns AOTAutograd's own meta of a value that is one slot.
+
+    It has no public name, and is in metas that users bring.
+    """
     from torch._functorch._aot_autograd.schemas import PlainTensorMeta
 
     return PlainTensorMeta(position)

@@ -173,7 +173,7 @@ base_of: Callable[[Any], Any] = operator.attrgetter(BASE)
 
 IS_VIEW = "_is_view"
 is_view: Callable[[Any], bool] = operator.methodcaller(IS_VIEW)
-"""Whether autograd knows a tensor to be a view, which may be so where it does not say of what. No public question."""
+"""Whether autograd knows a tensor to be a view, which may be so where it does not say of what. No public query."""
 
 version_of: Callable[[Any], int] = operator.attrgetter("_version")
 """How often a tensor was written, which is what autograd compares. The manual of autograd has no other name for it."""
@@ -233,7 +233,7 @@ _COMPILED_ALREADY = """Compiled autograd wants to look into a backward that is c
 def refuse_compiled_autograd(function: type[torch.autograd.Function]) -> None:
     """Has compiled autograd refuse a function by name, as it does the accelerator's node, which says the same.
 
-    It asks for a key first. Then it would read the generated Python of backward, which is in no file. When it goes:
+    It makes a key first. Then it would read the generated Python of backward, which is in no file. When it goes:
     nothing; the error is less clear.
     """
 

@@ -138,14 +138,14 @@ class ConjugatesAtOnce(PassOn):
 _LAZY_BITS = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative)
 
 
-def heeding_lazy_bits(function: Callable[..., Any]) -> Callable[..., Any]:
+def resolving_conj_and_neg(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `function`, changed so that within it the dispatcher resolves `x.conj()` and `x.conj().imag`.
 
     They are bits on tensors that share memory with `x`, and the dispatcher handles them before it calls classes. Below
     that, in a `__torch_dispatch__`, it handles them no more, and kernels take the memory as it is. There is no public
     form; when it goes, what authors write in rules has to resolve such tensors itself.
     """
-    return _heeding(_LAZY_BITS, function)
+    return _with_keys(_LAZY_BITS, function)
 
 
 def decomposition(func: OpOverload) -> Callable[..., Any]:
@@ -157,10 +157,10 @@ def decomposition(func: OpOverload) -> Callable[..., Any]:
     """
     if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "ADInplaceOrView"):
         return func.decompose
-    return _heeding((torch._C.DispatchKey.ADInplaceOrView,), func.decompose)
+    return _with_keys((torch._C.DispatchKey.ADInplaceOrView,), func.decompose)
 
 
-def _heeding(keys: Sequence[torch._C.DispatchKey], function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_keys(keys: Sequence[torch._C.DispatchKey], function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `function`, changed so that within it the dispatcher handles these keys; all or none of them are
     excluded.
     """
@@ -168,7 +168,7 @@ def _heeding(keys: Sequence[torch._C.DispatchKey], function: Callable[..., Any])
     set_excluded = torch._C._dispatch_tls_set_dispatch_key_excluded
 
     @functools.wraps(function)
-    def heeding(*args: object, **kwargs: object) -> Any:
+    def with_keys(*args: object, **kwargs: object) -> Any:
         if not is_excluded(keys[0]):
             return function(*args, **kwargs)
         for key in keys:
@@ -179,7 +179,7 @@ def _heeding(keys: Sequence[torch._C.DispatchKey], function: Callable[..., Any])
             for key in keys:
                 set_excluded(key, True)
 
-    return heeding
+    return with_keys
 
 
 def python_dispatcher() -> Any:
@@ -219,7 +219,7 @@ def without_function_modes() -> Iterator[None]:
 def inside_transform() -> bool:
     """Returns whether `torch.func` (`grad`, `vmap`, ...) or forward-mode autograd is at work.
 
-    Torch has no public question.
+    Torch has no public query.
     """
     return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
 

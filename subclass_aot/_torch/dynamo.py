@@ -118,14 +118,17 @@ def context_of_checkpoint(body: fx.GraphModule) -> Any:
 
 
 def mark_static_address(tensor: torch.Tensor) -> None:
-    """Torch's own mark for tensors that stay in place. Its function is in `torch._dynamo`, which is slow to import."""
+    """Sets torch's own mark for tensors that stay in place.
+
+    Its function is in `torch._dynamo`, which is slow to import.
+    """
     tensor._dynamo_static_input_type = "unguarded"  # type: ignore[attr-defined]
 
 
 def has_static_address(tensor: torch.Tensor) -> bool:
     """Returns whether a tensor has the mark that `torch._dynamo.mark_static_address` makes.
 
-    No public way asks for it.
+    There is no public query.
     """
     return getattr(tensor, "_dynamo_static_input_type", None) is not None
 

@@ -100,7 +100,7 @@ def assume(env: ShapeEnv, expression: sympy.Basic) -> bool:
 
 
 def limit(env: ShapeEnv, symbol: sympy.Symbol, least: int | None, most: int | None) -> None:
-    """Tells a solver the least and the greatest value of a symbol.
+    """Limits a symbol of a solver to values between the least and the greatest.
 
     Raises:
         ValueError: The example is another.

@@ -14,7 +14,7 @@ from subclass_aot._torch.operators import Operator
 def fake_kernel_of(func: Operator) -> Callable[..., Any] | None:
     """Returns what `torch.library.register_fake` was given for an operator, or None.
 
-    Torch registers it for meta tensors, too, but there it may not ask for sizes that depend on data. No public name
+    Torch registers it for meta tensors, too, but there it may not make sizes that depend on data. No public name
     leads to it; when it goes: operators whose sizes depend on data are refused.
     """
     from torch._library.simple_registry import singleton
@@ -57,7 +57,7 @@ def call_fake_kernel(
 
     Args:
         kernel: What was given.
-        sizes: What it gets where it asks torch for its context.
+        sizes: What `torch.library.get_ctx()` gives within it.
         inside: Runs the operators in it.
         args: Its arguments.
         kwargs: Its keyword arguments.

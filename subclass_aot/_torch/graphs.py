@@ -25,6 +25,8 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import _FindNodesLookupTable, _Namespace
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
+from subclass_aot.tricks import is_on
+
 
 def make_graph_module(root: torch.nn.Module | dict[str, Any], graph: Graph, name: str) -> GraphModule:
     """Makes a module of a graph. It generates its Python code when it is first run or printed; most graphs never are.
@@ -80,7 +82,7 @@ class _Module(_LazyGraphModule):
 
     @graph.setter
     def graph(self, graph: Graph) -> None:
-        if type(graph) is Graph:
+        if type(graph) is Graph and is_on("weak graphs"):
             graph.__class__ = _WeaklyOwned
         GraphModule.graph.__set__(self, graph)  # type: ignore[attr-defined]
 

@@ -61,8 +61,8 @@ def convolution_backend(  # noqa: PLR0913  # those of the operator
     """Returns the kernels that torch selects on CPU for a convolution of meta tensors, and the memory format that they
     work in.
 
-    `bias` is a tensor, or its sizes. Nothing public tells. When it goes: `("", torch.contiguous_format)`, and what a
-    convolution in channels-last gives has wrong strides.
+    `bias` is a tensor, or its sizes. There is no public query. When it goes: `("", torch.contiguous_format)`, and a
+    convolution in channels-last has wrong strides.
     """
     x, weight = fake_on_cpu(x), fake_on_cpu(weight)
     named = {"bias": fake_on_cpu(bias) if isinstance(bias, torch.Tensor) else None}
@@ -200,7 +200,7 @@ def compile_with_inductor(
     """Compiles a dense graph with fake values on its nodes by inductor, below AOTAutograd; there is no public door.
 
     Returns:
-        The compiled graph, and the strides that all outputs have, as AOTAutograd asks it for them.
+        The compiled graph, and the strides that all outputs have, as AOTAutograd gets them.
     """
     # What is free, and what is not asserted, is no part of the key under which inductor caches graphs: hence the tag.
     import torch._inductor.config

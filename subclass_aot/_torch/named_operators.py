@@ -17,7 +17,7 @@ _PLAIN_TYPES = frozenset(
 def operator_named(namespace: str, name: str, overload: str) -> Any:
     """Returns the overload of that name, or None.
 
-    `torch.ops` has other attributes, too, and the dispatcher knows which are operators. No public way asks it.
+    `torch.ops` has other attributes, too, and the dispatcher knows which are operators. It has no public query.
     """
     try:
         torch._C._get_schema(f"{namespace}::{name}", "" if overload == "default" else overload)
@@ -31,7 +31,7 @@ def is_of_plain_values(func: Operator) -> bool:
     """Returns whether an operator takes and gives tensors, numbers and words for kinds of tensors: it opens no files,
     say.
 
-    The schema tells, of which there is no public form.
+    The schema says it, of which there is no public form.
     """
     schema = func._schema
     kinds = [argument.type for argument in (*schema.arguments, *schema.returns)]

@@ -128,7 +128,7 @@ def has_parts(func: Operator) -> bool:
 
 
 def decomposition_of(func: Operator) -> Any:
-    """Torch's decomposition of an operator, or None. `torch._decomp` is how the tables are documented."""
+    """Returns torch's decomposition of an operator, or None. `torch._decomp` is how the tables are documented."""
     return torch._decomp.decomposition_table.get(func)
 
 
@@ -157,7 +157,7 @@ METADATA_QUERIES = frozenset(
         torch.ops.prim.device.default,
     }
 )
-"""What C++ asks a wrapper that answers such questions itself, some of them where an error would end the process."""
+"""Queries of C++ that a wrapper answers itself, some of them where an error would end the process."""
 
 
 def overload_name_of(func: Operator) -> str:

@@ -3,10 +3,10 @@
 Note [Plain subclasses]
 ~~~~~~~~~~~~~~~~~~~~~~~
 A class without `__tensor_flatten__` adds what Python sees to a dense tensor: methods, attributes, `__torch_function__`.
-A program may ask `type(x) is ...`, and torch hands such tensors to their class. So where a program has one, a trace has
-a *front*: a tensor of exactly that class, without data, which autograd knows and which the program sees. Behind it is
-its leaf, which operators get in its place: a mode sees each of them, since a front has the dispatch key of classes with
-a `__torch_dispatch__`, and none itself. So a plain subclass is read as a wrapper with one inner tensor would be.
+A program may check `type(x) is ...`, and torch hands such tensors to their class. So where a program has one, a trace
+has a *front*: a tensor of exactly that class, without data, which autograd knows and which the program sees. Behind it
+is its leaf, which operators get in its place: a mode sees each of them, since a front has the dispatch key of classes
+with a `__torch_dispatch__`, and none itself. So a plain subclass is read as a wrapper with one inner tensor would be.
 
 Where a call runs, there are no fronts: the leaf of a plain subclass is the tensor itself. Graphs run with
 `__torch_function__` of classes off, since what it does is in the graph already.

@@ -92,7 +92,7 @@ def without_mkldnn() -> Iterator[None]:
 
 
 is_any_autocast_enabled: Callable[[], bool] = torch._C._is_any_autocast_enabled
-"""Whether autocast is on for any device, at a tenth of the time of asking for one. When it goes: ask for each."""
+"""Whether autocast is on for any device, at a tenth of the time of a query for one. When it goes: query each."""
 
 disable_autocast: Any = torch._C._DisableAutocast
 """Runs a block without autocast on any device; the public form is per device, and slow."""

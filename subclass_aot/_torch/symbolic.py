@@ -30,7 +30,10 @@ Symbolic = torch.SymInt | torch.SymFloat | torch.SymBool
 
 
 def shape_env() -> Any:
-    """Torch's solver for symbolic sizes. Importing it brings sympy, so it waits for the first trace that wants one."""
+    """Returns torch's solver for symbolic sizes.
+
+    Importing it brings sympy, so it waits for the first trace that wants one.
+    """
     return _solver_class()(tracked_fakes=[])  # which `torch.export` wants, that compilers may call
 
 
@@ -403,7 +406,7 @@ def example_of(size: int | torch.SymInt) -> int:
     """Returns the value of a size in the example that is traced; for a symbolic one, without a guard on it.
 
     Raises:
-        TypeError: It depends on data, and no example tells it.
+        TypeError: It depends on data, and no example has it.
     """
     if not isinstance(size, torch.SymInt):
         return size

@@ -168,7 +168,7 @@ def forget_jagged_dummy() -> None:
 
 
 def foreign_two_tensor() -> Any:
-    """Torch's own example of a wrapper class: one that knows nothing of this library, to test with."""
+    """Returns torch's own example of a wrapper class: one that knows nothing of this library, to test with."""
     from torch.testing._internal.two_tensor import TwoTensor
 
     return TwoTensor
@@ -216,7 +216,7 @@ _DECORATORS = (
 def decorates_constructors(filename: str) -> bool:
     """Returns whether a file of torch has what decorates constructors of wrappers, which leaves nothing behind.
 
-    It keeps Dynamo out of them, and tells exports of them. Its files have no public names.
+    It keeps Dynamo out of them, and reports them to exports. Its files have no public names.
     """
     return filename.startswith(_ROOT) and filename.removeprefix(_ROOT).replace("\\", "/").startswith(_DECORATORS)
 
@@ -232,7 +232,7 @@ _exported_constructor.__name__ = _exported_constructor.__qualname__ = "__init__"
 
 
 def tell_export_constructed(made: torch.Tensor, fields: Mapping[str, Any]) -> None:
-    """Tells an export, if one records calls now, that `made` is what its class makes of `fields`.
+    """Reports to an export, if one records calls now, that `made` is what its class makes of `fields`.
 
     A graph before dispatch has operators on wrappers, so one that the program makes has to come from a node. Torch
     offers a decorator of `__init__` for that, which is private yet. A field that no node gave is left alone: what is

@@ -266,7 +266,7 @@ def _with_fakes(val: object, mode: AbstractContextManager[object]) -> Any:
 
 
 def _inductor(graph: fx.GraphModule, inputs: list[Any], is_backward: bool) -> BoxedFunction:
-    """Torch's own compiler. It wants fake tensors, where this library has tensors that cost nothing to make."""
+    """Compiles by inductor, which wants fake tensors, where this library has tensors that cost nothing to make."""
     static = [i for i in graph.meta.get("static_input_indices", ()) if _is_aligned(inputs[i].spec)]
     solver = solver_of(graph)
     different = any(x is not expected for x, expected in zip(inputs, example_inputs(graph), strict=True))

@@ -246,7 +246,7 @@ def owner_of(node: fx.Node, same: dict[fx.Node, fx.Node]) -> fx.Node:
 
 
 def nodes_in(values: Iterable[object]) -> Iterator[fx.Node]:
-    """Nodes among values, in calls and containers too."""
+    """Yields the nodes among values, in calls and containers too."""
     for value in values:
         if isinstance(value, fx.Node):
             yield value

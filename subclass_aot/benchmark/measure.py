@@ -21,7 +21,7 @@ class Budget:
         seconds: For all sides together; a comparison takes longer only where `fewest_rounds` of it do.
         block_us: How long one uninterrupted block of calls of one side lasts at least.
         fewest_rounds: Rounds that are always made.
-        most_rounds: Rounds after which more would tell nothing new.
+        most_rounds: Rounds after which more would show nothing new.
     """
 
     seconds: float = 0.6

@@ -48,7 +48,7 @@ def keys_of(treespec: optree.PyTreeSpec) -> Iterator[tuple[str, Any]]:
     """Yields keys of dicts among the arguments that are objects. A dict with another key has another structure.
 
     Raises:
-        PlanError: A key asks tensors for values.
+        PlanError: A key reads values of tensors.
     """
     for accessor in treespec.accessors():
         for i, entry in enumerate(accessor):  # the same key is on the way to several leaves: it is walked once

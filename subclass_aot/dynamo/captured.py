@@ -28,7 +28,7 @@ class Inputs:
 
     Attributes:
         sources: For each, the position of the tensor that it is, or that brings a number; else None.
-        numbers: Which are numbers that no size of a tensor tells.
+        numbers: Which are numbers that are no size of a tensor.
         held: The parameters and constants of the graph, which are inputs, too, after the others.
     """
 

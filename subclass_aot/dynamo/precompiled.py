@@ -2,7 +2,7 @@
 
 Note [Precompilation]
 ~~~~~~~~~~~~~~~~~~~~~
-Torch compiles for one example there, keeps Dynamo's guards and bytecode in a file, and asks the backend for bytes that
+Torch compiles for one example there, keeps Dynamo's guards and bytecode in a file, and gets from the backend bytes that
 make its function again. These are a file of this library, with the constants that Dynamo has put into the graph. The
 function is an `aot_compile` of the graph: what Dynamo's guards do not see, its own guard does, and what it was not
 compiled for is an error by name where it was loaded.

@@ -4,7 +4,7 @@ Note [Sizes in contexts]
 ~~~~~~~~~~~~~~~~~~~~~~~~
 A context may repeat what its wrapper is from outside, as that of a `DTensor` has the size and strides of the whole.
 Where those are symbols, the context of a meta says which of them stands there (`Repeated`), and not what it is: the
-call tells. Any other symbolic number is what it is in this call, and its solver has a guard for that.
+call has. Any other symbolic number is what it is in this call, and its solver has a guard for that.
 """
 
 from __future__ import annotations

@@ -273,7 +273,7 @@ def _one_object(value: Hashable) -> Any:
 def _outer_numbers(
     source: Source, meta: SubclassCreationMeta, inner: dict[str, str], slots: Iterator[str]
 ) -> tuple[list[str], list[str]]:
-    """Expressions for the outer size and the outer stride."""
+    """Returns expressions for the outer size and the outer stride."""
     both = []
     for method, numbers in ("size", meta.outer_size), ("stride", meta.outer_stride):
         given: Iterator[str] = slots

@@ -39,6 +39,7 @@ from subclass_aot import _torch, hooks
 from subclass_aot.codegen import Source
 from subclass_aot.errors import PlanError
 from subclass_aot.flatten.watch import watched
+from subclass_aot.tricks import is_on
 
 MODE = os.environ.get("SUBCLASS_AOT_REPLAY", "1")
 
@@ -83,7 +84,7 @@ class Replayed:
     @property
     def may_be(self) -> bool:
         """Whether it is, or may be after the first call."""
-        return self.why_not is None and MODE != "0"
+        return self.why_not is None and MODE != "0" and is_on("sys.setprofile")
 
     def make(self, *inner: Any) -> torch.Tensor:
         """Makes a wrapper of its inner tensors, in the order of `names`, and finds out how to make the next ones.

@@ -29,7 +29,7 @@ FEW: Final = 24
 
 MANY: Final = 800
 """With more, the values are read in chunks. CPython has 16 KiB at hand for the frames of functions; for a larger frame,
-of 1,000 locals say, it asks the system for memory at each call, and that takes a third of the time."""
+of 1,000 locals say, it allocates memory of the system at each call, and that takes a third of the time."""
 
 CHUNK: Final = 250
 """Up to so many are read at once where there are many."""
@@ -168,7 +168,7 @@ class _FastUnwrap:
         return self._else_carefully(f"({outer}, )")  # not `args`: an iterator is used up by now
 
     def depth_by_depth(self) -> Source:
-        """Looks at the classes of one depth of a few values before it reads the next."""
+        """Compares the classes of one depth of a few values before it reads the next."""
         with self.source.block("try:"):
             self._read("args", self.roots)
             self.source.line(f"return [{self._leaves_of(self.roots)}]")

@@ -2,11 +2,11 @@
 
 Note [Looks at values]
 ~~~~~~~~~~~~~~~~~~~~~~
-A traced tensor has no value, but the call that is traced for has. Where the program asks (`if x.isfinite().all()`),
-what was recorded so far runs once on the call's own tensors, and the trace goes on with what comes out. The tensor that
-was asked is one more result of the forward graph, and every call compares it with the value that was traced, before
-anything is written and before anything runs that might fail on another value. Where it differs, the call goes to
-another specialization, or to a new trace.
+A traced tensor has no value, but the call that is traced has. Where the program reads one (`if x.isfinite().all()`),
+what was recorded so far runs once on the call's own tensors, and the trace goes on with the result. The tensor that was
+read is one more result of the forward graph, and every call compares it with the value that was traced, before anything
+is written and before anything runs that might fail on another value. Where it differs, the call goes to another
+specialization, or to a new trace.
 
 A whole or a floating-point number that is seen to differ is a symbol from then on, as sizes are. What the program
 assumes of it (`if n > 3`) is then decided by the call that is traced, too, and compared at each call.
@@ -63,12 +63,12 @@ _LIMIT = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Look:
-    """A place where the program asks for a value.
+    """A place where the program reads a value.
 
     Attributes:
         leaf: The tensor that was read; None in a signature, where it is the output that is described as `LookedAt`.
         value: Its value in the call that is traced: a Python value, or a list.
-        line: Where the program asks.
+        line: Where the program reads it.
     """
 
     leaf: Any

@@ -3,7 +3,7 @@
 METADATA_MUTATED = """{path} has another size, stride or offset after the call than before.
   Before: {before}
   After:  {after}
-  A graph can write into the data of its inputs, but not change what they look like from outside.
+  A graph can write into the data of its inputs, but not their metadata.
   Instead: return the changed tensor, as in `return x.t()`, or make the change outside the compiled function."""
 
 DATA_ASSIGNED = """The traced function assigns to `.data`, which gives a tensor other memory, and {what}.
@@ -45,7 +45,7 @@ MUTATED_VIEW = """{path} is a view, the function writes into it where autograd m
 
 VIEW_OF_MUTATED_BEFORE = """The function changes the size or strides of a tensor in place, and then torch says: {reason}
   Your line:  {line}
-  If a view of that tensor is used here which was made before: autograd makes it again, in a trace of the tensor as it
+  If a view of that tensor is used here which was made before: autograd regenerates it, in a trace of the tensor as it
   looks now.
   Instead: use the operator that returns a new tensor (x.unsqueeze(0) instead of x.unsqueeze_(0)), or make the view
   afterwards."""
@@ -110,6 +110,6 @@ NESTED_INT = """The size of a ragged dimension is used as a number, and it stand
   Instead: compute with the offsets, as in x.offsets().diff(), or with the elements, as in x.values()."""
 
 
-UNHEARD = """A result or a gradient is a tensor without data that this trace knows nothing of.
+UNKNOWN_LEAF = """A result or a gradient is a tensor without data that this trace knows nothing of.
   It was computed in another thread, or in another trace.
   Instead: compute it in the thread that calls the compiled function, and keep no tensor from an earlier call."""

@@ -33,7 +33,7 @@ from subclass_aot.graph.listeners.resized_out import inputs_to_resize
 from subclass_aot.graph.listeners.rng import RandomNumbers
 from subclass_aot.graph.listeners.stack_traces import StackTraces
 from subclass_aot.graph.looks import Looks
-from subclass_aot.graph.messages import FOREIGN_LEAF, NESTED_INT, UNHEARD
+from subclass_aot.graph.messages import FOREIGN_LEAF, NESTED_INT, UNKNOWN_LEAF
 from subclass_aot.graph.node_meta import name_of, val_of
 from subclass_aot.graph.retrace import Retrace
 from subclass_aot.graph.symint_nodes import SymintNodes
@@ -174,7 +174,9 @@ class Recorder(Stream):
         self.made: list[weakref.ref[torch.Tensor]] = []
         self._on_node = self.listeners.methods("on_node")
         self._on_wrapper_operator = self.listeners.methods("on_wrapper_operator")
-        self._hears: dict[_torch.Operator, list[list[Callable[..., Any]]]] = {}  # the methods that `on_operator` calls
+        self._methods: dict[
+            _torch.Operator, list[list[Callable[..., Any]]]
+        ] = {}  # the methods that `on_operator` calls
 
     @property
     def mutations(self) -> MutationLog:
@@ -182,7 +184,7 @@ class Recorder(Stream):
         return self.listeners.mutations
 
     def on_new_effects(self, func: _torch.Operator) -> None:
-        self._hears.pop(func, None)
+        self._methods.pop(func, None)
 
     def before_out(self, functional: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for out, size, stride in inputs_to_resize(functional, args, kwargs):
@@ -301,11 +303,11 @@ class Recorder(Stream):
             hear(self, func, args, kwargs)
 
     def on_operator(self, func: _torch.Operator, args: tuple[Any, ...], kwargs: dict[str, Any], result: object) -> None:
-        hears = self._hears.get(func)
-        if hears is None:
+        methods = self._methods.get(func)
+        if methods is None:
             names = "on_operator", "on_recorded", "on_write"
-            hears = self._hears[func] = [self.listeners.methods(name, func) for name in names]
-        before, after, writes = hears
+            methods = self._methods[func] = [self.listeners.methods(name, func) for name in names]
+        before, after, writes = methods
         for hear in before:
             if hear(self, func, args, kwargs, result):
                 return
@@ -381,7 +383,7 @@ class Recorder(Stream):
         kind = type(value)
         if kind is MetaTensor:
             if value.tag not in self.nodes:
-                raise UnknownTensorError(UNHEARD)
+                raise UnknownTensorError(UNKNOWN_LEAF)
             return value.tag
         if kind is list or kind is tuple:
             return [self.node_of(v) for v in value]

@@ -92,7 +92,7 @@ class SymintNodes:
 
         Args:
             number: A symbolic number.
-            describe: Tells a new node which phase and which line of the user it belongs to.
+            describe: Notes on a new node the phase and the line of the user to which it belongs.
         """
         original = _torch.original_expression_of(number)
         if original in self._unbacked:

@@ -34,6 +34,7 @@ from subclass_aot.guards.tensor_guards import TensorGuards, patterns_of, refuse_
 from subclass_aot.objects import ObjectGuards
 from subclass_aot.signature import JointSignature
 from subclass_aot.tables import HOOKS, MODULE_TABLES, extras_of
+from subclass_aot.tricks import is_on
 
 Call = Callable[..., Any]
 """`call(args, kwargs, leaves, treespec, check_only=False)` gives what the program returns; `MISS` if it does not fit.
@@ -342,6 +343,8 @@ def refusing_line(call: Call, *given: object) -> str:
         call: The function.
         *given: What it is given.
     """
+    if not is_on("sys.settrace"):
+        return "not known, since sys.settrace is switched off"
     lines: list[str] = []
     generated = inspect.unwrap(call).__globals__["__name__"]
 

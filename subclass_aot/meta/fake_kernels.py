@@ -1,8 +1,8 @@
-"""Custom operators whose sizes depend on data, which only what their authors gave to `register_fake` tells.
+"""Custom operators whose sizes depend on data, which only the kernels of `register_fake` know.
 
 Note [Sizes by a fake kernel]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
-Operators of torch have a tag that says so. A custom one asks for a size, by `torch.library.get_ctx()`, when its fake
+Operators of torch have a tag that says so. A custom one makes a size, by `torch.library.get_ctx()`, when its fake
 kernel runs, or runs another operator there that has such a size. So it is found out once in a process, and the operator
 that was about to run is begun again: from then on it is what `nonzero` is, and has a rule in `unbacked.py`.
 """

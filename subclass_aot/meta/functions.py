@@ -43,7 +43,9 @@ class Replaced(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def __eq__(self, other: object) -> bool:
-        """Programs run alike under two that replace the same, so what was compiled under one serves under the other."""
+        """Compares what is replaced: programs run alike under two that are equal, so what was compiled serves under
+        both.
+        """
         return type(other) is Replaced and other.rules == self.rules
 
     def __hash__(self) -> int:

@@ -8,9 +8,9 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot._torch import Operator
-from subclass_aot.meta.storage import Storage, add_listeners, in_thread, unheard
+from subclass_aot.meta.storage import Storage, add_listeners, in_thread, without_listeners
 
-if TYPE_CHECKING:  # which asks the stream that runs
+if TYPE_CHECKING:  # which queries the stream that runs
     from subclass_aot.meta.tensor import MetaTensor
 
 
@@ -18,11 +18,11 @@ class Listener:
     """Observes operators and memory, and answers no queries: a profiler, a part of a recorder.
 
     In a `with` block it is called for each operator on leaves that a program in this thread runs, in whatever stream:
-    a trace, forward and backward, `meta()`, or none. A trace that begins again is heard again.
+    a trace, forward and backward, `meta()`, or none. A trace that begins again is seen again.
 
-    It hears of each storage once as it is made (or, if it is that of a real tensor, first met), before the operator
-    that made it is heard of; and once as it dies, which is when the last tensor on it is gone. So it hears of the death
-    of storages, too, that are older than the block.
+    It is called for each storage once as it is made (or, if it is that of a real tensor, first met), before the call
+    for the operator that made it; and once as it dies, which is when the last tensor on it is gone. So it is called for
+    the death of storages, too, that are older than the block.
     """
 
     def on_operator(
@@ -39,7 +39,7 @@ class Listener:
     def on_release(self, storage: Storage) -> None:
         """Is called when a storage dies; it is not to be kept."""
 
-    unheard = staticmethod(unheard)
+    without_listeners = staticmethod(without_listeners)
 
     def __enter__(self) -> Any:
         in_thread.listeners = (*in_thread.listeners, self)

@@ -101,7 +101,7 @@ class DataFree(Stream):
         super().__init__()
         self._values = _ByLeaf()
         self._met: weakref.WeakSet[Storage] = weakref.WeakSet()  # what stands for the memory of real tensors
-        self.of_meta = torch.device("meta")  # what a factory that asks for this device means: see `native_device`
+        self.of_meta = torch.device("meta")  # what a factory on this device means: see `native_device`
 
     def __torch_dispatch__(
         self,
@@ -185,7 +185,7 @@ class DataFree(Stream):
     def _constant(self, value: object) -> Any:
         if type(value) is MetaTensor:
             return self._values.of(value)
-        if is_symbolic(value):  # an operator on real tensors would ask what it is, and that would be assumed
+        if is_symbolic(value):  # an operator on real tensors would read it, and that would be assumed
             return None
         return torch.device("cpu") if isinstance(value, torch.device) else value
 

@@ -172,7 +172,7 @@ class Spec:
     def lies_apart(self, other: Spec) -> bool:
         """Returns whether a tensor has no place in memory in common with another one of the same storage.
 
-        With symbols, tells whether that is known of all sizes.
+        With symbols, returns whether that is known of all sizes.
         """
         if self.solver is not None or other.solver is not None:
             ends = [(s.offset * s.dtype.itemsize, s.extent * s.dtype.itemsize) for s in (self, other)]

@@ -43,7 +43,7 @@ in_thread = _OfThread()
 
 
 @contextmanager
-def unheard() -> Iterator[None]:
+def without_listeners() -> Iterator[None]:
     """Runs the block without listeners in this thread: what runs is not the program's."""
     before, in_thread.listeners = in_thread.listeners, ()
     try:

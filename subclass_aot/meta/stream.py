@@ -31,7 +31,7 @@ _HIGHER_ORDER = """`{name}` is an operator that takes functions, and there is no
 
 
 class Stream(Answers):
-    """Brings every operator to `run`, does with it what a subclass does, and tells listeners.
+    """Brings every operator to `run`, does with it what a subclass does, and calls listeners.
 
     A subclass overrides `on_operator` and its kin, the queries of a stream, and `lift` (what stands for a tensor
     that is not a leaf).

@@ -1,7 +1,8 @@
 """Strides: the ways in which kernels lay out the elements of a new tensor.
 
-All strides count, those of dims of one place, too: by these `suggest_memory_format` tells a tensor of one channel, or
-of one place, in channels-last from a packed one, and a convolution, a norm or autograd that comes later goes by that.
+All strides count, those of dims of one place, too: by these `suggest_memory_format` distinguishes a tensor of one
+channel, or of one place, in channels-last from a packed one, and a convolution, a norm or autograd that comes later
+goes by that.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def sorted_dims(shape: Sequence[Number], strides: Sequence[Sequence[Number]]) ->
 
     Args:
         shape: The sizes of the result.
-        strides: Of each operand the strides in these dims, 0 where it is expanded; the first one that tells decides.
+        strides: Of each operand the strides in these dims, 0 where it is expanded; the first one that differs decides.
 
     Raises:
         Unknown: The strides are symbolic, and nobody can tell.
@@ -116,7 +117,7 @@ def sorted_dims(shape: Sequence[Number], strides: Sequence[Sequence[Number]]) ->
 
 
 class Unknown(Exception):
-    """Raised where symbolic numbers do not tell how they compare."""
+    """Raised where it is unknown how symbolic numbers compare."""
 
 
 def same(a: Number, b: Number) -> bool:

@@ -218,7 +218,7 @@ class MetaTensor(torch.Tensor):
     def __dlpack__(self, *args: object, **kwargs: object) -> Any:
         raise self._no_memory("__dlpack__()")  # consumers would read at address zero
 
-    def __dlpack_device__(self) -> Any:  # consumers ask this first
+    def __dlpack_device__(self) -> Any:  # consumers call this first
         raise self._no_memory("__dlpack_device__()")
 
     def _no_memory(self, call: str) -> DataDependentError:

@@ -38,7 +38,7 @@ class Effects:
             may make room for more.
     """
 
-    # More than ten attributes: each is one answer to a question about an operator.
+    # More than ten attributes: each is the answer to one query about an operator.
 
     parameters: Mapping[str, Kind]
     returns: tuple[Kind, ...]

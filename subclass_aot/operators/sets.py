@@ -14,7 +14,7 @@ from subclass_aot.operators.kinds import OperatorKind, kind_of
 class OperatorSet:
     """The operators of some kinds, but for some.
 
-    `in` asks about one overload, iteration gives those that are registered now, `|` unites two sets, and `-` leaves
+    `in` checks one overload, iteration gives those that are registered now, `|` unites two sets, and `-` leaves
     operators out: `ops.pointwise - {torch.ops.aten.where}` is without every overload of `where`.
 
     Args:

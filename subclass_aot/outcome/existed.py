@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from typing import Any
 
+from subclass_aot.tricks import is_on
+
 
 class Existed:
     """Tells which objects are older than a block. It is asked in the block.
@@ -19,7 +21,7 @@ class Existed:
         self._new: set[int] | None = None
 
     def __enter__(self) -> Existed:
-        self._leaves_alone = gc.get_freeze_count() == 0
+        self._leaves_alone = gc.get_freeze_count() == 0 and is_on("gc.freeze")
         if self._leaves_alone:
             gc.freeze()
         else:  # kept alive, since a new one might get the id of one that is gone

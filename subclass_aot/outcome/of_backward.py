@@ -16,7 +16,7 @@ what the trace found there. Where that differs, the hooks are traced once more, 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -240,13 +240,14 @@ class AfterForward:
             yield
 
     def read(
-        self, existed: Existed, is_read: Callable[[torch.Tensor], bool]
+        self, existed: Existed, is_read: Callable[[torch.Tensor], bool], names: Collection[str] = ()
     ) -> tuple[list[Any], list[str], BackwardOutcome]:
         """Reads what backward has changed.
 
         Args:
             existed: What is older than the trace, or than this backward.
             is_read: Tells whether backward reads the values of a tensor.
+            names: The names that the code of hooks has, of attributes, variables and keys.
 
         Returns:
             The tensors and numbers that it puts somewhere, and where; and what it does with them. What these are is
@@ -258,30 +259,51 @@ class AfterForward:
         self._reader.seen.refuse_changed()
         existed.forget()
         reader = _BackwardReader(self, existed)
+        stood_as = functools.partial(self._stood, reader, is_read)
         changes: list[Change] = []
         expected: list[Expected] = []
         for at, (place, before) in enumerate(zip(self._places, self._before, strict=True)):
             now = _without_recomputed(before, place.table.read(place.value))
             if same_contents(before, now):
                 continue
-            owner = place.owner
-            if isinstance(owner, Way):
-                owner = Given(self._reader.at(owner))
-            of = reader.object_at(owner) if isinstance(owner, int) else self.keep(owner)
+            of = self._kept_owner(place)
             change = reader.change(of, place.path, place.table, before, now)
             changes.append(change)
-            expected += self._expected(at, change, before, now, functools.partial(self._stood, reader, is_read))
+            expected += self._expected(at, change, before, now, stood_as)
         retained = []
         for i, result in self._retaining:
             if result.grad is not None:
                 path = f"the .grad of {self._reader.paths[i]}"
                 retained.append((self.keep(Weak(Leaf(i), "ref")), reader.leaf(result.grad, path).position))
                 result.grad = None
+        if changes or retained:
+            expected += self._only_read(names, {(e.place, s.key) for e in expected for s in e.stood}, stood_as)
         attributes = tuple(reader.attributes())
         new, objects = tuple(reader.new), tuple(Way(FOR_BACKWARD, (i,)) for i in range(len(self.kept)))
         paths = tuple(reader.paths)
         outcome = Outcome(Literal(None), new, objects, tuple(changes), paths, attributes=attributes)
         return reader.leaves, reader.paths, BackwardOutcome((), outcome, tuple(expected), tuple(retained))
+
+    def _kept_owner(self, place: _Place) -> int:
+        """Returns the position of the object of a table among what the call keeps."""
+        owner = place.owner
+        if isinstance(owner, int):
+            owner = Given(self._reader.object_at(owner))
+        return self.keep(Given(self._reader.at(owner)) if isinstance(owner, Way) else owner)
+
+    def _only_read(
+        self, names: Collection[str], changed: set[tuple[int, object]], stood_as: Callable[[object, Any], Stood]
+    ) -> Iterator[Expected]:
+        """Yields the plain values that hooks may have read, by the names in their code, and have not changed."""
+        for at, (place, before) in enumerate(zip(self._places, self._before, strict=True)):
+            found = [
+                stood_as(key, value)
+                for key, value in before
+                if type(key) is str and key in names and (type(value) in _PLAIN or isinstance(value, torch.SymInt))
+                if (at, key) not in changed
+            ]
+            if found:
+                yield Expected(at, self._kept_owner(place), place.table, tuple(found), False)
 
     def _expected(
         self, at: int, change: Change, before: list[Any], now: list[Any], stood_as: Callable[[object, Any], Stood]

@@ -1,6 +1,6 @@
 """Saves the symbols that the sizes of backward's inputs are made of.
 
-A tangent of size `s + 3` does not tell what `s` is, and compilers want each symbol as an input, or as a size of one. A
+A tangent of size `s + 3` does not show what `s` is, and compilers want each symbol as an input, or as a size of one. A
 partition saves the numbers that backward computes with, and these are not all.
 """
 

@@ -25,7 +25,7 @@ from subclass_aot.symbols import Number, Symbols, is_symbolic
 
 
 def symbolic_fakes(arguments: Arguments, dynamic: DynamicSizes, symbols: Symbols) -> list[Any]:
-    """Makes for each tensor of a call one of its class without data, with symbols for sizes as asked for."""
+    """Makes for each tensor of a call one of its class without data, with symbols for sizes that are dynamic."""
     maker = _FakeMaker(dynamic, symbols)
     metas = arguments.plan.metas
     return [

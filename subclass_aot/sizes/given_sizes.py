@@ -49,9 +49,9 @@ class GivenSizes:
 
 
 def symbols_of(example: object) -> set[Any]:
-    """Returns the symbols that the sizes of a tensor tell, outer and inner ones; or those in a number.
+    """Returns the symbols that the sizes of a tensor are, outer and inner ones; or those in a number.
 
-    An expression of several tells none of them.
+    An expression of several is none of them.
     """
     found: set[Any] = set()
     for number in _numbers(example):

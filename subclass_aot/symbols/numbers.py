@@ -1,4 +1,4 @@
-"""Symbolic numbers: how to tell them, compare them, and find their solver."""
+"""Symbolic numbers: recognizes and compares them, and finds their solver."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class Symbols:
         return take_fresh_unbacked
 
     def answer(self, value_of: Callable[[Any], Any], is_cautious: bool) -> None:
-        """Registers what gives the values of data-dependent numbers: what the program assumes of them is a demand.
+        """Registers what gives the values of data-dependent numbers: what the program assumes of them, calls check.
 
         Args:
             value_of: Gives the value of a symbol, or None.
@@ -221,7 +221,7 @@ class MoreAssumed(NotImplementedError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RuntimeAssert:
-    """Something that the program says is true of numbers that only the run will tell.
+    """A condition of the program on numbers that only the run knows.
 
     Attributes:
         expression: What.

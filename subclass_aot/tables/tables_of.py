@@ -75,7 +75,7 @@ def _attributes_of(tensor: torch.Tensor) -> list[Table]:
         wanting = {name: x for name, x in parts.items() if isinstance(x, torch.Tensor) and x.requires_grad}
         parts |= {name: x.detach() for name, x in wanting.items()}  # who knows where they stand refuses them
         unflatten = type(tensor).__tensor_unflatten__
-        # The class tells by doing it: what another such wrapper has from its constructor belongs to the class.
+        # The class shows it by doing it: what another such wrapper has from its constructor belongs to the class.
         own.update(vars(unflatten(parts, context, tensor.size(), tensor.stride())))
     table = Table("attributes", but=frozenset(own), public=_torch.is_traceable_wrapper_subclass(tensor))
     return [table] if any(map(table.has, names)) else []

@@ -51,7 +51,7 @@ class Int8Weight(WrapperTensor, views="broadcast"):
 
 
 def quantize(weight: torch.Tensor, dims: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Codes and scale of a float tensor; the scale is shared along `dims`, and there it has size 1."""
+    """Returns codes and scale of a float tensor; the scale is shared along `dims`, and there it has size 1."""
     magnitude = weight.abs().amax(dims, keepdim=True) if dims else weight.abs()
     scale = magnitude.clamp(min=torch.finfo(weight.dtype).tiny * 127) / 127
     codes = (weight / scale).round().clamp(-127, 127)  # in bfloat16, the largest is 127.5 steps of a scale rounded down

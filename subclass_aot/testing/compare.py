@@ -126,7 +126,7 @@ def cut_off(tensor: torch.Tensor) -> bool:
 
 
 def _meaningful_strides(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Strides of the dims along which there is something to step to."""
+    """Returns the strides of the dims along which there is something to step to."""
     if not tensor.numel():
         return ()
     return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1)

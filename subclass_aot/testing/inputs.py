@@ -61,7 +61,7 @@ class Wrapped:
     Attributes:
         cls: Its class.
         inner: Its inner tensors, by name.
-        context: What `__tensor_flatten__` tells of it.
+        context: What `__tensor_flatten__` returns of it.
         size: Its size from outside.
         stride: Its strides from outside.
         fields: For a `WrapperTensor` that its constructor makes as it is: the fields that are no tensors.
@@ -116,7 +116,7 @@ class Capture:
         self._alive: list[Any] = []  # so that an id stays its tensor's own
 
     def all(self, tensors: Sequence[Any]) -> list[Given]:
-        """Recipes for `x0`, `x1`, ..."""
+        """Returns recipes for `x0`, `x1`, ..."""
         with _torch.without_torch_function():
             for i, tensor in enumerate(tensors):
                 if _torch.base_of(tensor) is None:  # before the views of it, so that they find it

@@ -41,7 +41,7 @@ def record(function: Callable[..., Any], tensors: Sequence[Any]) -> Script:
 
 
 class _Recorder(TorchFunctionMode):
-    """Hears every call of torch from Python, above autograd and above wrappers.
+    """Sees every call of torch from Python, above autograd and above wrappers.
 
     Attributes:
         inputs: Recipes for the tensors that come from outside.
@@ -75,7 +75,7 @@ class _Recorder(TorchFunctionMode):
         result = func(*args, **kwargs)
         tensors = [x for x in flatten(result)[0] if isinstance(x, torch.Tensor)]
         if not tensors and (result is not None or not any(map(_is_tensor, flatten((args, kwargs))[0]))):
-            del self.statements[position]  # it asks for a size, or for a mode
+            del self.statements[position]  # it reads a size, or a mode
         elif any(id(x) not in self._known for x in tensors):
             name = self._new()
             self.statements[position] = Statement(name, text, self.statements[position].mode)

@@ -24,7 +24,7 @@ class Statement:
     """One line of the function.
 
     Attributes:
-        target: What its value is called; "" if nobody asks for it.
+        target: What its value is called; "" if nothing reads it.
         text: The expression, or the whole statement.
         mode: The context manager it stands in, as `torch.no_grad()`, or "".
     """

@@ -226,6 +226,11 @@ def _in_order(results: Iterable[torch.Tensor]) -> list[Any]:
     return order[::-1]
 
 
+def has_functions(results: Iterable[torch.Tensor]) -> bool:
+    """True if autograd would run the backward of an `autograd.Function` to differentiate `results`."""
+    return any(isinstance(node, torch.autograd.function.BackwardCFunction) for node in _nodes(results))
+
+
 def foreign_leaves(results: Iterable[torch.Tensor], own: Sequence[torch.Tensor]) -> Iterator[torch.Tensor]:
     """Leaves of autograd's graph that `results` depend on and that are not in `own`."""
     known = {id(t) for t in own}

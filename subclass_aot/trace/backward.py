@@ -22,7 +22,7 @@ from subclass_aot.outcome import Existed
 from subclass_aot.outputs import InputLeaf, Value
 from subclass_aot.signature import TangentSpec
 from subclass_aot.trace.autograd_graph import gradients_of
-from subclass_aot.trace.backward_outcome import Put, read_put
+from subclass_aot.trace.backward_outcome import CodeThatRuns, Put, read_put
 from subclass_aot.trace.forward import Forward
 from subclass_aot.trace.inputs import Gradient, TracedInputs, is_graph_value
 from subclass_aot.trace.mutations import backward_writes
@@ -82,8 +82,10 @@ def run_backward(
     try:
         # The recorder of forward hears none of it, nor what this one does with real tensors it meets on the way.
         with _torch.disable_current_modes(), both, Replaced(both, REPLACED), _seen_as_in_eager_mode(tangents):
-            gradients, nodes, errors = _gradients(inputs, forward, tangents, both)
-            put = None if forward.after is None else read_put(inputs, forward.after, both, existed)
+            with CodeThatRuns() if forward.runs_hooks else nullcontext() as code:
+                gradients, nodes, errors = _gradients(inputs, forward, tangents, both)
+            names = () if code is None else code.names
+            put = None if forward.after is None else read_put(inputs, forward.after, both, existed, names)
             both.listeners.random_numbers.end_backward(both)
     except RuntimeError as error:
         if "backward through the graph a second time" not in str(error):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 from torch import fx
 
+from subclass_aot._stack import is_user_code
 from subclass_aot.call import refuse_without_memory
 from subclass_aot.descriptors import Number, OutputDescriptor, PutByBackward
 from subclass_aot.errors import MutationError
@@ -48,7 +51,40 @@ class Put:
     numbers: Mapping[OutputDescriptor, fx.Node] = field(default_factory=dict)
 
 
-def read_put(inputs: TracedInputs, after: AfterForward, recorder: Recorder, existed: Existed) -> Put | None:
+class CodeThatRuns:
+    """Collects the code of the program that runs within the block, in this thread.
+
+    Where somebody profiles the program, it cannot.
+    """
+
+    def __init__(self) -> None:
+        self._found: set[CodeType] = set()
+
+    def __enter__(self) -> CodeThatRuns:
+        self._is_on = sys.getprofile() is None
+        if self._is_on:
+            sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_on:
+            sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "call":
+            self._found.add(frame.f_code)
+
+    @property
+    def names(self) -> set[str]:
+        """The names that it has, of attributes, variables and keys."""
+        mine = [code for code in self._found if is_user_code(code)]
+        constants = {x for code in mine for x in code.co_consts if isinstance(x, str)}
+        return constants.union(*(code.co_names for code in mine), *(code.co_freevars for code in mine))
+
+
+def read_put(
+    inputs: TracedInputs, after: AfterForward, recorder: Recorder, existed: Existed, names: Collection[str]
+) -> Put | None:
     """Reads what hooks have put into objects, when backward is over; None where they have changed none.
 
     Args:
@@ -56,6 +92,7 @@ def read_put(inputs: TracedInputs, after: AfterForward, recorder: Recorder, exis
         after: The objects as forward left them.
         recorder: Has recorded forward and backward.
         existed: What is older than that.
+        names: The names that the code of hooks has.
 
     Raises:
         MutationError: A later backward could not put that there.
@@ -65,7 +102,7 @@ def read_put(inputs: TracedInputs, after: AfterForward, recorder: Recorder, exis
         leaves = [x for x in FlattenPlan.leaves_of(tensor) if isinstance(x, MetaTensor)]
         return any(is_backward(user) and user in recorder.nodes for x in leaves for user in recorder.node_of(x).users)
 
-    leaves, paths, left = after.read(existed, is_read)
+    leaves, paths, left = after.read(existed, is_read, names)
     if not left.outcome.changes and not left.retained:
         return None
     reader = _Reader(inputs, after, recorder)

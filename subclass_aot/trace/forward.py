@@ -23,7 +23,7 @@ from subclass_aot.signature import Absent, Mutations
 from subclass_aot.symbols import is_symbolic, lasting_key_of
 from subclass_aot.trace.absent import absent_names
 from subclass_aot.trace.assigned_data import with_assigned_data
-from subclass_aot.trace.autograd_graph import foreign_leaves
+from subclass_aot.trace.autograd_graph import foreign_leaves, has_functions
 from subclass_aot.trace.contexts import contexts_of, refuse_context_changes, unchanged_in_place
 from subclass_aot.trace.inputs import TracedInputs, UserInputs
 from subclass_aot.trace.made_leaves import LeafDescriptor, made_leaves
@@ -48,6 +48,7 @@ class Forward:
         looks: Where it asked for values.
         absent: Inputs of whose attributes only those count that it has asked for.
         after: The objects as it left them, where something wants a gradient.
+        runs_hooks: Whether backward may run code of the program: hooks that it has made, or functions of autograd.
     """
 
     # More than ten attributes: all that the stages after this one read of the run.
@@ -62,6 +63,7 @@ class Forward:
     looks: tuple[Look, ...]
     absent: tuple[Absent, ...]
     after: AfterForward | None = None
+    runs_hooks: bool = False
 
     def collections(self) -> list[Collection[Any]]:
         """Where traced tensors are held."""
@@ -96,7 +98,7 @@ def run_forward(
     """
     recorder.listeners.random_numbers.own.begin_forward(recorder)
     seen = user.arguments.seen(call, inputs.seen)
-    before = torch.is_grad_enabled()
+    before, hooks = torch.is_grad_enabled(), torch.utils.hooks.RemovableHandle.next_id
     recorder.graph.grads_read = []  # type: ignore[attr-defined]  # nodes of tensors whose `.grad` is asked for
     contexts = contexts_of(inputs.seen, (*inputs.plan.paths, *user.arguments.paths_of_views))
     args, kwargs = call
@@ -157,6 +159,7 @@ def run_forward(
         tuple(dataclasses.replace(look, leaf=None) for look in looks),
         absent_names(inputs, user.arguments, missed),
         None if tangents is None else AfterForward(outcome_reader, inputs.seen, modules),
+        tangents is not None and (torch.utils.hooks.RemovableHandle.next_id != hooks or has_functions(tangents.ends)),
     )
 
 

@@ -214,7 +214,7 @@ def _graph(inputs: TracedInputs, forward: Forward, backward: Backward) -> fx.Gra
     )
     numbers = {} if backward.put is None else backward.put.numbers
     bases = {SyntheticBase(tuple(map(plan.desc_of, base.slots))): base for base in found.bases}
-    with with_symbols(plan), Listener.unheard():  # which have heard it already
+    with with_symbols(plan), Listener.without_listeners():  # which have seen it already
         functional = remove_mutations(recorder, {**forward.nodes, **numbers, **backward.nodes}, written, bases, live)
     graph = functional.graph
     output = graph.output(tuple(functional.outputs.values()))

@@ -548,6 +548,49 @@ def after_others_have_changed_it(compile: Compile) -> list[Any]:
     return found
 
 
+RATE = 1.0
+
+
+class Signed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, settings: Any, log: list[Any]) -> Any:
+        ctx.settings, ctx.log = settings, log
+        return x * 1
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:  # type: ignore[override]
+        ctx.log.append(gradient)
+        return gradient * ctx.settings.sign if ctx.settings.on else gradient, None, None
+
+
+@program
+def after_what_hooks_only_read_has_changed(compile: Compile) -> list[Any]:
+    global RATE
+    RATE, scale, log = 1.0, 1.0, []
+    options, settings = {"weight": 2}, SimpleNamespace(sign=1, on=True)
+
+    def function(x: Any) -> Any:
+        y = Signed.apply(x, settings, log) * 2
+        y.register_hook(lambda gradient: gradient * options["weight"] * scale * RATE)
+        return y * y
+
+    compiled, found = compile(function), []
+    for i in range(5):
+        x = leaf(i)
+        out = compiled(x)
+        if i == 1:
+            options["weight"] = 3
+        elif i == 2:
+            scale = 0.5
+        elif i == 3:
+            settings.sign, RATE = -1, 4.0
+        else:
+            settings.on = not settings.on
+        out.sum().backward()
+        found += seen([x.grad, log[-1], len(log)])
+    return found
+
+
 @program
 def into_one_gradient(compile: Compile) -> list[Any]:
     log: list[Any] = []
@@ -682,7 +725,10 @@ def retained_and_let_go(compile: Compile) -> list[Any]:
 ON_REAL_TENSORS = {"after_several_calls", "twice_where_hooks_read_what_they_left", "after_others_have_changed_it"}
 """Hooks are traced once more on tensors of that moment, of which the trace has no symbols."""
 
-UNLIKE_TORCH_COMPILE = {"from_some_results": "what Dynamo captures is one node of autograd's graph"}
+UNLIKE_TORCH_COMPILE = {
+    "from_some_results": "what Dynamo captures is one node of autograd's graph",
+    "after_what_hooks_only_read_has_changed": 'Dynamo keeps what the hook read first, with backend="eager", too',
+}
 
 
 @pytest.mark.filterwarnings("ignore")

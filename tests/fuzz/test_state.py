@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-import subclass_aot as sa
+from subclass_aot.errors import TraceError
 from tests.fuzz.state import KEPT, OF_CLASSES, READS, WRITES, Call, DrawnState, check_state, states
 
 
@@ -51,7 +51,7 @@ def test_a_refusal_leaves_state_as_it_was() -> None:
     def refusing(net: Any) -> Callable[..., Any]:
         def call(x: Any) -> Any:
             net.n += spoils
-            raise sa.TraceError("refused")
+            raise TraceError("refused")
 
         return call
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from subclass_aot import Spec
-from subclass_aot.graph.resize import resize_like, resized_by, resizes, roomy
+from subclass_aot.graph.resize import resize_like, resized_by, resizes, with_capacity
 from tests.graph.recording import recorded
 
 LIKE = {
@@ -25,10 +25,10 @@ LIKE = {
 def test_resize_as_without_the_tensor_that_it_looks_at(
     template: torch.Tensor, memory_format: torch.memory_format | None
 ) -> None:
-    func, args, kwargs = resize_like(template, memory_format=memory_format)
-    assert not any(isinstance(x, torch.Tensor) for x in (*args, *kwargs.values()))
+    step = resize_like(template, memory_format=memory_format)
+    assert not any(isinstance(x, torch.Tensor) for x in (*step.args, *dict(step.kwargs).values()))
     got, expected = torch.arange(40.0), torch.arange(40.0)
-    func(got, *args, **kwargs)
+    step(got)
     expected.resize_as_(template, memory_format=memory_format)
     assert got.stride() == expected.stride() and torch.equal(got, expected)
 
@@ -37,7 +37,7 @@ def test_resize_as_without_the_tensor_that_it_looks_at(
 def test_a_tensor_with_room_has_its_elements_where_they_are_in_its_storage(view: Any) -> None:
     value = view(torch.arange(6.0).view(2, 3))
     spec = Spec.of(value)
-    flat = roomy(value.clone(), spec, 9)
+    flat = with_capacity(value.clone(), spec, 9)
     assert flat.shape == (9,) and torch.equal(flat.as_strided(spec.size, spec.stride, spec.offset), value)
 
 

@@ -197,7 +197,7 @@ def test_only_the_thread_of_a_listener_is_heard() -> None:
 def test_what_runs_unheard() -> None:
     x = MetaTensor(torch.ones(3))
     with Memory() as memory:
-        with Listener.unheard():
+        with Listener.without_listeners():
             x.sin()
         x.cos()
     assert [event[0] for event in memory.heard] == ["born", "dead"]

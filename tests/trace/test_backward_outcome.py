@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from subclass_aot import aot_compile
 from subclass_aot.errors import MutationError
 from subclass_aot.outcome import BackwardOutcome
 from subclass_aot.outputs import ComputedSymints, Constant, SameAsOutput, Value
+from subclass_aot.trace.backward_outcome import CodeThatRuns
 
 
 def put_by(put: Any, x: Any, dynamic: bool = False) -> BackwardOutcome:
@@ -59,6 +61,31 @@ def test_sizes_are_numbers_that_forward_computes() -> None:
     assert [type(output) for output in found.outputs] == [ComputedSymints, ComputedSymints]
     known = put_by(lambda x, y, gradient: {"one": gradient.shape}, leaf())
     assert [type(output) for output in known.outputs] == [Constant]
+
+
+def test_code_that_runs_is_found_by_its_names() -> None:
+    state = {"key": 1}
+
+    def run() -> int:
+        return state["key"] + len("text".strip())
+
+    with CodeThatRuns() as code:
+        run()
+        torch.nn.Linear(2, 2)
+    assert {"state", "key", "strip"} <= code.names
+    assert "reset_parameters" not in code.names and sys.getprofile() is None
+
+
+def test_a_profile_of_somebody_else_goes_on() -> None:
+    events: list[str] = []
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, argument: events.append(event))
+    try:
+        with CodeThatRuns() as code:
+            leaf()
+    finally:
+        sys.setprofile(before)
+    assert "call" in events and code.names == set()
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def _functional_variant(
     _library.impl(name, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"subclass_aot::{name}", fake, lib=_library)
     variant = _variants[func, written, same] = getattr(torch.ops.subclass_aot, name).default
-    if not effects_of(func).shape_by_data:  # else its fake kernel tells, which asks the operator's own
+    if not effects_of(func).shape_by_data:  # else its fake kernel gives it, which runs the operator's own
         register_meta(variant)(shapes)
     return variant
 

@@ -26,7 +26,7 @@ from subclass_aot.graph.functional.forms import replay as replay_operator
 from subclass_aot.graph.functional.memory_views import FlatStorage, MemoryViews
 from subclass_aot.graph.listeners.annotations import annotations_of
 from subclass_aot.graph.recorder import Recorder
-from subclass_aot.graph.resize import resized_by, resizes, roomy
+from subclass_aot.graph.resize import resized_by, resizes, with_capacity
 from subclass_aot.meta import MetaTensor, Storage
 from subclass_aot.passes import cleaned, is_backward, is_symint
 from subclass_aot.symbols import current_symbols
@@ -206,7 +206,7 @@ class _Rewrite:
             value = self.play_node(node, values)
             if node in self.extents:
                 spec = node.meta["spec"]
-                self.memory.storage_of[node] = FlatStorage(roomy(value, spec, self.extents[node]))
+                self.memory.storage_of[node] = FlatStorage(with_capacity(value, spec, self.extents[node]))
                 value = self.memory.storage_of[node].view(spec)
             values[node] = self.memory.noted(node, value)
         if snapshots is None:

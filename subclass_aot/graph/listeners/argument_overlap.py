@@ -77,7 +77,7 @@ class ArgumentOverlap(GraphListener):
                     if func.namespace == "aten" and not effects_of(func).draws(args, kwargs):
                         self._refuse_as_its_kernel(func, args, kwargs)
                     return
-                if x.spec.solver is not None or target.spec.solver is not None:  # which may tell that they do
+                if x.spec.solver is not None or target.spec.solver is not None:  # which may know that they do
                     raise SizesMustBeKnown
                 which = {"written": place[1], "other": other[1], "target": target.spec, "x": x.spec}
                 raise MutationError(_OVERLAP.format(operator=func, line=user_line(), **which))

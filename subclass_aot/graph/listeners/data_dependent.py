@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # which has this listener
 
 
 class DataDependent(GraphListener):
-    """Hears of operators whose results have such numbers, and answers where the program asks for values.
+    """Is called for operators whose results have such numbers, and answers where the program reads values.
 
     Args:
         looks: The values of the call that is traced, if they may be read.

@@ -2,7 +2,7 @@
 
 Note [Internal overlap]
 ~~~~~~~~~~~~~~~~~~~~~~~
-A graph without writes has a value for each element, and cannot tell which of several that are one place is meant. So a
+A graph without writes has a value for each element, and cannot say which of several that are one place is meant. So a
 write must reach each place once, or give all elements of a place the same value (`fill_`, `zero_`, a mask of any of
 them, a copy of one element): of an expanded tensor one of them is written then, and of windows all. Any other write
 into a tensor that overlaps itself is refused: eager refuses it, too, or takes the elements in an order that it does not
@@ -20,10 +20,10 @@ import torch
 
 from subclass_aot import _torch
 from subclass_aot.graph.listeners.listener import GraphListener, written_leaves
-from subclass_aot.graph.view_ops import regenerated_view
 from subclass_aot.meta import MetaTensor, Storage, new_leaf
 from subclass_aot.operators import effects_of
 from subclass_aot.symbols import SizesMustBeKnown
+from subclass_aot.views import regenerated_view
 
 if TYPE_CHECKING:  # which has this listener
     from subclass_aot.graph.recorder import Recorder
@@ -36,7 +36,7 @@ def _overlaps_itself(leaf: object) -> TypeGuard[MetaTensor]:
     return isinstance(leaf, MetaTensor) and leaf.spec.overlaps_itself
 
 
-def apart(leaf: MetaTensor) -> Any:
+def one_element_per_address(leaf: MetaTensor) -> Any:
     """Returns the same part of the storage as `leaf`, with each place once, as a view of what the storage was made
     for.
     """
@@ -65,7 +65,7 @@ class InternalOverlap(GraphListener):
         for leaf in written_leaves(func, args, kwargs):
             if Storage.of(leaf).spec.overlaps_itself and not _overlaps_itself(leaf):
                 with recorder:
-                    leaf.tag = apart(leaf).tag
+                    leaf.tag = one_element_per_address(leaf).tag
 
 
 def _is_expanded(x: object) -> TypeGuard[MetaTensor]:
@@ -82,7 +82,7 @@ def _has_windows(x: object) -> bool:
 
 def _fill(x: torch.Tensor, value: Any) -> Any:
     if _is_expanded(x):
-        apart(x).fill_(value)
+        one_element_per_address(x).fill_(value)
         return x
     return _AS_IT_IS if _has_windows(x) else NotImplemented
 
@@ -109,7 +109,7 @@ def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
     parts, mask = x, mask.expand(x.shape)
     if _is_expanded(x):
         folds = [dim for dim, step in enumerate(x.spec.stride) if step == 0]
-        parts, mask = apart(x), mask.any(folds, keepdim=True)
+        parts, mask = one_element_per_address(x), mask.any(folds, keepdim=True)
     if not _overlaps_itself(parts):
         parts.masked_fill_(mask, value)
         return x

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # which has such listeners
 
 
 class GraphListener(Listener):
-    """Hears of operators before they are recorded, as `on_operator` says, and of nodes.
+    """Is called for operators before they are recorded, as `on_operator` says, and for nodes.
 
     What is overridden here is called, and nothing else.
     """

@@ -3,8 +3,8 @@
 Note [Mutated views]
 ~~~~~~~~~~~~~~~~~~~~
 In eager mode autograd makes a view of a dense tensor again after a write by its sizes and strides. Of a tensor without
-data, as of a wrapper, it knows the view operators instead, and `t_` is none of them: `v = y[:2]; v.t_()` is made again
-as `y[:2]`. So a gradient that goes through a write into such a view, or through a view that is made again after one,
+data, as of a wrapper, it knows the view operators instead, and `t_` is none of them: `v = y[:2]; v.t_()` is regenerated
+as `y[:2]`. So a gradient that goes through a write into such a view, or through a view that is regenerated after one,
 would be that of another view. What a program calls is replaced by operators that autograd knows (`in_place_views.py`).
 It is not for `resize_`, for views with hooks, and where a reentrant checkpoint runs its function
 again: there such a gradient is refused.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # which has this listener
 _MESSAGE = """The function changes the size or strides of a view in place, and a gradient goes through a later write.
   The view:   {shape}
   Your line:  {line}
-  Here the view is written, or it is used after what it is a view of was written. In a trace, autograd makes it again
+  Here the view is written, or it is used after what it is a view of was written. In a trace, autograd regenerates it
   after a write, and forgets the change.
   Instead: use the operator that returns a new tensor (x.t() instead of x.t_())."""
 
@@ -74,7 +74,7 @@ class MutatedViews(GraphListener):
         """Returns whether a view of the same base, such as this one, has other metadata than autograd recorded."""
         return id(_torch.base_of(view)) in self._mutated_at
 
-    def forgive(self, view: torch.Tensor) -> None:
+    def forget_base(self, view: torch.Tensor) -> None:
         """Forgets the views of a base: autograd has recorded the present metadata of them all."""
         self._mutated_at.pop(id(_torch.base_of(view)), None)
 

@@ -4,7 +4,7 @@ What a call reaches of them are objects that hold one tensor, their state (`Tabl
 each draw gives the next one, and the last one is put back when the call is over. See Note [States as values].
 
 A generator is of C++, and no mode sees what a program does to it beside draws. So in a trace it really has a state
-that no seed has, another one after each draw, and that tells what stands for the state in the graph: also where the
+that no seed has, another one after each draw, and by that the state is found in the graph: also where the
 program has set it back, or has given it to another generator. What it really had it gets back with its object.
 """
 
@@ -71,7 +71,7 @@ class OwnGenerators:
         self._left: list[tuple[weakref.ref[torch.Generator], bytes]] = []
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def watched(self) -> Iterator[None]:
         """Runs the block, and notes which generators the function makes; states may be traced tensors."""
         self._forward, self._left = None, []
         with (

@@ -4,7 +4,7 @@ Note [Places in memory]
 ~~~~~~~~~~~~~~~~~~~~~~~
 A graph computes with values. Where an input begins in its storage is no value: the same graph is to serve slices that
 begin anywhere, and compilers do not know where theirs begin. `as_strided` counts from the beginning of the storage,
-`storage_offset()` tells where a tensor begins there; what a program makes of either is a fact of the call, which a
+`storage_offset()` is where a tensor begins there; what a program makes of either is a fact of the call, which a
 guard compares. Of inputs whose beginning nobody has read, it does not.
 
 In the graph, views are made of the values of what owns the memory: of the input or the operator's result that they are

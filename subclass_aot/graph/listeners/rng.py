@@ -1,6 +1,6 @@
-"""Random numbers in a trace: which draw goes on where, as the state of the generator tells.
+"""Random numbers in a trace: the state of the generator says from which draw another one goes on.
 
-A trace draws nothing. The generator is moved on by hand with each draw, so that its state tells which draw it is, and
+A trace draws nothing. The generator is moved on by hand with each draw, so that its state says which draw it is, and
 whether the program has set it in between. Afterwards it is as it was. In the trace it begins with a state that no seed
 has, so that a program is seen to set the seed that is set already, too.
 
@@ -90,7 +90,7 @@ class RandomNumbers(GraphListener):
                 _torch.calls_of_generator(
                     seed=lambda function: _refuse_chance, get_rng_state=self._getting, set_rng_state=self._setting
                 ),
-                self.own.heard(),
+                self.own.watched(),
             ):
                 yield
         finally:

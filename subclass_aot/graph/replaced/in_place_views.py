@@ -36,7 +36,7 @@ def _rule(operator: Callable[..., Any], of_views: Callable[..., Any]) -> Callabl
         if _torch.base_of(view) is base:  # not so below autograd, in a rule of a wrapper
             _torch.set_view_rules(view, rules)
             _torch.exchange(x, view)
-            recorder.listeners.mutated_views.forgive(x)
+            recorder.listeners.mutated_views.forget_base(x)
             with torch.inference_mode(False):
                 x.grad_fn  # noqa: B018  # is made now: until a view has one, operators in place take it for a leaf
         return x

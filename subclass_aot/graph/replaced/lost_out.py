@@ -1,7 +1,7 @@
 """Functions of torch that lose what they are given as `out=` in a trace.
 
 `torch.linalg.matrix_rank` computes a new tensor where it is given one of a subclass. `torch.chain_matmul` leaves `out`
-away when it asks modes for another implementation.
+away when it calls modes for another implementation.
 """
 
 from __future__ import annotations

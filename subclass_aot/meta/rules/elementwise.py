@@ -87,7 +87,7 @@ def _lies_as(x: Tensor, expected: Strides) -> bool:
 
 
 def _expanded(x: Tensor, shape: Sequence[Size]) -> list[Size]:
-    """Strides in the dims of a result; 0 where a dim is absent, or has one place that is repeated."""
+    """Returns the strides in the dims of a result; 0 where a dim is absent, or has one place that is repeated."""
     absent = len(shape) - x.dim()
     found: list[Size] = [0] * absent
     for mine, size, stride in zip(x.shape, shape[absent:], x.stride(), strict=True):

@@ -48,7 +48,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    x.size(1)  # kernels ask for it first, and so refuse a tensor with one dimension
+    x.size(1)  # kernels read it first, and so refuse a tensor with one dimension
     if mean is None:
         return _aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps)
     if training:

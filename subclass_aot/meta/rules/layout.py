@@ -1,7 +1,7 @@
-"""Rules for operators whose results on CPU look otherwise than torch's meta kernels tell.
+"""Rules for operators whose results on CPU have other strides than those of torch's meta kernels.
 
 A meta kernel that reads the device gets `meta`, and answers for CUDA; some read nothing. A wrong stride goes
-unnoticed until a view of the result fails, a wrapper tells its outer strides, or a kernel takes two tensors to have one
+unnoticed until a view of the result fails, a wrapper gives its outer strides, or a kernel takes two tensors to have one
 layout. Each rule was checked against the operator itself.
 
 Most kernels lay out their results in one of few ways, which are `Law`s here. `elementwise.py` has that of most
@@ -269,7 +269,7 @@ def _(
     bias: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Tensor:
-    # Torch's own asks for bfloat16, which only the kernel for CUDA does. Rows begin at multiples of 16 bytes.
+    # Torch's own wants bfloat16, which only the kernel for CUDA does. Rows begin at multiples of 16 bytes.
     rows, columns = self.shape[-2], mat2.shape[-1]
     if self.dim() == mat2.dim() == 2:
         assert offs is not None, "the kernel refuses two matrices without offsets"
@@ -378,7 +378,9 @@ def _(found: Tensor, self: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> 
 
 
 def _embedding_bag(func: Operator) -> None:
-    """Torch's rule is right if tensors say `cpu`, as fake tensors do; and kernels treat bfloat16 as half precision."""
+    """Registers torch's own rule with tensors that say `cpu`, as fake tensors do; kernels treat bfloat16 as half
+    precision.
+    """
 
     def rule(weight: Tensor, *args: Any, **kwargs: Any) -> Any:
         if not _on_cpu():

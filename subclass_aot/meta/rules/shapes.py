@@ -20,7 +20,7 @@ _aten = torch.ops.aten
 
 @register_meta(_aten.unbind.int)
 def _(self: Tensor, dim: int = 0) -> list[Tensor]:
-    # Torch's own, for symbolic sizes, splits and then squeezes what it can not tell to be one.
+    # Torch's own, for symbolic sizes, splits and then squeezes what it does not know to be one.
     return [self.select(dim, i) for i in range(self.shape[dim])]
 
 
@@ -155,7 +155,7 @@ def _(
     out_dtype: torch.dtype | None = None,
     use_fast_accum: bool = False,
 ) -> Tensor:
-    # Torch's own asks for what accelerators want, multiples of 16. On the CPU the kernel takes all sizes.
+    # Torch's own checks what accelerators want, multiples of 16. On the CPU the kernel takes all sizes.
     if self.dim() != 2 or mat2.dim() != 2 or self.shape[1] != mat2.shape[0]:
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({list(self.shape)} and {list(mat2.shape)})")
     return self.new_empty([self.shape[0], mat2.shape[1]], dtype=out_dtype or self.dtype)

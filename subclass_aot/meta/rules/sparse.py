@@ -110,7 +110,7 @@ class SparseGradient(torch.Tensor):
 
     @property
     def is_sparse(self) -> bool:  # type: ignore[override]
-        """True, as of what it stands for: programs ask."""
+        """True, as of a sparse tensor: programs read it."""
         return True
 
     def to_dense(self, dtype: torch.dtype | None = None, **_: object) -> torch.Tensor:

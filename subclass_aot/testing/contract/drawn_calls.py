@@ -170,7 +170,7 @@ def _is_chosen(func: _torch.Operator) -> bool:
 
 
 def _nearest_first(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Choices of one of each, those first that take the first of most.
+    """Yields choices of one of each, those first that take the first of most.
 
     >>> list(_nearest_first([2, 2]))
     [(0, 0), (1, 0), (0, 1), (1, 1)]

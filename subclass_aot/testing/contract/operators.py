@@ -279,7 +279,7 @@ def _memory_format(trial: Trial) -> None:
             result, want = program(tensor), program(blank)
         except Exception as error:
             pass_on_interruption(error)
-            continue  # clauses 22 and 24 tell
+            continue  # clauses 22 and 24 report it
         tried += 1
         require(result.stride() == want.stride(), f"{name} has strides {result.stride()}, not {want.stride()}")
     if not tried:

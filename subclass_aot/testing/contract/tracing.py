@@ -108,7 +108,7 @@ def _watched(trial: Trial) -> Iterator[tuple[str, list[torch.Tensor], Watch]]:
                 results = several(program(tensor))
         except Exception as error:
             pass_on_interruption(error)
-            continue  # clause 27 tells
+            continue  # clause 27 reports it
         tried += 1
         yield name, [result for result in results if isinstance(result, torch.Tensor)], watch
     if not tried:

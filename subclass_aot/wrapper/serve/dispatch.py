@@ -145,7 +145,7 @@ def _find(cls: type[WrapperTensor], func: AnyOperator, otherwise: Callable[[], H
     for rule in reversed(written):
         handler = functools.cache(functools.partial(checked, cls, func, rule, handler))
     runs_code_of_authors = written or hasattr(cls, "to_plain")
-    found = _torch.heeding_lazy_bits(handler()) if runs_code_of_authors else handler()
+    found = _torch.resolving_conj_and_neg(handler()) if runs_code_of_authors else handler()
     return _counting_writes(func, found) if _torch.is_overload(func) and _writes_lists(func) else found
 
 
