@@ -137,7 +137,6 @@ HOOKS = (
     "y.register_hook(self.note) if y.requires_grad else None",
     "y.register_hook(lambda g: g * cfg.rate) if y.requires_grad else None",
     "y.register_hook(lambda g: cfg.__dict__.update(last=g)) if y.requires_grad else None", "y = Effect.apply(y, cfg)",
-    "y.retain_grad() if y.requires_grad else None; self.middle = y",
 )  # fmt: skip
 """Lines of which something happens in backward."""
 
